@@ -1,0 +1,191 @@
+//! The one error type of the storage core. Variants are split by what the caller does next.
+
+use std::path::PathBuf;
+
+/// Result of every fallible call of the core.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong, with the path and offset an operator needs.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused a file operation.
+    #[error("{op} {path}: {source}")]
+    Io {
+        /// The operation, for instance `write`.
+        op: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The reason the system gave.
+        source: std::io::Error,
+    },
+    /// Durable bytes are not what was written. Never cut silently.
+    #[error("{path} at offset {offset}: corrupt: {reason}")]
+    Corruption {
+        /// The damaged file.
+        path: PathBuf,
+        /// First byte that cannot be trusted.
+        offset: u64,
+        /// What the check found.
+        reason: String,
+    },
+    /// Bytes of a decoder's input are not a valid encoding (no file involved).
+    #[error("malformed {what} at byte {offset}: {reason}")]
+    Malformed {
+        /// What was being decoded, for instance `record batch`.
+        what: &'static str,
+        /// Offset inside the input.
+        offset: u64,
+        /// What the check found.
+        reason: String,
+    },
+    /// A file carries another program's magic.
+    #[error("{path} is not a Braidlog {what}")]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What it was expected to be.
+        what: &'static str,
+    },
+    /// A file was written by a newer format than this build reads.
+    #[error("{path}: {what} format {found} is newer than {supported}, the newest this build reads")]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// What it was expected to be.
+        what: &'static str,
+        /// Version found.
+        found: u32,
+        /// Newest version understood.
+        supported: u32,
+    },
+    /// A file that the manifest lists is not there, or is shorter than recorded.
+    #[error("{path} is missing or shorter than recorded: {reason}")]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// What was expected.
+        reason: String,
+    },
+    /// Another process holds the directory for writing.
+    #[error("{path} is open for writing by another process ({holder})")]
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+        /// What is known of the holder.
+        holder: String,
+    },
+    /// The handle was opened read-only.
+    #[error("opened read-only: {what} needs the writer")]
+    ReadOnly {
+        /// The refused operation.
+        what: &'static str,
+    },
+    /// The write-ahead log has reached its bound; trim to free space.
+    #[error("log full: {used} of {max} bytes in use")]
+    LogFull {
+        /// Bytes in use.
+        used: u64,
+        /// Configured bound.
+        max: u64,
+    },
+    /// A write or sync failed earlier; the store is failed for good and must be reopened.
+    #[error("store failed: {reason}")]
+    Failed {
+        /// The first failure.
+        reason: String,
+    },
+    /// The handle was closed.
+    #[error("closed")]
+    Closed,
+    /// Something is over its limit; nothing was written.
+    #[error("{what} of {size} exceeds the limit of {max}")]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// Its size.
+        size: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// The call does not make sense; nothing was changed.
+    #[error("{0}")]
+    InvalidArgument(String),
+    /// The position was trimmed away.
+    #[error("trimmed: the first position is {first}")]
+    Trimmed {
+        /// First position that can be read.
+        first: u64,
+    },
+    /// The position does not exist yet.
+    #[error("position {position} is beyond the end: the next is {next}")]
+    BeyondEnd {
+        /// The position asked for.
+        position: u64,
+        /// The next position to be written.
+        next: u64,
+    },
+    /// No object of that name or id.
+    #[error("{what} not found")]
+    NotFound {
+        /// What was looked for.
+        what: String,
+    },
+    /// An object of that name or id exists.
+    #[error("{what} already exists")]
+    AlreadyExists {
+        /// What exists.
+        what: String,
+    },
+    /// The epoch is older than the stream's: the caller was fenced.
+    #[error("epoch {given} is older than {current}")]
+    StaleEpoch {
+        /// Epoch of the call.
+        given: u64,
+        /// Epoch of the stream.
+        current: u64,
+    },
+    /// The number is not the next one.
+    #[error("{what} {given} is not the expected {expected}")]
+    NotDense {
+        /// Which number.
+        what: &'static str,
+        /// Number given.
+        given: u64,
+        /// Number expected.
+        expected: u64,
+    },
+    /// A rollback or overwrite would cut below what is committed.
+    #[error("cannot cut at {given}: everything below {committed} is committed")]
+    Committed {
+        /// Position asked for.
+        given: u64,
+        /// First uncommitted position.
+        committed: u64,
+    },
+    /// The sequence was stored, but so long ago that its position is no longer known.
+    #[error("producer sequence {sequence} is older than the window, which begins at {first}")]
+    SequenceExpired {
+        /// Sequence given.
+        sequence: u64,
+        /// First sequence still known.
+        first: u64,
+    },
+}
+
+impl Error {
+    /// Wrap an operating-system error with the operation and path.
+    pub fn io(op: &'static str, path: impl Into<PathBuf>, source: std::io::Error) -> Self {
+        Self::Io { op, path: path.into(), source }
+    }
+
+    /// A decoder's refusal.
+    pub fn malformed(what: &'static str, offset: u64, reason: impl Into<String>) -> Self {
+        Self::Malformed { what, offset, reason: reason.into() }
+    }
+
+    /// Damage to durable bytes.
+    pub fn corrupt(path: impl Into<PathBuf>, offset: u64, reason: impl Into<String>) -> Self {
+        Self::Corruption { path: path.into(), offset, reason: reason.into() }
+    }
+}

@@ -1,0 +1,15 @@
+//! Braidlog storage core: moves bytes, decides nothing about clusters.
+//!
+//! The crate knows no Python, reads no clock, draws no randomness and starts no
+//! thread of its own: callers bring threads, salts and time. Every file access
+//! goes through [`vfs::Vfs`], so the same code runs on a real disk, in memory, and
+//! under injected faults.
+
+pub mod batch;
+pub mod error;
+pub mod index;
+pub mod limits;
+pub mod manifest;
+pub mod vfs;
+
+pub use error::{Error, Result};

@@ -1,0 +1,32 @@
+//! Every bound of the storage core in one place, each with its reason.
+
+/// Largest encoded record batch. Keeps a batch well inside one segment and inside Arrow's
+/// 32-bit offsets, and bounds what a decoder may allocate for one frame.
+pub const BATCH_BYTES_MAX: usize = 16 << 20;
+
+/// Most records in one batch: offsets stay small and a count cannot make a decoder
+/// allocate more than a few multiples of [`BATCH_BYTES_MAX`].
+pub const BATCH_RECORDS_MAX: usize = 1 << 20;
+
+/// Most headers on one record.
+pub const RECORD_HEADERS_MAX: usize = 256;
+
+/// Bytes of a batch body covered by one page checksum. A point read verifies the pages it
+/// touches, not the whole batch.
+pub const PAGE_BYTES: usize = 16 << 10;
+
+/// Device block the write-ahead log aligns to; direct I/O needs it.
+pub const BLOCK_BYTES: usize = 4096;
+
+/// Default segment size.
+pub const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
+
+/// Smallest segment: header block, preamble and a few frames. Small ones are for tests.
+pub const SEGMENT_BYTES_MIN: u64 = 64 << 10;
+
+/// Largest segment: frame offsets are 32-bit.
+pub const SEGMENT_BYTES_MAX: u64 = 2 << 30;
+
+/// Stream bytes between two samples of the number index: 8 bytes a sample is then at most
+/// 0.2 % of the data, and a lookup scans at most this much plus one frame.
+pub const SAMPLE_BYTES: u64 = 4096;

@@ -1,0 +1,121 @@
+//! File access through a trait: the real disk, memory with recorded traces, injected faults.
+//!
+//! Paths are given as the caller has them; an implementation never changes the process's
+//! working directory. All calls are positional and thread-safe.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::Result;
+
+/// How a synchronous write reaches the device. Measured choice: see
+/// `benchmarks/sync_methods.py` and `docs/design/0002-sync-method.md`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncMethod {
+    /// `pwrite` into the page cache, then `fdatasync`.
+    Fdatasync,
+    /// `pwritev2(RWF_DSYNC)`: the status belongs to exactly this write.
+    Dsync,
+    /// `O_DIRECT | O_DSYNC`: no page cache; offset, length and memory are block aligned.
+    Direct,
+}
+
+/// One open file. Dropping closes it.
+pub trait VfsFile: Send + Sync {
+    /// Read exactly `buf.len()` bytes at `offset`; shorter is an error.
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
+
+    /// Write all of `data` at `offset`; not durable.
+    fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()>;
+
+    /// Write all of `data` at `offset` and make it durable before returning. `data` begins and
+    /// ends on a block boundary and lies in block-aligned memory.
+    fn write_durable_at(&self, data: &[u8], offset: u64) -> Result<()>;
+
+    /// Make everything written so far durable (data and the metadata needed to read it).
+    fn sync(&self) -> Result<()>;
+
+    /// Current length in bytes.
+    fn len(&self) -> Result<u64>;
+
+    /// Whether the file holds no bytes.
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// The path the file was opened by, for messages.
+    fn path(&self) -> &Path;
+}
+
+/// How to open a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Existing file, reading only.
+    Read,
+    /// Existing file, reading and writing.
+    Write,
+    /// New file (an existing one is an error), reading and writing.
+    CreateNew,
+}
+
+/// A lock held while the value lives.
+pub trait VfsLock: Send + Sync {}
+
+/// A file system.
+pub trait Vfs: Send + Sync {
+    /// Open a file.
+    fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn VfsFile>>;
+
+    /// Open an existing file for `write_durable_at` by `method` (one open file description per
+    /// call, so that a write-back error is seen by the writer it belongs to). Falls back to
+    /// [`SyncMethod::Fdatasync`] where the file system refuses the method.
+    fn open_durable(&self, path: &Path, method: SyncMethod) -> Result<Arc<dyn VfsFile>>;
+
+    /// Create `path` with `len` bytes of zeros really written (not merely allocated), and sync
+    /// the file. On failure nothing is left behind. The directory is not synced.
+    fn create_zeroed(&self, path: &Path, len: u64) -> Result<()>;
+
+    /// Read a whole file, refusing one longer than `max` bytes.
+    fn read(&self, path: &Path, max: u64) -> Result<Vec<u8>>;
+
+    /// Names (not paths) in a directory, sorted.
+    fn list(&self, dir: &Path) -> Result<Vec<String>>;
+
+    /// Whether the path exists.
+    fn exists(&self, path: &Path) -> Result<bool>;
+
+    /// Create a directory and its parents; existing ones are fine.
+    fn create_dir_all(&self, dir: &Path) -> Result<()>;
+
+    /// Atomically replace `to` by `from`; durable after [`Vfs::sync_dir`].
+    fn rename(&self, from: &Path, to: &Path) -> Result<()>;
+
+    /// Remove a file; durable after [`Vfs::sync_dir`].
+    fn remove(&self, path: &Path) -> Result<()>;
+
+    /// Make the directory's entries durable.
+    fn sync_dir(&self, dir: &Path) -> Result<()>;
+
+    /// Take the exclusive lock of `path`, creating the file, without waiting. The holder's note
+    /// is stored in the file for the error of whoever comes second.
+    fn lock(&self, path: &Path, note: &str) -> Result<Box<dyn VfsLock>>;
+
+    /// Whether somebody holds the lock of `path`.
+    fn is_locked(&self, path: &Path) -> Result<bool>;
+
+    /// Write a small file so that it is either the old or the new one after a crash: write a
+    /// temporary beside it, sync, rename, sync the directory.
+    fn replace(&self, path: &Path, data: &[u8]) -> Result<()> {
+        let mut temporary = path.as_os_str().to_owned();
+        temporary.push(".tmp");
+        let temporary = PathBuf::from(temporary);
+        if self.exists(&temporary)? {
+            self.remove(&temporary)?;
+        }
+        let file = self.open(&temporary, Access::CreateNew)?;
+        file.write_all_at(data, 0)?;
+        file.sync()?;
+        self.rename(&temporary, path)?;
+        self.sync_dir(path.parent().unwrap_or(Path::new(".")))
+    }
+}
