@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{Access, AlignedBuf, MemoryVfs, RealVfs, SyncMethod, Vfs};
+use super::{Access, AlignedBuf, FaultVfs, MemoryVfs, RealVfs, SyncMethod, Vfs};
 use crate::error::Error;
 use crate::limits::BLOCK_BYTES;
 
@@ -46,6 +46,12 @@ macro_rules! conformance {
                 let vfs = super::MemoryVfs::new();
                 vfs.create_dir_all("/data".as_ref()).unwrap();
                 super::$check(&vfs, "/data".as_ref());
+            })*
+        }
+        mod fault {
+            $(#[test] fn $check() {
+                let dir = super::TempDir::new();
+                super::$check(&super::FaultVfs::new(super::Arc::new(super::RealVfs)), &dir.0);
             })*
         }
     };
