@@ -1,4 +1,4 @@
-//! Bytes of a manifest: header, edit frames, fields, `CURRENT`. Pure.
+//! Bytes of a manifest: header, edit frames, fields. Pure.
 //!
 //! Little-endian, fixed width.
 //!
@@ -50,13 +50,8 @@ pub const FORMAT: u32 = 1;
 pub const TAG_SNAPSHOT: u16 = 1;
 /// Tag of the field that marks the close edit.
 pub const TAG_CLOSE: u16 = 2;
-/// Name of the pointer file.
-pub const CURRENT: &str = "CURRENT";
-/// Longest `CURRENT` that is read; a real one is about 26 bytes.
-pub const CURRENT_BYTES_MAX: u64 = 64;
 
 const MAGIC: &[u8; 4] = b"BRMF";
-const FILE_PREFIX: &str = "MANIFEST-";
 
 /// What a file says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -287,36 +282,6 @@ impl<'a> FieldReader<'a> {
         self.0 = rest;
         Ok(*value)
     }
-}
-
-/// Name of a manifest file.
-pub fn file_name(number: u64) -> String {
-    format!("{FILE_PREFIX}{number:06}")
-}
-
-/// Number of a manifest file, if the name is exactly one that [`file_name`] gives.
-pub fn parse_file_name(name: &str) -> Option<u64> {
-    let number = name.strip_prefix(FILE_PREFIX)?.parse().ok()?;
-    (file_name(number) == name).then_some(number)
-}
-
-/// Content of `CURRENT`.
-pub fn encode_current(number: u64) -> Vec<u8> {
-    let name = file_name(number);
-    format!("{name} {:08x}\n", crc32c::crc32c(name.as_bytes())).into_bytes()
-}
-
-/// Number that `CURRENT` names.
-pub fn decode_current(path: &Path, bytes: &[u8]) -> Result<u64> {
-    let number = std::str::from_utf8(bytes)
-        .ok()
-        .and_then(|text| text.split_once(' '))
-        .and_then(|(name, _)| parse_file_name(name))
-        .ok_or_else(|| Error::corrupt(path, 0, "does not name a manifest file"))?;
-    if encode_current(number) != bytes {
-        return Err(Error::corrupt(path, 0, "checksum does not match"));
-    }
-    Ok(number)
 }
 
 // Callers have checked that the bytes are there.

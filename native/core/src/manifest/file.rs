@@ -3,9 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::codec::{self, CURRENT, Field, Header, TAG_CLOSE, TAG_SNAPSHOT};
+use super::codec::{self, Field, Header, TAG_CLOSE};
+use super::current::{
+    CURRENT, encode_current, file_name, named_but_missing, parse_file_name, read_current,
+};
 use super::replay::Replay;
-use super::{Context, Follower, Identity, OpenReport, Operation, Options, Version};
+use super::{Context, Follower, Identity, OpenReport, Options, Version, snapshot};
 use crate::error::{Error, Result};
 use crate::limits::MANIFEST_FILE_BYTES_MAX;
 use crate::vfs::{Access, Vfs, VfsFile};
@@ -59,7 +62,7 @@ impl<V: Version> Manifest<V> {
         let mut manifest = Self::unstarted(vfs, dir, identity, options);
         let initial = manifest.encode_file(1)?.bytes.len() as u64;
         for name in manifest.vfs.list(dir)? {
-            let Some(number) = codec::parse_file_name(&name) else {
+            let Some(number) = parse_file_name(&name) else {
                 continue;
             };
             let path = dir.join(&name);
@@ -89,7 +92,7 @@ impl<V: Version> Manifest<V> {
         options: Options,
     ) -> Result<(Self, OpenReport)> {
         let number = read_current(vfs.as_ref(), dir)?;
-        let path = dir.join(codec::file_name(number));
+        let path = dir.join(file_name(number));
         if !vfs.exists(&path)? {
             return Err(named_but_missing(path));
         }
@@ -101,7 +104,7 @@ impl<V: Version> Manifest<V> {
         let names = manifest.vfs.list(dir)?;
         let older: Vec<u64> = names
             .iter()
-            .filter_map(|name| codec::parse_file_name(name))
+            .filter_map(|name| parse_file_name(name))
             .collect();
         let mut report = OpenReport {
             file_number: number,
@@ -122,7 +125,7 @@ impl<V: Version> Manifest<V> {
         let removed = older
             .into_iter()
             .filter(|number| !manifest.stale.contains(number));
-        report.removed = removed.map(codec::file_name).collect();
+        report.removed = removed.map(file_name).collect();
         Ok((manifest, report))
     }
 
@@ -173,7 +176,7 @@ impl<V: Version> Manifest<V> {
         if operations.is_empty() {
             return Err(Error::InvalidArgument("an edit of no operations".into()));
         }
-        let fields = encode_operations(operations);
+        let fields = snapshot::encode_operations(operations);
         codec::check_edit_size(fields.len())?;
         let mut version = self.validate(operations)?;
         if self.needs_new_file() {
@@ -234,7 +237,18 @@ impl<V: Version> Manifest<V> {
     }
 
     fn path_of(&self, number: u64) -> PathBuf {
-        self.dir.join(codec::file_name(number))
+        self.dir.join(file_name(number))
+    }
+
+    fn encode_file(&self, number: u64) -> Result<snapshot::File> {
+        let header = Header {
+            identity: self.identity,
+            kind: V::KIND,
+            file_number: number,
+            first_edit: self.next_edit,
+        };
+        let part_bytes = self.options.snapshot_edit_bytes;
+        snapshot::encode_file(&header, self.version.as_ref(), &self.kept, part_bytes)
     }
 
     fn validate(&self, operations: &[V::Operation]) -> Result<V> {
@@ -298,7 +312,7 @@ impl<V: Version> Manifest<V> {
         self.vfs.sync_dir(&self.dir)?;
         self.stale.extend(self.live.take().map(|live| live.number));
         self.vfs
-            .replace(&self.dir.join(CURRENT), &codec::encode_current(number))?;
+            .replace(&self.dir.join(CURRENT), &encode_current(number))?;
 
         self.stale.retain(|&stale| stale != number);
         self.next_edit = encoded.next_edit;
@@ -314,116 +328,9 @@ impl<V: Version> Manifest<V> {
         // A file that cannot be removed now is tried again by the next rotation or open.
         let (vfs, dir) = (&self.vfs, &self.dir);
         self.stale.retain(|&number| {
-            let path = dir.join(codec::file_name(number));
+            let path = dir.join(file_name(number));
             vfs.remove(&path).is_err() && vfs.exists(&path).unwrap_or(true)
         });
         Ok(())
-    }
-
-    /// Header and snapshot of the current version.
-    fn encode_file(&self, number: u64) -> Result<EncodedFile> {
-        let mut next_edit = self.next_edit;
-        let header = Header {
-            identity: self.identity,
-            kind: V::KIND,
-            file_number: number,
-            first_edit: next_edit,
-        };
-        let mut bytes = header.encode().to_vec();
-        let parts = self.snapshot_parts();
-        for (index, part) in parts.iter().enumerate() {
-            let mut fields = Vec::with_capacity(part.len() + 16);
-            let left = (parts.len() - 1 - index) as u32;
-            codec::push_field(&mut fields, TAG_SNAPSHOT, |out| {
-                out.extend_from_slice(&left.to_le_bytes());
-            });
-            fields.extend_from_slice(part);
-            codec::encode_frame(&mut bytes, header.seed(), next_edit, &fields)?;
-            next_edit += 1;
-        }
-        // Room for edits must be left, or the file could not be read again.
-        let (size, max) = (bytes.len() as u64, MANIFEST_FILE_BYTES_MAX / 2);
-        if size > max {
-            return Err(Error::TooLarge {
-                what: "manifest snapshot",
-                size,
-                max,
-            });
-        }
-        Ok(EncodedFile {
-            bytes,
-            next_edit,
-            seed: header.seed(),
-        })
-    }
-
-    /// The fields of the snapshot, cut where a part has grown to the configured size.
-    fn snapshot_parts(&self) -> Vec<Vec<u8>> {
-        let mut parts = vec![Vec::new()];
-        let mut add = |field: &[u8]| match parts.last_mut() {
-            Some(part) if part.len() < self.options.snapshot_edit_bytes => {
-                part.extend_from_slice(field);
-            }
-            _ => parts.push(field.to_vec()),
-        };
-        for operation in self.version.snapshot() {
-            add(&encode_operations(&[operation]));
-        }
-        for field in &self.kept {
-            let mut encoded = Vec::new();
-            codec::push_field(&mut encoded, field.tag, |out| {
-                out.extend_from_slice(&field.bytes);
-            });
-            add(&encoded);
-        }
-        parts
-    }
-}
-
-struct EncodedFile {
-    bytes: Vec<u8>,
-    next_edit: u64,
-    seed: u32,
-}
-
-fn encode_operations<O: Operation>(operations: &[O]) -> Vec<u8> {
-    let mut fields = Vec::new();
-    for operation in operations {
-        codec::push_field(&mut fields, operation.tag(), |out| operation.encode(out));
-    }
-    fields
-}
-
-/// The number that `CURRENT` names.
-///
-/// Without `CURRENT` it is [`Error::NotFound`] if the directory is absent or holds at most a lock,
-/// and [`Error::Missing`] if anything else is there: then a manifest was lost (or its creation did
-/// not finish), and what it listed must not be taken for nothing.
-pub(super) fn read_current(vfs: &dyn Vfs, dir: &Path) -> Result<u64> {
-    let path = dir.join(CURRENT);
-    if vfs.exists(&path)? {
-        return codec::decode_current(&path, &vfs.read(&path, codec::CURRENT_BYTES_MAX)?);
-    }
-    let names = if vfs.exists(dir)? {
-        vfs.list(dir)?
-    } else {
-        Vec::new()
-    };
-    match names.iter().find(|name| *name != "LOCK") {
-        None => Err(Error::NotFound {
-            what: format!("manifest in {}", dir.display()),
-        }),
-        Some(name) => Err(Error::Missing {
-            path,
-            reason: format!("{name} is there, so the directory was in use"),
-        }),
-    }
-}
-
-/// `CURRENT` names a file that is not there.
-pub(super) fn named_but_missing(path: PathBuf) -> Error {
-    Error::Missing {
-        path,
-        reason: format!("{CURRENT} names it"),
     }
 }

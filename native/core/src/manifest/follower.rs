@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::codec;
-use super::file::{named_but_missing, read_current};
+use super::current::{CURRENT, file_name, named_but_missing, read_current};
 use super::replay::Replay;
 use super::{Identity, Version};
 use crate::error::{Error, Result};
@@ -83,7 +83,7 @@ impl<V: Version> View<V> {
     /// Apply the edits that were appended; whether there were any. What stands behind them is a
     /// write in progress.
     fn advance(&mut self, dir: &Path) -> Result<bool> {
-        let path = dir.join(codec::file_name(self.number));
+        let path = dir.join(file_name(self.number));
         let end = self.replay.end;
         let bytes = read_from(self.file.as_ref(), &path, end)?;
         if bytes.is_empty() {
@@ -101,7 +101,7 @@ impl<V: Version> View<V> {
 fn open_view<V: Version>(vfs: &dyn Vfs, dir: &Path, identity: &Identity) -> Result<View<V>> {
     let mut number = read_current(vfs, dir)?;
     for _ in 0..OPEN_ATTEMPTS {
-        let path = dir.join(codec::file_name(number));
+        let path = dir.join(file_name(number));
         match vfs.open(&path, Access::Read) {
             Ok(file) => {
                 let bytes = read_from(file.as_ref(), &path, 0)?;
@@ -125,7 +125,7 @@ fn open_view<V: Version>(vfs: &dyn Vfs, dir: &Path, identity: &Identity) -> Resu
     }
     let reason = format!("replaced {OPEN_ATTEMPTS} times while it was opened");
     Err(Error::Missing {
-        path: dir.join(codec::CURRENT),
+        path: dir.join(CURRENT),
         reason,
     })
 }

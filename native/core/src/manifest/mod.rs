@@ -40,11 +40,14 @@
 //! `&mut` of [`Manifest::commit`]). Any number of processes may follow, see [`Follower`].
 
 pub mod codec;
+pub mod current;
 mod file;
 mod follower;
 mod orphans;
 mod replay;
+mod snapshot;
 mod wal_files;
+mod wal_operation;
 
 #[cfg(test)]
 mod tests;
@@ -53,8 +56,9 @@ pub use file::Manifest;
 pub use follower::Follower;
 pub use orphans::{Orphans, collect, collect_wal_orphans, find_wal_orphans};
 pub use wal_files::{
-    Sealed, Segment, WalFiles, WalOperation, parse_side_name, parse_slot_name, side_name, slot_name,
+    Sealed, Segment, WalFiles, parse_side_name, parse_slot_name, side_name, slot_name,
 };
+pub use wal_operation::WalOperation;
 
 use crate::limits::{MANIFEST_EDIT_BYTES_MAX, MANIFEST_ROTATE_BYTES, MANIFEST_ROTATE_EDITS};
 

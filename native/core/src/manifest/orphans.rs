@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::codec::{CURRENT, parse_file_name};
+use super::current::{CURRENT, parse_file_name};
 use super::{Manifest, WalFiles, parse_side_name, parse_slot_name};
 use crate::error::{Error, Result};
 use crate::vfs::Vfs;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::manifest::codec;
+use crate::manifest::current::{file_name, parse_file_name};
 
 #[test]
 fn commits_survive_reopening_and_numbers_continue() {
@@ -155,7 +156,7 @@ fn unknown_ignorable_fields_survive_rotation() {
         let (manifest, report) = open(&vfs).unwrap();
         assert_eq!(report.unknown_fields, 1);
         assert_eq!(manifest.version().slot_bytes(1), Some(9));
-        let name = codec::file_name(manifest.file_number().unwrap());
+        let name = file_name(manifest.file_number().unwrap());
         assert!(read(&vfs, &name).windows(5).any(|bytes| bytes == b"later"));
     }
 }
@@ -224,7 +225,7 @@ fn names_parse_only_in_their_own_form() {
             Some(number.into())
         );
         assert_eq!(
-            codec::parse_file_name(&codec::file_name(number.into())),
+            parse_file_name(&file_name(number.into())),
             Some(number.into())
         );
     }
@@ -251,6 +252,6 @@ fn names_parse_only_in_their_own_form() {
         "MANIFEST-000001.tmp",
         "manifest-000001",
     ] {
-        assert_eq!(codec::parse_file_name(name), None, "{name}");
+        assert_eq!(parse_file_name(name), None, "{name}");
     }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::manifest::codec::{self, Header};
+use crate::manifest::current::encode_current;
 use crate::manifest::{Version, side_name};
 
 fn refused(manifest: &mut Manifest<WalFiles>, operations: &[WalOperation], says: &str) {
@@ -136,7 +137,7 @@ fn creation_over_the_remains_of_one() {
 }
 
 fn current_for(number: u64) -> Vec<u8> {
-    codec::encode_current(number)
+    encode_current(number)
 }
 
 /// Scenario 35, and the invariant that a missing manifest is never an empty one.
