@@ -38,3 +38,21 @@ impl Sink for Vec<u8> {
         Vec::as_mut_slice(self)
     }
 }
+
+impl Sink for crate::vfs::PooledBuf {
+    fn len(&self) -> usize {
+        self.as_slice().len()
+    }
+
+    fn extend_from_slice(&mut self, bytes: &[u8]) {
+        crate::vfs::AlignedBuf::extend_from_slice(self, bytes);
+    }
+
+    fn resize_zeroed(&mut self, len: usize) {
+        self.resize(len);
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [u8] {
+        crate::vfs::AlignedBuf::as_mut_slice(self)
+    }
+}

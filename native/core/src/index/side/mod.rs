@@ -81,6 +81,14 @@ pub struct StreamSummary {
 }
 
 impl SegmentIndex {
+    /// What the head of the side file would say of each stream.
+    pub fn summaries(&self) -> Vec<StreamSummary> {
+        let entries = self.streams.iter();
+        entries
+            .map(|((stream, _), index)| Entry::of(*stream, index).summary())
+            .collect()
+    }
+
     /// Encode as the side file of a segment whose last frame ends at `sealed_bytes`.
     pub fn encode(&self, segment: u64, salt: u64, sealed_bytes: u64) -> Vec<u8> {
         let entries: Vec<Entry> = self
