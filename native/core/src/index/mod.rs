@@ -92,6 +92,7 @@
 //! * Frames, bytes and timestamps count every frame registered, rolled back or not: they
 //!   bound what lives from above.
 
+mod lookup;
 mod runs;
 mod segment;
 mod side;
