@@ -53,6 +53,11 @@ fn a_rollback_cuts_moved_frames_only_where_it_reaches_them() {
     segment.cut(1, 12, 128).unwrap();
     assert_eq!(segment.stream(1, true).unwrap().range(), Some(3..8));
     assert_eq!(segment.stream(1, false).unwrap().range(), Some(10..12));
+    segment.cut(1, 8, 190).unwrap();
+    assert!(
+        segment.stream(1, true).unwrap().cuts().is_empty(),
+        "8 is where they end"
+    );
     segment.cut(1, 6, 200).unwrap();
     assert_eq!(segment.stream(1, true).unwrap().range(), Some(3..6));
     assert_eq!(segment.stream(1, false).unwrap().range(), Some(6..6));

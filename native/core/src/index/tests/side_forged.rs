@@ -46,7 +46,21 @@ fn an_untouched_file_passes_resealed() {
 fn every_broken_invariant_is_refused() {
     let u32s = |at: usize, value: u32| with(at, &value.to_le_bytes());
     let u64s = |at: usize, value: u64| with(at, &value.to_le_bytes());
+    let position =
+        |offset: u32, llsn: u64| [&offset.to_le_bytes()[..], &llsn.to_le_bytes()].concat();
+    let mut far = with(MOVED + 28, &40_128_u32.to_le_bytes());
+    far[SAMPLES + 36..SAMPLES + 40].copy_from_slice(&40_128_u32.to_le_bytes());
+    reseal(&mut far);
     let cases = [
+        (
+            "last frame lost, but behind the last sample",
+            with(FIRST + 28, &position(30_100, 139)),
+        ),
+        (
+            "last frame lost without a cut",
+            with(MOVED + 4, &[1 | 2 | 4]),
+        ),
+        ("last frame where the next one starts", far),
         ("magic", with(0, b"BRIY")),
         ("version", u32s(4, 2)),
         ("frames behind the sealed end", u64s(24, 30_000)),
