@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{Access, AlignedBuf, MemoryVfs, RealVfs, SyncMethod, Vfs};
+use super::{Access, AlignedBuf, FaultVfs, MemoryVfs, RealVfs, SyncMethod, Vfs};
 use crate::error::Error;
 use crate::limits::BLOCK_BYTES;
 
@@ -48,6 +48,12 @@ macro_rules! conformance {
                 super::$check(&vfs, "/data".as_ref());
             })*
         }
+        mod fault {
+            $(#[test] fn $check() {
+                let dir = super::TempDir::new();
+                super::$check(&super::FaultVfs::new(super::Arc::new(super::RealVfs)), &dir.0);
+            })*
+        }
     };
 }
 
@@ -60,6 +66,7 @@ conformance! {
     durable_writes_must_be_aligned
     zeroed_files
     create_zeroed_keeps_an_existing_file
+    create_zeroed_leaves_nothing_when_it_fails
     whole_files_are_read_up_to_a_bound
     directories_list_sorted_names
     renaming_replaces
@@ -242,6 +249,12 @@ fn create_zeroed_keeps_an_existing_file(vfs: &dyn Vfs, dir: &Path) {
         ErrorKind::AlreadyExists
     );
     assert_eq!(vfs.read(&path, 10).unwrap(), b"kept");
+}
+
+/// No file system takes a length beyond `i64`, and none tries for long.
+fn create_zeroed_leaves_nothing_when_it_fails(vfs: &dyn Vfs, dir: &Path) {
+    assert!(vfs.create_zeroed(&dir.join("file"), 1 << 63).is_err());
+    assert!(vfs.list(dir).unwrap().is_empty());
 }
 
 fn whole_files_are_read_up_to_a_bound(vfs: &dyn Vfs, dir: &Path) {

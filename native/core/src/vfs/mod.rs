@@ -8,6 +8,7 @@
 mod aligned;
 #[cfg(test)]
 mod conformance;
+mod fault;
 mod memory;
 mod pool;
 mod real;
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use aligned::AlignedBuf;
+pub use fault::{Fault, FaultVfs, Gate, Landed, OpKind, Rule};
 pub use memory::{CrashPolicy, MemoryVfs, NodeId, Operation, Trace};
 pub use pool::{BufPool, PooledBuf};
 pub use real::RealVfs;

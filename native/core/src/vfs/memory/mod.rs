@@ -15,13 +15,16 @@
 
 mod content;
 mod crash;
+mod file;
+mod state;
+#[cfg(test)]
+mod tests;
 mod trace;
 mod tree;
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -31,132 +34,17 @@ pub use crash::CrashPolicy;
 pub use trace::{Operation, Trace};
 pub use tree::NodeId;
 
-use super::{Access, SyncMethod, Vfs, VfsFile, VfsLock, check_blocks};
+use super::{Access, SyncMethod, Vfs, VfsFile, VfsLock};
 use crate::error::{Error, Result};
-use tree::{EntryChange, Tree};
+use content::FILE_BYTES_MAX;
+use file::{MemoryFile, MemoryLock};
+use state::State;
+use tree::Tree;
 
 /// Files in memory. Clones share them.
 #[derive(Clone)]
 pub struct MemoryVfs {
     state: Arc<Mutex<State>>,
-}
-
-struct State {
-    live: Arc<Tree>,
-    /// What everything was before the first of `operations`.
-    base: Arc<Tree>,
-    operations: Vec<Operation>,
-    /// Whether operations are recorded.
-    traced: bool,
-    locks: BTreeSet<NodeId>,
-}
-
-impl State {
-    fn tree(&mut self) -> &mut Tree {
-        Arc::make_mut(&mut self.live)
-    }
-
-    fn record(&mut self, operation: impl FnOnce() -> Operation) {
-        if self.traced {
-            self.operations.push(operation());
-        }
-    }
-
-    /// Make a file or directory and its entry.
-    fn create(&mut self, path: &Path, is_dir: bool) -> io::Result<NodeId> {
-        let entry = self.live.entry(path)?;
-        if self.live.get(&entry).is_some() {
-            return Err(Errno::EXIST.into());
-        }
-        let node = self.live.next_id();
-        let change = EntryChange {
-            unlink: None,
-            link: Some((entry, node)),
-        };
-        self.tree().insert(node, is_dir);
-        self.tree().apply(&change);
-        self.record(|| Operation::Create {
-            node,
-            is_dir,
-            path: path.into(),
-            change,
-        });
-        Ok(node)
-    }
-
-    fn create_dir_all(&mut self, dir: &Path) -> io::Result<()> {
-        let mut path = PathBuf::new();
-        for component in dir.components() {
-            path.push(component);
-            match self.live.find(&path) {
-                Ok(id) if self.live.is_dir(id) => {}
-                Ok(_) => return Err(Errno::EXIST.into()),
-                Err(_) => _ = self.create(&path, true)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        let (source, target) = (self.live.entry(from)?, self.live.entry(to)?);
-        let node = self.live.get(&source).ok_or(Errno::NOENT)?;
-        if let Some(replaced) = self.live.get(&target) {
-            match (self.live.is_dir(node), self.live.entries(replaced)) {
-                _ if replaced == node => return Ok(()),
-                (false, Ok(_)) => return Err(Errno::ISDIR.into()),
-                (true, Err(error)) => return Err(error),
-                (true, Ok(entries)) if !entries.is_empty() => return Err(Errno::NOTEMPTY.into()),
-                _ => {}
-            }
-        }
-        let change = EntryChange {
-            unlink: Some(source),
-            link: Some((target, node)),
-        };
-        self.tree().apply(&change);
-        self.record(|| Operation::Rename {
-            from: from.into(),
-            to: to.into(),
-            change,
-        });
-        Ok(())
-    }
-
-    fn remove(&mut self, path: &Path) -> io::Result<()> {
-        let entry = self.live.entry(path)?;
-        let node = self.live.get(&entry).ok_or(Errno::NOENT)?;
-        self.live.file(node)?;
-        let change = EntryChange {
-            unlink: Some(entry),
-            link: None,
-        };
-        self.tree().apply(&change);
-        self.record(|| Operation::Remove {
-            path: path.into(),
-            change,
-        });
-        Ok(())
-    }
-
-    fn write(&mut self, node: NodeId, path: &Arc<Path>, data: &[u8], offset: u64, durable: bool) {
-        self.tree().file_mut(node).write(data, offset);
-        self.record(|| Operation::Write {
-            node,
-            path: Arc::clone(path),
-            offset,
-            data: data.into(),
-            durable,
-        });
-    }
-
-    fn set_len(&mut self, node: NodeId, path: &Path, len: u64) {
-        self.tree().file_mut(node).set_len(len);
-        self.record(|| Operation::SetLen {
-            node,
-            path: path.into(),
-            len,
-        });
-    }
 }
 
 impl MemoryVfs {
@@ -171,13 +59,7 @@ impl MemoryVfs {
     }
 
     fn from_tree(tree: Arc<Tree>, traced: bool) -> Self {
-        let state = State {
-            live: Arc::clone(&tree),
-            base: tree,
-            operations: Vec::new(),
-            traced,
-            locks: BTreeSet::new(),
-        };
+        let state = State::new(tree, traced);
         Self {
             state: Arc::new(Mutex::new(state)),
         }
@@ -284,89 +166,6 @@ impl fmt::Debug for MemoryVfs {
     }
 }
 
-struct MemoryFile {
-    vfs: MemoryVfs,
-    node: NodeId,
-    path: Arc<Path>,
-    writable: bool,
-}
-
-impl MemoryFile {
-    fn write(&self, data: &[u8], offset: u64, durable: bool) -> Result<()> {
-        let refused = if !self.writable {
-            Errno::BADF
-        } else if offset
-            .checked_add(data.len() as u64)
-            .is_none_or(|end| end > 1 << 40)
-        {
-            Errno::FBIG
-        } else {
-            self.vfs
-                .state
-                .lock()
-                .write(self.node, &self.path, data, offset, durable);
-            return Ok(());
-        };
-        Err(Error::io("write", &*self.path, refused.into()))
-    }
-}
-
-impl VfsFile for MemoryFile {
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        // The content is shared, so the copy is made outside the lock.
-        let content = self.vfs.state.lock().live.file(self.node).cloned();
-        match content {
-            Ok(content) if content.read(buf, offset) => Ok(()),
-            Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Err(error) => Err(error),
-        }
-        .map_err(|source| Error::io("read", &*self.path, source))
-    }
-
-    fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()> {
-        self.write(data, offset, false)
-    }
-
-    fn write_durable_at(&self, data: &[u8], offset: u64) -> Result<()> {
-        check_blocks(data, offset)?;
-        self.write(data, offset, true)
-    }
-
-    fn sync(&self) -> Result<()> {
-        let path = Arc::clone(&self.path);
-        self.vfs.state.lock().record(|| Operation::Sync {
-            node: self.node,
-            path,
-        });
-        Ok(())
-    }
-
-    fn len(&self) -> Result<u64> {
-        let state = self.vfs.state.lock();
-        let content = state.live.file(self.node);
-        Ok(content
-            .map_err(|source| Error::io("stat", &*self.path, source))?
-            .len())
-    }
-
-    fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-struct MemoryLock {
-    state: Arc<Mutex<State>>,
-    node: NodeId,
-}
-
-impl VfsLock for MemoryLock {}
-
-impl Drop for MemoryLock {
-    fn drop(&mut self) {
-        self.state.lock().locks.remove(&self.node);
-    }
-}
-
 impl Vfs for MemoryVfs {
     fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn VfsFile>> {
         let state = &mut *self.state.lock();
@@ -385,10 +184,12 @@ impl Vfs for MemoryVfs {
     }
 
     fn create_zeroed(&self, path: &Path, len: u64) -> Result<()> {
+        let error = |source| Error::io("create", path, source);
+        if len > FILE_BYTES_MAX {
+            return Err(error(Errno::FBIG.into()));
+        }
         let state = &mut *self.state.lock();
-        let node = state
-            .create(path, false)
-            .map_err(|source| Error::io("create", path, source))?;
+        let node = state.create(path, false).map_err(error)?;
         state.set_len(node, path, len);
         state.record(|| Operation::Sync {
             node,
