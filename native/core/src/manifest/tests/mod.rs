@@ -4,6 +4,7 @@
 
 mod crash;
 mod damage;
+mod faults;
 mod model;
 mod orphans;
 mod plain;
