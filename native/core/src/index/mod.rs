@@ -7,8 +7,9 @@
 //! offset)` of a frame, 8 bytes each. A sample is taken by bytes, not by count: the first frame
 //! of the stream, then each first frame that starts at least
 //! [`SAMPLE_BYTES`](crate::limits::SAMPLE_BYTES) of *this stream's* bytes behind the sampled one.
-//! So a lookup lands less than that distance before the frame it wants, and the index stays
-//! under 0.2 % of the data, whatever the size of a frame.
+//! So a lookup lands less than that distance before the frame it wants, and samples stay under
+//! 0.2 % of the data, whatever the size of a frame. On disk a stream costs 112 bytes more, and a
+//! commit run that continues no other 24.
 //!
 //! The appender registers a frame in the critical section that gives it its number and offset.
 //! Nothing can arrive late, hence there are no holes, and a refused call changes nothing.
@@ -92,6 +93,7 @@
 //! * Frames, bytes and timestamps count every frame registered, rolled back or not: they
 //!   bound what lives from above.
 
+mod lookup;
 mod runs;
 mod segment;
 mod side;

@@ -76,7 +76,7 @@ fn parts<V: Version>(version: &V, kept: &[Field], part_bytes: usize) -> Vec<Vec<
     for field in kept {
         let mut encoded = Vec::new();
         codec::push_field(&mut encoded, field.tag, |out| {
-            out.extend_from_slice(&field.bytes)
+            out.extend_from_slice(&field.bytes);
         });
         add(encoded);
     }

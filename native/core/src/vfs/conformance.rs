@@ -66,6 +66,7 @@ conformance! {
     durable_writes_must_be_aligned
     zeroed_files
     create_zeroed_keeps_an_existing_file
+    create_zeroed_leaves_nothing_when_it_fails
     whole_files_are_read_up_to_a_bound
     directories_list_sorted_names
     renaming_replaces
@@ -248,6 +249,12 @@ fn create_zeroed_keeps_an_existing_file(vfs: &dyn Vfs, dir: &Path) {
         ErrorKind::AlreadyExists
     );
     assert_eq!(vfs.read(&path, 10).unwrap(), b"kept");
+}
+
+/// No file system takes a length beyond `i64`, and none tries for long.
+fn create_zeroed_leaves_nothing_when_it_fails(vfs: &dyn Vfs, dir: &Path) {
+    assert!(vfs.create_zeroed(&dir.join("file"), 1 << 63).is_err());
+    assert!(vfs.list(dir).unwrap().is_empty());
 }
 
 fn whole_files_are_read_up_to_a_bound(vfs: &dyn Vfs, dir: &Path) {

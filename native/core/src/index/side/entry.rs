@@ -116,7 +116,8 @@ impl Entry {
 
     fn check(&self, sealed_bytes: u64) -> Result<(), &'static str> {
         let marks = &self.marks;
-        if (self.glsn_begin < self.glsn_end) != (self.runs > 0) || self.glsn_begin > self.glsn_end {
+        let no_runs = self.runs == 0 && (self.glsn_begin, self.glsn_end) == (0, 0);
+        if !no_runs && (self.runs == 0 || self.glsn_begin >= self.glsn_end) {
             return Err("GLSN range does not fit the runs");
         }
         if !marks.placed {
@@ -137,6 +138,7 @@ impl Entry {
         if marks.bytes_at_sample > marks.bytes
             || marks.frames < u64::from(self.samples)
             || marks.frames > marks.bytes
+            || marks.bytes > u64::from(marks.next_offset)
             || marks.timestamp_min > marks.timestamp_max
             || (marks.frames == 0
                 && (marks.bytes, marks.timestamp_min, marks.timestamp_max) != (0, 0, 0))

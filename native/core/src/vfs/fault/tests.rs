@@ -219,3 +219,13 @@ fn an_operation_may_hang_and_then_fail() {
         assert!(sync.join().unwrap().is_err());
     });
 }
+
+#[test]
+fn the_first_failing_rule_decides() {
+    let vfs = faulty();
+    let file = create(&vfs, "/f");
+    vfs.add(Rule::fail(OpKind::Sync, Fault::Denied).after(1));
+    vfs.add(Rule::fail(OpKind::Sync, Fault::NoSpace));
+    assert_eq!(kind(file.sync()), ErrorKind::StorageFull);
+    assert_eq!(kind(file.sync()), ErrorKind::PermissionDenied);
+}

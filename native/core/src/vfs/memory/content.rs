@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 const PAGE_BYTES: usize = 4096;
 
+/// Largest file: its page list alone takes 32 MiB.
+pub(super) const FILE_BYTES_MAX: u64 = 16 << 30;
+
 type Page = [u8; PAGE_BYTES];
 
 /// The bytes of one file. A clone costs one reference count; a write then copies the page list

@@ -303,11 +303,7 @@ impl Disk {
                 .iter()
                 .filter(|_| choices.chance(quarters))
                 .collect();
-            // Changes of the length are journaled, so what is around them keeps its order.
-            let movable = kept
-                .iter()
-                .all(|change| matches!(change, Change::Write { .. }));
-            if movable && choices.chance(2) {
+            if choices.chance(2) {
                 for end in (2..=kept.len()).rev() {
                     kept.swap(end - 1, choices.below(end));
                 }

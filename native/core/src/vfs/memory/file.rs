@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use super::super::{VfsFile, VfsLock, check_blocks};
 use super::MemoryVfs;
+use super::content::FILE_BYTES_MAX;
 use super::state::State;
 use super::trace::Operation;
 use super::tree::NodeId;
@@ -27,7 +28,7 @@ impl MemoryFile {
             Errno::BADF
         } else if offset
             .checked_add(data.len() as u64)
-            .is_none_or(|end| end > 1 << 40)
+            .is_none_or(|end| end > FILE_BYTES_MAX)
         {
             Errno::FBIG
         } else {

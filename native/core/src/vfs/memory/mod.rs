@@ -28,6 +28,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rustix::io::Errno;
 
 pub use crash::CrashPolicy;
 pub use trace::{Operation, Trace};
@@ -35,6 +36,7 @@ pub use tree::NodeId;
 
 use super::{Access, SyncMethod, Vfs, VfsFile, VfsLock};
 use crate::error::{Error, Result};
+use content::FILE_BYTES_MAX;
 use file::{MemoryFile, MemoryLock};
 use state::State;
 use tree::Tree;
@@ -182,10 +184,12 @@ impl Vfs for MemoryVfs {
     }
 
     fn create_zeroed(&self, path: &Path, len: u64) -> Result<()> {
+        let error = |source| Error::io("create", path, source);
+        if len > FILE_BYTES_MAX {
+            return Err(error(Errno::FBIG.into()));
+        }
         let state = &mut *self.state.lock();
-        let node = state
-            .create(path, false)
-            .map_err(|source| Error::io("create", path, source))?;
+        let node = state.create(path, false).map_err(error)?;
         state.set_len(node, path, len);
         state.record(|| Operation::Sync {
             node,

@@ -150,6 +150,20 @@ fn an_old_write_never_comes_back_over_a_durable_one() {
 }
 
 #[test]
+fn a_durable_write_takes_an_earlier_change_of_length_with_it() {
+    let (vfs, file) = with_file(8192);
+    file.write_durable_at(&blocks(1, 2), 0).unwrap();
+    {
+        let state = &mut *vfs.state.lock();
+        let node = state.live.find(Path::new("/f")).unwrap();
+        state.set_len(node, Path::new("/f"), 0);
+    }
+    file.write_durable_at(&blocks(2, 1), 4096).unwrap();
+    let seen = outcomes(&vfs, subset, |image| read(image, "/f"));
+    assert_eq!(seen, BTreeSet::from([[[0; 4096], [2; 4096]].concat()]));
+}
+
+#[test]
 fn torn_writes_change_at_sector_boundaries_only() {
     let (vfs, file) = with_file(8192);
     file.write_all_at(&[1; 3000], 300).unwrap();
@@ -273,6 +287,52 @@ fn a_rename_between_directories_is_there_or_not_in_both() {
     vfs.sync_dir(Path::new("/a")).unwrap();
     let seen = outcomes(&vfs, torn, |image| image.paths()[1..].concat());
     assert_eq!(seen, BTreeSet::from(["/b//b/f/b/new".to_owned()]));
+}
+
+#[test]
+fn a_lost_rename_takes_what_came_after_it_in_both_directories() {
+    let vfs = MemoryVfs::new();
+    vfs.create_dir_all(Path::new("/a")).unwrap();
+    vfs.create_dir_all(Path::new("/b")).unwrap();
+    vfs.replace(Path::new("/a/f"), b"x").unwrap();
+    vfs.settle();
+    vfs.rename(Path::new("/a/f"), Path::new("/b/f")).unwrap();
+    for name in ["/a/1", "/b/1", "/a/2", "/b/2"] {
+        vfs.open(Path::new(name), Access::CreateNew).unwrap();
+    }
+    let seen = outcomes(&vfs, subset, |image| {
+        let names = image.paths();
+        let has = |name: &str| names.iter().any(|found| found == name);
+        assert!(has("/b/f") || !has("/a/1") && !has("/b/1"), "{names:?}");
+        assert!(has("/a/1") || !has("/a/2"), "{names:?}");
+        (has("/b/f"), has("/a/2"), has("/b/2"))
+    });
+    assert_eq!(
+        seen.len(),
+        5,
+        "lost, or there with any of the two last: {seen:?}"
+    );
+}
+
+#[test]
+fn every_cut_of_a_long_trace_is_what_was_done_before_it() {
+    let (vfs, file) = with_file(64 << 10);
+    let mut expected = vec![read(&vfs, "/f")];
+    for write in 0..70_u64 {
+        let data = blocks(write as u8 + 1, 1);
+        match write % 3 {
+            0 => file.write_durable_at(&data, write % 16 * 4096).unwrap(),
+            1 => file.write_all_at(&data, write * 700).unwrap(),
+            _ => file.sync().unwrap(),
+        }
+        expected.push(read(&vfs, "/f"));
+    }
+    let trace = vfs.trace();
+    assert_eq!(trace.len() + 1, expected.len());
+    for (cut, expected) in expected.iter().enumerate() {
+        let image = trace.crash(cut, CrashPolicy::KeepAll);
+        assert!(read(&image, "/f") == *expected, "cut {cut}");
+    }
 }
 
 #[test]
