@@ -54,7 +54,11 @@ pub struct Take<'a> {
 impl<'a> Take<'a> {
     /// Read `bytes`; `what` names the structure in errors.
     pub fn new(what: &'static str, bytes: &'a [u8]) -> Self {
-        Self { what, bytes, offset: 0 }
+        Self {
+            what,
+            bytes,
+            offset: 0,
+        }
     }
 
     /// Bytes not taken yet.

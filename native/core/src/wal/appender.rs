@@ -123,7 +123,15 @@ pub struct Appender {
 
 impl Appender {
     /// Go on behind `active`.
-    pub fn new(state: State, active: Active, sizes: Sizes, segments_used: u64, node: u128, entropy: u64, pool: BufPool) -> Self {
+    pub fn new(
+        state: State,
+        active: Active,
+        sizes: Sizes,
+        segments_used: u64,
+        node: u128,
+        entropy: u64,
+        pool: BufPool,
+    ) -> Self {
         Self {
             state,
             active,
@@ -145,7 +153,13 @@ impl Appender {
     /// The first segment of a new log: an appender whose first part opens segment 1.
     pub fn create(sizes: Sizes, node: u128, entropy: u64, pool: BufPool) -> Result<Self> {
         let nothing = Arc::new(Segment::active(0, 0, 0));
-        let active = Active { segment: nothing, offset: 0, ordinal: 0, durable: 0, tail: Vec::new() };
+        let active = Active {
+            segment: nothing,
+            offset: 0,
+            ordinal: 0,
+            durable: 0,
+            tail: Vec::new(),
+        };
         let mut appender = Self::new(State::default(), active, sizes, 0, node, entropy, pool);
         appender.roll(true)?;
         Ok(appender)
@@ -157,7 +171,10 @@ impl Appender {
     }
 
     fn compression(&self, stream: u32) -> Compression {
-        self.compression.get(&stream).copied().unwrap_or(Compression::None)
+        self.compression
+            .get(&stream)
+            .copied()
+            .unwrap_or(Compression::None)
     }
 
     /// Whether something waits to be sealed.
@@ -167,39 +184,65 @@ impl Appender {
 
     /// Bytes that wait to be sealed, roughly.
     pub fn unsealed_bytes(&self) -> usize {
-        let open: usize = self.open.values().map(|open| open.builder.encoded_len_max()).sum();
+        let open: usize = self
+            .open
+            .values()
+            .map(|open| open.builder.encoded_len_max())
+            .sum();
         open + self.parts.iter().map(|part| part.buf.len()).sum::<usize>()
     }
 
     /// The group that makes everything pushed so far durable.
     pub fn latest(&self) -> u64 {
-        if self.has_unsealed() { self.group } else { self.group - 1 }
+        if self.has_unsealed() {
+            self.group
+        } else {
+            self.group - 1
+        }
     }
 
     /// Next LLSN a push to `stream` would get.
     pub fn next_llsn(&self, stream: u32) -> Result<u64> {
         let placed = self.state.stream(stream)?.next;
-        Ok(self.open.get(&stream).map_or(placed, |open| open.llsn + open.builder.len() as u64))
+        Ok(self
+            .open
+            .get(&stream)
+            .map_or(placed, |open| open.llsn + open.builder.len() as u64))
     }
 
     /// Push one record.
     ///
     /// Fails, with nothing changed, if it is too large, the log is full, or the producer's sequence is
     /// not the next one (a repeat is not an error: the ticket tells the original place).
-    pub fn push(&mut self, stream: u32, record: NewRecord<'_>, producer: Option<Sequenced>) -> Result<Ticket> {
+    pub fn push(
+        &mut self,
+        stream: u32,
+        record: NewRecord<'_>,
+        producer: Option<Sequenced>,
+    ) -> Result<Ticket> {
         let llsn = self.next_llsn(stream)?;
         if let Some(ticket) = self.admit(stream, producer, 1)? {
             return Ok(ticket);
         }
-        let continues = self.open.get(&stream).is_some_and(|open| open.continues(producer));
-        let NewRecord { value, key, timestamp, headers } = record;
+        let continues = self
+            .open
+            .get(&stream)
+            .is_some_and(|open| open.continues(producer));
+        let NewRecord {
+            value,
+            key,
+            timestamp,
+            headers,
+        } = record;
         // A record that no batch takes is refused here, before anything changes.
         let joins = match self.open.get(&stream).filter(|_| continues) {
             Some(open) => {
                 open.builder.fits(value, key, timestamp, headers)?
                     && open.builder.encoded_len_max() < BATCH_TARGET.min(self.batch_bytes_max() / 2)
             }
-            None => BatchBuilder::new().fits(value, key, timestamp, headers).map(|_| false)?,
+            None => BatchBuilder::new()
+                .fits(value, key, timestamp, headers)
+                .map(|_| false)?,
         };
         let bytes = record_bytes(&record);
         if bytes > self.batch_bytes_max() / 2 {
@@ -210,25 +253,44 @@ impl Appender {
             self.close_batch(stream)?;
             self.open_batch(stream, producer)?;
         }
-        let Some(open) = self.open.get_mut(&stream) else { return Err(Error::Closed) };
+        let Some(open) = self.open.get_mut(&stream) else {
+            return Err(Error::Closed);
+        };
         open.builder.push(value, key, timestamp, headers)?;
         self.note_producer(stream, producer, llsn, 1);
-        Ok(Ticket { llsn, count: 1, group: self.group })
+        Ok(Ticket {
+            llsn,
+            count: 1,
+            group: self.group,
+        })
     }
 
     /// Append many records at once, given as columns, as batches of about `target` bytes.
-    pub fn append_columns(&mut self, stream: u32, columns: &ColumnsRef<'_>, target: usize, producer: Option<Sequenced>) -> Result<Ticket> {
+    pub fn append_columns(
+        &mut self,
+        stream: u32,
+        columns: &ColumnsRef<'_>,
+        target: usize,
+        producer: Option<Sequenced>,
+    ) -> Result<Ticket> {
         let count = columns.len as u64;
         let llsn = self.next_llsn(stream)?;
         if count == 0 {
-            return Ok(Ticket { llsn, count: 0, group: 0 });
+            return Ok(Ticket {
+                llsn,
+                count: 0,
+                group: 0,
+            });
         }
         if let Some(ticket) = self.admit(stream, producer, count)? {
             return Ok(ticket);
         }
         let target = target.min(self.batch_bytes_max());
         let ranges: Vec<_> = columns.split(target, BATCH_RECORDS_MAX).collect();
-        let sizes: Vec<usize> = ranges.iter().map(|range| columns.encoded_len_max(range)).collect();
+        let sizes: Vec<usize> = ranges
+            .iter()
+            .map(|range| columns.encoded_len_max(range))
+            .collect();
         self.check_batch_len(sizes.iter().copied().max().unwrap_or(0))?;
         self.reserve(sizes.iter().map(|size| frame_len(*size)).sum())?;
         self.close_batch(stream)?;
@@ -240,21 +302,42 @@ impl Appender {
                 base_sequence: first + range.start as u64,
             });
             let compression = self.compression(stream);
-            self.place_batch(stream, records, size, |out| encode_columns(columns, range, from, compression, out))?;
+            self.place_batch(stream, records, size, |out| {
+                encode_columns(columns, range, from, compression, out)
+            })?;
         }
         self.note_producer(stream, producer, llsn, count);
-        Ok(Ticket { llsn, count, group: self.group })
+        Ok(Ticket {
+            llsn,
+            count,
+            group: self.group,
+        })
     }
 
     /// Append an encoded, verified batch as it is (replication, salvage). `llsn` must be the next one.
-    pub fn append_encoded(&mut self, stream: u32, epoch: u64, llsn: u64, batch: &[u8]) -> Result<Ticket> {
+    pub fn append_encoded(
+        &mut self,
+        stream: u32,
+        epoch: u64,
+        llsn: u64,
+        batch: &[u8],
+    ) -> Result<Ticket> {
         let head = parse_head(batch)?;
         self.reserve(frame_len(batch.len()))?;
         self.close_batch(stream)?;
         let producer = head.producer();
-        let id = (producer.id != 0).then_some((ProducerId { id: producer.id, epoch: producer.epoch }, producer.base_sequence));
+        let id = (producer.id != 0).then_some((
+            ProducerId {
+                id: producer.id,
+                epoch: producer.epoch,
+            },
+            producer.base_sequence,
+        ));
         let header = self.header(Kind::Batch, stream, head.count(), epoch, llsn);
-        let change = Change::Batch { count: head.count(), producer: id };
+        let change = Change::Batch {
+            count: head.count(),
+            producer: id,
+        };
         self.state.check(&header, &change)?;
         let timestamps = (head.min_timestamp(), head.max_timestamp());
         let head_len = head.head_len();
@@ -264,14 +347,28 @@ impl Appender {
         })?;
         self.note(&frame, &change, timestamps)?;
         self.state.apply(&header, &change)?;
-        Ok(Ticket { llsn, count: head.count().into(), group: self.group })
+        Ok(Ticket {
+            llsn,
+            count: head.count().into(),
+            group: self.group,
+        })
     }
 
     /// Copy a batch forward for the cleaner, with `count` records that count.
-    pub fn append_moved(&mut self, stream: u32, epoch: u64, llsn: u64, count: u32, batch: &[u8]) -> Result<u64> {
+    pub fn append_moved(
+        &mut self,
+        stream: u32,
+        epoch: u64,
+        llsn: u64,
+        count: u32,
+        batch: &[u8],
+    ) -> Result<u64> {
         let head = parse_head(batch)?;
         let header = self.header(Kind::Moved, stream, count, epoch, llsn);
-        let (head_len, timestamps) = (head.head_len(), (head.min_timestamp(), head.max_timestamp()));
+        let (head_len, timestamps) = (
+            head.head_len(),
+            (head.min_timestamp(), head.max_timestamp()),
+        );
         let frame = self.place(header, batch.len(), true, |out| {
             out.extend_from_slice(batch);
             Ok(head_len)
@@ -317,17 +414,26 @@ impl Appender {
         let mut parts = mem::take(&mut self.parts);
         if let Some(last) = parts.last_mut() {
             last.end = self.active.offset;
-            let block = (self.active.offset as usize) / BLOCK_BYTES * BLOCK_BYTES - last.start as usize;
+            let block =
+                (self.active.offset as usize) / BLOCK_BYTES * BLOCK_BYTES - last.start as usize;
             self.active.tail = last.buf[block..].to_vec();
         }
         for part in &mut parts {
             part.pad();
         }
         let bytes = parts.iter().map(|part| part.buf.len()).sum();
-        let effects = mem::take(&mut self.touched).into_iter().map(|stream| self.effect(stream)).collect();
+        let effects = mem::take(&mut self.touched)
+            .into_iter()
+            .map(|stream| self.effect(stream))
+            .collect();
         let number = self.group;
         self.group += 1;
-        Ok(Group { number, parts: parts.into_iter().map(Arc::new).collect(), effects, bytes })
+        Ok(Group {
+            number,
+            parts: parts.into_iter().map(Arc::new).collect(),
+            effects,
+            bytes,
+        })
     }
 
     fn effect(&self, number: u32) -> Effect {
@@ -337,16 +443,34 @@ impl Appender {
         }
     }
 
-    fn admit(&self, stream: u32, producer: Option<Sequenced>, count: u64) -> Result<Option<Ticket>> {
-        let Some((id, sequence)) = producer else { return Ok(None) };
-        match self.state.stream(stream)?.producers.admit(id, sequence, count)? {
+    fn admit(
+        &self,
+        stream: u32,
+        producer: Option<Sequenced>,
+        count: u64,
+    ) -> Result<Option<Ticket>> {
+        let Some((id, sequence)) = producer else {
+            return Ok(None);
+        };
+        match self
+            .state
+            .stream(stream)?
+            .producers
+            .admit(id, sequence, count)?
+        {
             Admission::New => Ok(None),
-            Admission::Repeat(llsn) => Ok(Some(Ticket { llsn, count, group: self.latest() })),
+            Admission::Repeat(llsn) => Ok(Some(Ticket {
+                llsn,
+                count,
+                group: self.latest(),
+            })),
         }
     }
 
     fn note_producer(&mut self, stream: u32, producer: Option<Sequenced>, llsn: u64, count: u64) {
-        if let (Some((id, sequence)), Some(stream)) = (producer, self.state.streams.get_mut(&stream)) {
+        if let (Some((id, sequence)), Some(stream)) =
+            (producer, self.state.streams.get_mut(&stream))
+        {
             stream.producers.note(id, sequence, llsn, count);
         }
     }
@@ -358,15 +482,26 @@ impl Appender {
         if let Some((id, sequence)) = producer {
             builder.set_producer(id.id, id.epoch, sequence);
         }
-        self.open.insert(stream, OpenBatch { builder, llsn, producer });
+        self.open.insert(
+            stream,
+            OpenBatch {
+                builder,
+                llsn,
+                producer,
+            },
+        );
         Ok(())
     }
 
     fn close_batch(&mut self, stream: u32) -> Result<()> {
-        let Some(open) = self.open.remove(&stream) else { return Ok(()) };
+        let Some(open) = self.open.remove(&stream) else {
+            return Ok(());
+        };
         let compression = self.compression(stream);
         let (records, size) = (open.builder.len() as u32, open.builder.encoded_len_max());
-        self.place_batch(stream, records, size, |out| open.builder.encode_into(compression, out))?;
+        self.place_batch(stream, records, size, |out| {
+            open.builder.encode_into(compression, out)
+        })?;
         if self.idle.len() < 16 && size <= BATCH_TARGET * 2 {
             self.idle.push(open.builder);
         }
@@ -374,13 +509,22 @@ impl Appender {
     }
 
     /// Place the stream's next batch, encoded straight into the part.
-    fn place_batch(&mut self, stream: u32, count: u32, payload_max: usize, encode: impl FnOnce(&mut PooledBuf) -> Result<()>) -> Result<()> {
+    fn place_batch(
+        &mut self,
+        stream: u32,
+        count: u32,
+        payload_max: usize,
+        encode: impl FnOnce(&mut PooledBuf) -> Result<()>,
+    ) -> Result<()> {
         let (epoch, llsn) = {
             let stream = self.state.stream(stream)?;
             (stream.epoch, stream.next)
         };
         let header = self.header(Kind::Batch, stream, count, epoch, llsn);
-        let change = Change::Batch { count, producer: None };
+        let change = Change::Batch {
+            count,
+            producer: None,
+        };
         self.state.check(&header, &change)?;
         let mut timestamps = (0, 0);
         let frame = self.place(header, payload_max, false, |out| {
@@ -395,14 +539,30 @@ impl Appender {
     }
 
     fn header(&self, kind: Kind, stream: u32, count: u32, epoch: u64, llsn: u64) -> FrameHeader {
-        FrameHeader { kind, flags: 0, stream, count, epoch, llsn, durable: 0, ordinal: 0 }
+        FrameHeader {
+            kind,
+            flags: 0,
+            stream,
+            count,
+            epoch,
+            llsn,
+            durable: 0,
+            ordinal: 0,
+        }
     }
 
     /// Place one frame of at most `payload_max` payload bytes, which `write` appends; it returns how
     /// many of them the frame's checksum covers.
-    fn place(&mut self, mut header: FrameHeader, payload_max: usize, reserved: bool, write: impl FnOnce(&mut PooledBuf) -> Result<usize>) -> Result<Frame> {
+    fn place(
+        &mut self,
+        mut header: FrameHeader,
+        payload_max: usize,
+        reserved: bool,
+        write: impl FnOnce(&mut PooledBuf) -> Result<usize>,
+    ) -> Result<Frame> {
         let gap = self.gap();
-        let room = (self.active.segment.bytes as usize).saturating_sub(self.active.offset as usize + gap);
+        let room =
+            (self.active.segment.bytes as usize).saturating_sub(self.active.offset as usize + gap);
         if frame_len(payload_max) > room {
             self.roll(reserved)?;
         }
@@ -410,7 +570,9 @@ impl Appender {
         header.durable = self.active.durable;
         header.ordinal = self.active.ordinal;
         let (offset, seed) = (self.active.offset, self.active.segment.seed);
-        let Some(part) = self.parts.last_mut() else { return Err(Error::Closed) };
+        let Some(part) = self.parts.last_mut() else {
+            return Err(Error::Closed);
+        };
         let at = part.buf.len();
         part.buf.resize(at + FRAME_HEADER);
         let head = match write(&mut part.buf) {
@@ -421,10 +583,20 @@ impl Appender {
             }
         };
         let payload = part.buf.len() - at - FRAME_HEADER;
-        debug_assert!(payload <= payload_max, "a frame took more than was reserved");
+        debug_assert!(
+            payload <= payload_max,
+            "a frame took more than was reserved"
+        );
         part.buf.resize(at + frame_len(payload));
         let length = part.buf.len() - at;
-        seal(&mut part.buf.as_mut_slice()[at..], &header, seed, offset, payload, head);
+        seal(
+            &mut part.buf.as_mut_slice()[at..],
+            &header,
+            seed,
+            offset,
+            payload,
+            head,
+        );
         if header.kind == Kind::Batch {
             part.note(header.stream, header.llsn, header.count, at, payload);
         }
@@ -433,7 +605,13 @@ impl Appender {
         if header.stream != 0 {
             self.touched.insert(header.stream);
         }
-        Ok(Frame { header, offset, length: length as u32, payload: payload as u32, head: head as u32 })
+        Ok(Frame {
+            header,
+            offset,
+            length: length as u32,
+            payload: payload as u32,
+            head: head as u32,
+        })
     }
 
     fn note(&mut self, frame: &Frame, change: &Change, timestamps: (i64, i64)) -> Result<()> {
@@ -450,7 +628,11 @@ impl Appender {
     /// Bytes skipped if a new part has to begin on a fresh block.
     fn gap(&self) -> usize {
         let offset = self.active.offset as usize;
-        if self.parts.is_empty() && self.in_flight > 0 { offset.next_multiple_of(BLOCK_BYTES) - offset } else { 0 }
+        if self.parts.is_empty() && self.in_flight > 0 {
+            offset.next_multiple_of(BLOCK_BYTES) - offset
+        } else {
+            0
+        }
     }
 
     /// Make sure that the last part continues at the active offset.
@@ -466,7 +648,15 @@ impl Appender {
         }
         let start = self.active.offset - buf.len() as u32;
         let segment = Arc::clone(&self.active.segment);
-        self.parts.push(Part { segment, start, buf, end: 0, batches: Vec::new(), seals: None, opens: false });
+        self.parts.push(Part {
+            segment,
+            start,
+            buf,
+            end: 0,
+            batches: Vec::new(),
+            seals: None,
+            opens: false,
+        });
     }
 
     /// Begin the next segment: header block and preamble.
@@ -478,7 +668,11 @@ impl Appender {
         let state = self.state.encode();
         if state.len() > self.preamble_bytes_max() {
             let (size, max) = (state.len() as u64, self.preamble_bytes_max() as u64);
-            return Err(Error::TooLarge { what: "state at the head of a segment", size, max });
+            return Err(Error::TooLarge {
+                what: "state at the head of a segment",
+                size,
+                max,
+            });
         }
         if let Some(part) = self.parts.last_mut() {
             part.end = self.active.offset;
@@ -490,10 +684,32 @@ impl Appender {
         let seals = (old.number > 0).then_some((old, self.active.offset));
         let mut buf = self.pool.take(64 << 10);
         let bytes = u64::from(self.sizes.segment_bytes);
-        buf.extend_from_slice(&SegmentHeader { node: self.node, number, salt, bytes }.encode());
+        buf.extend_from_slice(
+            &SegmentHeader {
+                node: self.node,
+                number,
+                salt,
+                bytes,
+            }
+            .encode(),
+        );
         let (batches, end) = (Vec::new(), FIRST_FRAME);
-        self.parts.push(Part { segment: Arc::clone(&segment), start: 0, buf, end, batches, seals, opens: true });
-        self.active = Active { segment, offset: FIRST_FRAME, ordinal: 0, durable: 0, tail: Vec::new() };
+        self.parts.push(Part {
+            segment: Arc::clone(&segment),
+            start: 0,
+            buf,
+            end,
+            batches,
+            seals,
+            opens: true,
+        });
+        self.active = Active {
+            segment,
+            offset: FIRST_FRAME,
+            ordinal: 0,
+            durable: 0,
+            tail: Vec::new(),
+        };
         self.segments_used += 1;
         self.place_preamble(&state)
     }
@@ -502,7 +718,11 @@ impl Appender {
         let mut chunks = state.chunks(PREAMBLE_CHUNK).peekable();
         while let Some(chunk) = chunks.next() {
             let mut header = self.header(Kind::Preamble, 0, 0, 0, 0);
-            header.flags = if chunks.peek().is_some() { FLAG_MORE } else { 0 };
+            header.flags = if chunks.peek().is_some() {
+                FLAG_MORE
+            } else {
+                0
+            };
             self.place(header, chunk.len(), true, |out| {
                 out.extend_from_slice(chunk);
                 Ok(chunk.len())
@@ -525,14 +745,22 @@ impl Appender {
     fn check_batch_len(&self, size: usize) -> Result<()> {
         let max = self.batch_bytes_max();
         if size > max {
-            return Err(Error::TooLarge { what: "record batch", size: size as u64, max: max as u64 });
+            return Err(Error::TooLarge {
+                what: "record batch",
+                size: size as u64,
+                max: max as u64,
+            });
         }
         Ok(())
     }
 
     /// Refuse, before anything has a number, what could not be written.
     fn reserve(&self, bytes: usize) -> Result<()> {
-        let open: usize = self.open.values().map(|open| frame_len(open.builder.encoded_len_max())).sum();
+        let open: usize = self
+            .open
+            .values()
+            .map(|open| frame_len(open.builder.encoded_len_max()))
+            .sum();
         let need = (open + bytes + BLOCK_BYTES) as u64;
         let left = u64::from(self.active.segment.bytes.saturating_sub(self.active.offset));
         if need <= left {
@@ -542,12 +770,19 @@ impl Appender {
         // Where a frame does not fit behind another, up to a quarter of a segment stays empty, and
         // another quarter may hold the preamble.
         let usable = free * u64::from(self.sizes.segment_bytes) / 2;
-        if need <= usable { Ok(()) } else { Err(self.full()) }
+        if need <= usable {
+            Ok(())
+        } else {
+            Err(self.full())
+        }
     }
 
     fn full(&self) -> Error {
         let bytes = u64::from(self.sizes.segment_bytes);
-        Error::LogFull { used: self.segments_used * bytes, max: self.sizes.segments_max * bytes }
+        Error::LogFull {
+            used: self.segments_used * bytes,
+            max: self.sizes.segments_max * bytes,
+        }
     }
 }
 
@@ -566,12 +801,21 @@ impl OpenBatch {
 
 /// What a reader may see of a stream whose frames are all durable.
 pub fn range_of(stream: &crate::wal::state::Stream) -> Range {
-    Range { first: stream.low, end: stream.committed, durable: stream.next, epoch: stream.epoch }
+    Range {
+        first: stream.low,
+        end: stream.committed,
+        durable: stream.next,
+        epoch: stream.epoch,
+    }
 }
 
 /// Bytes a lone record takes at most, with its frame.
 fn record_bytes(record: &NewRecord<'_>) -> usize {
-    let headers: usize = record.headers.iter().map(|(name, value)| name.len() + value.len() + 16).sum();
+    let headers: usize = record
+        .headers
+        .iter()
+        .map(|(name, value)| name.len() + value.len() + 16)
+        .sum();
     512 + record.value.len() + record.key.map_or(0, <[u8]>::len) + headers
 }
 

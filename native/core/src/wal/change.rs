@@ -152,7 +152,10 @@ impl Change {
     pub fn decode(header: &FrameHeader, payload: &[u8]) -> Result<Self> {
         let mut take = Take::new("frame payload", payload);
         let change = match header.kind {
-            Kind::Batch => Self::Batch { count: header.count, producer: None },
+            Kind::Batch => Self::Batch {
+                count: header.count,
+                producer: None,
+            },
             Kind::Moved | Kind::MovedRuns | Kind::Preamble => return Ok(Self::Nothing),
             Kind::Commit => Self::Commit(decode_context(&mut take)?),
             Kind::Rollback => Self::Rollback,

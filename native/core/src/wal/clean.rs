@@ -47,7 +47,11 @@ impl Store {
         }
         // First out of the readers' table, then out of the manifest: a slot is written again only after both.
         let kept = |segments: &[Arc<Segment>]| -> Vec<Arc<Segment>> {
-            segments.iter().filter(|segment| !dead.contains(&segment.number)).cloned().collect()
+            segments
+                .iter()
+                .filter(|segment| !dead.contains(&segment.number))
+                .cloned()
+                .collect()
         };
         let mut files = self.files.lock();
         self.view.set_segments(kept(&self.view.segments()));
@@ -60,12 +64,19 @@ impl Store {
             return Err(error);
         }
         inner.appender.segments_used -= dead.len() as u64;
-        Ok(Reclaimed { segments: dead.len() as u64, moved_bytes: 0 })
+        Ok(Reclaimed {
+            segments: dead.len() as u64,
+            moved_bytes: 0,
+        })
     }
 
     /// First live LLSN of each stream.
     fn lows(&self) -> HashMap<u32, u64> {
-        self.view.streams().iter().map(|(number, stream)| (*number, stream.range().first)).collect()
+        self.view
+            .streams()
+            .iter()
+            .map(|(number, stream)| (*number, stream.range().first))
+            .collect()
     }
 
     /// Free the oldest segments, copying forward what is alive in them, as long as at most
@@ -78,7 +89,12 @@ impl Store {
         let mut total = self.reclaim_dead(&|_| false)?;
         while total.segments < target {
             let segments = self.view.segments();
-            let Some(oldest) = segments.first().filter(|segment| segment.sealed().is_some()) else { break };
+            let Some(oldest) = segments
+                .first()
+                .filter(|segment| segment.sealed().is_some())
+            else {
+                break;
+            };
             if self.live_fraction(oldest)? > live_max {
                 break;
             }
@@ -105,13 +121,21 @@ impl Store {
         let mut moved = 0;
         let mut ranges: HashMap<u32, (u64, u64)> = HashMap::new();
         while let Some(frame) = walk.next_frame()? {
-            let Some(count) = self.live_records(segment, &frame)? else { continue };
+            let Some(count) = self.live_records(segment, &frame)? else {
+                continue;
+            };
             let header = frame.header;
             let payload = walk.payload(&frame)?;
             loop {
                 let mut inner = self.inner.lock();
                 if inner.appender.unsealed_bytes() < self.options.unsynced_bytes_max {
-                    inner.appender.append_moved(header.stream, header.epoch, header.llsn, count, payload)?;
+                    inner.appender.append_moved(
+                        header.stream,
+                        header.epoch,
+                        header.llsn,
+                        count,
+                        payload,
+                    )?;
                     break;
                 }
                 drop(inner);
@@ -119,7 +143,10 @@ impl Store {
             }
             moved += u64::from(frame.length);
             let end = header.llsn + u64::from(count);
-            ranges.entry(header.stream).and_modify(|range| range.1 = end).or_insert((header.llsn, end));
+            ranges
+                .entry(header.stream)
+                .and_modify(|range| range.1 = end)
+                .or_insert((header.llsn, end));
         }
         if walk.offset < limit {
             let reason = walk.ended.unwrap_or_default();
@@ -136,17 +163,27 @@ impl Store {
         if !is_data(header.kind) {
             return Ok(None);
         }
-        let Ok(stream) = self.view.stream(header.stream) else { return Ok(None) };
+        let Ok(stream) = self.view.stream(header.stream) else {
+            return Ok(None);
+        };
         let moved = header.kind == crate::wal::frame::Kind::Moved;
         let first = stream.range().first;
         let (vfs, dir) = (&*self.view.vfs, self.view.dir.as_path());
         let count = segment.with_index(vfs, dir, |index| {
-            index.clip(header.stream, moved, header.llsn, header.count, frame.offset)
+            index.clip(
+                header.stream,
+                moved,
+                header.llsn,
+                header.count,
+                frame.offset,
+            )
         })?;
         // Only where this segment is the owner; a newer copy or a rollback may have replaced it.
         let extents = self.view.extents(&stream)?;
         let owner = extents.iter().find(|extent| {
-            Arc::ptr_eq(&extent.segment, segment) && extent.begin <= header.llsn && header.llsn < extent.end
+            Arc::ptr_eq(&extent.segment, segment)
+                && extent.begin <= header.llsn
+                && header.llsn < extent.end
         });
         let Some(owner) = owner else { return Ok(None) };
         let count = u64::from(count).min(owner.end - header.llsn) as u32;
@@ -157,9 +194,13 @@ impl Store {
     fn move_runs(&self, segment: &Segment, ranges: &HashMap<u32, (u64, u64)>) -> Result<()> {
         let (vfs, dir) = (&*self.view.vfs, self.view.dir.as_path());
         for (stream, (begin, end)) in ranges {
-            let runs = segment.with_index(vfs, dir, |index| runs_within(index, *stream, *begin, *end))?;
+            let runs =
+                segment.with_index(vfs, dir, |index| runs_within(index, *stream, *begin, *end))?;
             if !runs.is_empty() {
-                self.inner.lock().appender.append_moved_runs(*stream, &encode_runs(&runs))?;
+                self.inner
+                    .lock()
+                    .appender
+                    .append_moved_runs(*stream, &encode_runs(&runs))?;
             }
         }
         Ok(())
@@ -167,7 +208,11 @@ impl Store {
 }
 
 fn runs_within(index: &SegmentIndex, stream: u32, begin: u64, end: u64) -> Vec<CommitRun> {
-    let of = |moved| index.stream(stream, moved).map_or(&[][..], |index| index.runs());
+    let of = |moved| {
+        index
+            .stream(stream, moved)
+            .map_or(&[][..], |index| index.runs())
+    };
     let all = of(true).iter().chain(of(false));
     all.filter_map(|run| {
         let (first, last) = (run.llsn_begin.max(begin), run.llsn_end().min(end));
@@ -193,13 +238,17 @@ fn encode_runs(runs: &[CommitRun]) -> Vec<u8> {
 
 fn is_live(entry: &StreamSummary, lows: &HashMap<u32, u64>) -> bool {
     let low = lows.get(&entry.stream);
-    entry.range.as_ref().is_some_and(|range| low.is_some_and(|low| *low < range.end))
+    entry
+        .range
+        .as_ref()
+        .is_some_and(|range| low.is_some_and(|low| *low < range.end))
 }
 
 fn live_bytes(entry: &StreamSummary, lows: &HashMap<u32, u64>) -> f64 {
-    let (Some(range), Some(low)) = (&entry.range, lows.get(&entry.stream)) else { return 0.0 };
+    let (Some(range), Some(low)) = (&entry.range, lows.get(&entry.stream)) else {
+        return 0.0;
+    };
     let records = (range.end - range.start).max(1);
     let live = range.end.saturating_sub((*low).max(range.start));
     entry.bytes as f64 * live as f64 / records as f64
 }
-

@@ -27,7 +27,11 @@ pub struct Files {
 impl Files {
     /// Files listed by `manifest`.
     pub fn new(vfs: Arc<dyn Vfs>, dir: PathBuf, manifest: Manifest<WalFiles>) -> Self {
-        Self { vfs, dir, manifest: Some(manifest) }
+        Self {
+            vfs,
+            dir,
+            manifest: Some(manifest),
+        }
     }
 
     fn manifest(&mut self) -> Result<&mut Manifest<WalFiles>> {
@@ -36,7 +40,9 @@ impl Files {
 
     /// Slots ready for a segment.
     pub fn free_slots(&self) -> usize {
-        self.manifest.as_ref().map_or(0, |manifest| manifest.version().free_slots().len())
+        self.manifest
+            .as_ref()
+            .map_or(0, |manifest| manifest.version().free_slots().len())
     }
 
     /// A free slot, made on the spot if there is none.
@@ -61,12 +67,18 @@ impl Files {
         }
         self.vfs.create_zeroed(&path, bytes)?;
         self.vfs.sync_dir(&self.dir.join("wal"))?;
-        self.manifest()?.commit(&[WalOperation::AddSlot { slot, bytes }])?;
+        self.manifest()?
+            .commit(&[WalOperation::AddSlot { slot, bytes }])?;
         Ok(slot)
     }
 
     /// List a segment whose first part is durable, and seal the one before it.
-    pub fn open_segment(&mut self, view: &View, segment: &Segment, seals: Option<&(Arc<Segment>, u32)>) -> Result<()> {
+    pub fn open_segment(
+        &mut self,
+        view: &View,
+        segment: &Segment,
+        seals: Option<&(Arc<Segment>, u32)>,
+    ) -> Result<()> {
         let mut edit = Vec::new();
         let mut sealed = None;
         if let Some((old, end)) = seals {
@@ -92,10 +104,15 @@ impl Files {
 
     fn write_side(&self, view: &View, segment: &Segment, end: u32) -> Result<Sealed> {
         let (number, salt) = (segment.number, segment.seed.salt);
-        let bytes =
-            segment.with_index(&*self.vfs, &view.dir, |index| index.encode(number, salt, u64::from(end)))?;
+        let bytes = segment.with_index(&*self.vfs, &view.dir, |index| {
+            index.encode(number, salt, u64::from(end))
+        })?;
         write_new(&*self.vfs, &side_path(&self.dir, number), &bytes)?;
-        Ok(Sealed { end, side_bytes: bytes.len() as u32, side_crc: crc32c::crc32c(&bytes) })
+        Ok(Sealed {
+            end,
+            side_bytes: bytes.len() as u32,
+            side_crc: crc32c::crc32c(&bytes),
+        })
     }
 
     /// Drop segments whose every record is dead; their slots become free, then their side files go.
@@ -103,7 +120,10 @@ impl Files {
         if numbers.is_empty() {
             return Ok(());
         }
-        let edit: Vec<_> = numbers.iter().map(|number| WalOperation::DropSegment { number: *number }).collect();
+        let edit: Vec<_> = numbers
+            .iter()
+            .map(|number| WalOperation::DropSegment { number: *number })
+            .collect();
         self.manifest()?.commit(&edit)?;
         for number in numbers {
             let path = side_path(&self.dir, *number);

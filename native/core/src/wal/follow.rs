@@ -42,13 +42,24 @@ impl Follower {
     /// Open a directory.
     pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: &Options) -> Result<Self> {
         let Some(identity) = NodeIdentity::read(&*vfs, dir)? else {
-            return Err(Error::NotFound { what: format!("a Braidlog node at {}", dir.display()) });
+            return Err(Error::NotFound {
+                what: format!("a Braidlog node at {}", dir.display()),
+            });
         };
-        let who = Identity { object: identity.wal, node: identity.node };
+        let who = Identity {
+            object: identity.wal,
+            node: identity.node,
+        };
         let manifest = Manifest::open_read_only(Arc::clone(&vfs), dir, who)?;
         let (recent, index) = (0, options.index_bytes_max);
         let view = Arc::new(View::new(vfs, dir.to_owned(), new_pool(), recent, index));
-        let mut follower = Self { view, identity, manifest, tail: None, dir: dir.to_owned() };
+        let mut follower = Self {
+            view,
+            identity,
+            manifest,
+            tail: None,
+            dir: dir.to_owned(),
+        };
         follower.refresh()?;
         Ok(follower)
     }
@@ -60,7 +71,9 @@ impl Follower {
 
     /// The state as of the last refresh.
     pub fn state(&self) -> State {
-        self.tail.as_ref().map_or_else(State::default, |tail| tail.state.clone())
+        self.tail
+            .as_ref()
+            .map_or_else(State::default, |tail| tail.state.clone())
     }
 
     /// Show what has become durable since. Returns whether anything changed.
@@ -69,7 +82,9 @@ impl Follower {
         loop {
             match self.try_refresh() {
                 // The writer may have rolled or recycled between two of our reads.
-                Err(Error::Corruption { .. } | Error::Missing { .. }) if attempt < ATTEMPTS => attempt += 1,
+                Err(Error::Corruption { .. } | Error::Missing { .. }) if attempt < ATTEMPTS => {
+                    attempt += 1
+                }
                 other => return other,
             }
         }
@@ -80,7 +95,9 @@ impl Follower {
         let alive = vfs.is_locked(&self.dir.join(LOCK))?;
         let mark = Watermark::read(&*vfs, &self.dir)?;
         let unchanged = |tail: &Tail| {
-            mark.is_some_and(|mark| mark.segment == tail.segment.number && mark.durable <= tail.walk.offset)
+            mark.is_some_and(|mark| {
+                mark.segment == tail.segment.number && mark.durable <= tail.walk.offset
+            })
         };
         if alive && self.tail.as_ref().is_some_and(unchanged) {
             return Ok(false);
@@ -91,10 +108,13 @@ impl Follower {
         if newest != self.tail.as_ref().map(|tail| tail.segment.number) {
             self.retable(&files)?;
         }
-        let Some(tail) = self.tail.as_mut() else { return Ok(false) };
+        let Some(tail) = self.tail.as_mut() else {
+            return Ok(false);
+        };
         let segment = &tail.segment;
         let limit = if alive {
-            let mine = mark.filter(|mark| mark.segment == segment.number && mark.salt == segment.seed.salt);
+            let mine = mark
+                .filter(|mark| mark.segment == segment.number && mark.salt == segment.seed.salt);
             mine.map_or(tail.walk.offset, |mark| mark.durable)
         } else {
             // Without a writer, what is served must survive: make it durable as a writer's open would.
@@ -106,7 +126,11 @@ impl Follower {
         fold(&mut tail.walk, segment, &mut tail.state)?;
         if alive && tail.walk.offset < limit {
             let reason = tail.walk.ended.clone().unwrap_or_default();
-            return Err(Error::corrupt(segment.path(), tail.walk.offset.into(), reason));
+            return Err(Error::corrupt(
+                segment.path(),
+                tail.walk.offset.into(),
+                reason,
+            ));
         }
         let changed = tail.walk.offset != before;
         self.publish();
@@ -120,10 +144,15 @@ impl Follower {
         let known = self.view.segments();
         let same = |segment: &Arc<Segment>| {
             known.iter().find(|old| {
-                old.number == segment.number && old.seed == segment.seed && old.sealed() == segment.sealed()
+                old.number == segment.number
+                    && old.seed == segment.seed
+                    && old.sealed() == segment.sealed()
             })
         };
-        let segments: Vec<_> = fresh.iter().map(|segment| same(segment).unwrap_or(segment).clone()).collect();
+        let segments: Vec<_> = fresh
+            .iter()
+            .map(|segment| same(segment).unwrap_or(segment).clone())
+            .collect();
         let Some(newest) = segments.last().cloned() else {
             self.view.set_segments(segments);
             return Ok(());
@@ -133,7 +162,11 @@ impl Follower {
         let (state, walk) = read_preamble(newest.reader(&*vfs)?, &newest, newest.bytes)?;
         debug_assert!(walk.offset >= FIRST_FRAME);
         self.view.set_segments(segments);
-        self.tail = Some(Tail { segment: newest, walk, state });
+        self.tail = Some(Tail {
+            segment: newest,
+            walk,
+            state,
+        });
         Ok(())
     }
 

@@ -178,9 +178,17 @@ fn checksum(seed: Seed, offset: u32, bytes: &[u8], head: usize) -> u32 {
 
 /// Fill in the header of a frame whose payload already stands at `frame[FRAME_HEADER..]`, padding
 /// included. `payload` is the unpadded payload length, `head` how much of it the checksum covers.
-pub fn seal(frame: &mut [u8], header: &FrameHeader, seed: Seed, offset: u32, payload: usize, head: usize) {
-    let padding = frame.len() - FRAME_HEADER - payload;
-    frame[0..4].copy_from_slice(&(frame.len() as u32).to_le_bytes());
+pub fn seal(
+    frame: &mut [u8],
+    header: &FrameHeader,
+    seed: Seed,
+    offset: u32,
+    payload: usize,
+    head: usize,
+) {
+    let length = frame.len();
+    let padding = length - FRAME_HEADER - payload;
+    frame[0..4].copy_from_slice(&(length as u32).to_le_bytes());
     frame[8] = header.kind as u8;
     frame[9] = header.flags;
     frame[10..12].copy_from_slice(&(padding as u16).to_le_bytes());
@@ -225,7 +233,11 @@ pub fn plausible(bytes: &[u8]) -> bool {
 /// Bytes needed from the start of a frame to check it: header and head, or only the header if
 /// nothing more is known yet.
 pub fn bytes_to_check(bytes: &[u8]) -> usize {
-    if plausible(bytes) { FRAME_HEADER + word(bytes, 12) as usize } else { FRAME_HEADER }
+    if plausible(bytes) {
+        FRAME_HEADER + word(bytes, 12) as usize
+    } else {
+        FRAME_HEADER
+    }
 }
 
 /// Decode and check the frame at `offset`, of which `bytes` holds at least header and head.
@@ -264,14 +276,23 @@ pub fn parse(bytes: &[u8], seed: Seed, offset: u32) -> Result<Frame> {
         durable: word(bytes, 40),
         ordinal: word(bytes, 44),
     };
-    Ok(Frame { header, offset, length, payload, head })
+    Ok(Frame {
+        header,
+        offset,
+        length,
+        payload,
+        head,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SEED: Seed = Seed { salt: 0x1234_5678_9abc_def0, segment: 7 };
+    const SEED: Seed = Seed {
+        salt: 0x1234_5678_9abc_def0,
+        segment: 7,
+    };
 
     fn sample(payload: &[u8], offset: u32) -> Vec<u8> {
         let mut frame = vec![0; frame_len(payload.len())];
@@ -286,7 +307,14 @@ mod tests {
             durable: 4096,
             ordinal: 5,
         };
-        seal(&mut frame, &header, SEED, offset, payload.len(), payload.len());
+        seal(
+            &mut frame,
+            &header,
+            SEED,
+            offset,
+            payload.len(),
+            payload.len(),
+        );
         frame
     }
 

@@ -59,15 +59,27 @@ impl NodeIdentity {
         let corrupt = |error: Error| Error::corrupt(path, 0, error.to_string());
         let magic = take.u32().map_err(corrupt)?;
         if magic != MAGIC {
-            return Err(Error::Foreign { path: path.into(), what: "node directory" });
+            return Err(Error::Foreign {
+                path: path.into(),
+                what: "node directory",
+            });
         }
         let format = take.u32().map_err(corrupt)?;
         if format > FORMAT {
             let (path, what) = (path.into(), "node directory");
-            return Err(Error::Newer { path, what, found: format, supported: FORMAT });
+            return Err(Error::Newer {
+                path,
+                what,
+                found: format,
+                supported: FORMAT,
+            });
         }
         let fields = |take: &mut Take<'_>| -> Result<(Self, u32)> {
-            let identity = Self { node: take.u128()?, wal: take.u128()?, segment_bytes: take.u32()? };
+            let identity = Self {
+                node: take.u128()?,
+                wal: take.u128()?,
+                segment_bytes: take.u32()?,
+            };
             Ok((identity, take.u32()?))
         };
         let (identity, crc) = fields(&mut take).map_err(corrupt)?;

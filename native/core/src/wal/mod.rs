@@ -64,21 +64,36 @@ pub fn frame_change(frame: &Frame, payload: &[u8]) -> Result<(Change, (i64, i64)
     }
     let head = parse_head(payload)?;
     let timestamps = (head.min_timestamp(), head.max_timestamp());
-    let Change::Batch { count, .. } = change else { return Ok((change, timestamps)) };
+    let Change::Batch { count, .. } = change else {
+        return Ok((change, timestamps));
+    };
     let producer = head.producer();
-    let id = ProducerId { id: producer.id, epoch: producer.epoch };
+    let id = ProducerId {
+        id: producer.id,
+        epoch: producer.epoch,
+    };
     let producer = (producer.id != 0).then_some((id, producer.base_sequence));
     Ok((Change::Batch { count, producer }, timestamps))
 }
 
 /// Enter a frame into a segment's index.
-fn index_frame(index: &mut SegmentIndex, frame: &Frame, change: &Change, timestamps: (i64, i64), payload: &[u8]) -> Result<()> {
+fn index_frame(
+    index: &mut SegmentIndex,
+    frame: &Frame,
+    change: &Change,
+    timestamps: (i64, i64),
+    payload: &[u8],
+) -> Result<()> {
     let header = &frame.header;
     match change {
         Change::Commit(context) if context.length > 0 => index.commit(
             header.stream,
             false,
-            CommitRun { glsn_begin: context.glsn_begin, llsn_begin: context.llsn_begin, length: context.length },
+            CommitRun {
+                glsn_begin: context.glsn_begin,
+                llsn_begin: context.llsn_begin,
+                length: context.length,
+            },
         ),
         Change::Rollback => index.cut(header.stream, header.llsn, frame.offset),
         _ if segments::is_data(header.kind) => {
@@ -95,7 +110,11 @@ fn index_frame(index: &mut SegmentIndex, frame: &Frame, change: &Change, timesta
         _ if header.kind == Kind::MovedRuns => {
             let mut take = Take::new("moved runs", payload);
             for _ in 0..take.count(24)? {
-                let run = CommitRun { glsn_begin: take.u64()?, llsn_begin: take.u64()?, length: take.u64()? };
+                let run = CommitRun {
+                    glsn_begin: take.u64()?,
+                    llsn_begin: take.u64()?,
+                    length: take.u64()?,
+                };
                 index.commit(header.stream, true, run)?;
             }
             take.finish()

@@ -48,7 +48,13 @@ impl Part {
     /// Remember the batch whose frame begins at `at` in the buffer.
     pub fn note(&mut self, stream: u32, llsn: u64, count: u32, at: usize, len: usize) {
         let at = (at + FRAME_HEADER) as u32;
-        self.batches.push(Placed { stream, llsn, count, at, len: len as u32 });
+        self.batches.push(Placed {
+            stream,
+            llsn,
+            count,
+            at,
+            len: len as u32,
+        });
     }
 
     /// Pad to whole blocks.

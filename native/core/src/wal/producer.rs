@@ -85,17 +85,34 @@ impl Producers {
     /// partial repeat, [`Error::SequenceExpired`] for a repeat older than the window.
     pub fn admit(&self, producer: ProducerId, sequence: u64, count: u64) -> Result<Admission> {
         if producer.id == 0 || sequence == 0 {
-            return Err(Error::InvalidArgument("producer id and sequence begin at 1".into()));
+            return Err(Error::InvalidArgument(
+                "producer id and sequence begin at 1".into(),
+            ));
         }
-        let gap = |expected| Error::NotDense { what: "producer sequence", given: sequence, expected };
+        let gap = |expected| Error::NotDense {
+            what: "producer sequence",
+            given: sequence,
+            expected,
+        };
         let Some(window) = self.windows.get(&producer.id) else {
-            return if sequence == 1 { Ok(Admission::New) } else { Err(gap(1)) };
+            return if sequence == 1 {
+                Ok(Admission::New)
+            } else {
+                Err(gap(1))
+            };
         };
         if producer.epoch < window.epoch {
-            return Err(Error::StaleEpoch { given: producer.epoch.into(), current: window.epoch.into() });
+            return Err(Error::StaleEpoch {
+                given: producer.epoch.into(),
+                current: window.epoch.into(),
+            });
         }
         if producer.epoch > window.epoch {
-            return if sequence == 1 { Ok(Admission::New) } else { Err(gap(1)) };
+            return if sequence == 1 {
+                Ok(Admission::New)
+            } else {
+                Err(gap(1))
+            };
         }
         let next = window.next();
         if sequence == next {
@@ -108,7 +125,8 @@ impl Producers {
         if sequence < first {
             return Err(Error::SequenceExpired { sequence, first });
         }
-        let holds = |run: &&Run| run.sequence <= sequence && sequence + count <= run.sequence + run.count;
+        let holds =
+            |run: &&Run| run.sequence <= sequence && sequence + count <= run.sequence + run.count;
         match window.runs.iter().find(holds) {
             Some(run) => Ok(Admission::Repeat(run.llsn + (sequence - run.sequence))),
             None => Err(Error::InvalidArgument(format!(
@@ -122,13 +140,20 @@ impl Producers {
     pub fn note(&mut self, producer: ProducerId, sequence: u64, llsn: u64, count: u64) {
         let window = self.windows.entry(producer.id).or_default();
         if producer.epoch != window.epoch {
-            *window = Window { epoch: producer.epoch, runs: Vec::new() };
+            *window = Window {
+                epoch: producer.epoch,
+                runs: Vec::new(),
+            };
         }
         match window.runs.last_mut() {
             Some(run) if run.sequence + run.count == sequence && run.llsn + run.count == llsn => {
                 run.count += count;
             }
-            _ => window.runs.push(Run { sequence, llsn, count }),
+            _ => window.runs.push(Run {
+                sequence,
+                llsn,
+                count,
+            }),
         }
         if window.runs.len() > RUNS_MAX {
             window.runs.remove(0);
@@ -139,7 +164,11 @@ impl Producers {
     }
 
     fn forget_oldest(&mut self) {
-        let oldest = self.windows.iter().min_by_key(|(_, w)| w.last_llsn()).map(|(id, _)| *id);
+        let oldest = self
+            .windows
+            .iter()
+            .min_by_key(|(_, w)| w.last_llsn())
+            .map(|(id, _)| *id);
         if let Some(id) = oldest {
             self.windows.remove(&id);
         }
@@ -193,8 +222,15 @@ impl Producers {
             let epoch = take.u32()?;
             let mut runs = Vec::new();
             for _ in 0..take.count(24)? {
-                let run = Run { sequence: take.u64()?, llsn: take.u64()?, count: take.u64()? };
-                let ends = run.sequence.checked_add(run.count).zip(run.llsn.checked_add(run.count));
+                let run = Run {
+                    sequence: take.u64()?,
+                    llsn: take.u64()?,
+                    count: take.u64()?,
+                };
+                let ends = run
+                    .sequence
+                    .checked_add(run.count)
+                    .zip(run.llsn.checked_add(run.count));
                 let dense = runs.last().is_none_or(|last: &Run| {
                     last.sequence + last.count == run.sequence && last.llsn + last.count <= run.llsn
                 });
@@ -222,8 +258,14 @@ mod tests {
         producers.note(P, 1, 100, 3);
         assert_eq!(producers.admit(P, 2, 1).unwrap(), Admission::Repeat(101));
         assert_eq!(producers.admit(P, 4, 1).unwrap(), Admission::New);
-        assert!(matches!(producers.admit(P, 5, 1), Err(Error::NotDense { expected: 4, .. })));
-        assert!(matches!(producers.admit(P, 3, 2), Err(Error::NotDense { expected: 4, .. })));
+        assert!(matches!(
+            producers.admit(P, 5, 1),
+            Err(Error::NotDense { expected: 4, .. })
+        ));
+        assert!(matches!(
+            producers.admit(P, 3, 2),
+            Err(Error::NotDense { expected: 4, .. })
+        ));
     }
 
     #[test]
@@ -231,7 +273,10 @@ mod tests {
         let mut producers = Producers::default();
         let newer = ProducerId { epoch: 2, ..P };
         producers.note(newer, 1, 1, 1);
-        assert!(matches!(producers.admit(P, 2, 1), Err(Error::StaleEpoch { .. })));
+        assert!(matches!(
+            producers.admit(P, 2, 1),
+            Err(Error::StaleEpoch { .. })
+        ));
         let newest = ProducerId { epoch: 3, ..P };
         assert!(producers.admit(newest, 2, 1).is_err());
         assert_eq!(producers.admit(newest, 1, 1).unwrap(), Admission::New);
@@ -243,7 +288,10 @@ mod tests {
         for i in 0..=RUNS_MAX as u64 {
             producers.note(P, 1 + i, 1 + 10 * i, 1);
         }
-        assert!(matches!(producers.admit(P, 1, 1), Err(Error::SequenceExpired { first: 2, .. })));
+        assert!(matches!(
+            producers.admit(P, 1, 1),
+            Err(Error::SequenceExpired { first: 2, .. })
+        ));
         assert_eq!(producers.admit(P, 2, 1).unwrap(), Admission::Repeat(11));
     }
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use crate::batch::parse_head;
 use crate::error::{Error, Result};
 use crate::index::SegmentIndex;
+use crate::limits::BLOCK_BYTES;
 use crate::vfs::PooledBuf;
 use crate::wal::frame::{FRAME_HEADER, Frame, bytes_to_check, parse};
-use crate::limits::BLOCK_BYTES;
 use crate::wal::parts::Part;
 use crate::wal::segments::{Segment, is_data};
 use crate::wal::view::{Extent, StreamView, View};
@@ -93,13 +93,23 @@ impl View {
     ///
     /// Fails with [`Error::Trimmed`] below the first position, [`Error::BeyondEnd`] above the end,
     /// [`Error::Corruption`] where bytes are not what was written.
-    pub fn read(&self, stream: &StreamView, from: u64, to: u64, bytes_max: usize, position: &mut Position) -> Result<Vec<BatchRef>> {
+    pub fn read(
+        &self,
+        stream: &StreamView,
+        from: u64,
+        to: u64,
+        bytes_max: usize,
+        position: &mut Position,
+    ) -> Result<Vec<BatchRef>> {
         let range = stream.range();
         if from < range.first {
             return Err(Error::Trimmed { first: range.first });
         }
         if from > range.end {
-            return Err(Error::BeyondEnd { position: from, next: range.end });
+            return Err(Error::BeyondEnd {
+                position: from,
+                next: range.end,
+            });
         }
         let to = to.min(range.end);
         if from >= to {
@@ -108,10 +118,18 @@ impl View {
         if let Some(found) = recent(stream, from, to, bytes_max) {
             return Ok(found);
         }
-        self.read_files(stream, from, to, bytes_max, position).map_err(|error| trimmed_meanwhile(stream, from, error))
+        self.read_files(stream, from, to, bytes_max, position)
+            .map_err(|error| trimmed_meanwhile(stream, from, error))
     }
 
-    fn read_files(&self, stream: &StreamView, from: u64, to: u64, bytes_max: usize, position: &mut Position) -> Result<Vec<BatchRef>> {
+    fn read_files(
+        &self,
+        stream: &StreamView,
+        from: u64,
+        to: u64,
+        bytes_max: usize,
+        position: &mut Position,
+    ) -> Result<Vec<BatchRef>> {
         let mut place = self.locate(stream, from)?;
         if let Some((segment, llsn, offset)) = position.hint {
             if segment == place.segment.number && llsn == from && offset > place.offset {
@@ -119,11 +137,16 @@ impl View {
             }
         }
         let file = place.segment.reader(&*self.vfs)?;
-        let limit = place.segment.sealed().map_or(place.segment.bytes, |sealed| sealed.end);
+        let limit = place
+            .segment
+            .sealed()
+            .map_or(place.segment.bytes, |sealed| sealed.end);
         let mut found = Vec::new();
         let (mut next, mut read) = (from, 0);
         while found.is_empty() {
-            let size = bytes_max.clamp(PROBE_BYTES, CHUNK_BYTES).min((limit - place.offset) as usize);
+            let size = bytes_max
+                .clamp(PROBE_BYTES, CHUNK_BYTES)
+                .min((limit - place.offset) as usize);
             let chunk = self.chunk(&*file, place.offset, size, limit)?;
             let mut at = 0;
             loop {
@@ -134,7 +157,9 @@ impl View {
                 match self.step(&place, stream.number, &chunk, at, limit)? {
                     Step::Frame(frame) => {
                         at = (frame.end() - place.offset) as usize;
-                        if let Some(batch) = self.take(&place, stream.number, &chunk, &frame, next, to)? {
+                        if let Some(batch) =
+                            self.take(&place, stream.number, &chunk, &frame, next, to)?
+                        {
                             next = batch.next();
                             read += frame.length as usize;
                             found.push(batch);
@@ -146,8 +171,15 @@ impl View {
             }
             place.offset += at as u32;
             if found.is_empty() && place.offset >= limit {
-                let reason = format!("LLSN {from} of stream {} is not where its index says", stream.number);
-                return Err(Error::corrupt(place.segment.path(), place.offset.into(), reason));
+                let reason = format!(
+                    "LLSN {from} of stream {} is not where its index says",
+                    stream.number
+                );
+                return Err(Error::corrupt(
+                    place.segment.path(),
+                    place.offset.into(),
+                    reason,
+                ));
             }
         }
         position.hint = Some((place.segment.number, next, place.offset));
@@ -155,23 +187,44 @@ impl View {
     }
 
     /// Read `size` bytes, or the whole first frame if that is longer.
-    fn chunk(&self, file: &dyn crate::vfs::VfsFile, offset: u32, size: usize, limit: u32) -> Result<Arc<PooledBuf>> {
+    fn chunk(
+        &self,
+        file: &dyn crate::vfs::VfsFile,
+        offset: u32,
+        size: usize,
+        limit: u32,
+    ) -> Result<Arc<PooledBuf>> {
         let mut buf = self.pool.take(size);
         buf.resize(size);
         file.read_exact_at(buf.as_mut_slice(), offset.into())?;
         if size >= 4 {
             let length = u32::from_le_bytes([buf[0], buf[1], buf[2], buf[3]]) as usize;
-            if length > size && length <= (limit - offset) as usize && crate::wal::frame::plausible(&buf) {
+            if length > size
+                && length <= (limit - offset) as usize
+                && crate::wal::frame::plausible(&buf)
+            {
                 buf.resize(length);
-                file.read_exact_at(&mut buf.as_mut_slice()[size..], u64::from(offset) + size as u64)?;
+                file.read_exact_at(
+                    &mut buf.as_mut_slice()[size..],
+                    u64::from(offset) + size as u64,
+                )?;
             }
         }
         Ok(Arc::new(buf))
     }
 
-    fn step(&self, place: &Place, stream: u32, chunk: &[u8], at: usize, limit: u32) -> Result<Step> {
+    fn step(
+        &self,
+        place: &Place,
+        stream: u32,
+        chunk: &[u8],
+        at: usize,
+        limit: u32,
+    ) -> Result<Step> {
         let offset = place.offset + at as u32;
-        let left = &chunk[at..];
+        let Some(left) = chunk.get(at..) else {
+            return Ok(Step::More);
+        };
         let room = (limit - offset) as usize;
         let at_end = left.len() >= room;
         if left.len() < FRAME_HEADER || (left.len() < bytes_to_check(left)) {
@@ -182,29 +235,48 @@ impl View {
         match parse(left, place.segment.seed, offset) {
             Ok(frame) => {
                 let mine = is_data(frame.header.kind) && frame.header.stream == stream;
-                if mine && left.len() < frame.length as usize { Ok(Step::More) } else { Ok(Step::Frame(frame)) }
+                if mine && left.len() < frame.length as usize {
+                    Ok(Step::More)
+                } else {
+                    Ok(Step::Frame(frame))
+                }
             }
             Err(reason) => {
                 let aligned = offset.next_multiple_of(BLOCK_BYTES as u32);
-                if aligned != offset && aligned < limit && zero(&left[..left.len().min((aligned - offset) as usize)]) {
+                if aligned != offset
+                    && aligned < limit
+                    && zero(&left[..left.len().min((aligned - offset) as usize)])
+                {
                     return Ok(Step::Gap(aligned));
                 }
-                Err(Error::corrupt(place.segment.path(), offset.into(), reason.to_string()))
+                Err(Error::corrupt(
+                    place.segment.path(),
+                    offset.into(),
+                    reason.to_string(),
+                ))
             }
         }
     }
 
     /// The batch of a frame if it is the stream's and holds something wanted.
-    fn take(&self, place: &Place, stream: u32, chunk: &Arc<PooledBuf>, frame: &Frame, next: u64, to: u64) -> Result<Option<BatchRef>> {
+    fn take(
+        &self,
+        place: &Place,
+        stream: u32,
+        chunk: &Arc<PooledBuf>,
+        frame: &Frame,
+        next: u64,
+        to: u64,
+    ) -> Result<Option<BatchRef>> {
         let header = &frame.header;
         let moved = header.kind == crate::wal::frame::Kind::Moved;
         if !is_data(header.kind) || header.stream != stream || moved != place.moved {
             return Ok(None);
         }
         let at = (frame.offset - place.offset) as usize + FRAME_HEADER;
-        let count = place
-            .segment
-            .with_index(&*self.vfs, &self.dir, |index| index.clip(stream, moved, header.llsn, header.count, frame.offset))?;
+        let count = place.segment.with_index(&*self.vfs, &self.dir, |index| {
+            index.clip(stream, moved, header.llsn, header.count, frame.offset)
+        })?;
         let batch = BatchRef {
             owner: Owner::Chunk(Arc::clone(chunk)),
             at,
@@ -213,17 +285,25 @@ impl View {
             begin: 0,
             end: count,
         };
-        let Some(batch) = batch.clip(next.max(place.begin), to.min(place.end)) else { return Ok(None) };
+        let Some(batch) = batch.clip(next.max(place.begin), to.min(place.end)) else {
+            return Ok(None);
+        };
         if batch.first() != next {
             return Ok(None);
         }
         let payload = batch.bytes();
-        let corrupt = |e: Error| Error::corrupt(place.segment.path(), frame.offset.into(), e.to_string());
+        let corrupt =
+            |e: Error| Error::corrupt(place.segment.path(), frame.offset.into(), e.to_string());
         let head = parse_head(payload).map_err(corrupt)?;
         if head.total_len() != payload.len() {
-            return Err(Error::corrupt(place.segment.path(), frame.offset.into(), "batch length does not match"));
+            return Err(Error::corrupt(
+                place.segment.path(),
+                frame.offset.into(),
+                "batch length does not match",
+            ));
         }
-        head.verify_pages(0, &payload[head.head_len()..]).map_err(corrupt)?;
+        head.verify_pages(0, &payload[head.head_len()..])
+            .map_err(corrupt)?;
         Ok(Some(batch))
     }
 
@@ -233,26 +313,54 @@ impl View {
         let (vfs, dir) = (&*self.vfs, self.dir.as_path());
         if let Some(active) = segments.last().filter(|segment| segment.sealed().is_none()) {
             for moved in [false, true] {
-                let found = active.with_index(vfs, dir, |index| place_in(index, stream.number, moved, llsn))?;
+                let found = active.with_index(vfs, dir, |index| {
+                    place_in(index, stream.number, moved, llsn)
+                })?;
                 if let Some((offset, begin, end)) = found {
-                    return Ok(Place { segment: Arc::clone(active), offset, begin, end, moved });
+                    return Ok(Place {
+                        segment: Arc::clone(active),
+                        offset,
+                        begin,
+                        end,
+                        moved,
+                    });
                 }
             }
         }
         let extents = self.extents(stream)?;
         let at = extents.partition_point(|extent| extent.begin <= llsn);
-        let extent = at.checked_sub(1).map(|at| &extents[at]).filter(|extent| llsn < extent.end);
+        let extent = at
+            .checked_sub(1)
+            .map(|at| &extents[at])
+            .filter(|extent| llsn < extent.end);
         let Some(extent) = extent else {
             let path = segments.last().map_or(dir, |segment| segment.path());
             let reason = format!("no segment holds LLSN {llsn} of stream {}", stream.number);
             return Err(Error::corrupt(path, 0, reason));
         };
-        let found = extent.segment.with_index(vfs, dir, |index| place_in(index, stream.number, extent.moved, llsn))?;
-        let (offset, ..) = found.ok_or_else(|| {
-            Error::corrupt(extent.segment.path(), 0, format!("the index does not know LLSN {llsn}"))
+        let found = extent.segment.with_index(vfs, dir, |index| {
+            place_in(index, stream.number, extent.moved, llsn)
         })?;
-        let Extent { begin, end, segment, moved } = extent.clone();
-        Ok(Place { segment, offset, begin, end, moved })
+        let (offset, ..) = found.ok_or_else(|| {
+            Error::corrupt(
+                extent.segment.path(),
+                0,
+                format!("the index does not know LLSN {llsn}"),
+            )
+        })?;
+        let Extent {
+            begin,
+            end,
+            segment,
+            moved,
+        } = extent.clone();
+        Ok(Place {
+            segment,
+            offset,
+            begin,
+            end,
+            moved,
+        })
     }
 }
 
@@ -277,9 +385,18 @@ fn recent(stream: &StreamView, from: u64, to: u64, bytes_max: usize) -> Option<V
     let mut found: Vec<BatchRef> = Vec::new();
     let (mut next, mut bytes) = (from, 0);
     while next < to && bytes < bytes_max {
-        let Some((placed, part)) = stream.recent(next) else { break };
+        let Some((placed, part)) = stream.recent(next) else {
+            break;
+        };
         let (at, len) = (placed.at as usize, placed.len as usize);
-        let batch = BatchRef { owner: Owner::Recent(part), at, len, llsn: placed.llsn, begin: 0, end: placed.count };
+        let batch = BatchRef {
+            owner: Owner::Recent(part),
+            at,
+            len,
+            llsn: placed.llsn,
+            begin: 0,
+            end: placed.count,
+        };
         let batch = batch.clip(next, to)?;
         next = batch.next();
         bytes += len;
@@ -291,5 +408,9 @@ fn recent(stream: &StreamView, from: u64, to: u64, bytes_max: usize) -> Option<V
 /// A read that failed because its segment was recycled meanwhile was simply trimmed.
 pub(super) fn trimmed_meanwhile(stream: &StreamView, from: u64, error: Error) -> Error {
     let first = stream.range().first;
-    if from < first { Error::Trimmed { first } } else { error }
+    if from < first {
+        Error::Trimmed { first }
+    } else {
+        error
+    }
 }

@@ -19,9 +19,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::limits::BLOCK_BYTES;
-use crate::manifest::{
-    self, Identity, Manifest, Orphans, WalFiles, collect_wal_orphans,
-};
+use crate::manifest::{self, Identity, Manifest, Orphans, WalFiles, collect_wal_orphans};
 use crate::vfs::{Access, AlignedBuf, Vfs, VfsFile};
 use crate::wal::appender::{Active, Appender, range_of};
 use crate::wal::files::Files;
@@ -92,7 +90,9 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
         }
     };
     let (manifest, opened) = open_manifest(&vfs, dir, &identity)?;
-    report.manifest_torn = opened.as_ref().is_some_and(|opened| opened.dropped.is_some());
+    report.manifest_torn = opened
+        .as_ref()
+        .is_some_and(|opened| opened.dropped.is_some());
     check_slots(&*vfs, dir, manifest.version(), identity.segment_bytes)?;
     let sizes = sizes(identity.segment_bytes, options.wal_bytes_max)?;
     let pool = new_pool();
@@ -110,7 +110,15 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
         Some(newest) => {
             newest.check_header(&*vfs, identity.node)?;
             let (state, active) = recover(&*vfs, dir, newest, &options, &mut report)?;
-            Appender::new(state, active, sizes, used, identity.node, options.entropy, pool)
+            Appender::new(
+                state,
+                active,
+                sizes,
+                used,
+                identity.node,
+                options.entropy,
+                pool,
+            )
         }
     };
     view.set_segments(segments);
@@ -143,13 +151,19 @@ fn identify(vfs: &dyn Vfs, dir: &Path) -> Result<Found> {
     };
     if names.iter().any(is_ours) {
         let reason = "other files of the node are there; restore it from a copy".into();
-        return Err(Error::Missing { path: dir.join(IDENTITY), reason });
+        return Err(Error::Missing {
+            path: dir.join(IDENTITY),
+            reason,
+        });
     }
     let harmless = |name: &String| name == LOCK || name == "IDENTITY.tmp";
     if names.iter().all(harmless) {
         return Ok(Found::Unfinished);
     }
-    Err(Error::Foreign { path: dir.into(), what: "node directory, and it is not empty" })
+    Err(Error::Foreign {
+        path: dir.into(),
+        what: "node directory, and it is not empty",
+    })
 }
 
 fn create_identity(vfs: &dyn Vfs, dir: &Path, options: &Options) -> Result<NodeIdentity> {
@@ -163,8 +177,15 @@ fn create_identity(vfs: &dyn Vfs, dir: &Path, options: &Options) -> Result<NodeI
     Ok(identity)
 }
 
-fn open_manifest(vfs: &Arc<dyn Vfs>, dir: &Path, identity: &NodeIdentity) -> Result<(Manifest<WalFiles>, Option<manifest::OpenReport>)> {
-    let who = Identity { object: identity.wal, node: identity.node };
+fn open_manifest(
+    vfs: &Arc<dyn Vfs>,
+    dir: &Path,
+    identity: &NodeIdentity,
+) -> Result<(Manifest<WalFiles>, Option<manifest::OpenReport>)> {
+    let who = Identity {
+        object: identity.wal,
+        node: identity.node,
+    };
     let options = manifest::Options::default();
     if vfs.exists(&dir.join("CURRENT"))? {
         let (manifest, report) = Manifest::open(Arc::clone(vfs), dir, who, options)?;
@@ -173,8 +194,12 @@ fn open_manifest(vfs: &Arc<dyn Vfs>, dir: &Path, identity: &NodeIdentity) -> Res
     }
     let wal = dir.join("wal");
     if vfs.exists(&wal)? && !vfs.list(&wal)?.is_empty() {
-        let reason = "segment files are there; restore it from a copy or run `braidlog repair`".into();
-        return Err(Error::Missing { path: dir.join("CURRENT"), reason });
+        let reason =
+            "segment files are there; restore it from a copy or run `braidlog repair`".into();
+        return Err(Error::Missing {
+            path: dir.join("CURRENT"),
+            reason,
+        });
     }
     let manifest = Manifest::create(Arc::clone(vfs), dir, who, options)?;
     make_dirs(&**vfs, dir)?;
@@ -186,13 +211,25 @@ fn check_slots(vfs: &dyn Vfs, dir: &Path, files: &WalFiles, segment_bytes: u32) 
     let present: BTreeSet<String> = vfs.list(&dir.join("wal"))?.into_iter().collect();
     for (slot, bytes) in files.slots() {
         let path = slot_path(dir, slot);
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         if !present.contains(&name) {
-            let reason = "the manifest lists this segment file; restore it or run `braidlog repair`";
-            return Err(Error::Missing { path, reason: reason.into() });
+            let reason =
+                "the manifest lists this segment file; restore it or run `braidlog repair`";
+            return Err(Error::Missing {
+                path,
+                reason: reason.into(),
+            });
         }
         if bytes != u64::from(segment_bytes) {
-            return Err(Error::corrupt(path, 0, "slot length differs from the node's segment length"));
+            return Err(Error::corrupt(
+                path,
+                0,
+                "slot length differs from the node's segment length",
+            ));
         }
     }
     Ok(())
@@ -208,26 +245,51 @@ pub fn tables(dir: &Path, files: &WalFiles, segment_bytes: u32) -> Result<Vec<Ar
         };
         segment.set_slot(dir, listed.slot);
         if let Some(sealed) = listed.sealed {
-            let end = u32::try_from(sealed.bytes).ok().filter(|end| *end <= segment_bytes);
+            let end = u32::try_from(sealed.bytes)
+                .ok()
+                .filter(|end| *end <= segment_bytes);
             let Some(end) = end else {
-                return Err(Error::corrupt(segment.path(), 0, "sealed length is out of range"));
+                return Err(Error::corrupt(
+                    segment.path(),
+                    0,
+                    "sealed length is out of range",
+                ));
             };
-            segment.set_sealed(Sealed { end, side_bytes: sealed.side_bytes, side_crc: sealed.side_crc });
+            segment.set_sealed(Sealed {
+                end,
+                side_bytes: sealed.side_bytes,
+                side_crc: sealed.side_crc,
+            });
         }
         segments.push(Arc::new(segment));
     }
-    if segments.last().is_some_and(|newest| newest.sealed().is_some()) {
-        return Err(Error::corrupt(dir.join("CURRENT"), 0, "the manifest lists no segment to write to"));
+    if segments
+        .last()
+        .is_some_and(|newest| newest.sealed().is_some())
+    {
+        return Err(Error::corrupt(
+            dir.join("CURRENT"),
+            0,
+            "the manifest lists no segment to write to",
+        ));
     }
     Ok(segments)
 }
 
 /// The segments of a directory as listed by its manifest, for inspection without opening the log.
-pub fn open_tables(vfs: &Arc<dyn Vfs>, dir: &Path) -> Result<(NodeIdentity, Arc<WalFiles>, Vec<Arc<Segment>>)> {
+pub fn open_tables(
+    vfs: &Arc<dyn Vfs>,
+    dir: &Path,
+) -> Result<(NodeIdentity, Arc<WalFiles>, Vec<Arc<Segment>>)> {
     let Some(identity) = NodeIdentity::read(&**vfs, dir)? else {
-        return Err(Error::NotFound { what: format!("a node directory at {}", dir.display()) });
+        return Err(Error::NotFound {
+            what: format!("a node directory at {}", dir.display()),
+        });
     };
-    let who = Identity { object: identity.wal, node: identity.node };
+    let who = Identity {
+        object: identity.wal,
+        node: identity.node,
+    };
     let follower = Manifest::<WalFiles>::open_read_only(Arc::clone(vfs), dir, who)?;
     let files = Arc::clone(follower.version());
     let segments = tables(dir, &files, identity.segment_bytes)?;
@@ -235,7 +297,11 @@ pub fn open_tables(vfs: &Arc<dyn Vfs>, dir: &Path) -> Result<(NodeIdentity, Arc<
 }
 
 /// The state at the head of a segment, and a walk that stands behind it.
-pub fn read_preamble(file: Arc<dyn VfsFile>, segment: &Segment, limit: u32) -> Result<(State, Walk)> {
+pub fn read_preamble(
+    file: Arc<dyn VfsFile>,
+    segment: &Segment,
+    limit: u32,
+) -> Result<(State, Walk)> {
     let mut walk = Walk::new(file, segment.seed, FIRST_FRAME, 0, limit);
     let mut bytes = Vec::new();
     loop {
@@ -244,7 +310,11 @@ pub fn read_preamble(file: Arc<dyn VfsFile>, segment: &Segment, limit: u32) -> R
             return Err(Error::corrupt(segment.path(), walk.offset.into(), reason));
         };
         if frame.header.kind != Kind::Preamble {
-            return Err(Error::corrupt(segment.path(), frame.offset.into(), "a preamble frame is missing"));
+            return Err(Error::corrupt(
+                segment.path(),
+                frame.offset.into(),
+                "a preamble frame is missing",
+            ));
         }
         bytes.extend_from_slice(walk.payload(&frame)?);
         if frame.header.flags & FLAG_MORE == 0 {
@@ -266,7 +336,10 @@ pub struct Folded {
 
 /// Fold the frames of the active segment that the walk has not passed yet.
 pub fn fold(walk: &mut Walk, segment: &Segment, state: &mut State) -> Result<Folded> {
-    let mut folded = Folded { frames: 0, closed: false };
+    let mut folded = Folded {
+        frames: 0,
+        closed: false,
+    };
     while let Some(frame) = walk.next_frame()? {
         let payload = walk.payload(&frame)?;
         let corrupt = |error: Error| {
@@ -275,20 +348,32 @@ pub fn fold(walk: &mut Walk, segment: &Segment, state: &mut State) -> Result<Fol
         };
         let (change, timestamps) = super::frame_change(&frame, payload).map_err(corrupt)?;
         state.apply(&frame.header, &change).map_err(corrupt)?;
-        segment.note(&frame, &change, timestamps, payload).map_err(corrupt)?;
+        segment
+            .note(&frame, &change, timestamps, payload)
+            .map_err(corrupt)?;
         folded.frames += 1;
         folded.closed = frame.header.kind == Kind::Close;
     }
     Ok(folded)
 }
 
-fn recover(vfs: &dyn Vfs, dir: &Path, newest: &Arc<Segment>, options: &Options, report: &mut OpenReport) -> Result<(State, Active)> {
+fn recover(
+    vfs: &dyn Vfs,
+    dir: &Path,
+    newest: &Arc<Segment>,
+    options: &Options,
+    report: &mut OpenReport,
+) -> Result<(State, Active)> {
     let file = newest.reader(vfs)?;
     let (mut state, mut walk) = read_preamble(Arc::clone(&file), newest, newest.bytes)?;
     let folded = fold(&mut walk, newest, &mut state)?;
     let watermark = Watermark::read(vfs, dir)?;
     let reason = walk.ended.take().unwrap_or_default();
-    let ghosts = if folded.closed { Vec::new() } else { walk.ghosts()? };
+    let ghosts = if folded.closed {
+        Vec::new()
+    } else {
+        walk.ghosts()?
+    };
     check_durable(newest, &walk, &ghosts, watermark, &reason)?;
     // A later open must find what this one serves, so it has to be durable first.
     let writable = vfs.open(newest.path(), Access::Write)?;
@@ -297,7 +382,12 @@ fn recover(vfs: &dyn Vfs, dir: &Path, newest: &Arc<Segment>, options: &Options, 
     let empty = file_is_zero(&*file, walk.offset, newest.bytes)?;
     if !folded.closed && !(empty && ghosts.is_empty()) {
         let (path, offset) = (newest.path().into(), walk.offset);
-        report.torn = Some(TornTail { path, offset, reason, erased });
+        report.torn = Some(TornTail {
+            path,
+            offset,
+            reason,
+            erased,
+        });
     }
     report.clean = folded.closed;
     report.segment = newest.number;
@@ -307,19 +397,39 @@ fn recover(vfs: &dyn Vfs, dir: &Path, newest: &Arc<Segment>, options: &Options, 
     let mut tail = vec![0; (walk.offset - block) as usize];
     file.read_exact_at(&mut tail, block.into())?;
     let (offset, ordinal) = (walk.offset, walk.ordinal);
-    let active = Active { segment: Arc::clone(newest), offset, ordinal, durable: offset, tail };
+    let active = Active {
+        segment: Arc::clone(newest),
+        offset,
+        ordinal,
+        durable: offset,
+        tail,
+    };
     Ok((state, active))
 }
 
 /// Refuse if anything shows that the log was durable beyond the end of the walk.
-fn check_durable(segment: &Segment, walk: &Walk, ghosts: &[(u32, u32, u32)], watermark: Option<Watermark>, reason: &str) -> Result<()> {
-    let by_frame = ghosts.iter().map(|(_, _, durable)| *durable).max().unwrap_or(0);
+fn check_durable(
+    segment: &Segment,
+    walk: &Walk,
+    ghosts: &[(u32, u32, u32)],
+    watermark: Option<Watermark>,
+    reason: &str,
+) -> Result<()> {
+    let by_frame = ghosts
+        .iter()
+        .map(|(_, _, durable)| *durable)
+        .max()
+        .unwrap_or(0);
     let by_file = watermark
         .filter(|mark| mark.segment == segment.number && mark.salt == segment.seed.salt)
         .map_or(0, |mark| mark.durable);
     let durable = by_frame.max(by_file);
     if durable > walk.offset {
-        let witness = if by_frame > walk.offset { "a later frame" } else { "the watermark file" };
+        let witness = if by_frame > walk.offset {
+            "a later frame"
+        } else {
+            "the watermark file"
+        };
         let text = format!(
             "{reason}; {witness} shows that the log was durable up to {durable}. \
              Run `braidlog repair` to see what can be saved"
@@ -330,13 +440,26 @@ fn check_durable(segment: &Segment, walk: &Walk, ghosts: &[(u32, u32, u32)], wat
 }
 
 /// Overwrite what unacknowledged later writes left behind the end, so that it is never read again.
-fn erase(vfs: &dyn Vfs, segment: &Segment, options: &Options, end: u32, ghosts: &[(u32, u32, u32)]) -> Result<u64> {
-    let Some(last) = ghosts.iter().map(|(_, end, _)| *end).max() else { return Ok(0) };
+fn erase(
+    vfs: &dyn Vfs,
+    segment: &Segment,
+    options: &Options,
+    end: u32,
+    ghosts: &[(u32, u32, u32)],
+) -> Result<u64> {
+    let Some(last) = ghosts.iter().map(|(_, end, _)| *end).max() else {
+        return Ok(0);
+    };
     let block = BLOCK_BYTES as u32;
-    let (from, to) = (end / block * block, last.next_multiple_of(block).min(segment.bytes));
+    let (from, to) = (
+        end / block * block,
+        last.next_multiple_of(block).min(segment.bytes),
+    );
     let mut zeros = AlignedBuf::zeroed((to - from) as usize);
     let keep = (end - from) as usize;
-    segment.reader(vfs)?.read_exact_at(&mut zeros.as_mut_slice()[..keep], from.into())?;
+    segment
+        .reader(vfs)?
+        .read_exact_at(&mut zeros.as_mut_slice()[..keep], from.into())?;
     let writer = vfs.open_durable(segment.path(), options.sync_method)?;
     writer.write_durable_at(&zeros, from.into())?;
     Ok(u64::from(last - end))
@@ -351,6 +474,10 @@ fn file_is_zero(file: &dyn VfsFile, offset: u32, bytes: u32) -> Result<bool> {
 }
 
 fn open_or_create(vfs: &dyn Vfs, path: &Path) -> Result<Arc<dyn VfsFile>> {
-    let access = if vfs.exists(path)? { Access::Write } else { Access::CreateNew };
+    let access = if vfs.exists(path)? {
+        Access::Write
+    } else {
+        Access::CreateNew
+    };
     vfs.open(path, access)
 }

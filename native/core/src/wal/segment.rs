@@ -60,23 +60,38 @@ impl SegmentHeader {
         let result = (|| -> Result<(u32, u32, Self, u32)> {
             let magic = take.u32()?;
             let format = take.u32()?;
-            let header =
-                Self { node: take.u128()?, number: take.u64()?, salt: take.u64()?, bytes: take.u64()? };
+            let header = Self {
+                node: take.u128()?,
+                number: take.u64()?,
+                salt: take.u64()?,
+                bytes: take.u64()?,
+            };
             Ok((magic, format, header, take.u32()?))
         })();
         let (magic, format, header, crc) = result.map_err(|e| corrupt(e.to_string()))?;
         if crc32c::crc32c(&block[..48]) != crc {
             if magic != MAGIC && magic != 0 {
-                return Err(Error::Foreign { path: path.into(), what: "segment" });
+                return Err(Error::Foreign {
+                    path: path.into(),
+                    what: "segment",
+                });
             }
             return Err(corrupt("segment header checksum does not match".into()));
         }
         if magic != MAGIC {
-            return Err(Error::Foreign { path: path.into(), what: "segment" });
+            return Err(Error::Foreign {
+                path: path.into(),
+                what: "segment",
+            });
         }
         if format > FORMAT {
             let (path, what) = (path.into(), "segment");
-            return Err(Error::Newer { path, what, found: format, supported: FORMAT });
+            return Err(Error::Newer {
+                path,
+                what,
+                found: format,
+                supported: FORMAT,
+            });
         }
         Ok(header)
     }

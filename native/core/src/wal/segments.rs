@@ -58,14 +58,20 @@ impl Segment {
     /// A segment that is being written; its index grows with it.
     pub fn active(number: u64, salt: u64, bytes: u32) -> Self {
         let index = RwLock::new(Some(Arc::new(SegmentIndex::default())));
-        Self { index, ..Self::unloaded(number, salt, bytes) }
+        Self {
+            index,
+            ..Self::unloaded(number, salt, bytes)
+        }
     }
 
     /// A segment whose index is on disk.
     pub fn unloaded(number: u64, salt: u64, bytes: u32) -> Self {
         Self {
             number,
-            seed: Seed { salt, segment: number },
+            seed: Seed {
+                salt,
+                segment: number,
+            },
             bytes,
             slot: OnceLock::new(),
             sealed: OnceLock::new(),
@@ -88,7 +94,9 @@ impl Segment {
 
     /// The slot file's path.
     pub fn path(&self) -> &Path {
-        self.slot.get().map_or(Path::new("(no slot yet)"), |(_, path)| path)
+        self.slot
+            .get()
+            .map_or(Path::new("(no slot yet)"), |(_, path)| path)
     }
 
     /// Record that the segment is sealed; once.
@@ -134,7 +142,14 @@ impl Segment {
         self.reader(vfs)?.read_exact_at(&mut block, 0)?;
         let found = SegmentHeader::decode(&block, self.path())?;
         let (number, salt, bytes) = (self.number, self.seed.salt, u64::from(self.bytes));
-        if found != (SegmentHeader { node, number, salt, bytes }) {
+        if found
+            != (SegmentHeader {
+                node,
+                number,
+                salt,
+                bytes,
+            })
+        {
             let reason = format!(
                 "header says node {:032x} segment {}, the manifest says node {node:032x} segment {number}",
                 found.node, found.number
@@ -145,14 +160,25 @@ impl Segment {
     }
 
     /// Index a frame of the active segment.
-    pub fn note(&self, frame: &Frame, change: &Change, timestamps: (i64, i64), payload: &[u8]) -> Result<()> {
+    pub fn note(
+        &self,
+        frame: &Frame,
+        change: &Change,
+        timestamps: (i64, i64),
+        payload: &[u8],
+    ) -> Result<()> {
         let mut slot = self.index.write();
         let index = slot.get_or_insert_default();
         index_frame(Arc::make_mut(index), frame, change, timestamps, payload)
     }
 
     /// Run `f` on the index, loading it if need be.
-    pub fn with_index<R>(&self, vfs: &dyn Vfs, dir: &Path, f: impl FnOnce(&SegmentIndex) -> R) -> Result<R> {
+    pub fn with_index<R>(
+        &self,
+        vfs: &dyn Vfs,
+        dir: &Path,
+        f: impl FnOnce(&SegmentIndex) -> R,
+    ) -> Result<R> {
         if let Some(index) = self.index.read().as_ref() {
             return Ok(f(index));
         }
@@ -176,7 +202,10 @@ impl Segment {
 
     /// Bytes the loaded index takes.
     pub fn index_memory(&self) -> usize {
-        self.index.read().as_ref().map_or(0, |index| index.memory_bytes())
+        self.index
+            .read()
+            .as_ref()
+            .map_or(0, |index| index.memory_bytes())
     }
 
     /// Per-stream ranges. For a sealed segment they are read once and kept.
@@ -185,12 +214,19 @@ impl Segment {
             return Ok(Arc::clone(summary));
         }
         let Some(sealed) = self.sealed() else {
-            return Ok(Arc::new(self.with_index(vfs, dir, SegmentIndex::summaries)?));
+            return Ok(Arc::new(self.with_index(
+                vfs,
+                dir,
+                SegmentIndex::summaries,
+            )?));
         };
         let loaded = self.index.read().as_ref().map(|index| index.summaries());
         let fresh = match loaded {
             Some(summaries) => summaries,
-            None => match self.read_side(vfs, dir, sealed).and_then(|b| decode_summary(&b)) {
+            None => match self
+                .read_side(vfs, dir, sealed)
+                .and_then(|b| decode_summary(&b))
+            {
                 Ok((header, summaries)) if self.is_mine(&header) => summaries,
                 Ok(_) | Err(_) => self.with_index(vfs, dir, SegmentIndex::summaries)?,
             },
@@ -206,18 +242,28 @@ impl Segment {
         let path = side_path(dir, self.number);
         let bytes = vfs.read(&path, u64::from(sealed.side_bytes))?;
         if bytes.len() != sealed.side_bytes as usize || crc32c::crc32c(&bytes) != sealed.side_crc {
-            return Err(Error::corrupt(path, 0, "side file does not match the manifest"));
+            return Err(Error::corrupt(
+                path,
+                0,
+                "side file does not match the manifest",
+            ));
         }
         Ok(bytes)
     }
 
     /// Whether the side file is whole and says the same as the segment.
     pub fn verify_side(&self, vfs: &dyn Vfs, dir: &Path) -> Result<()> {
-        let Some(sealed) = self.sealed() else { return Ok(()) };
+        let Some(sealed) = self.sealed() else {
+            return Ok(());
+        };
         let (_, index) = decode(&self.read_side(vfs, dir, sealed)?)?;
         if index != self.rebuild(vfs)? {
             let path = side_path(dir, self.number);
-            return Err(Error::corrupt(path, 0, "side file differs from the segment it indexes"));
+            return Err(Error::corrupt(
+                path,
+                0,
+                "side file differs from the segment it indexes",
+            ));
         }
         Ok(())
     }
@@ -225,9 +271,15 @@ impl Segment {
     /// The index of a sealed segment: its side file, or rebuilt from the frames.
     fn load_index(&self, vfs: &dyn Vfs, dir: &Path) -> Result<SegmentIndex> {
         let Some(sealed) = self.sealed() else {
-            return Err(Error::Missing { path: self.path().into(), reason: "no index in memory".into() });
+            return Err(Error::Missing {
+                path: self.path().into(),
+                reason: "no index in memory".into(),
+            });
         };
-        match self.read_side(vfs, dir, sealed).and_then(|bytes| decode(&bytes)) {
+        match self
+            .read_side(vfs, dir, sealed)
+            .and_then(|bytes| decode(&bytes))
+        {
             Ok((header, index)) if self.is_mine(&header) => Ok(index),
             Ok(_) | Err(_) => self.rebuild(vfs),
         }
@@ -253,9 +305,14 @@ impl Segment {
 
 /// Open a slot for reading and check its length.
 pub fn open_slot(vfs: &dyn Vfs, path: &Path, bytes: u64) -> Result<Arc<dyn VfsFile>> {
-    let missing = |reason: String| Error::Missing { path: path.into(), reason };
+    let missing = |reason: String| Error::Missing {
+        path: path.into(),
+        reason,
+    };
     if !vfs.exists(path)? {
-        return Err(missing("the manifest lists this segment file; restore it or run `braidlog repair`".into()));
+        return Err(missing(
+            "the manifest lists this segment file; restore it or run `braidlog repair`".into(),
+        ));
     }
     let file = vfs.open(path, Access::Read)?;
     let len = file.len()?;

@@ -19,7 +19,8 @@ use std::collections::BTreeMap;
 use crate::codec::{Put, Take};
 use crate::error::{Error, Result};
 use crate::wal::change::{
-    Change, CommitContext, Cursor, NewLog, decode_context, decode_cursor, encode_context, encode_cursor,
+    Change, CommitContext, Cursor, NewLog, decode_context, decode_cursor, encode_context,
+    encode_cursor,
 };
 use crate::wal::frame::FrameHeader;
 use crate::wal::producer::Producers;
@@ -79,7 +80,10 @@ impl Stream {
 
     fn check_epoch(&self, epoch: u64) -> Result<()> {
         if epoch < self.epoch {
-            return Err(Error::StaleEpoch { given: epoch, current: self.epoch });
+            return Err(Error::StaleEpoch {
+                given: epoch,
+                current: self.epoch,
+            });
         }
         Ok(())
     }
@@ -92,16 +96,27 @@ impl Stream {
     }
 
     fn check_commit(&self, context: &CommitContext) -> Result<()> {
-        let dense = |what, given, expected| Error::NotDense { what, given, expected };
+        let dense = |what, given, expected| Error::NotDense {
+            what,
+            given,
+            expected,
+        };
         if context.version <= self.context.version {
-            return Err(dense("commit version", context.version, self.context.version + 1));
+            return Err(dense(
+                "commit version",
+                context.version,
+                self.context.version + 1,
+            ));
         }
         if context.llsn_begin != self.committed {
             return Err(dense("commit LLSN", context.llsn_begin, self.committed));
         }
         let end = context.llsn_begin.checked_add(context.length);
         if end.is_none_or(|end| end > self.next) {
-            return Err(Error::BeyondEnd { position: end.unwrap_or(u64::MAX), next: self.next });
+            return Err(Error::BeyondEnd {
+                position: end.unwrap_or(u64::MAX),
+                next: self.next,
+            });
         }
         let free = self.context.glsn_begin + self.context.length;
         if context.length > 0 && context.glsn_begin < free.max(1) {
@@ -124,14 +139,20 @@ pub struct State {
 
 impl Default for State {
     fn default() -> Self {
-        Self { next_stream: 1, logs: BTreeMap::new(), streams: BTreeMap::new() }
+        Self {
+            next_stream: 1,
+            logs: BTreeMap::new(),
+            streams: BTreeMap::new(),
+        }
     }
 }
 
 impl State {
     /// The stream, or [`Error::NotFound`].
     pub fn stream(&self, stream: u32) -> Result<&Stream> {
-        self.streams.get(&stream).ok_or_else(|| Error::NotFound { what: format!("stream {stream}") })
+        self.streams.get(&stream).ok_or_else(|| Error::NotFound {
+            what: format!("stream {stream}"),
+        })
     }
 
     /// The log of that name.
@@ -140,7 +161,9 @@ impl State {
     }
 
     fn log(&self, id: u128) -> Result<&Log> {
-        self.logs.get(&id).ok_or_else(|| Error::NotFound { what: format!("log {id:032x}") })
+        self.logs.get(&id).ok_or_else(|| Error::NotFound {
+            what: format!("log {id:032x}"),
+        })
     }
 
     /// Whether the change applies; nothing is changed.
@@ -156,14 +179,24 @@ impl State {
     fn check_create(&self, stream: u32, log: &NewLog) -> Result<()> {
         if log.name.is_empty() || log.name.len() > NAME_BYTES_MAX {
             let size = log.name.len() as u64;
-            return Err(Error::TooLarge { what: "log name", size, max: NAME_BYTES_MAX as u64 });
+            return Err(Error::TooLarge {
+                what: "log name",
+                size,
+                max: NAME_BYTES_MAX as u64,
+            });
         }
         if self.logs.contains_key(&log.id) || self.log_named(&log.name).is_some() {
-            return Err(Error::AlreadyExists { what: format!("log {:?}", log.name) });
+            return Err(Error::AlreadyExists {
+                what: format!("log {:?}", log.name),
+            });
         }
         if stream != self.next_stream {
             let (given, expected) = (u64::from(stream), u64::from(self.next_stream));
-            return Err(Error::NotDense { what: "stream number", given, expected });
+            return Err(Error::NotDense {
+                what: "stream number",
+                given,
+                expected,
+            });
         }
         Ok(())
     }
@@ -175,14 +208,25 @@ impl State {
                 stream.check_epoch(header.epoch)?;
                 if header.llsn != stream.next {
                     let (given, expected) = (header.llsn, stream.next);
-                    return Err(Error::NotDense { what: "LLSN", given, expected });
+                    return Err(Error::NotDense {
+                        what: "LLSN",
+                        given,
+                        expected,
+                    });
                 }
-                if *count == 0 || header.llsn.checked_add(u64::from(*count)).is_none_or(|end| end >= 1 << 62) {
+                if *count == 0
+                    || header
+                        .llsn
+                        .checked_add(u64::from(*count))
+                        .is_none_or(|end| end >= 1 << 62)
+                {
                     return Err(Error::InvalidArgument("record count out of range".into()));
                 }
                 Ok(())
             }
-            Change::Commit(context) => stream.check_epoch(header.epoch).and(stream.check_commit(context)),
+            Change::Commit(context) => stream
+                .check_epoch(header.epoch)
+                .and(stream.check_commit(context)),
             Change::Rollback => {
                 stream.check_epoch(header.epoch)?;
                 if header.llsn < stream.committed || !stream.explicit_commit {
@@ -190,17 +234,23 @@ impl State {
                     return Err(Error::Committed { given, committed });
                 }
                 if header.llsn > stream.next {
-                    return Err(Error::BeyondEnd { position: header.llsn, next: stream.next });
+                    return Err(Error::BeyondEnd {
+                        position: header.llsn,
+                        next: stream.next,
+                    });
                 }
                 Ok(())
             }
-            Change::Trim if header.llsn > stream.committed => {
-                Err(Error::BeyondEnd { position: header.llsn, next: stream.committed })
-            }
+            Change::Trim if header.llsn > stream.committed => Err(Error::BeyondEnd {
+                position: header.llsn,
+                next: stream.committed,
+            }),
             Change::Epoch => stream.check_epoch(header.epoch),
             Change::SetCursor(name, _) => check_cursor(stream, name),
             Change::DeleteCursor(name) if !stream.cursors.contains_key(name) => {
-                Err(Error::NotFound { what: format!("cursor {name:?}") })
+                Err(Error::NotFound {
+                    what: format!("cursor {name:?}"),
+                })
             }
             _ => Ok(()),
         }
@@ -213,8 +263,15 @@ impl State {
             Change::CreateLog(log) => {
                 let stream = header.stream;
                 self.next_stream = stream + 1;
-                self.streams.insert(stream, Stream::new(log.explicit_commit));
-                self.logs.insert(log.id, Log { log: log.clone(), stream });
+                self.streams
+                    .insert(stream, Stream::new(log.explicit_commit));
+                self.logs.insert(
+                    log.id,
+                    Log {
+                        log: log.clone(),
+                        stream,
+                    },
+                );
             }
             Change::DeleteLog(id) => {
                 if let Some(log) = self.logs.remove(id) {
@@ -254,7 +311,10 @@ impl State {
     /// Decode a preamble.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut take = Take::new("preamble", bytes);
-        let mut state = Self { next_stream: take.u32()?, ..Self::default() };
+        let mut state = Self {
+            next_stream: take.u32()?,
+            ..Self::default()
+        };
         for _ in 0..take.count(8)? {
             let stream = take.u32()?;
             let mut payload = Take::new("preamble log", take.bytes()?);
@@ -275,7 +335,10 @@ impl State {
             let (number, stream) = decode_stream(&mut take)?;
             state.streams.insert(number, stream);
         }
-        let paired = state.logs.values().all(|log| state.streams.contains_key(&log.stream));
+        let paired = state
+            .logs
+            .values()
+            .all(|log| state.streams.contains_key(&log.stream));
         if !paired || state.logs.len() != state.streams.len() {
             return Err(take.error("logs and streams do not pair up"));
         }
@@ -287,11 +350,19 @@ impl State {
 fn check_cursor(stream: &Stream, name: &str) -> Result<()> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         let size = name.len() as u64;
-        return Err(Error::TooLarge { what: "cursor name", size, max: NAME_BYTES_MAX as u64 });
+        return Err(Error::TooLarge {
+            what: "cursor name",
+            size,
+            max: NAME_BYTES_MAX as u64,
+        });
     }
     if stream.cursors.len() >= CURSORS_MAX && !stream.cursors.contains_key(name) {
         let size = stream.cursors.len() as u64 + 1;
-        return Err(Error::TooLarge { what: "number of cursors", size, max: CURSORS_MAX as u64 });
+        return Err(Error::TooLarge {
+            what: "number of cursors",
+            size,
+            max: CURSORS_MAX as u64,
+        });
     }
     Ok(())
 }
@@ -301,7 +372,9 @@ fn fold(stream: &mut Stream, header: &FrameHeader, change: &Change) {
         Change::Batch { count, producer } => {
             stream.enter(header.epoch);
             if let Some((id, sequence)) = producer {
-                stream.producers.note(*id, *sequence, header.llsn, u64::from(*count));
+                stream
+                    .producers
+                    .note(*id, *sequence, header.llsn, u64::from(*count));
             }
             stream.next += u64::from(*count);
             if !stream.explicit_commit {
@@ -372,7 +445,8 @@ fn decode_stream(take: &mut Take<'_>) -> Result<(u32, Stream)> {
         let (name, cursor) = decode_cursor(take)?;
         stream.cursors.insert(name, cursor);
     }
-    let ordered = 1 <= stream.low && stream.low <= stream.committed && stream.committed <= stream.next;
+    let ordered =
+        1 <= stream.low && stream.low <= stream.committed && stream.committed <= stream.next;
     if !ordered || stream.next >= 1 << 62 {
         return Err(take.error("stream range is out of order"));
     }

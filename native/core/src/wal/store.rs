@@ -80,7 +80,9 @@ impl Options {
     /// Refuse sizes that cannot work.
     pub fn check(&self) -> Result<()> {
         let wrong = |text: String| Err(Error::InvalidArgument(text));
-        if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&self.segment_bytes) || self.segment_bytes % 4096 != 0 {
+        if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&self.segment_bytes)
+            || self.segment_bytes % 4096 != 0
+        {
             return wrong(format!(
                 "segment_bytes must be a multiple of 4096 from {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX}"
             ));
@@ -142,7 +144,14 @@ pub struct Store {
 }
 
 impl Store {
-    pub(super) fn assemble(view: Arc<View>, appender: Appender, files: Files, watermark: Arc<dyn VfsFile>, options: Options, lock: Box<dyn VfsLock>) -> Result<Self> {
+    pub(super) fn assemble(
+        view: Arc<View>,
+        appender: Appender,
+        files: Files,
+        watermark: Arc<dyn VfsFile>,
+        options: Options,
+        lock: Box<dyn VfsLock>,
+    ) -> Result<Self> {
         let inner = Inner {
             appender,
             flights: VecDeque::new(),
@@ -185,9 +194,16 @@ impl Store {
     }
 
     /// Append one record; it is durable once [`Store::wait`] returns for the ticket.
-    pub fn append(&self, stream: u32, record: NewRecord<'_>, producer: Option<Sequenced>) -> Result<Ticket> {
+    pub fn append(
+        &self,
+        stream: u32,
+        record: NewRecord<'_>,
+        producer: Option<Sequenced>,
+    ) -> Result<Ticket> {
         let mut inner = self.guard()?;
-        while inner.bulk.contains(&stream) || inner.appender.unsynced(&inner) > self.options.unsynced_bytes_max {
+        while inner.bulk.contains(&stream)
+            || inner.appender.unsynced(&inner) > self.options.unsynced_bytes_max
+        {
             inner = self.make_room(inner)?;
         }
         inner.appender.push(stream, record, producer)
@@ -196,17 +212,28 @@ impl Store {
     /// Whether [`Store::append`] would return without waiting for other appends.
     pub fn would_wait(&self, stream: u32) -> bool {
         let inner = self.inner.lock();
-        inner.bulk.contains(&stream) || inner.appender.unsynced(&inner) > self.options.unsynced_bytes_max
+        inner.bulk.contains(&stream)
+            || inner.appender.unsynced(&inner) > self.options.unsynced_bytes_max
     }
 
     /// Append many records given as columns, in batches of about `target` bytes. They get consecutive
     /// LLSNs; after a crash a prefix of them may be there.
-    pub fn append_columns(&self, stream: u32, columns: &ColumnsRef<'_>, target: usize, producer: Option<Sequenced>) -> Result<Ticket> {
+    pub fn append_columns(
+        &self,
+        stream: u32,
+        columns: &ColumnsRef<'_>,
+        target: usize,
+        producer: Option<Sequenced>,
+    ) -> Result<Ticket> {
         let mut inner = self.guard()?;
-        while inner.bulk.contains(&stream) || inner.appender.unsynced(&inner) > self.options.unsynced_bytes_max {
+        while inner.bulk.contains(&stream)
+            || inner.appender.unsynced(&inner) > self.options.unsynced_bytes_max
+        {
             inner = self.make_room(inner)?;
         }
-        let ticket = inner.appender.append_columns(stream, columns, target, producer);
+        let ticket = inner
+            .appender
+            .append_columns(stream, columns, target, producer);
         poison_if_broken(&mut inner, &ticket);
         ticket
     }
@@ -223,12 +250,20 @@ impl Store {
     }
 
     /// Append a piece of a bulk append.
-    pub fn append_piece(&self, stream: u32, columns: &ColumnsRef<'_>, target: usize, producer: Option<Sequenced>) -> Result<Ticket> {
+    pub fn append_piece(
+        &self,
+        stream: u32,
+        columns: &ColumnsRef<'_>,
+        target: usize,
+        producer: Option<Sequenced>,
+    ) -> Result<Ticket> {
         let mut inner = self.guard()?;
         while inner.appender.unsynced(&inner) > self.options.unsynced_bytes_max {
             inner = self.make_room(inner)?;
         }
-        let ticket = inner.appender.append_columns(stream, columns, target, producer);
+        let ticket = inner
+            .appender
+            .append_columns(stream, columns, target, producer);
         poison_if_broken(&mut inner, &ticket);
         ticket
     }
@@ -240,7 +275,13 @@ impl Store {
     }
 
     /// Append an encoded batch at exactly this LLSN (replication, salvage).
-    pub fn append_encoded(&self, stream: u32, epoch: u64, llsn: u64, batch: &[u8]) -> Result<Ticket> {
+    pub fn append_encoded(
+        &self,
+        stream: u32,
+        epoch: u64,
+        llsn: u64,
+        batch: &[u8],
+    ) -> Result<Ticket> {
         let mut inner = self.guard()?;
         while inner.appender.unsynced(&inner) > self.options.unsynced_bytes_max {
             inner = self.make_room(inner)?;
@@ -250,13 +291,23 @@ impl Store {
 
     /// Compression of the stream's batches from now on.
     pub fn set_compression(&self, stream: u32, compression: Compression) {
-        self.inner.lock().appender.set_compression(stream, compression);
+        self.inner
+            .lock()
+            .appender
+            .set_compression(stream, compression);
     }
 
     fn change(&self, stream: u32, epoch: Option<u64>, llsn: u64, change: &Change) -> Result<u64> {
         let mut inner = self.guard()?;
-        let current = inner.appender.state.streams.get(&stream).map_or(0, |stream| stream.epoch);
-        inner.appender.change(stream, epoch.unwrap_or(current), llsn, change)
+        let current = inner
+            .appender
+            .state
+            .streams
+            .get(&stream)
+            .map_or(0, |stream| stream.epoch);
+        inner
+            .appender
+            .change(stream, epoch.unwrap_or(current), llsn, change)
     }
 
     /// Create a log with one stream; returns the stream. Durable on return.
@@ -264,7 +315,12 @@ impl Store {
         let (stream, group) = {
             let mut inner = self.guard()?;
             let stream = inner.appender.state.next_stream;
-            (stream, inner.appender.change(stream, 0, 0, &Change::CreateLog(log))?)
+            (
+                stream,
+                inner
+                    .appender
+                    .change(stream, 0, 0, &Change::CreateLog(log))?,
+            )
         };
         self.wait(group)?;
         Ok(stream)
@@ -278,7 +334,9 @@ impl Store {
                 return Err(Error::NotFound { what: "log".into() });
             };
             let stream = log.stream;
-            inner.appender.change(stream, 0, 0, &Change::DeleteLog(id))?
+            inner
+                .appender
+                .change(stream, 0, 0, &Change::DeleteLog(id))?
         };
         self.wait(group)?;
         self.reclaim().map(|_| ())
@@ -317,7 +375,12 @@ impl Store {
 
     /// Commit a run of records of a stream with explicit commits.
     pub fn commit(&self, stream: u32, epoch: u64, context: CommitContext) -> Result<u64> {
-        self.change(stream, Some(epoch), context.llsn_begin, &Change::Commit(context))
+        self.change(
+            stream,
+            Some(epoch),
+            context.llsn_begin,
+            &Change::Commit(context),
+        )
     }
 
     /// Cut an uncommitted tail: records from `from` on never happened.
@@ -426,7 +489,10 @@ impl Store {
             Ok(group) => Arc::new(group),
             Err(error) => return Err(self.fail(inner, &error)),
         };
-        inner.flights.push_back(Flight { group: Arc::clone(&group), done: false });
+        inner.flights.push_back(Flight {
+            group: Arc::clone(&group),
+            done: false,
+        });
         inner.appender.in_flight = inner.flights.len();
         while group.rolls() && inner.flights.len() > 1 {
             self.flushed.wait(inner);
@@ -437,11 +503,17 @@ impl Store {
             return Err(self.fail(inner, &error));
         }
         inner.check()?;
-        if let Some(flight) = inner.flights.iter_mut().find(|flight| flight.group.number == group.number) {
+        if let Some(flight) = inner
+            .flights
+            .iter_mut()
+            .find(|flight| flight.group.number == group.number)
+        {
             flight.done = true;
         }
         while inner.flights.front().is_some_and(|flight| flight.done) {
-            let Some(flight) = inner.flights.pop_front() else { break };
+            let Some(flight) = inner.flights.pop_front() else {
+                break;
+            };
             inner.appender.in_flight = inner.flights.len();
             if let Err(error) = self.retire(inner, &flight.group) {
                 return Err(self.fail(inner, &error));
@@ -452,7 +524,10 @@ impl Store {
     }
 
     fn fail(&self, inner: &mut MutexGuard<'_, Inner>, error: &Error) -> Error {
-        let reason = inner.failed.get_or_insert_with(|| error.to_string()).clone();
+        let reason = inner
+            .failed
+            .get_or_insert_with(|| error.to_string())
+            .clone();
         self.view.shut();
         self.flushed.notify_all();
         Error::Failed { reason }
@@ -470,7 +545,9 @@ impl Store {
     }
 
     fn write_part(&self, part: &Part) -> Result<()> {
-        let writer = part.segment.take_writer(&*self.view.vfs, self.options.sync_method)?;
+        let writer = part
+            .segment
+            .take_writer(&*self.view.vfs, self.options.sync_method)?;
         writer.write_durable_at(&part.buf, part.start.into())?;
         part.segment.return_writer(writer);
         Ok(())
@@ -520,7 +597,15 @@ impl Store {
         }
         let segment = &active.segment;
         let (salt, durable) = (segment.seed.salt, active.durable);
-        self.watermark.write_all_at(&Watermark { segment: segment.number, salt, durable }.encode(), 0)
+        self.watermark.write_all_at(
+            &Watermark {
+                segment: segment.number,
+                salt,
+                durable,
+            }
+            .encode(),
+            0,
+        )
     }
 
     /// A copy of the state: catalog, ranges, producers, cursors as of everything appended.
@@ -541,7 +626,12 @@ impl Store {
     /// Counters and sizes.
     pub fn stats(&self) -> Stats {
         let free_slots = self.files.lock().free_slots() as u64;
-        let index_memory = self.view.segments().iter().map(|s| s.index_memory() as u64).sum();
+        let index_memory = self
+            .view
+            .segments()
+            .iter()
+            .map(|s| s.index_memory() as u64)
+            .sum();
         let inner = self.inner.lock();
         Stats {
             syncs: inner.syncs,
@@ -576,7 +666,11 @@ impl Store {
         let (segment, max, used) = {
             let inner = self.guard()?;
             let sizes = inner.appender.sizes;
-            (u64::from(sizes.segment_bytes), sizes.segments_max, inner.appender.segments_used)
+            (
+                u64::from(sizes.segment_bytes),
+                sizes.segments_max,
+                inner.appender.segments_used,
+            )
         };
         let want = bytes.div_ceil(segment).min(max.saturating_sub(used));
         let mut made = 0;
@@ -616,7 +710,9 @@ impl Store {
 impl Inner {
     fn check(&self) -> Result<()> {
         match &self.failed {
-            Some(reason) => Err(Error::Failed { reason: reason.clone() }),
+            Some(reason) => Err(Error::Failed {
+                reason: reason.clone(),
+            }),
             None if self.closed => Err(Error::Closed),
             None => Ok(()),
         }
@@ -659,7 +755,10 @@ pub(super) fn sizes(segment_bytes: u32, wal_bytes_max: u64) -> Result<Sizes> {
             "wal_bytes_max must be at least four segments ({least} bytes)"
         )));
     }
-    Ok(Sizes { segment_bytes, segments_max })
+    Ok(Sizes {
+        segment_bytes,
+        segments_max,
+    })
 }
 
 /// Whether the file system is there at all, before anything is created.

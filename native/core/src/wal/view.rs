@@ -137,7 +137,10 @@ impl StreamView {
         let cancelled = || self.is_gone() || cancel.is_some_and(Cancel::is_cancelled);
         let mut gate = self.gate.lock();
         let mut pending = || self.range().end <= llsn && !cancelled();
-        let timed_out = self.changed.wait_while_for(&mut gate, |()| pending(), timeout).timed_out();
+        let timed_out = self
+            .changed
+            .wait_while_for(&mut gate, |()| pending(), timeout)
+            .timed_out();
         match (self.range().end > llsn, cancelled(), timed_out) {
             (true, ..) => Waited::Ready,
             (_, true, _) => Waited::Cancelled,
@@ -148,14 +151,19 @@ impl StreamView {
     /// The recent batch holding `llsn`, if it is still in memory.
     pub fn recent(&self, llsn: u64) -> Option<(Placed, Arc<Part>)> {
         let recent = self.recent.lock();
-        let at = recent.partition_point(|(placed, _)| placed.llsn <= llsn).checked_sub(1)?;
+        let at = recent
+            .partition_point(|(placed, _)| placed.llsn <= llsn)
+            .checked_sub(1)?;
         let (placed, part) = &recent[at];
         (llsn < placed.llsn + u64::from(placed.count)).then(|| (*placed, Arc::clone(part)))
     }
 
     fn remember(&self, placed: Placed, part: &Arc<Part>) {
         let mut recent = self.recent.lock();
-        while recent.back().is_some_and(|(last, _)| last.llsn >= placed.llsn) {
+        while recent
+            .back()
+            .is_some_and(|(last, _)| last.llsn >= placed.llsn)
+        {
             recent.pop_back();
         }
         recent.push_back((placed, Arc::clone(part)));
@@ -163,7 +171,10 @@ impl StreamView {
 
     fn forget(&self, part: &Arc<Part>) {
         let mut recent = self.recent.lock();
-        while recent.front().is_some_and(|(_, held)| Arc::ptr_eq(held, part)) {
+        while recent
+            .front()
+            .is_some_and(|(_, held)| Arc::ptr_eq(held, part))
+        {
             recent.pop_front();
         }
     }
@@ -199,7 +210,13 @@ pub struct View {
 
 impl View {
     /// An empty view.
-    pub fn new(vfs: Arc<dyn Vfs>, dir: PathBuf, pool: BufPool, recent_bytes_max: usize, index_bytes_max: usize) -> Self {
+    pub fn new(
+        vfs: Arc<dyn Vfs>,
+        dir: PathBuf,
+        pool: BufPool,
+        recent_bytes_max: usize,
+        index_bytes_max: usize,
+    ) -> Self {
         Self {
             vfs,
             dir,
@@ -232,12 +249,21 @@ impl View {
     /// A stream, or [`Error::NotFound`].
     pub fn stream(&self, number: u32) -> Result<Arc<StreamView>> {
         let streams = self.streams.load();
-        streams.get(&number).cloned().ok_or_else(|| Error::NotFound { what: format!("stream {number}") })
+        streams
+            .get(&number)
+            .cloned()
+            .ok_or_else(|| Error::NotFound {
+                what: format!("stream {number}"),
+            })
     }
 
     /// All streams by number.
     pub fn streams(&self) -> BTreeMap<u32, Arc<StreamView>> {
-        self.streams.load().iter().map(|(number, stream)| (*number, Arc::clone(stream))).collect()
+        self.streams
+            .load()
+            .iter()
+            .map(|(number, stream)| (*number, Arc::clone(stream)))
+            .collect()
     }
 
     /// Publish a stream's range, creating its view at need.
@@ -282,7 +308,9 @@ impl View {
             }
         }
         while recent.bytes > self.recent_bytes_max {
-            let Some(oldest) = recent.parts.pop_front() else { break };
+            let Some(oldest) = recent.parts.pop_front() else {
+                break;
+            };
             recent.bytes -= oldest.buf.capacity();
             for placed in &oldest.batches {
                 if let Some(stream) = streams.get(&placed.stream) {
@@ -305,7 +333,12 @@ impl View {
                         continue;
                     }
                     if let Some(std::ops::Range { start: begin, end }) = summary.range {
-                        let extent = Extent { begin, end, segment: Arc::clone(segment), moved: summary.moved };
+                        let extent = Extent {
+                            begin,
+                            end,
+                            segment: Arc::clone(segment),
+                            moved: summary.moved,
+                        };
                         overlay(&mut extents, extent);
                     }
                 }
@@ -335,10 +368,16 @@ fn overlay(extents: &mut Vec<Extent>, extent: Extent) {
     let mut kept: Vec<Extent> = Vec::with_capacity(extents.len() + 2);
     for old in extents.drain(..) {
         if old.begin < extent.begin {
-            kept.push(Extent { end: old.end.min(extent.begin), ..old.clone() });
+            kept.push(Extent {
+                end: old.end.min(extent.begin),
+                ..old.clone()
+            });
         }
         if extent.moved && old.end > extent.end {
-            kept.push(Extent { begin: old.begin.max(extent.end), ..old });
+            kept.push(Extent {
+                begin: old.begin.max(extent.end),
+                ..old
+            });
         }
     }
     kept.push(extent);

@@ -9,7 +9,9 @@ use crate::batch::parse_head;
 use crate::error::{Error, Result};
 use crate::limits::BLOCK_BYTES;
 use crate::vfs::{AlignedBuf, VfsFile};
-use crate::wal::frame::{FRAME_ALIGN, FRAME_HEADER, Frame, Kind, Seed, bytes_to_check, parse, plausible};
+use crate::wal::frame::{
+    FRAME_ALIGN, FRAME_HEADER, Frame, Kind, Seed, bytes_to_check, parse, plausible,
+};
 
 /// Bytes read at a time.
 const WINDOW_BYTES: usize = 1 << 20;
@@ -33,7 +35,16 @@ impl Walk {
     /// Start at `offset`, where the frame `ordinal` is expected; read nothing at or behind `limit`.
     pub fn new(file: Arc<dyn VfsFile>, seed: Seed, offset: u32, ordinal: u32, limit: u32) -> Self {
         let window = AlignedBuf::new(0);
-        Self { file, seed, limit, window, window_at: 0, offset, ordinal, ended: None }
+        Self {
+            file,
+            seed,
+            limit,
+            window,
+            window_at: 0,
+            offset,
+            ordinal,
+            ended: None,
+        }
     }
 
     /// Allow the walk to go on up to `limit` (a follower's durable watermark moved).
@@ -53,7 +64,8 @@ impl Walk {
             let size = want.max(WINDOW_BYTES).min(left);
             self.window.clear();
             self.window.resize(size);
-            self.file.read_exact_at(self.window.as_mut_slice(), u64::from(offset))?;
+            self.file
+                .read_exact_at(self.window.as_mut_slice(), u64::from(offset))?;
             self.window_at = offset;
             return Ok(&self.window[..want]);
         }
@@ -66,14 +78,25 @@ impl Walk {
         let frame = parse(self.fill(offset, need)?, seed, offset)?;
         if frame.header.ordinal != ordinal {
             let (given, expected) = (frame.header.ordinal.into(), ordinal.into());
-            return Err(Error::NotDense { what: "frame ordinal", given, expected });
+            return Err(Error::NotDense {
+                what: "frame ordinal",
+                given,
+                expected,
+            });
         }
         if u64::from(frame.offset) + u64::from(frame.length) > u64::from(limit) {
-            return Err(Error::malformed("frame", offset.into(), "runs past the end of the segment"));
+            return Err(Error::malformed(
+                "frame",
+                offset.into(),
+                "runs past the end of the segment",
+            ));
         }
         if matches!(frame.header.kind, Kind::Batch | Kind::Moved) {
             let bytes = self.fill(offset, frame.length as usize)?;
-            check_batch(&frame, &bytes[FRAME_HEADER..FRAME_HEADER + frame.payload as usize])?;
+            check_batch(
+                &frame,
+                &bytes[FRAME_HEADER..FRAME_HEADER + frame.payload as usize],
+            )?;
         }
         Ok(frame)
     }
@@ -84,7 +107,11 @@ impl Walk {
             Err(first) if is_data_error(&first) => {
                 let aligned = self.offset.next_multiple_of(BLOCK_BYTES as u32);
                 // A group that was built while another was in flight begins on a fresh block.
-                match if aligned == self.offset { Err(first) } else { self.check(aligned).map_err(|_| first) } {
+                match if aligned == self.offset {
+                    Err(first)
+                } else {
+                    self.check(aligned).map_err(|_| first)
+                } {
                     Err(reason) => {
                         self.ended = Some(reason.to_string());
                         return Ok(None);
@@ -114,7 +141,9 @@ impl Walk {
             let left = (limit - offset) as usize;
             let window = self.fill(offset, left.min(WINDOW_BYTES))?;
             let steps = (window.len() - FRAME_HEADER) / FRAME_ALIGN + 1;
-            let hit = (0..steps).map(|i| i * FRAME_ALIGN).find(|at| plausible(&window[*at..]));
+            let hit = (0..steps)
+                .map(|i| i * FRAME_ALIGN)
+                .find(|at| plausible(&window[*at..]));
             let Some(at) = hit else {
                 offset += (steps * FRAME_ALIGN) as u32;
                 continue;

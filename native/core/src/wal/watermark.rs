@@ -53,7 +53,11 @@ impl Watermark {
         let known = take.u32().ok()? == MAGIC && take.u32().ok()? == FORMAT;
         let (segment, salt, durable) = (take.u64().ok()?, take.u64().ok()?, take.u32().ok()?);
         let whole = take.u32().ok()? == crc32c::crc32c(&bytes[..28]);
-        (known && whole).then_some(Self { segment, salt, durable })
+        (known && whole).then_some(Self {
+            segment,
+            salt,
+            durable,
+        })
     }
 
     /// Read it from a node directory; `None` if there is none or it is not whole.
