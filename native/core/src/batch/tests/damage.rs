@@ -14,7 +14,7 @@ fn batches() -> Vec<Vec<u8>> {
     all
 }
 
-fn is_malformed<T>(result: crate::Result<T>) -> bool {
+fn is_malformed<T>(result: &crate::Result<T>) -> bool {
     matches!(result, Err(Error::Malformed { .. }))
 }
 
@@ -23,7 +23,7 @@ fn batch_every_bit_flip_is_detected() {
     for mut batch in batches() {
         for bit in 0..8 * batch.len() {
             batch[bit / 8] ^= 1 << (bit % 8);
-            assert!(is_malformed(BatchView::parse(&batch)), "bit {bit}");
+            assert!(is_malformed(&BatchView::parse(&batch)), "bit {bit}");
             batch[bit / 8] ^= 1 << (bit % 8);
         }
         assert!(BatchView::parse(&batch).is_ok());
@@ -36,7 +36,7 @@ fn batch_every_truncation_is_malformed() {
         let head_len = parse_head(&batch).unwrap().head_len();
         for len in 0..batch.len() {
             assert!(
-                is_malformed(BatchView::parse(&batch[..len])),
+                is_malformed(&BatchView::parse(&batch[..len])),
                 "length {len}"
             );
             assert_eq!(
@@ -47,7 +47,7 @@ fn batch_every_truncation_is_malformed() {
         }
         let mut longer = batch.clone();
         longer.push(0);
-        assert!(is_malformed(BatchView::parse(&longer)));
+        assert!(is_malformed(&BatchView::parse(&longer)));
     }
 }
 
