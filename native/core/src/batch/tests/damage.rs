@@ -7,6 +7,13 @@ fn batches() -> Vec<Vec<u8>> {
         .iter()
         .map(|&compression| encode(&build(&everything()), compression))
         .collect();
+    for (batch, compression) in all.iter().zip(ALL) {
+        assert_eq!(
+            parse_head(batch).unwrap().compression(),
+            compression,
+            "each is really tested"
+        );
+    }
     all.push(encode(
         &build(&vec![(b"v".to_vec(), None, 0, vec![])]),
         Compression::None,
