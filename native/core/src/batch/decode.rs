@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use super::compress::{self, Compression};
-use super::header::{BatchHead, parse_head};
+use super::head::{BatchHead, parse_head};
 use super::layout::{FLAG_ONE_TIMESTAMP, Layout};
 use super::locate::Target;
 use super::record::{RecordRef, U32s};

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::columns::{BytesRef, ColumnsRef, HeadersRef, KeysRef, Offsets, Timestamps};
 use super::compress::{self, Compression};
+use super::head;
 use super::header::{self, Header, Producer};
 use super::layout::{
     Counts, FLAG_HEADERS, FLAG_KEYS, FLAG_NULL_KEYS, FLAG_ONE_TIMESTAMP, Layout, head_len,
@@ -129,7 +130,7 @@ fn finish(mut header: Header, begin: usize, out: &mut impl Sink) {
         }
         None => header.compression = Compression::None,
     }
-    header::seal(&mut out.as_mut_slice()[begin..], &header);
+    head::seal(&mut out.as_mut_slice()[begin..], &header);
 }
 
 /// The body under construction.

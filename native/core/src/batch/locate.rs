@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::header::BatchHead;
+use super::head::BatchHead;
 use super::layout::{FLAG_HEADERS, FLAG_KEYS, FLAG_NULL_KEYS, FLAG_ONE_TIMESTAMP, Layout, Section};
 use super::record::{Headers, RecordRef, U32s};
 use super::verify::Place;

@@ -40,7 +40,7 @@
 //! - Offsets begin at 0, never decrease, end at the length of their data and fit in an `i32`.
 //! - A null key has an empty range; bits and bytes of padding are zero.
 //! - The smallest and the largest timestamp are attained.
-//! - Decoders take untrusted bytes: they return [`Error::Malformed`](crate::Error::Malformed), never
+//! - Decoders take untrusted bytes: they return [`Error::Malformed`], never
 //!   panic, and allocate at most the raw body (bounded by `BATCH_BYTES_MAX`) and a codec's window.
 
 mod builder;
@@ -48,6 +48,7 @@ mod columns;
 mod compress;
 mod decode;
 mod encode;
+mod head;
 mod header;
 mod layout;
 mod locate;
@@ -63,7 +64,8 @@ pub use columns::{Bitmap, BytesRef, ColumnsRef, HeadersRef, KeysRef, Offsets, Ti
 pub use compress::Compression;
 pub use decode::{BatchBody, BatchView, filter_key, first_at_or_after};
 pub use encode::encode_columns;
-pub use header::{BatchHead, HEADER_BYTES, Producer, parse_head};
+pub use head::{BatchHead, parse_head};
+pub use header::{HEADER_BYTES, Producer};
 pub use layout::{Counts, Layout, Section};
 pub use point::{OwnedRecord, PointPlan, read_record};
 pub use record::{Headers, RecordRef, U32s};

@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use super::compress::Compression;
 use super::decode::{decompress, no_such_record, place};
-use super::header::BatchHead;
+use super::head::BatchHead;
 use super::layout::Layout;
 use super::locate::{Source, Target};
 use super::malformed;

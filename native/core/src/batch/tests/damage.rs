@@ -7,6 +7,13 @@ fn batches() -> Vec<Vec<u8>> {
         .iter()
         .map(|&compression| encode(&build(&everything()), compression))
         .collect();
+    for (batch, compression) in all.iter().zip(ALL) {
+        assert_eq!(
+            parse_head(batch).unwrap().compression(),
+            compression,
+            "each is really tested"
+        );
+    }
     all.push(encode(
         &build(&vec![(b"v".to_vec(), None, 0, vec![])]),
         Compression::None,
@@ -14,7 +21,7 @@ fn batches() -> Vec<Vec<u8>> {
     all
 }
 
-fn is_malformed<T>(result: crate::Result<T>) -> bool {
+fn is_malformed<T>(result: &crate::Result<T>) -> bool {
     matches!(result, Err(Error::Malformed { .. }))
 }
 
@@ -23,7 +30,7 @@ fn batch_every_bit_flip_is_detected() {
     for mut batch in batches() {
         for bit in 0..8 * batch.len() {
             batch[bit / 8] ^= 1 << (bit % 8);
-            assert!(is_malformed(BatchView::parse(&batch)), "bit {bit}");
+            assert!(is_malformed(&BatchView::parse(&batch)), "bit {bit}");
             batch[bit / 8] ^= 1 << (bit % 8);
         }
         assert!(BatchView::parse(&batch).is_ok());
@@ -36,7 +43,7 @@ fn batch_every_truncation_is_malformed() {
         let head_len = parse_head(&batch).unwrap().head_len();
         for len in 0..batch.len() {
             assert!(
-                is_malformed(BatchView::parse(&batch[..len])),
+                is_malformed(&BatchView::parse(&batch[..len])),
                 "length {len}"
             );
             assert_eq!(
@@ -47,7 +54,7 @@ fn batch_every_truncation_is_malformed() {
         }
         let mut longer = batch.clone();
         longer.push(0);
-        assert!(is_malformed(BatchView::parse(&longer)));
+        assert!(is_malformed(&BatchView::parse(&longer)));
     }
 }
 

@@ -1,5 +1,7 @@
 //! Prints the codec's speed: `cargo test --release -- --ignored --nocapture batch_speed`.
 
+#![allow(clippy::cast_precision_loss, clippy::cast_possible_wrap)]
+
 use std::hint::black_box;
 use std::time::Instant;
 
