@@ -33,7 +33,7 @@ pub enum SyncMethod {
     Fdatasync,
     /// `pwritev2(RWF_DSYNC)`: the status belongs to exactly this write.
     Dsync,
-    /// `O_DIRECT | O_DSYNC`: no page cache; offset, length and memory are block aligned.
+    /// `O_DIRECT` and `RWF_DSYNC`: no page cache; offset, length and memory are block aligned.
     Direct,
 }
 

@@ -104,7 +104,7 @@ impl RealFile {
     }
 
     fn write_then_sync(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        self.file.write_all_at(data, offset)?;
+        write_all(data, offset, BLOCK_BYTES, |d, o| self.file.write_at(d, o))?;
         self.file.sync_data()
     }
 
@@ -136,20 +136,22 @@ impl VfsFile for RealFile {
 
     fn write_durable_at(&self, data: &[u8], offset: u64) -> Result<()> {
         check_blocks(data, offset)?;
-        match self.method {
-            SyncMethod::Fdatasync => self.write_then_sync(data, offset),
-            SyncMethod::Dsync => {
-                match write_all(data, offset, 1, |d, o| pwrite_dsync(&self.file, d, o)) {
-                    // The flag was refused, so nothing was written by the refused call.
-                    Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-                        self.write_then_sync(data, offset)
-                    }
-                    result => result,
-                }
+        if self.method == SyncMethod::Fdatasync {
+            return self
+                .write_then_sync(data, offset)
+                .map_err(self.error("write"));
+        }
+        // A direct file is not opened with `O_DSYNC`, for which rustix has the value of `O_SYNC`:
+        // that would commit the file's times with each write. The flag on the call does the same
+        // as the right one, and leaves `write_all_at` without a sync.
+        match write_all(data, offset, BLOCK_BYTES, |d, o| {
+            pwrite_dsync(&self.file, d, o)
+        }) {
+            // The flag was refused, so nothing was written by the refused call.
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                self.write_then_sync(data, offset)
             }
-            SyncMethod::Direct => {
-                write_all(data, offset, BLOCK_BYTES, |d, o| self.file.write_at(d, o))
-            }
+            result => result,
         }
         .map_err(self.error("write"))
     }

@@ -2,14 +2,18 @@
 
 use std::fs::File;
 use std::io;
+use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 
 use super::super::VfsLock;
 
-/// How often a lock attempt steps aside for [`Vfs::is_locked`] probes, each of which holds the
-/// lock for two system calls.
+/// How often, and how long, a lock attempt steps aside for [`Vfs::is_locked`] probes. Each of those
+/// holds the lock for two system calls only, but its thread may be off the processor in between.
+///
+/// [`Vfs::is_locked`]: super::super::Vfs::is_locked
 const LOCK_ATTEMPTS_MAX: u32 = 1000;
+const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
 /// A held lock.
 pub(super) struct RealLock {
@@ -57,7 +61,7 @@ pub(super) fn lock_exclusive(file: &File) -> io::Result<bool> {
             return Ok(false);
         }
         rustix::fs::flock(file, FlockOperation::Unlock)?;
-        std::thread::yield_now();
+        std::thread::sleep(LOCK_PAUSE);
     }
     Ok(false)
 }

@@ -54,17 +54,16 @@ impl Vfs for RealVfs {
         let error = |source| Error::io("open", path, source);
         let mut options = OpenOptions::new();
         options.read(true).write(true);
-        if method == SyncMethod::Direct
-            && let Some(file) = open::open_direct(&mut options.clone(), path).map_err(error)?
-        {
+        let file = match method {
+            SyncMethod::Fdatasync => None,
+            SyncMethod::Dsync => Some(options.open(path).map_err(error)?),
+            SyncMethod::Direct => open::open_direct(&mut options.clone(), path).map_err(error)?,
+        };
+        if let Some(file) = file.filter(file::knows_dsync) {
             return Ok(Arc::new(RealFile::new(file, path, method)));
         }
         let file = options.open(path).map_err(error)?;
-        let method = match method {
-            SyncMethod::Dsync if file::knows_dsync(&file) => SyncMethod::Dsync,
-            _ => SyncMethod::Fdatasync,
-        };
-        Ok(Arc::new(RealFile::new(file, path, method)))
+        Ok(Arc::new(RealFile::new(file, path, SyncMethod::Fdatasync)))
     }
 
     fn create_zeroed(&self, path: &Path, len: u64) -> Result<()> {

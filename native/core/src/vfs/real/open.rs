@@ -27,26 +27,28 @@ fn is_refusal(error: &io::Error) -> bool {
     )
 }
 
-/// Open for direct, synchronous writes; `None` where the file system refuses it. Decided by
-/// `open` and by the alignment that the kernel reports, never by a trial write.
+/// Whether direct I/O on `file` takes whole blocks, by what the kernel reports. Kernels before 6.1
+/// do not; a block has always been enough there.
+#[cfg(target_os = "linux")]
+fn takes_blocks(file: &File) -> bool {
+    use rustix::fs::{AtFlags, StatxFlags, statx};
+    let Ok(status) = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else {
+        return true;
+    };
+    let fits = |align: u32| align != 0 && BLOCK_BYTES.is_multiple_of(align as usize);
+    !StatxFlags::from_bits_retain(status.stx_mask).contains(StatxFlags::DIOALIGN)
+        || (fits(status.stx_dio_mem_align) && fits(status.stx_dio_offset_align))
+}
+
+/// Open for direct I/O; `None` where that is refused. Decided by `open` and by the alignment that
+/// the kernel reports, never by a trial write.
 #[cfg(target_os = "linux")]
 pub(super) fn open_direct(options: &mut OpenOptions, path: &Path) -> io::Result<Option<File>> {
-    use rustix::fs::{AtFlags, OFlags, StatxFlags, statx};
-    let file = match with_flags(options, OFlags::DIRECT | OFlags::DSYNC).open(path) {
-        Ok(file) => file,
-        Err(error) if is_refusal(&error) => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    // Kernels before 6.1 do not report the alignment; a block has always been enough there.
-    if let Ok(status) = statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
-        && StatxFlags::from_bits_retain(status.stx_mask).contains(StatxFlags::DIOALIGN)
-    {
-        let fits = |align: u32| align != 0 && BLOCK_BYTES.is_multiple_of(align as usize);
-        if !fits(status.stx_dio_mem_align) || !fits(status.stx_dio_offset_align) {
-            return Ok(None);
-        }
+    match with_flags(options, rustix::fs::OFlags::DIRECT).open(path) {
+        Ok(file) => Ok(takes_blocks(&file).then_some(file)),
+        Err(error) if is_refusal(&error) => Ok(None),
+        Err(error) => Err(error),
     }
-    Ok(Some(file))
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -60,13 +62,19 @@ pub(super) fn create_uncached(path: &Path) -> io::Result<File> {
     options.write(true).create_new(true);
     #[cfg(target_os = "linux")]
     {
-        let created = with_flags(&mut options.clone(), rustix::fs::OFlags::DIRECT).open(path);
-        match created {
+        use rustix::fs::{OFlags, fcntl_setfl};
+        match with_flags(&mut options.clone(), OFlags::DIRECT).open(path) {
+            Ok(file) => {
+                if !takes_blocks(&file) {
+                    fcntl_setfl(&file, OFlags::empty())?;
+                }
+                return Ok(file);
+            }
             // Some file systems create the file before they refuse the flag.
             Err(error) if is_refusal(&error) => {
                 let _ = fs::remove_file(path);
             }
-            result => return result,
+            Err(error) => return Err(error),
         }
     }
     options.open(path)
