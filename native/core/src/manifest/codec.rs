@@ -44,6 +44,10 @@ pub const HEADER_BYTES: usize = 64;
 pub const FRAME_HEADER_BYTES: usize = 16;
 /// Bytes of a field before its content.
 pub const FIELD_HEADER_BYTES: usize = 6;
+/// Most bytes of fields in an edit: with the field that marks a snapshot beside them they still
+/// make one frame, so that what was committed can be written again.
+pub const FIELDS_BYTES_MAX: usize =
+    MANIFEST_EDIT_BYTES_MAX - FRAME_HEADER_BYTES - (FIELD_HEADER_BYTES + 4);
 /// Format this build writes, and the newest it reads.
 pub const FORMAT: u32 = 1;
 /// Tag of the field that marks a snapshot edit.
@@ -155,7 +159,7 @@ pub fn push_field(fields: &mut Vec<u8>, tag: u16, content: impl FnOnce(&mut Vec<
 /// Append the frame of one edit.
 pub fn encode_frame(out: &mut Vec<u8>, seed: u32, number: u64, fields: &[u8]) -> Result<()> {
     let size = FRAME_HEADER_BYTES + fields.len();
-    check_edit_size(fields.len())?;
+    check_size(size, MANIFEST_EDIT_BYTES_MAX)?;
     let length = (size as u32).to_le_bytes();
     let number = number.to_le_bytes();
     let checksum = crc32c::crc32c_append(seed, &length);
@@ -168,18 +172,21 @@ pub fn encode_frame(out: &mut Vec<u8>, seed: u32, number: u64, fields: &[u8]) ->
     Ok(())
 }
 
-/// Refuse fields that do not fit in one edit.
-pub fn check_edit_size(fields: usize) -> Result<()> {
-    let size = FRAME_HEADER_BYTES + fields;
-    if size <= MANIFEST_EDIT_BYTES_MAX {
+fn check_size(size: usize, max: usize) -> Result<()> {
+    if size <= max {
         return Ok(());
     }
-    let max = MANIFEST_EDIT_BYTES_MAX as u64;
+    let (size, max) = (size as u64, max as u64);
     Err(Error::TooLarge {
         what: "manifest edit",
-        size: size as u64,
+        size,
         max,
     })
+}
+
+/// Refuse the fields of an edit that would not fit.
+pub fn check_fields(fields: &[u8]) -> Result<()> {
+    check_size(fields.len(), FIELDS_BYTES_MAX)
 }
 
 /// A frame whose checksum matches.

@@ -84,7 +84,7 @@ impl<V: Version> Manifest<V> {
     /// Open for writing. Starts a new file, and only then removes older ones.
     ///
     /// Nothing is changed unless the manifest is read without an error. [`Error::NotFound`] only
-    /// if the directory holds nothing at all besides a lock; see [`read_current`].
+    /// if the directory holds nothing at all besides a lock: see `current`.
     pub fn open(
         vfs: Arc<dyn Vfs>,
         dir: &Path,
@@ -177,7 +177,7 @@ impl<V: Version> Manifest<V> {
             return Err(Error::InvalidArgument("an edit of no operations".into()));
         }
         let fields = snapshot::encode_operations(operations);
-        codec::check_edit_size(fields.len())?;
+        codec::check_fields(&fields)?;
         let mut version = self.validate(operations)?;
         if self.needs_new_file() {
             self.start_file().map_err(|error| Error::Failed {

@@ -84,7 +84,7 @@ pub struct Options {
     pub rotate_bytes: u64,
     /// Edits behind the snapshot.
     pub rotate_edits: u64,
-    /// A snapshot larger than this is cut into several edits of about this size.
+    /// A snapshot larger than this is cut into several edits.
     pub snapshot_edit_bytes: usize,
 }
 

@@ -60,12 +60,14 @@ pub(super) fn encode_operations<O: Operation>(operations: &[O]) -> Vec<u8> {
     fields
 }
 
-/// The fields of the snapshot, cut where a part has grown to the given size. At least one part.
+/// The fields of the snapshot, cut so that no part exceeds the given size unless a single field
+/// does. At least one part.
 fn parts<V: Version>(version: &V, kept: &[Field], part_bytes: usize) -> Vec<Vec<u8>> {
+    let part_bytes = part_bytes.min(codec::FIELDS_BYTES_MAX);
     let mut done = Vec::new();
     let mut part = Vec::new();
     let mut add = |field: Vec<u8>| {
-        if !part.is_empty() && part.len() >= part_bytes {
+        if !part.is_empty() && part.len() + field.len() > part_bytes {
             done.push(std::mem::take(&mut part));
         }
         part.extend_from_slice(&field);

@@ -3,6 +3,7 @@
 use super::*;
 use crate::manifest::codec;
 use crate::manifest::current::{file_name, parse_file_name};
+use crate::vfs::RealVfs;
 
 #[test]
 fn commits_survive_reopening_and_numbers_continue() {
@@ -254,4 +255,30 @@ fn names_parse_only_in_their_own_form() {
     ] {
         assert_eq!(parse_file_name(name), None, "{name}");
     }
+}
+
+#[test]
+fn on_a_real_disk() {
+    let name = format!("braidlog-manifest-{}", std::process::id());
+    let dir = std::env::temp_dir().join(name);
+    let vfs: Arc<dyn Vfs> = Arc::new(RealVfs);
+    vfs.create_dir_all(&dir).unwrap();
+    let options = Options {
+        rotate_edits: 7,
+        ..Options::default()
+    };
+    let mut manifest = Manifest::<WalFiles>::create(vfs.clone(), &dir, ID, options).unwrap();
+    let mut follower = Manifest::<WalFiles>::open_read_only(vfs.clone(), &dir, ID).unwrap();
+    for edit in workload() {
+        manifest.commit(&edit).unwrap();
+        assert!(follower.refresh().unwrap());
+        assert_eq!(follower.version(), manifest.version());
+    }
+    let before = manifest.version().clone();
+    manifest.close().unwrap();
+    let (manifest, report) = Manifest::<WalFiles>::open(vfs.clone(), &dir, ID, options).unwrap();
+    assert!(report.clean_close);
+    assert_eq!(manifest.version(), &before);
+    assert_eq!(vfs.list(&dir).unwrap().len(), 2);
+    std::fs::remove_dir_all(&dir).unwrap();
 }

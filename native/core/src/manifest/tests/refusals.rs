@@ -255,6 +255,13 @@ fn a_damaged_pointer() {
 
 /// Append forged fields as one valid edit and open.
 fn open_with(fields: &[(u16, &[u8])]) -> Result<(Manifest<WalFiles>, OpenReport)> {
+    open_with_number(3, fields)
+}
+
+fn open_with_number(
+    number: u64,
+    fields: &[(u16, &[u8])],
+) -> Result<(Manifest<WalFiles>, OpenReport)> {
     let vfs = memory();
     create(&vfs).commit(&[add(1)]).unwrap();
     let mut file = read(&vfs, "MANIFEST-000001");
@@ -263,7 +270,7 @@ fn open_with(fields: &[(u16, &[u8])]) -> Result<(Manifest<WalFiles>, OpenReport)
     for (tag, bytes) in fields {
         codec::push_field(&mut encoded, *tag, |out| out.extend_from_slice(bytes));
     }
-    codec::encode_frame(&mut file, seed, 3, &encoded).unwrap();
+    codec::encode_frame(&mut file, seed, number, &encoded).unwrap();
     overwrite(&vfs, "MANIFEST-000001", &file);
     open(&vfs)
 }
@@ -296,6 +303,20 @@ fn valid_edits_of_invalid_content() {
         assert!(
             matches!(error, Error::Corruption { .. }),
             "{fields:?}: {error}"
+        );
+    }
+}
+
+/// A gap or a repetition in the numbers, of an edit that would apply.
+#[test]
+fn edits_out_of_order() {
+    for number in [0, 1, 2, 4, u64::MAX] {
+        let error = open_with_number(number, &[(17, &[1, 0, 0, 0])])
+            .err()
+            .unwrap();
+        assert!(
+            error.to_string().contains("stands where 3 should"),
+            "{error}"
         );
     }
 }
