@@ -102,6 +102,6 @@ mod stream;
 mod tests;
 
 pub use runs::{CommitPoint, CommitRun};
-pub use segment::SegmentIndex;
+pub use segment::{NATIVE, SegmentIndex};
 pub use side::{HEADER_BYTES, SideHeader, StreamSummary, decode, decode_summary, summary_bytes};
 pub use stream::{Cut, FrameEntry, Position, Sample, StreamIndex};

@@ -6,13 +6,17 @@ use super::runs::CommitRun;
 use super::stream::{FrameEntry, Position, StreamIndex};
 use crate::error::Result;
 
-/// Number index of one segment, keyed by stream and by whether the frames were moved here.
+/// Lane of the frames that were written to the segment first.
+pub const NATIVE: u32 = 0;
+
+/// Number index of one segment, keyed by stream and lane: [`NATIVE`] for what was written
+/// here, one more for each dense run of frames that the cleaner copied here.
 ///
 /// A stream that is not in the index has no frame, commit or cut in the segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentIndex {
     /// Ordered, so that a side file is a function of the index.
-    pub(super) streams: BTreeMap<(u32, bool), StreamIndex>,
+    pub(super) streams: BTreeMap<(u32, u32), StreamIndex>,
 }
 
 impl SegmentIndex {
@@ -22,64 +26,91 @@ impl SegmentIndex {
     }
 
     /// See [`StreamIndex::note`].
-    pub fn note(&mut self, stream: u32, moved: bool, frame: FrameEntry) -> Result<()> {
-        self.change(stream, moved, |index| index.note(frame))
+    pub fn note(&mut self, stream: u32, lane: u32, frame: FrameEntry) -> Result<()> {
+        self.change(stream, lane, |index| index.note(frame))
     }
 
     /// See [`StreamIndex::commit`].
-    pub fn commit(&mut self, stream: u32, moved: bool, run: CommitRun) -> Result<()> {
-        self.change(stream, moved, |index| index.commit(run))
+    pub fn commit(&mut self, stream: u32, lane: u32, run: CommitRun) -> Result<()> {
+        self.change(stream, lane, |index| index.commit(run))
+    }
+
+    /// Register a frame that the cleaner copied forward: it goes on where the newest moved lane ends,
+    /// or begins a lane of its own, so that each lane is dense.
+    pub fn note_moved(&mut self, stream: u32, frame: FrameEntry) -> Result<()> {
+        let newest = self.lanes(stream).last().filter(|(lane, _)| *lane > NATIVE);
+        let lane = match newest {
+            None => NATIVE + 1,
+            Some((lane, index)) if index.range().is_some_and(|range| range.end == frame.llsn) => lane,
+            Some((lane, _)) => lane + 1,
+        };
+        self.note(stream, lane, frame)
+    }
+
+    /// Register commit runs of moved frames; they belong to the newest moved lane.
+    pub fn commit_moved(&mut self, stream: u32, run: CommitRun) -> Result<()> {
+        let newest = self.lanes(stream).last().map_or(NATIVE, |(lane, _)| lane);
+        self.commit(stream, newest.max(NATIVE + 1), run)
     }
 
     /// See [`StreamIndex::cut`]. One rollback frame cuts what was written here and what was moved
     /// here.
     pub fn cut(&mut self, stream: u32, from: u64, offset: u32) -> Result<()> {
         // Moved frames end where they end: a rollback behind them does not concern them.
-        let concerns_moved =
-            |index: &&mut StreamIndex| index.range().is_some_and(|range| from < range.end);
-        let moved = self.streams.get_mut(&(stream, true));
-        if let Some(index) = moved.filter(concerns_moved) {
-            index.check_cut(from, offset)?;
+        let moved: Vec<u32> = self
+            .lanes(stream)
+            .filter(|(lane, index)| {
+                *lane > NATIVE && index.range().is_some_and(|range| from < range.end)
+            })
+            .map(|(lane, _)| lane)
+            .collect();
+        for lane in &moved {
+            if let Some(index) = self.streams.get(&(stream, *lane)) {
+                index.check_cut(from, offset)?;
+            }
         }
-        self.change(stream, false, |index| index.cut(from, offset))?;
-        let moved = self.streams.get_mut(&(stream, true));
-        moved
-            .filter(concerns_moved)
-            .map_or(Ok(()), |index| index.cut(from, offset))
+        self.change(stream, NATIVE, |index| index.cut(from, offset))?;
+        moved.into_iter().try_for_each(|lane| self.change(stream, lane, |index| index.cut(from, offset)))
+    }
+
+    /// The lanes of a stream, native first.
+    pub fn lanes(&self, stream: u32) -> impl DoubleEndedIterator<Item = (u32, &StreamIndex)> {
+        let lanes = self.streams.range((stream, NATIVE)..=(stream, u32::MAX));
+        lanes.map(|((_, lane), index)| (*lane, index))
     }
 
     /// See [`StreamIndex::clip`].
-    pub fn clip(&self, stream: u32, moved: bool, llsn: u64, count: u32, offset: u32) -> u32 {
-        self.stream(stream, moved)
+    pub fn clip(&self, stream: u32, lane: u32, llsn: u64, count: u32, offset: u32) -> u32 {
+        self.stream(stream, lane)
             .map_or(count, |index| index.clip(llsn, count, offset))
     }
 
     /// See [`StreamIndex::floor`].
-    pub fn floor(&self, stream: u32, moved: bool, llsn: u64) -> Option<Position> {
-        self.stream(stream, moved)?.floor(llsn)
+    pub fn floor(&self, stream: u32, lane: u32, llsn: u64) -> Option<Position> {
+        self.stream(stream, lane)?.floor(llsn)
     }
 
     /// See [`StreamIndex::ceil`].
-    pub fn ceil(&self, stream: u32, moved: bool, llsn: u64) -> Option<Position> {
-        self.stream(stream, moved)?.ceil(llsn)
+    pub fn ceil(&self, stream: u32, lane: u32, llsn: u64) -> Option<Position> {
+        self.stream(stream, lane)?.ceil(llsn)
     }
 
     /// See [`StreamIndex::glsn_of`].
-    pub fn glsn_of(&self, stream: u32, moved: bool, llsn: u64) -> Option<u64> {
-        self.stream(stream, moved)?.glsn_of(llsn)
+    pub fn glsn_of(&self, stream: u32, lane: u32, llsn: u64) -> Option<u64> {
+        self.stream(stream, lane)?.glsn_of(llsn)
     }
 
     /// See [`StreamIndex::llsn_of`].
-    pub fn llsn_of(&self, stream: u32, moved: bool, glsn: u64) -> Option<u64> {
-        self.stream(stream, moved)?.llsn_of(glsn)
+    pub fn llsn_of(&self, stream: u32, lane: u32, glsn: u64) -> Option<u64> {
+        self.stream(stream, lane)?.llsn_of(glsn)
     }
 
     /// The index of one stream.
-    pub fn stream(&self, stream: u32, moved: bool) -> Option<&StreamIndex> {
-        self.streams.get(&(stream, moved))
+    pub fn stream(&self, stream: u32, lane: u32) -> Option<&StreamIndex> {
+        self.streams.get(&(stream, lane))
     }
 
-    /// All streams, ascending; the native index of a stream before the moved one.
+    /// All streams, ascending; the native lane of a stream before the moved ones.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &StreamIndex)> {
         self.streams
             .iter()
@@ -106,15 +137,15 @@ impl SegmentIndex {
     fn change(
         &mut self,
         stream: u32,
-        moved: bool,
+        lane: u32,
         change: impl FnOnce(&mut StreamIndex) -> Result<()>,
     ) -> Result<()> {
-        if let Some(index) = self.streams.get_mut(&(stream, moved)) {
+        if let Some(index) = self.streams.get_mut(&(stream, lane)) {
             return change(index);
         }
-        let mut index = StreamIndex::new(moved);
+        let mut index = StreamIndex::new(lane > NATIVE);
         change(&mut index)?;
-        self.streams.insert((stream, moved), index);
+        self.streams.insert((stream, lane), index);
         Ok(())
     }
 }

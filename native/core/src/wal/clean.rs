@@ -1,16 +1,16 @@
 //! Reclaiming segments: drop those that hold nothing alive, and copy the little that is alive out of
 //! the oldest, so that a slow stream cannot hold the space of fast ones.
 //!
-//! The cleaner goes strictly from the oldest segment on. So what it moved of a stream is always one
-//! contiguous range, starting at the stream's first position.
+//! What it copies keeps its LLSNs, and is indexed in *lanes* beside the frames written to the segment
+//! first: each lane is a dense run, so that any order of cleaning is fine.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::codec::Put;
 use crate::error::{Error, Result};
-use crate::index::{CommitRun, SegmentIndex, StreamSummary};
-use crate::wal::frame::Frame;
+use crate::index::{NATIVE, CommitRun, SegmentIndex, StreamSummary};
+use crate::wal::frame::{Frame, Kind};
 use crate::wal::segment::FIRST_FRAME;
 use crate::wal::segments::{Segment, is_data};
 use crate::wal::store::Store;
@@ -166,26 +166,20 @@ impl Store {
         let Ok(stream) = self.view.stream(header.stream) else {
             return Ok(None);
         };
-        let moved = header.kind == crate::wal::frame::Kind::Moved;
         let first = stream.range().first;
-        let (vfs, dir) = (&*self.view.vfs, self.view.dir.as_path());
-        let count = segment.with_index(vfs, dir, |index| {
-            index.clip(
-                header.stream,
-                moved,
-                header.llsn,
-                header.count,
-                frame.offset,
-            )
-        })?;
         // Only where this segment is the owner; a newer copy or a rollback may have replaced it.
         let extents = self.view.extents(&stream)?;
         let owner = extents.iter().find(|extent| {
             Arc::ptr_eq(&extent.segment, segment)
-                && extent.begin <= header.llsn
+                && (extent.lane > NATIVE) == (header.kind == Kind::Moved)
+                && extent.begin < header.llsn + u64::from(header.count)
                 && header.llsn < extent.end
         });
         let Some(owner) = owner else { return Ok(None) };
+        let (vfs, dir) = (&*self.view.vfs, self.view.dir.as_path());
+        let count = segment.with_index(vfs, dir, |index| {
+            index.clip(header.stream, owner.lane, header.llsn, header.count, frame.offset)
+        })?;
         let count = u64::from(count).min(owner.end - header.llsn) as u32;
         Ok((count > 0 && header.llsn + u64::from(count) > first).then_some(count))
     }
@@ -208,13 +202,9 @@ impl Store {
 }
 
 fn runs_within(index: &SegmentIndex, stream: u32, begin: u64, end: u64) -> Vec<CommitRun> {
-    let of = |moved| {
-        index
-            .stream(stream, moved)
-            .map_or(&[][..], |index| index.runs())
-    };
-    let all = of(true).iter().chain(of(false));
-    all.filter_map(|run| {
+    let mut all: Vec<CommitRun> = index.lanes(stream).flat_map(|(_, lane)| lane.runs().to_vec()).collect();
+    all.sort_by_key(|run| run.llsn_begin);
+    all.into_iter().filter_map(|run| {
         let (first, last) = (run.llsn_begin.max(begin), run.llsn_end().min(end));
         (first < last).then(|| CommitRun {
             glsn_begin: run.glsn_begin + (first - run.llsn_begin),

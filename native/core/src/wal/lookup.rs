@@ -2,6 +2,7 @@
 
 use crate::batch::{BatchView, OwnedRecord, first_at_or_after, parse_head, read_record};
 use crate::error::{Error, Result};
+use crate::index::NATIVE;
 use crate::limits::BLOCK_BYTES;
 use crate::vfs::PooledBuf;
 use crate::wal::frame::{FRAME_HEADER, Frame, bytes_to_check, parse};
@@ -75,7 +76,7 @@ impl View {
             let header = &frame.header;
             let moved = header.kind == crate::wal::frame::Kind::Moved;
             let mine =
-                is_data(header.kind) && header.stream == stream.number && moved == place.moved;
+                is_data(header.kind) && header.stream == stream.number && moved == (place.lane > NATIVE);
             let after_cuts = llsn < header.llsn + u64::from(header.count) && llsn >= header.llsn;
             if mine && after_cuts && self.counts(&place, &frame, llsn)? {
                 let payload = frame.offset + FRAME_HEADER as u32;
@@ -116,7 +117,7 @@ impl View {
         let count = place.segment.with_index(&*self.vfs, &self.dir, |index| {
             index.clip(
                 header.stream,
-                place.moved,
+                place.lane,
                 header.llsn,
                 header.count,
                 frame.offset,
@@ -170,7 +171,7 @@ impl View {
         let summary = extent.segment.summary(&*self.vfs, &self.dir)?;
         let mine = summary
             .iter()
-            .find(|entry| entry.stream == stream.number && entry.moved == extent.moved);
+            .find(|entry| entry.stream == stream.number && entry.lane == extent.lane);
         let latest = mine
             .and_then(|entry| entry.timestamps)
             .map(|(_, latest)| latest);

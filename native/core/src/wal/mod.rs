@@ -54,7 +54,7 @@ pub use watermark::Watermark;
 use crate::batch::parse_head;
 use crate::codec::Take;
 use crate::error::Result;
-use crate::index::{CommitRun, FrameEntry, SegmentIndex};
+use crate::index::{NATIVE, CommitRun, FrameEntry, SegmentIndex};
 
 /// The change a frame carries, and for batches the smallest and largest timestamp.
 pub fn frame_change(frame: &Frame, payload: &[u8]) -> Result<(Change, (i64, i64))> {
@@ -88,7 +88,7 @@ fn index_frame(
     match change {
         Change::Commit(context) if context.length > 0 => index.commit(
             header.stream,
-            false,
+            NATIVE,
             CommitRun {
                 glsn_begin: context.glsn_begin,
                 llsn_begin: context.llsn_begin,
@@ -105,7 +105,11 @@ fn index_frame(
                 timestamp_min: timestamps.0,
                 timestamp_max: timestamps.1,
             };
-            index.note(header.stream, header.kind == Kind::Moved, entry)
+            if header.kind == Kind::Moved {
+                index.note_moved(header.stream, entry)
+            } else {
+                index.note(header.stream, NATIVE, entry)
+            }
         }
         _ if header.kind == Kind::MovedRuns => {
             let mut take = Take::new("moved runs", payload);
@@ -115,7 +119,7 @@ fn index_frame(
                     llsn_begin: take.u64()?,
                     length: take.u64()?,
                 };
-                index.commit(header.stream, true, run)?;
+                index.commit_moved(header.stream, run)?;
             }
             take.finish()
         }

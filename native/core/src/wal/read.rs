@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::batch::parse_head;
 use crate::error::{Error, Result};
-use crate::index::SegmentIndex;
+use crate::index::{NATIVE, StreamIndex};
 use crate::limits::BLOCK_BYTES;
 use crate::vfs::PooledBuf;
 use crate::wal::frame::{FRAME_HEADER, Frame, bytes_to_check, parse};
@@ -84,7 +84,7 @@ pub(super) struct Place {
     pub(super) offset: u32,
     begin: u64,
     end: u64,
-    pub(super) moved: bool,
+    pub(super) lane: u32,
 }
 
 impl View {
@@ -270,12 +270,12 @@ impl View {
     ) -> Result<Option<BatchRef>> {
         let header = &frame.header;
         let moved = header.kind == crate::wal::frame::Kind::Moved;
-        if !is_data(header.kind) || header.stream != stream || moved != place.moved {
+        if !is_data(header.kind) || header.stream != stream || moved != (place.lane > NATIVE) {
             return Ok(None);
         }
         let at = (frame.offset - place.offset) as usize + FRAME_HEADER;
         let count = place.segment.with_index(&*self.vfs, &self.dir, |index| {
-            index.clip(stream, moved, header.llsn, header.count, frame.offset)
+            index.clip(stream, place.lane, header.llsn, header.count, frame.offset)
         })?;
         let batch = BatchRef {
             owner: Owner::Chunk(Arc::clone(chunk)),
@@ -312,19 +312,13 @@ impl View {
         let segments = self.segments();
         let (vfs, dir) = (&*self.vfs, self.dir.as_path());
         if let Some(active) = segments.last().filter(|segment| segment.sealed().is_none()) {
-            for moved in [false, true] {
-                let found = active.with_index(vfs, dir, |index| {
-                    place_in(index, stream.number, moved, llsn)
-                })?;
-                if let Some((offset, begin, end)) = found {
-                    return Ok(Place {
-                        segment: Arc::clone(active),
-                        offset,
-                        begin,
-                        end,
-                        moved,
-                    });
-                }
+            let found = active.with_index(vfs, dir, |index| {
+                let mut lanes = index.lanes(stream.number);
+                lanes.find_map(|(lane, entry)| place_in(lane, entry, llsn))
+            })?;
+            if let Some((lane, offset, begin, end)) = found {
+                let segment = Arc::clone(active);
+                return Ok(Place { segment, offset, begin, end, lane });
             }
         }
         let extents = self.extents(stream)?;
@@ -339,28 +333,14 @@ impl View {
             return Err(Error::corrupt(path, 0, reason));
         };
         let found = extent.segment.with_index(vfs, dir, |index| {
-            place_in(index, stream.number, extent.moved, llsn)
+            place_in(extent.lane, index.stream(stream.number, extent.lane)?, llsn)
         })?;
-        let (offset, ..) = found.ok_or_else(|| {
-            Error::corrupt(
-                extent.segment.path(),
-                0,
-                format!("the index does not know LLSN {llsn}"),
-            )
+        let (_, offset, ..) = found.ok_or_else(|| {
+            let reason = format!("the index does not know LLSN {llsn}");
+            Error::corrupt(extent.segment.path(), 0, reason)
         })?;
-        let Extent {
-            begin,
-            end,
-            segment,
-            moved,
-        } = extent.clone();
-        Ok(Place {
-            segment,
-            offset,
-            begin,
-            end,
-            moved,
-        })
+        let Extent { begin, end, segment, lane } = extent.clone();
+        Ok(Place { segment, offset, begin, end, lane })
     }
 }
 
@@ -374,11 +354,11 @@ fn zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
 
-fn place_in(index: &SegmentIndex, stream: u32, moved: bool, llsn: u64) -> Option<(u32, u64, u64)> {
-    let entry = index.stream(stream, moved)?;
+/// Where a scan for `llsn` begins in a lane that has it: (lane, offset, begin, end).
+fn place_in(lane: u32, entry: &StreamIndex, llsn: u64) -> Option<(u32, u32, u64, u64)> {
     let found = entry.floor(llsn)?;
     let range = entry.range()?;
-    Some((found.offset, range.start, range.end))
+    Some((lane, found.offset, range.start, range.end))
 }
 
 fn recent(stream: &StreamView, from: u64, to: u64, bytes_max: usize) -> Option<Vec<BatchRef>> {

@@ -17,6 +17,7 @@ use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::{Error, Result};
+use crate::index::NATIVE;
 use crate::vfs::{BufPool, Vfs};
 use crate::wal::parts::{Part, Placed};
 use crate::wal::segments::Segment;
@@ -43,8 +44,8 @@ pub struct Extent {
     pub end: u64,
     /// The segment.
     pub segment: Arc<Segment>,
-    /// Whether the frames are copies made by the cleaner.
-    pub moved: bool,
+    /// [`NATIVE`], or a lane of copies made by the cleaner.
+    pub lane: u32,
 }
 
 /// Result of waiting.
@@ -337,7 +338,7 @@ impl View {
                             begin,
                             end,
                             segment: Arc::clone(segment),
-                            moved: summary.moved,
+                            lane: summary.lane,
                         };
                         overlay(&mut extents, extent);
                     }
@@ -373,14 +374,16 @@ fn overlay(extents: &mut Vec<Extent>, extent: Extent) {
                 ..old.clone()
             });
         }
-        if extent.moved && old.end > extent.end {
+        if extent.lane > NATIVE && old.end > extent.end {
             kept.push(Extent {
                 begin: old.begin.max(extent.end),
                 ..old
             });
         }
     }
-    kept.push(extent);
+    if extent.begin < extent.end {
+        kept.push(extent);
+    }
     kept.sort_by_key(|extent| extent.begin);
     *extents = kept;
 }

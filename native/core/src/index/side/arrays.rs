@@ -71,11 +71,11 @@ impl<'a> Places<'a> {
                 llsn_begin,
                 length: u64_at(raw, 16),
             };
-            runs.push(run, entry.moved)
+            runs.push(run, entry.lane > 0)
                 .map_err(|_| "commit runs out of order")?;
         }
         let index = StreamIndex {
-            moved: entry.moved,
+            moved: entry.lane > 0,
             marks: entry.marks.clone(),
             samples,
             runs,

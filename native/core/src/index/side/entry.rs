@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  0  u32  stream
-//!  4  u8   flags: 1 moved, 2 placed (has a range), 4 last frame lost to a cut   5  u8 x 3 zero
+//!  4  u8   flags: 1 moved, 2 placed (has a range), 4 last frame lost to a cut   5 u8 zero   6 u16 lane
 //!  8  u64  begin                          16  u64  end (LLSN, half-open)
 //! 24  u32  offset of the first frame      28  u32  offset of the last known frame
 //! 32  u64  first LLSN of the last known frame
@@ -28,7 +28,8 @@ const LAST_LOST: u8 = 4;
 
 pub(super) struct Entry {
     pub(super) stream: u32,
-    pub(super) moved: bool,
+    /// 0 for what was written here, above for what was moved here.
+    pub(super) lane: u32,
     pub(super) marks: Landmarks,
     pub(super) first_offset: u32,
     pub(super) glsn_begin: u64,
@@ -39,11 +40,11 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn of(stream: u32, index: &StreamIndex) -> Self {
+    pub(super) fn of(stream: u32, lane: u32, index: &StreamIndex) -> Self {
         let runs = index.runs();
         Self {
             stream,
-            moved: index.moved,
+            lane,
             marks: index.marks.clone(),
             first_offset: index.samples.first().map_or(0, |sample| sample.offset),
             glsn_begin: runs.first().map_or(0, |run| run.glsn_begin),
@@ -56,11 +57,12 @@ impl Entry {
 
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         let marks = &self.marks;
-        let flags = u8::from(self.moved) * MOVED
+        let flags = u8::from(self.lane > 0) * MOVED
             + u8::from(marks.placed) * PLACED
             + u8::from(marks.last_lost) * LAST_LOST;
         out.extend_from_slice(&self.stream.to_le_bytes());
-        out.extend_from_slice(&[flags, 0, 0, 0]);
+        out.extend_from_slice(&[flags, 0]);
+        out.extend_from_slice(&(self.lane as u16).to_le_bytes());
         out.extend_from_slice(&marks.begin.to_le_bytes());
         out.extend_from_slice(&marks.end.to_le_bytes());
         out.extend_from_slice(&self.first_offset.to_le_bytes());
@@ -81,12 +83,15 @@ impl Entry {
     /// Read and check an entry of [`ENTRY_BYTES`].
     pub(super) fn take(raw: &[u8], sealed_bytes: u64) -> Result<Self, &'static str> {
         let flags = raw[4];
-        if flags & !(MOVED | PLACED | LAST_LOST) != 0 || raw[5..8] != [0; 3] {
+        if flags & !(MOVED | PLACED | LAST_LOST) != 0 || raw[5] != 0 {
             return Err("unknown stream flags");
+        }
+        if (flags & MOVED != 0) != (raw[6..8] != [0; 2]) {
+            return Err("lane and flags disagree");
         }
         let entry = Self {
             stream: u32_at(raw, 0),
-            moved: flags & MOVED != 0,
+            lane: u32::from(u16::from_le_bytes([raw[6], raw[7]])),
             marks: Landmarks {
                 placed: flags & PLACED != 0,
                 begin: u64_at(raw, 8),
@@ -172,7 +177,7 @@ impl Entry {
         };
         StreamSummary {
             stream: self.stream,
-            moved: self.moved,
+            lane: self.lane,
             range: marks.placed.then_some(marks.begin..marks.end),
             first: (self.samples > 0).then_some(first),
             last: (self.samples > 0).then_some(marks.last),

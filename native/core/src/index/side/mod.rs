@@ -14,7 +14,7 @@
 //! 44  u32  cuts
 //! 48  u32  body checksum: CRC32C of everything behind the entries
 //! 52  u32  head checksum: CRC32C of bytes 0..52 and of the entries
-//! 56  stream entries of 112 bytes, ascending by (stream, moved)
+//! 56  stream entries of 112 bytes, ascending by (stream, lane)
 //! ..  samples, 8 bytes:  u32 delta, u32 offset
 //! ..  commit runs, 24:   u64 first GLSN, u64 first LLSN, u64 length
 //! ..  cuts, 16:          u64 from, u32 offset, u32 zero
@@ -62,8 +62,8 @@ pub struct SideHeader {
 pub struct StreamSummary {
     /// The stream.
     pub stream: u32,
-    /// Whether these are frames that the cleaner copied forward.
-    pub moved: bool,
+    /// [`NATIVE`](super::NATIVE), or a lane of frames that the cleaner copied forward.
+    pub lane: u32,
     /// See [`StreamIndex::range`].
     pub range: Option<Range<u64>>,
     /// See [`StreamIndex::first`].
@@ -85,7 +85,7 @@ impl SegmentIndex {
     pub fn summaries(&self) -> Vec<StreamSummary> {
         let entries = self.streams.iter();
         entries
-            .map(|((stream, _), index)| Entry::of(*stream, index).summary())
+            .map(|((stream, lane), index)| Entry::of(*stream, *lane, index).summary())
             .collect()
     }
 
@@ -94,7 +94,7 @@ impl SegmentIndex {
         let entries: Vec<Entry> = self
             .streams
             .iter()
-            .map(|((stream, _), index)| Entry::of(*stream, index))
+            .map(|((stream, lane), index)| Entry::of(*stream, *lane, index))
             .collect();
         let totals = Totals::of(&entries);
         let mut out = Vec::with_capacity(totals.file_bytes(entries.len() as u64) as usize);
@@ -146,7 +146,7 @@ pub fn decode(bytes: &[u8]) -> Result<(SideHeader, SegmentIndex)> {
     let mut places = arrays::Places::new(body, &head.totals);
     let mut index = SegmentIndex::new();
     for (at, entry) in head.entries.iter().enumerate() {
-        let key = (entry.stream, entry.moved);
+        let key = (entry.stream, entry.lane);
         let stream: StreamIndex = places
             .take(entry)
             .map_err(|reason| malformed(HEADER_BYTES + at * ENTRY_BYTES, reason))?;
@@ -211,7 +211,7 @@ impl Head {
         {
             let entry = Entry::take(entry, sealed_bytes)
                 .and_then(|entry| match entries.last() {
-                    Some(last) if (last.stream, last.moved) >= (entry.stream, entry.moved) => {
+                    Some(last) if (last.stream, last.lane) >= (entry.stream, entry.lane) => {
                         Err("streams out of order")
                     }
                     _ => Ok(entry),
