@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use braidlog_core::Result;
-use braidlog_core::index::{FrameEntry, SegmentIndex, StreamIndex, decode, decode_summary};
+use braidlog_core::index::{FrameEntry, NATIVE, SegmentIndex, StreamIndex, decode, decode_summary};
 
 const SEGMENT_BYTES: u32 = 64 << 20;
 const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -67,7 +67,7 @@ fn many_streams(streams: u32, bytes: u32) -> Result<()> {
     for i in 0..frames {
         index.note(
             i % streams,
-            false,
+            NATIVE,
             frame(u64::from(i / streams) * 4, i * bytes, bytes),
         )?;
     }
@@ -76,7 +76,7 @@ fn many_streams(streams: u32, bytes: u32) -> Result<()> {
     let floor = random(end, |llsn| {
         u64::from(
             index
-                .floor((llsn as u32).wrapping_mul(31) % streams, false, llsn)
+                .floor((llsn as u32).wrapping_mul(31) % streams, NATIVE, llsn)
                 .map_or(0, |p| p.offset),
         )
     });

@@ -41,7 +41,9 @@ impl SegmentIndex {
         let newest = self.lanes(stream).last().filter(|(lane, _)| *lane > NATIVE);
         let lane = match newest {
             None => NATIVE + 1,
-            Some((lane, index)) if index.range().is_some_and(|range| range.end == frame.llsn) => lane,
+            Some((lane, index)) if index.range().is_some_and(|range| range.end == frame.llsn) => {
+                lane
+            }
             Some((lane, _)) => lane + 1,
         };
         self.note(stream, lane, frame)
@@ -70,7 +72,9 @@ impl SegmentIndex {
             }
         }
         self.change(stream, NATIVE, |index| index.cut(from, offset))?;
-        moved.into_iter().try_for_each(|lane| self.change(stream, lane, |index| index.cut(from, offset)))
+        moved
+            .into_iter()
+            .try_for_each(|lane| self.change(stream, lane, |index| index.cut(from, offset)))
     }
 
     /// The lanes of a stream, native first.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::codec::Put;
 use crate::error::{Error, Result};
-use crate::index::{NATIVE, CommitRun, SegmentIndex, StreamSummary};
+use crate::index::{CommitRun, NATIVE, SegmentIndex, StreamSummary};
 use crate::wal::frame::{Frame, Kind};
 use crate::wal::segment::FIRST_FRAME;
 use crate::wal::segments::{Segment, is_data};
@@ -178,7 +178,13 @@ impl Store {
         let Some(owner) = owner else { return Ok(None) };
         let (vfs, dir) = (&*self.view.vfs, self.view.dir.as_path());
         let count = segment.with_index(vfs, dir, |index| {
-            index.clip(header.stream, owner.lane, header.llsn, header.count, frame.offset)
+            index.clip(
+                header.stream,
+                owner.lane,
+                header.llsn,
+                header.count,
+                frame.offset,
+            )
         })?;
         let count = u64::from(count).min(owner.end - header.llsn) as u32;
         Ok((count > 0 && header.llsn + u64::from(count) > first).then_some(count))
@@ -202,17 +208,21 @@ impl Store {
 }
 
 fn runs_within(index: &SegmentIndex, stream: u32, begin: u64, end: u64) -> Vec<CommitRun> {
-    let mut all: Vec<CommitRun> = index.lanes(stream).flat_map(|(_, lane)| lane.runs().to_vec()).collect();
+    let mut all: Vec<CommitRun> = index
+        .lanes(stream)
+        .flat_map(|(_, lane)| lane.runs().to_vec())
+        .collect();
     all.sort_by_key(|run| run.llsn_begin);
-    all.into_iter().filter_map(|run| {
-        let (first, last) = (run.llsn_begin.max(begin), run.llsn_end().min(end));
-        (first < last).then(|| CommitRun {
-            glsn_begin: run.glsn_begin + (first - run.llsn_begin),
-            llsn_begin: first,
-            length: last - first,
+    all.into_iter()
+        .filter_map(|run| {
+            let (first, last) = (run.llsn_begin.max(begin), run.llsn_end().min(end));
+            (first < last).then(|| CommitRun {
+                glsn_begin: run.glsn_begin + (first - run.llsn_begin),
+                llsn_begin: first,
+                length: last - first,
+            })
         })
-    })
-    .collect()
+        .collect()
 }
 
 fn encode_runs(runs: &[CommitRun]) -> Vec<u8> {

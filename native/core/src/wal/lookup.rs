@@ -75,8 +75,9 @@ impl View {
             };
             let header = &frame.header;
             let moved = header.kind == crate::wal::frame::Kind::Moved;
-            let mine =
-                is_data(header.kind) && header.stream == stream.number && moved == (place.lane > NATIVE);
+            let mine = is_data(header.kind)
+                && header.stream == stream.number
+                && moved == (place.lane > NATIVE);
             let after_cuts = llsn < header.llsn + u64::from(header.count) && llsn >= header.llsn;
             if mine && after_cuts && self.counts(&place, &frame, llsn)? {
                 let payload = frame.offset + FRAME_HEADER as u32;

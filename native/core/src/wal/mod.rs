@@ -54,7 +54,7 @@ pub use watermark::Watermark;
 use crate::batch::parse_head;
 use crate::codec::Take;
 use crate::error::Result;
-use crate::index::{NATIVE, CommitRun, FrameEntry, SegmentIndex};
+use crate::index::{CommitRun, FrameEntry, NATIVE, SegmentIndex};
 
 /// The change a frame carries, and for batches the smallest and largest timestamp.
 pub fn frame_change(frame: &Frame, payload: &[u8]) -> Result<(Change, (i64, i64))> {

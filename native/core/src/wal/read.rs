@@ -318,7 +318,13 @@ impl View {
             })?;
             if let Some((lane, offset, begin, end)) = found {
                 let segment = Arc::clone(active);
-                return Ok(Place { segment, offset, begin, end, lane });
+                return Ok(Place {
+                    segment,
+                    offset,
+                    begin,
+                    end,
+                    lane,
+                });
             }
         }
         let extents = self.extents(stream)?;
@@ -339,8 +345,19 @@ impl View {
             let reason = format!("the index does not know LLSN {llsn}");
             Error::corrupt(extent.segment.path(), 0, reason)
         })?;
-        let Extent { begin, end, segment, lane } = extent.clone();
-        Ok(Place { segment, offset, begin, end, lane })
+        let Extent {
+            begin,
+            end,
+            segment,
+            lane,
+        } = extent.clone();
+        Ok(Place {
+            segment,
+            offset,
+            begin,
+            end,
+            lane,
+        })
     }
 }
 

@@ -137,7 +137,7 @@ impl StreamView {
     pub fn wait(&self, llsn: u64, timeout: Duration, cancel: Option<&Cancel>) -> Waited {
         let cancelled = || self.is_gone() || cancel.is_some_and(Cancel::is_cancelled);
         let mut gate = self.gate.lock();
-        let mut pending = || self.range().end <= llsn && !cancelled();
+        let pending = || self.range().end <= llsn && !cancelled();
         let timed_out = self
             .changed
             .wait_while_for(&mut gate, |()| pending(), timeout)

@@ -55,8 +55,10 @@ fn sampled(index: &StreamIndex) -> Vec<u64> {
 /// The index as it comes back from a side file.
 fn reloaded(index: &StreamIndex) -> StreamIndex {
     let mut segment = SegmentIndex::new();
-    segment.streams.insert((7, index.moved), index.clone());
+    segment
+        .streams
+        .insert((7, u32::from(index.moved)), index.clone());
     let bytes = segment.encode(3, 0x5A17, 1 << 31);
     let (_, decoded) = decode(&bytes).unwrap();
-    decoded.stream(7, index.moved).unwrap().clone()
+    decoded.stream(7, u32::from(index.moved)).unwrap().clone()
 }

@@ -29,7 +29,7 @@ enum Op {
     },
 }
 
-const KEYS: [(u32, bool); 3] = [(7, false), (7, true), (8, false)];
+const KEYS: [(u32, u32); 3] = [(7, NATIVE), (7, 1), (8, NATIVE)];
 
 fn op() -> impl Strategy<Value = Op> {
     let bytes = prop_oneof![4 => 64..1500_u32, 1 => 4000..4200_u32, 1 => 1..20_000_u32];
@@ -203,7 +203,7 @@ impl Stream {
 
 #[derive(Default)]
 struct Model {
-    streams: BTreeMap<(u32, bool), Stream>,
+    streams: BTreeMap<(u32, u32), Stream>,
     offset: u32,
     glsn: u64,
 }
@@ -218,15 +218,15 @@ impl Model {
                 skip,
                 gap,
             } => {
-                let (stream, moved) = KEYS[key];
+                let (stream, lane) = KEYS[key];
                 self.offset += skip;
-                let entry = self.streams.entry((stream, moved)).or_default();
+                let entry = self.streams.entry((stream, lane)).or_default();
                 let end = entry.range.map_or(1000, |(_, end)| end);
-                let gap = if moved { gap } else { 0 };
+                let gap = if lane > NATIVE { gap } else { 0 };
                 let llsn = end + gap;
                 let offset = self.offset;
                 index
-                    .note(stream, moved, frame(llsn, count, offset, bytes))
+                    .note(stream, lane, frame(llsn, count, offset, bytes))
                     .unwrap();
                 self.offset += bytes;
                 // An empty range begins where the next frame does.
@@ -250,8 +250,8 @@ impl Model {
                 length,
                 glsn_gap,
             } => {
-                let (stream, moved) = KEYS[key];
-                let Some(entry) = self.streams.get_mut(&(stream, moved)) else {
+                let (stream, lane) = KEYS[key];
+                let Some(entry) = self.streams.get_mut(&(stream, lane)) else {
                     return;
                 };
                 let Some((begin, end)) = entry.range else {
@@ -272,7 +272,7 @@ impl Model {
                     llsn_begin: from,
                     length,
                 };
-                index.commit(stream, moved, run).unwrap();
+                index.commit(stream, lane, run).unwrap();
                 entry
                     .committed
                     .extend((0..length).map(|i| (self.glsn + i, from + i)));
@@ -283,18 +283,18 @@ impl Model {
     }
 
     fn cut(&mut self, index: &mut SegmentIndex, stream: u32, back: u64) {
-        let native = self.streams.entry((stream, false)).or_default();
+        let native = self.streams.entry((stream, NATIVE)).or_default();
         let from = native
             .range
             .map_or(1000, |(_, end)| end)
             .saturating_sub(back);
-        let mut keys = vec![(stream, false)];
-        let moved = self.streams.get(&(stream, true));
+        let mut keys = vec![(stream, NATIVE)];
+        let moved = self.streams.get(&(stream, 1));
         if moved
             .and_then(|entry| entry.range)
             .is_some_and(|(_, end)| from < end)
         {
-            keys.push((stream, true));
+            keys.push((stream, 1));
         }
         if keys
             .iter()
@@ -318,8 +318,8 @@ impl Model {
 
     fn check(&self, index: &SegmentIndex, thorough: bool) {
         let blank = StreamIndex::new(false);
-        for ((stream, moved), entry) in &self.streams {
-            let index = index.stream(*stream, *moved).unwrap_or(&blank);
+        for ((stream, lane), entry) in &self.streams {
+            let index = index.stream(*stream, *lane).unwrap_or(&blank);
             entry.check(index, thorough);
             if thorough {
                 entry.check_commits(index);

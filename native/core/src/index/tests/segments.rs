@@ -7,21 +7,21 @@ use crate::Error;
 fn streams_and_origins_are_apart() {
     // 65
     let mut segment = SegmentIndex::new();
-    segment.note(1, false, frame(10, 5, 0, 64)).unwrap();
-    segment.note(2, false, frame(70, 5, 64, 64)).unwrap();
-    segment.note(1, true, frame(3, 5, 128, 64)).unwrap();
-    assert_eq!(segment.floor(1, false, 12), at(10, 0));
-    assert_eq!(segment.floor(1, true, 4), at(3, 128));
-    assert_eq!(segment.floor(1, false, 4), None);
+    segment.note(1, NATIVE, frame(10, 5, 0, 64)).unwrap();
+    segment.note(2, NATIVE, frame(70, 5, 64, 64)).unwrap();
+    segment.note(1, 1, frame(3, 5, 128, 64)).unwrap();
+    assert_eq!(segment.floor(1, NATIVE, 12), at(10, 0));
+    assert_eq!(segment.floor(1, 1, 4), at(3, 128));
+    assert_eq!(segment.floor(1, NATIVE, 4), None);
     assert_eq!(
-        (segment.floor(2, false, 12), segment.floor(3, false, 12)),
+        (segment.floor(2, NATIVE, 12), segment.floor(3, NATIVE, 12)),
         (None, None)
     );
     let keys: Vec<_> = segment
         .iter()
-        .map(|(stream, index)| (stream, index.is_moved()))
+        .map(|(stream, index)| (stream, u32::from(index.is_moved())))
         .collect();
-    assert_eq!(keys, [(1, false), (1, true), (2, false)]);
+    assert_eq!(keys, [(1, NATIVE), (1, 1), (2, NATIVE)]);
     assert_eq!(segment.len(), 3);
     assert!(segment.memory_bytes() >= 3 * size_of::<StreamIndex>() + 3 * 8);
 }
@@ -29,11 +29,11 @@ fn streams_and_origins_are_apart() {
 #[test]
 fn a_refused_call_leaves_no_stream_behind() {
     let mut segment = SegmentIndex::new();
-    segment.note(1, false, frame(10, 0, 0, 64)).unwrap_err();
+    segment.note(1, NATIVE, frame(10, 0, 0, 64)).unwrap_err();
     segment
         .commit(
             1,
-            false,
+            NATIVE,
             CommitRun {
                 glsn_begin: 1,
                 llsn_begin: 1,
@@ -48,32 +48,32 @@ fn a_refused_call_leaves_no_stream_behind() {
 #[test]
 fn a_rollback_cuts_moved_frames_only_where_it_reaches_them() {
     let mut segment = SegmentIndex::new();
-    segment.note(1, true, frame(3, 5, 0, 64)).unwrap();
-    segment.note(1, false, frame(10, 5, 64, 64)).unwrap();
+    segment.note(1, 1, frame(3, 5, 0, 64)).unwrap();
+    segment.note(1, NATIVE, frame(10, 5, 64, 64)).unwrap();
     segment.cut(1, 12, 128).unwrap();
-    assert_eq!(segment.stream(1, true).unwrap().range(), Some(3..8));
-    assert_eq!(segment.stream(1, false).unwrap().range(), Some(10..12));
+    assert_eq!(segment.stream(1, 1).unwrap().range(), Some(3..8));
+    assert_eq!(segment.stream(1, NATIVE).unwrap().range(), Some(10..12));
     segment.cut(1, 8, 190).unwrap();
     assert!(
-        segment.stream(1, true).unwrap().cuts().is_empty(),
+        segment.stream(1, 1).unwrap().cuts().is_empty(),
         "8 is where they end"
     );
     segment.cut(1, 6, 200).unwrap();
-    assert_eq!(segment.stream(1, true).unwrap().range(), Some(3..6));
-    assert_eq!(segment.stream(1, false).unwrap().range(), Some(6..6));
-    assert_eq!(segment.clip(1, true, 3, 5, 0), 3);
-    assert_eq!(segment.clip(1, false, 10, 5, 64), 0);
+    assert_eq!(segment.stream(1, 1).unwrap().range(), Some(3..6));
+    assert_eq!(segment.stream(1, NATIVE).unwrap().range(), Some(6..6));
+    assert_eq!(segment.clip(1, 1, 3, 5, 0), 3);
+    assert_eq!(segment.clip(1, NATIVE, 10, 5, 64), 0);
 }
 
 #[test]
 fn a_rollback_refused_for_one_origin_changes_neither() {
     let mut segment = SegmentIndex::new();
-    segment.note(1, true, frame(3, 5, 0, 64)).unwrap();
-    segment.note(1, false, frame(10, 5, 64, 64)).unwrap();
+    segment.note(1, 1, frame(3, 5, 0, 64)).unwrap();
+    segment.note(1, NATIVE, frame(10, 5, 64, 64)).unwrap();
     segment
         .commit(
             1,
-            true,
+            1,
             CommitRun {
                 glsn_begin: 1,
                 llsn_begin: 3,
@@ -91,7 +91,7 @@ fn a_rollback_refused_for_one_origin_changes_neither() {
     segment
         .commit(
             1,
-            false,
+            NATIVE,
             CommitRun {
                 glsn_begin: 9,
                 llsn_begin: 7,

@@ -12,7 +12,7 @@ pub(super) fn small() -> SegmentIndex {
         index
             .note(
                 5,
-                false,
+                NATIVE,
                 frame(100 + u64::from(i) * 10, 10, 4096 + i * 3000, 2000),
             )
             .unwrap();
@@ -20,7 +20,7 @@ pub(super) fn small() -> SegmentIndex {
     index
         .commit(
             5,
-            false,
+            NATIVE,
             CommitRun {
                 glsn_begin: 900,
                 llsn_begin: 100,
@@ -31,7 +31,7 @@ pub(super) fn small() -> SegmentIndex {
     index
         .commit(
             5,
-            false,
+            NATIVE,
             CommitRun {
                 glsn_begin: 950,
                 llsn_begin: 130,
@@ -40,17 +40,17 @@ pub(super) fn small() -> SegmentIndex {
         )
         .unwrap();
     index.cut(5, 138, 30_000).unwrap();
-    index.note(5, false, frame(138, 2, 30_048, 64)).unwrap();
-    index.note(5, false, frame(140, 2, 30_200, 64)).unwrap();
+    index.note(5, NATIVE, frame(138, 2, 30_048, 64)).unwrap();
+    index.note(5, NATIVE, frame(140, 2, 30_200, 64)).unwrap();
     index.cut(5, 140, 30_300).unwrap();
-    index.note(5, true, frame(7, 3, 40_000, 64)).unwrap();
-    index.note(5, true, frame(12, 3, 40_064, 64)).unwrap();
+    index.note(5, 1, frame(7, 3, 40_000, 64)).unwrap();
+    index.note(5, 1, frame(12, 3, 40_064, 64)).unwrap();
     let run = CommitRun {
         glsn_begin: 1000,
         llsn_begin: 1,
         length: 1,
     };
-    index.commit(9, false, run).unwrap();
+    index.commit(9, NATIVE, run).unwrap();
     index
 }
 
@@ -69,7 +69,10 @@ fn the_bytes_are_where_the_format_says() {
     // 3 streams, 5 samples, 3 runs, 2 cuts
     assert_eq!([32, 36, 40, 44].map(words), [3, 5, 3, 2]);
     assert_eq!(file.len(), 56 + 3 * 112 + 5 * 8 + 3 * 24 + 2 * 16);
-    assert_eq!([56, 60, 168, 172, 280].map(words), [5, 2 | 4, 5, 1 | 2, 9]);
+    assert_eq!(
+        [56, 60, 168, 172, 280].map(words),
+        [5, 2 | 4, 5, 1 | 2 | 1 << 16, 9]
+    );
     // Second sample of stream 5: LLSN 130 at 4096 + 3 * 3000.
     let samples = 56 + 3 * 112;
     assert_eq!([samples + 8, samples + 12].map(words), [30, 13_096]);
@@ -95,7 +98,10 @@ fn a_summary_needs_the_head_only_and_agrees_with_the_whole() {
     assert_eq!(header, whole);
     assert_eq!(summaries.len(), index.len());
     for (summary, (stream, index)) in summaries.iter().zip(index.iter()) {
-        assert_eq!((summary.stream, summary.moved), (stream, index.is_moved()));
+        assert_eq!(
+            (summary.stream, summary.lane > NATIVE),
+            (stream, index.is_moved())
+        );
         assert_eq!(summary.range, index.range());
         assert_eq!((summary.first, summary.last), (index.first(), index.last()));
         assert_eq!(
@@ -166,13 +172,13 @@ fn frames_of_any_size_cost_at_most_a_500th() {
         let frames = segment / size;
         for i in 0..frames {
             let note = frame(1 + i * 3, 3, (i * size) as u32, size as u32);
-            index.note(1, false, note).unwrap();
+            index.note(1, NATIVE, note).unwrap();
             let run = CommitRun {
                 glsn_begin: 1 + i * 3,
                 llsn_begin: 1 + i * 3,
                 length: 3,
             };
-            index.commit(1, false, run).unwrap();
+            index.commit(1, NATIVE, run).unwrap();
         }
         let file = index.encode(1, 1, segment).len() as u64;
         assert!(
@@ -190,7 +196,7 @@ fn many_streams_cost_a_fixed_part_each_and_8_bytes_a_sample() {
         index
             .note(
                 i % streams,
-                false,
+                NATIVE,
                 frame(u64::from(i / streams), 1, i * size, size),
             )
             .unwrap();

@@ -226,7 +226,7 @@ fn a_decoded_index_goes_on_where_it_stopped() {
             index
                 .note(
                     5,
-                    false,
+                    NATIVE,
                     frame(140 + u64::from(i), 1, 60_000 + i * 300, 300),
                 )
                 .unwrap();
