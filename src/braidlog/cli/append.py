@@ -65,7 +65,10 @@ def append(
     delimiter: bytes,
     create: bool,
 ) -> None:
-    """Append VALUES to LOG, or the lines of stdin; durable when it returns."""
+    """Append values or the lines of stdin.
+
+    What VALUES or stdin hold is durable in LOG when the command returns.
+    """
     if key is not None and key_separator is not None:
         raise click.UsageError("--key and --key-separator exclude each other")
     stdin = sys.stdin.buffer

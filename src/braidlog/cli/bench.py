@@ -46,7 +46,9 @@ class Measured:
 )
 @click.pass_obj
 def bench(session: Session, *, seconds: float, directory: Path) -> None:
-    """Measure durable appends and reads on a temporary log.
+    """Measure durable appends and reads.
+
+    Uses a temporary log, removed at the end.
 
     `make bench` in the repository compares with the device and with other systems.
     """

@@ -22,7 +22,7 @@ class Cursors(click.Group):
 
 @click.group(cls=Cursors)
 def cursor() -> None:
-    """List, show, set and delete the stored positions of readers."""
+    """Stored positions of readers."""
 
 
 @cursor.command("list")

@@ -42,7 +42,10 @@ def demo(
     output: Path,
     spark: bool,
 ) -> None:
-    """Import a repository's history, crash, recover, replay, check and analyse it."""
+    """Run the main job on real input.
+
+    Import a repository's history, crash, recover, replay, check and analyse it.
+    """
     if (input_ is None) != (oracle is None):
         raise click.UsageError("--input and --oracle go together")
     if git is not None and input_ is not None:

@@ -61,7 +61,9 @@ def export(
     end: int | None,
     force: bool,
 ) -> None:
-    """Write LOG to FILE, or to stdout if FILE is -.
+    """Write a log to a file.
+
+    FILE may be - for stdout.
 
     JSONL and CSV are compressed if the name ends in .gz or .zst. JSONL and Parquet
     come back through `import --value value --key key --timestamp timestamp`.

@@ -79,7 +79,10 @@ def import_(
     create: bool,
     **names: Any,
 ) -> None:
-    """Append the rows of FILES to LOG: JSONL, CSV or Parquet, plain, .gz or .zst."""
+    """Append the rows of files.
+
+    FILES are JSONL, CSV or Parquet, plain, .gz or .zst; their rows go to LOG in order.
+    """
     with session.writer(create=create) as node:
         target = node.create_log(log, exist_ok=True) if create else node.log(log)
         ingest = Ingest(target, _producer(producer))

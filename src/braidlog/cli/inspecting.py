@@ -20,7 +20,10 @@ class Inspections(click.Group):
 
 @click.group(cls=Inspections)
 def inspect() -> None:
-    """Show segments, frames, index, manifest and state; takes no lock."""
+    """Show what is in the files.
+
+    Takes no lock, so it works beside a writer.
+    """
 
 
 @inspect.command()

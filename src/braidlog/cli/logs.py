@@ -21,7 +21,7 @@ class Logs(click.Group):
 
 @click.group(cls=Logs)
 def log() -> None:
-    """Create, list, describe and delete logs."""
+    """Create, list, describe, delete logs."""
 
 
 @log.command()

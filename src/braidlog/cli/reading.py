@@ -70,7 +70,10 @@ def read(
     delimiter: bytes,
     **bounds: int | None,
 ) -> None:
-    """Print the record at POSITION of LOG, or all that the options let through."""
+    """Print records.
+
+    The one at POSITION of LOG, or all that the options let through.
+    """
     filters = {name: value for name, value in bounds.items() if value is not None}
     if position is not None and (filters or start or key):
         raise click.UsageError("POSITION and the range options exclude each other")
@@ -116,7 +119,10 @@ def tail(
     binary: Any,
     delimiter: bytes,
 ) -> None:
-    """Print the last records of LOG, and with --follow those to come."""
+    """Print the last records, follow the log.
+
+    With --follow it goes on with what is appended to LOG.
+    """
     with session.reader() as node:
         source = node.log(log)
         start = max(source.first, source.end - count)

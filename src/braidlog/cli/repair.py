@@ -17,7 +17,10 @@ __all__ = ["repair", "verify"]
 @command()
 @click.pass_context
 def verify(context: click.Context) -> None:
-    """Check every checksum and invariant of the data directory; changes nothing."""
+    """Check every checksum and invariant.
+
+    Changes nothing; ends with code 5 if it finds damage.
+    """
     from braidlog.storage import inspect as files
 
     session: Session = context.obj
@@ -49,7 +52,10 @@ def verify(context: click.Context) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def repair(session: Session, *, output: Path | None, dry_run: bool, yes: bool) -> None:
-    """Make a copy of the data directory that opens; shows the loss and asks first."""
+    """Make a copy that opens again.
+
+    Shows what would be lost and asks first; the original stays as it is.
+    """
     from braidlog.storage import inspect as files
 
     session.require()

@@ -14,6 +14,6 @@ __all__ = ["stats"]
 @click.argument("log", required=False)
 @click.pass_obj
 def stats(session: Session, log: str | None) -> None:
-    """Show the counters of the data directory, or of one LOG."""
+    """Show counters of all, or of one LOG."""
     with session.reader() as node:
         facts(session, node.stats() if log is None else node.log(log).stats())

@@ -29,7 +29,10 @@ def trim(
     keep: int | None,
     yes: bool,
 ) -> None:
-    """Delete the oldest records of LOG; positions of the others stay."""
+    """Delete the oldest records.
+
+    The positions of the others in LOG stay what they are.
+    """
     if sum(option is not None for option in (before, before_time, keep)) != 1:
         raise click.UsageError("say one of --before, --before-time and --keep")
     with session.writer() as node:
