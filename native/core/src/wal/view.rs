@@ -167,6 +167,11 @@ impl StreamView {
         {
             recent.pop_back();
         }
+        // A rollback may have cut the batch before this one in the middle.
+        if let Some((last, _)) = recent.back_mut() {
+            let left = placed.llsn - last.llsn;
+            last.count = u64::from(last.count).min(left) as u32;
+        }
         recent.push_back((placed, Arc::clone(part)));
     }
 
@@ -178,11 +183,6 @@ impl StreamView {
         {
             recent.pop_front();
         }
-    }
-
-    /// Forget everything recent (rollback).
-    pub fn forget_all(&self) {
-        self.recent.lock().clear();
     }
 }
 
@@ -239,11 +239,6 @@ impl View {
     /// Replace the segment table.
     pub fn set_segments(&self, segments: Vec<Arc<Segment>>) {
         self.segments.store(Arc::new(segments));
-        self.version.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// Forget cached extents: the sealed segments' contents are seen differently now.
-    pub fn invalidate(&self) {
         self.version.fetch_add(1, Ordering::AcqRel);
     }
 

@@ -6,6 +6,7 @@ mod basic;
 mod crash;
 mod driver;
 mod oracle;
+mod reading;
 
 use std::path::Path;
 use std::sync::Arc;
