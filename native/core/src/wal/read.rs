@@ -327,13 +327,7 @@ impl View {
                 });
             }
         }
-        let extents = self.extents(stream)?;
-        let at = extents.partition_point(|extent| extent.begin <= llsn);
-        let extent = at
-            .checked_sub(1)
-            .map(|at| &extents[at])
-            .filter(|extent| llsn < extent.end);
-        let Some(extent) = extent else {
+        let Some(extent) = self.owner(stream, llsn)? else {
             let path = segments.last().map_or(dir, |segment| segment.path());
             let reason = format!("no segment holds LLSN {llsn} of stream {}", stream.number);
             return Err(Error::corrupt(path, 0, reason));
@@ -350,7 +344,7 @@ impl View {
             end,
             segment,
             lane,
-        } = extent.clone();
+        } = extent;
         Ok(Place {
             segment,
             offset,

@@ -87,7 +87,7 @@ pub struct StreamView {
     gate: Mutex<()>,
     changed: Condvar,
     recent: Mutex<VecDeque<(Placed, Arc<Part>)>>,
-    extents: Mutex<(u64, Arc<Vec<Extent>>)>,
+    extents: Mutex<((u64, bool), Arc<Vec<Extent>>)>,
 }
 
 impl StreamView {
@@ -100,7 +100,7 @@ impl StreamView {
             gate: Mutex::new(()),
             changed: Condvar::new(),
             recent: Mutex::new(VecDeque::new()),
-            extents: Mutex::new((u64::MAX, Arc::default())),
+            extents: Mutex::new(((u64::MAX, false), Arc::default())),
         }
     }
 
@@ -242,6 +242,14 @@ impl View {
         self.version.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// Changes whenever the table or what is sealed in it does: the newest segment is sealed shortly
+    /// before the next one is in the table.
+    pub fn version(&self) -> (u64, bool) {
+        let version = self.version.load(Ordering::Acquire);
+        let sealed = |newest: &Arc<Segment>| newest.sealed().is_some();
+        (version, self.segments.load().last().is_some_and(sealed))
+    }
+
     /// A stream, or [`Error::NotFound`].
     pub fn stream(&self, number: u32) -> Result<Arc<StreamView>> {
         let streams = self.streams.load();
@@ -318,7 +326,7 @@ impl View {
 
     /// Where the stream's LLSNs are, rising and disjoint; sealed segments only, the active one changes.
     pub fn extents(&self, stream: &StreamView) -> Result<Arc<Vec<Extent>>> {
-        let version = self.version.load(Ordering::Acquire);
+        let version = self.version();
         let mut cached = stream.extents.lock();
         if cached.0 != version {
             let segments = self.segments();
@@ -342,6 +350,42 @@ impl View {
             *cached = (version, Arc::new(extents));
         }
         Ok(Arc::clone(&cached.1))
+    }
+
+    /// The sealed segment that owns `llsn`, and which LLSNs it owns: those of the extent, up to what the
+    /// active segment holds, where a rollback may have cut it.
+    pub fn owner(&self, stream: &StreamView, llsn: u64) -> Result<Option<Extent>> {
+        // Both as of one moment: a roll in between would take the cut from another segment.
+        let (cut, extents) = loop {
+            let version = self.version();
+            let both = (self.native_begin(stream)?, self.extents(stream)?);
+            if self.version() == version {
+                break both;
+            }
+        };
+        let at = extents.partition_point(|extent| extent.begin <= llsn);
+        let Some(extent) = at.checked_sub(1).map(|at| &extents[at]) else {
+            return Ok(None);
+        };
+        let end = extent.end.min(cut);
+        Ok((llsn < end).then(|| Extent {
+            end,
+            ..extent.clone()
+        }))
+    }
+
+    /// First LLSN written to the active segment itself; everything from there on is in there.
+    fn native_begin(&self, stream: &StreamView) -> Result<u64> {
+        let segments = self.segments();
+        let Some(active) = segments.last().filter(|newest| newest.sealed().is_none()) else {
+            return Ok(u64::MAX);
+        };
+        active.with_index(&*self.vfs, &self.dir, |index| {
+            let native = index.stream(stream.number, NATIVE);
+            native
+                .and_then(crate::index::StreamIndex::range)
+                .map_or(u64::MAX, |range| range.start)
+        })
     }
 
     /// Keep the loaded indexes of sealed segments within their memory bound.
