@@ -143,6 +143,8 @@ impl View {
             .map_or(place.segment.bytes, |sealed| sealed.end);
         let mut found = Vec::new();
         let (mut next, mut read) = (from, 0);
+        // Where the next read begins: at the last frame again if it holds more than was wanted now.
+        let mut resume = None;
         while found.is_empty() {
             let size = bytes_max
                 .clamp(PROBE_BYTES, CHUNK_BYTES)
@@ -162,6 +164,7 @@ impl View {
                         {
                             next = batch.next();
                             read += frame.length as usize;
+                            resume = (batch.end < frame.header.count).then_some(frame.offset);
                             found.push(batch);
                         }
                     }
@@ -182,7 +185,8 @@ impl View {
                 ));
             }
         }
-        position.hint = Some((place.segment.number, next, place.offset));
+        let offset = resume.unwrap_or(place.offset);
+        position.hint = Some((place.segment.number, next, offset));
         Ok(found)
     }
 
