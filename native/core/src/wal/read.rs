@@ -75,7 +75,8 @@ impl BatchRef {
 /// Where a sequential reader stands, so that it need not look its position up again.
 #[derive(Default)]
 pub struct Position {
-    hint: Option<(u64, u64, u32)>,
+    /// Segment, lane, next LLSN, offset.
+    hint: Option<(u64, u32, u64, u32)>,
 }
 
 /// A place to read from: a segment, up to an offset, and the LLSNs it owns.
@@ -131,10 +132,12 @@ impl View {
         position: &mut Position,
     ) -> Result<Vec<BatchRef>> {
         let mut place = self.locate(stream, from)?;
-        if let Some((segment, llsn, offset)) = position.hint {
-            if segment == place.segment.number && llsn == from && offset > place.offset {
-                place.offset = offset;
-            }
+        // A lane of copies and what was written here first lie in any order.
+        if let Some((segment, lane, llsn, offset)) = position.hint
+            && (segment, lane, llsn) == (place.segment.number, place.lane, from)
+            && offset > place.offset
+        {
+            place.offset = offset;
         }
         let file = place.segment.reader(&*self.vfs)?;
         let limit = place
@@ -186,7 +189,7 @@ impl View {
             }
         }
         let offset = resume.unwrap_or(place.offset);
-        position.hint = Some((place.segment.number, next, offset));
+        position.hint = Some((place.segment.number, place.lane, next, offset));
         Ok(found)
     }
 

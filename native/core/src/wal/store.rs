@@ -187,7 +187,7 @@ impl Store {
         &self.view.dir
     }
 
-    fn guard(&self) -> Result<MutexGuard<'_, Inner>> {
+    pub(super) fn guard(&self) -> Result<MutexGuard<'_, Inner>> {
         let inner = self.inner.lock();
         inner.check()?;
         Ok(inner)

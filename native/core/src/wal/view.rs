@@ -352,17 +352,9 @@ impl View {
         Ok(Arc::clone(&cached.1))
     }
 
-    /// The sealed segment that owns `llsn`, and which LLSNs it owns: those of the extent, up to what the
-    /// active segment holds, where a rollback may have cut it.
+    /// The sealed segment that owns `llsn`, and which LLSNs it owns.
     pub fn owner(&self, stream: &StreamView, llsn: u64) -> Result<Option<Extent>> {
-        // Both as of one moment: a roll in between would take the cut from another segment.
-        let (cut, extents) = loop {
-            let version = self.version();
-            let both = (self.native_begin(stream)?, self.extents(stream)?);
-            if self.version() == version {
-                break both;
-            }
-        };
+        let (extents, cut) = self.owned(stream)?;
         let at = extents.partition_point(|extent| extent.begin <= llsn);
         let Some(extent) = at.checked_sub(1).map(|at| &extents[at]) else {
             return Ok(None);
@@ -372,6 +364,19 @@ impl View {
             end,
             ..extent.clone()
         }))
+    }
+
+    /// The extents of sealed segments, and where they end: at what the active segment holds, where a
+    /// rollback may have cut them.
+    pub fn owned(&self, stream: &StreamView) -> Result<(Arc<Vec<Extent>>, u64)> {
+        loop {
+            // Both as of one moment: a roll in between would take the cut from another segment.
+            let version = self.version();
+            let both = (self.extents(stream)?, self.native_begin(stream)?);
+            if self.version() == version {
+                return Ok(both);
+            }
+        }
     }
 
     /// First LLSN written to the active segment itself; everything from there on is in there.
