@@ -112,6 +112,8 @@ pub struct Appender {
     pub sizes: Sizes,
     /// Number of the group being gathered.
     pub group: u64,
+    /// Rollbacks placed since the log was opened.
+    pub rollbacks: u64,
     node: u128,
     entropy: u64,
     pool: BufPool,
@@ -140,6 +142,7 @@ impl Appender {
             segments_used,
             sizes,
             group: 1,
+            rollbacks: 0,
             node,
             entropy,
             pool,
@@ -406,6 +409,7 @@ impl Appender {
         })?;
         self.note(&frame, change, (0, 0))?;
         self.state.apply(&header, change)?;
+        self.rollbacks += u64::from(matches!(change, Change::Rollback));
         Ok(self.group)
     }
 
