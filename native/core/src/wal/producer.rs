@@ -136,10 +136,11 @@ impl Producers {
         }
     }
 
-    /// Remember an admitted append.
+    /// Remember an append. One that does not continue the producer's sequence (batches that came
+    /// from elsewhere, where some between were lost) begins its window anew.
     pub fn note(&mut self, producer: ProducerId, sequence: u64, llsn: u64, count: u64) {
         let window = self.windows.entry(producer.id).or_default();
-        if producer.epoch != window.epoch {
+        if producer.epoch != window.epoch || sequence != window.next() {
             *window = Window {
                 epoch: producer.epoch,
                 runs: Vec::new(),
@@ -293,6 +294,20 @@ mod tests {
             Err(Error::SequenceExpired { first: 2, .. })
         ));
         assert_eq!(producers.admit(P, 2, 1).unwrap(), Admission::Repeat(11));
+    }
+
+    #[test]
+    fn what_does_not_continue_begins_anew_and_is_read_back() {
+        for sequence in [40, 4, 1] {
+            let mut producers = Producers::default();
+            producers.note(P, 1, 10, 5);
+            producers.note(P, sequence, 20, 3);
+            assert_eq!(producers.next_sequence(5), sequence + 3);
+            let mut bytes = Vec::new();
+            producers.encode(&mut bytes);
+            let read = Producers::decode(&mut Take::new("producers", &bytes)).unwrap();
+            assert_eq!(read, producers);
+        }
     }
 
     #[test]
