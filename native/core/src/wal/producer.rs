@@ -89,6 +89,10 @@ impl Producers {
                 "producer id and sequence begin at 1".into(),
             ));
         }
+        if sequence.checked_add(count).is_none() {
+            let reason = "producer sequence out of range";
+            return Err(Error::InvalidArgument(reason.into()));
+        }
         let gap = |expected| Error::NotDense {
             what: "producer sequence",
             given: sequence,
@@ -178,6 +182,12 @@ impl Producers {
     /// Forget everything stored at `from` and above (rollback).
     pub fn cut(&mut self, from: u64) {
         self.windows.retain(|_, window| window.cut(from));
+    }
+
+    /// Whether every window holds something, all of it below `next`.
+    pub(super) fn is_within(&self, next: u64) -> bool {
+        let mut windows = self.windows.values();
+        windows.all(|window| !window.runs.is_empty() && window.last_llsn() <= next)
     }
 
     /// Number of producers remembered.
