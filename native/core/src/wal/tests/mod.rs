@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod basic;
+mod salvage;
+mod verify;
 
 use std::path::Path;
 use std::sync::Arc;
