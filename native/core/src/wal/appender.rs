@@ -17,6 +17,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::batch::{BatchBuilder, ColumnsRef, Compression, Producer, encode_columns, parse_head};
@@ -30,7 +31,7 @@ use crate::wal::producer::{Admission, ProducerId};
 use crate::wal::segment::{FIRST_FRAME, SegmentHeader};
 use crate::wal::segments::Segment;
 use crate::wal::state::State;
-use crate::wal::view::Range;
+use crate::wal::view;
 
 /// Segments that records may not use, so that trim, cleaning and recovery always find room.
 pub const RESERVE_SEGMENTS: u64 = 2;
@@ -276,15 +277,16 @@ impl Appender {
         })
     }
 
-    /// Append many records at once, given as columns, as batches of about `target` bytes.
+    /// Append the given rows of columns at once, as batches of about `target` bytes.
     pub fn append_columns(
         &mut self,
         stream: u32,
         columns: &ColumnsRef<'_>,
+        rows: Range<usize>,
         target: usize,
         producer: Option<Sequenced>,
     ) -> Result<Ticket> {
-        let count = columns.len as u64;
+        let count = rows.len() as u64;
         let llsn = self.next_llsn(stream)?;
         if count == 0 {
             return Ok(Ticket {
@@ -297,7 +299,9 @@ impl Appender {
             return Ok(ticket);
         }
         let target = target.min(self.batch_bytes_max());
-        let ranges: Vec<_> = columns.split(target, BATCH_RECORDS_MAX).collect();
+        let ranges: Vec<_> = columns
+            .split(rows.clone(), target, BATCH_RECORDS_MAX)
+            .collect();
         let sizes: Vec<usize> = ranges
             .iter()
             .map(|range| columns.encoded_len_max(range))
@@ -310,7 +314,7 @@ impl Appender {
             let from = producer.map_or(Producer::default(), |(id, first)| Producer {
                 id: id.id,
                 epoch: id.epoch,
-                base_sequence: first + range.start as u64,
+                base_sequence: first + (range.start - rows.start) as u64,
             });
             let compression = self.compression(stream);
             self.place_batch(stream, records, size, |out| {
@@ -344,7 +348,7 @@ impl Appender {
             },
             producer.base_sequence,
         ));
-        let header = self.header(Kind::Batch, stream, head.count(), epoch, llsn);
+        let header = Self::header(Kind::Batch, stream, head.count(), epoch, llsn);
         let change = Change::Batch {
             count: head.count(),
             producer: id,
@@ -375,7 +379,7 @@ impl Appender {
         batch: &[u8],
     ) -> Result<u64> {
         let head = parse_head(batch)?;
-        let header = self.header(Kind::Moved, stream, count, epoch, llsn);
+        let header = Self::header(Kind::Moved, stream, count, epoch, llsn);
         let (head_len, timestamps) = (
             head.head_len(),
             (head.min_timestamp(), head.max_timestamp()),
@@ -390,7 +394,7 @@ impl Appender {
 
     /// Copy commit runs forward for the cleaner.
     pub fn append_moved_runs(&mut self, stream: u32, payload: &[u8]) -> Result<u64> {
-        let header = self.header(Kind::MovedRuns, stream, 0, 0, 0);
+        let header = Self::header(Kind::MovedRuns, stream, 0, 0, 0);
         let frame = self.place(header, payload.len(), true, |out| {
             out.extend_from_slice(payload);
             Ok(payload.len())
@@ -404,7 +408,7 @@ impl Appender {
         if stream != 0 && self.open.contains_key(&stream) {
             self.close_batch(stream)?;
         }
-        let header = self.header(change.kind(), stream, 0, epoch, llsn);
+        let header = Self::header(change.kind(), stream, 0, epoch, llsn);
         self.state.check(&header, change)?;
         let payload = change.payload();
         let frame = self.place(header, payload.len(), true, |out| {
@@ -488,7 +492,7 @@ impl Appender {
 
     fn open_batch(&mut self, stream: u32, producer: Option<Sequenced>) -> Result<()> {
         let llsn = self.state.stream(stream)?.next;
-        let mut builder = self.idle.pop().unwrap_or_else(BatchBuilder::new);
+        let mut builder = self.idle.pop().unwrap_or_default();
         builder.clear();
         if let Some((id, sequence)) = producer {
             builder.set_producer(id.id, id.epoch, sequence);
@@ -531,7 +535,7 @@ impl Appender {
             let stream = self.state.stream(stream)?;
             (stream.epoch, stream.next)
         };
-        let header = self.header(Kind::Batch, stream, count, epoch, llsn);
+        let header = Self::header(Kind::Batch, stream, count, epoch, llsn);
         let change = Change::Batch {
             count,
             producer: None,
@@ -549,7 +553,7 @@ impl Appender {
         self.state.apply(&header, &change)
     }
 
-    fn header(&self, kind: Kind, stream: u32, count: u32, epoch: u64, llsn: u64) -> FrameHeader {
+    fn header(kind: Kind, stream: u32, count: u32, epoch: u64, llsn: u64) -> FrameHeader {
         FrameHeader {
             kind,
             flags: 0,
@@ -728,7 +732,7 @@ impl Appender {
     fn place_preamble(&mut self, state: &[u8]) -> Result<()> {
         let mut chunks = state.chunks(PREAMBLE_CHUNK).peekable();
         while let Some(chunk) = chunks.next() {
-            let mut header = self.header(Kind::Preamble, 0, 0, 0, 0);
+            let mut header = Self::header(Kind::Preamble, 0, 0, 0, 0);
             header.flags = if chunks.peek().is_some() {
                 FLAG_MORE
             } else {
@@ -811,8 +815,8 @@ impl OpenBatch {
 }
 
 /// What a reader may see of a stream whose frames are all durable.
-pub fn range_of(stream: &crate::wal::state::Stream) -> Range {
-    Range {
+pub fn range_of(stream: &crate::wal::state::Stream) -> view::Range {
+    view::Range {
         first: stream.low,
         end: stream.committed,
         durable: stream.next,
