@@ -45,7 +45,8 @@ pub enum Found {
 pub struct Scan {
     window: Window,
     seed: Seed,
-    ordinal: u32,
+    /// Ordinal of the next frame.
+    pub ordinal: u32,
     /// Where the next frame is expected; in the end, where the last one ends.
     pub offset: u32,
     /// Why nothing more was found.

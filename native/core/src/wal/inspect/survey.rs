@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::limits::BLOCK_BYTES;
 use crate::manifest::{Identity, Manifest, WalFiles, parse_slot_name};
 use crate::vfs::{Access, Vfs, VfsFile};
-use crate::wal::frame::{Kind, Seed};
+use crate::wal::frame::{FRAME_HEADER, Kind, Seed, plausible};
 use crate::wal::identity::{IDENTITY, NodeIdentity};
 use crate::wal::recover::LOCK;
 use crate::wal::segment::SegmentHeader;
@@ -201,7 +201,7 @@ impl Survey {
             Ending::Corrupt { reason }
         } else if closed {
             Ending::Closed
-        } else if scan.first_bad.is_some() || !is_zero(&*file, end, limit) {
+        } else if scan.first_bad.is_some() || is_torn(&*file, &scan, limit) {
             Ending::Torn { reason }
         } else {
             Ending::Open
@@ -332,8 +332,16 @@ fn reach(vfs: &dyn Vfs, lap: &Lap) -> u32 {
     scan.offset
 }
 
-/// Whether the next block or so holds zeros: an ordinary end.
-fn is_zero(file: &dyn VfsFile, offset: u32, limit: u32) -> bool {
-    let mut probe = vec![0; (limit.saturating_sub(offset) as usize).min(BLOCK_BYTES)];
-    file.read_exact_at(&mut probe, offset.into()).is_ok() && probe.iter().all(|byte| *byte == 0)
+/// Whether an unfinished frame stands behind the last one. A recycled slot holds bytes of an earlier lap
+/// there, which mean nothing.
+fn is_torn(file: &dyn VfsFile, scan: &Scan, limit: u32) -> bool {
+    let block = scan.offset.next_multiple_of(BLOCK_BYTES as u32);
+    [scan.offset, block].into_iter().any(|offset| {
+        let mut header = [0; FRAME_HEADER];
+        let left = limit.saturating_sub(offset) as usize;
+        left >= FRAME_HEADER
+            && file.read_exact_at(&mut header, offset.into()).is_ok()
+            && plausible(&header)
+            && header[44..48] == scan.ordinal.to_le_bytes()
+    })
 }

@@ -210,20 +210,24 @@ fn a_watermark_from_a_later_segment_shows_that_the_manifest_lost_edits() {
 #[test]
 fn a_torn_tail_is_a_note_and_strangers_are_too() {
     let vfs = MemoryVfs::new();
-    let store = busy(&vfs);
-    drop(store);
-    let end = condition(&disk(&vfs), Path::new("/data"))
-        .unwrap()
-        .end
-        .unwrap()
-        .1;
-    let path = segments(&disk(&vfs), Path::new("/data")).unwrap();
-    let newest = path.iter().rfind(|row| row.number.is_some()).unwrap();
-    vfs.flip_bit(&newest.path, u64::from(end) + 5, 1).unwrap();
+    drop(busy(&vfs));
+    let newest = segments(&disk(&vfs), Path::new("/data")).unwrap();
+    let newest = newest.iter().rfind(|row| row.number.is_some()).unwrap();
+    let frames = Frames::open(
+        &disk(&vfs),
+        Path::new("/data"),
+        newest.number.unwrap(),
+        None,
+        0,
+    );
+    let last = frames.unwrap().last().unwrap();
+    vfs.flip_bit(&newest.path, last.offset + 50, 1).unwrap();
+    assert_eq!(damage(&vfs).len(), 1, "the watermark says it was durable");
+    vfs.remove(Path::new("/data/WATERMARK")).unwrap();
     vfs.replace(Path::new("/data/notes.txt"), b"mine").unwrap();
     let report = check(&vfs);
     assert_eq!(report.damage().count(), 0, "{report:?}");
-    assert_eq!(report.findings.len(), 2, "{report:?}");
+    assert_eq!(report.findings.len(), 3, "{report:?}");
     let seen = condition(&disk(&vfs), Path::new("/data")).unwrap();
     assert_eq!(seen.recovery, "torn tail");
     assert!(open_at(&vfs).unwrap().1.torn.is_some());
