@@ -45,9 +45,10 @@ pub struct Options {
     pub entropy: u64,
     /// What the lock file says about the holder.
     pub holder: String,
-    /// What [`SALVAGED`] shall hold.
-    pub note: Vec<u8>,
 }
+
+/// What [`SALVAGED`] shall hold.
+pub type Note<'a> = &'a dyn Fn(&Plan) -> Result<Vec<u8>>;
 
 /// What was done.
 #[derive(Clone, Debug)]
@@ -71,6 +72,7 @@ pub fn salvage(
     dir: &Path,
     target: &Path,
     options: &Options,
+    note: Note<'_>,
     progress: Progress<'_>,
 ) -> Result<Salvaged> {
     let survey = look(vfs, dir)?;
@@ -79,6 +81,7 @@ pub fn salvage(
     let collected = Collected::read(vfs, &survey, read)?;
     let plan = plan::decide(&survey, &collected, options.keep);
     let total = collected.bytes;
+    let note = note(&plan)?;
     let identity = create::identity(&survey, options.entropy)?;
     let state = write::first_state(&collected, &plan);
     let store = create::store(vfs, target, &identity, state, &survey, options)?;
@@ -86,7 +89,7 @@ pub fn salvage(
     write::records(vfs, &survey, &collected, &plan, &store, written)?;
     store.close()?;
     drop(store);
-    vfs.replace(&target.join(SALVAGED), &options.note)?;
+    vfs.replace(&target.join(SALVAGED), &note)?;
     create::finish(&**vfs, target, &identity)?;
     let checked = &mut |done: u64, all: u64| {
         let part = if all == 0 { total } else { total * done / all };

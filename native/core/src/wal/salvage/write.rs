@@ -17,6 +17,9 @@ use crate::wal::state::{State, Stream};
 use crate::wal::store::Store;
 use crate::wal::verify::cancelled;
 
+/// Bytes between two calls of the progress callback.
+const PROGRESS_BYTES: u64 = 8 << 20;
+
 /// Every log as it was, but empty at the first position that is kept.
 pub fn first_state(collected: &Collected, plan: &Plan) -> State {
     let mut state = collected.fold.state.clone();
@@ -63,6 +66,7 @@ pub fn records(
         survey,
         store,
         done: 0,
+        told: 0,
         progress,
     };
     for log in &plan.logs {
@@ -86,6 +90,7 @@ struct Writer<'a> {
     survey: &'a Survey,
     store: &'a Store,
     done: u64,
+    told: u64,
     progress: &'a mut dyn FnMut(u64) -> bool,
 }
 
@@ -138,11 +143,13 @@ impl Writer<'_> {
         self.store
             .append_encoded(header.stream, epoch, range.start, batch)?;
         self.done += u64::from(frame.length);
-        if (self.progress)(self.done) {
-            Ok(())
-        } else {
-            Err(cancelled())
+        if self.done - self.told >= PROGRESS_BYTES {
+            self.told = self.done;
+            if !(self.progress)(self.done) {
+                return Err(cancelled());
+            }
         }
+        Ok(())
     }
 
     /// Enter the epochs up to `epoch` that began at or below `llsn`.

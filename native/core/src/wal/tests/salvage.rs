@@ -12,11 +12,11 @@ fn rescue(vfs: &MemoryVfs, keep: Keep) -> Result<Plan> {
     let how = How {
         keep,
         entropy: 99,
-        note: b"{}".to_vec(),
         ..How::default()
     };
     let (from, to) = (Path::new("/data"), Path::new(COPY));
-    salvage(&disk(vfs), from, to, &how, &mut |_, _| true).map(|done| done.plan)
+    let note = |_: &Plan| Ok(b"{}".to_vec());
+    salvage(&disk(vfs), from, to, &how, &note, &mut |_, _| true).map(|done| done.plan)
 }
 
 fn open_copy(vfs: &MemoryVfs) -> Store {
@@ -216,13 +216,6 @@ fn a_log_of_which_nothing_is_left_goes_on_where_it_ended() {
     }
     store.close().unwrap();
     drop(store);
-    for (segment, _) in batches(&vfs, "a") {
-        let path = path_of(&vfs, segment);
-        let harmed = vfs.exists(&path).unwrap();
-        let newest = segments(&disk(&vfs), Path::new("/data")).unwrap();
-        let newest = newest.iter().filter_map(|row| row.number).max();
-        assert!(harmed && newest > Some(segment));
-    }
     let gone: std::collections::BTreeSet<_> = batches(&vfs, "a")
         .into_iter()
         .map(|(segment, _)| path_of(&vfs, segment))
@@ -260,10 +253,6 @@ fn commit_contexts_come_back() {
     rescue(&vfs, Keep::Most).unwrap();
     let copy = open_copy(&vfs);
     assert_eq!(copy.state(), state);
-    let (old, new) = (vfs.snapshot(), vfs.snapshot());
-    let old = open_at(&old).unwrap().0;
-    let new = open(disk(&new), Path::new("/copy"), options());
-    assert!(new.is_ok() || old.state() == state);
 }
 
 #[test]
