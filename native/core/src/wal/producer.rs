@@ -190,6 +190,19 @@ impl Producers {
         windows.all(|window| !window.runs.is_empty() && window.last_llsn() <= next)
     }
 
+    /// Forget one producer: its next sequence may be any (salvage).
+    pub fn forget(&mut self, id: u64) {
+        self.windows.remove(&id);
+    }
+
+    /// Each producer as (id, epoch, first sequence whose place is known, next sequence).
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u32, u64, u64)> {
+        self.windows.iter().map(|(id, window)| {
+            let first = window.runs.first().map_or(1, |run| run.sequence);
+            (*id, window.epoch, first, window.next())
+        })
+    }
+
     /// Number of producers remembered.
     pub fn len(&self) -> usize {
         self.windows.len()

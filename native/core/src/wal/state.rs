@@ -67,7 +67,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    fn new(explicit_commit: bool) -> Self {
+    /// A stream without records.
+    pub fn new(explicit_commit: bool) -> Self {
         Self {
             low: 1,
             committed: 1,

@@ -8,6 +8,8 @@ mod driver;
 mod flights;
 mod oracle;
 mod reading;
+mod salvage;
+mod verify;
 
 use std::path::Path;
 use std::sync::Arc;
