@@ -17,16 +17,15 @@ from benchmarks.questions import QUESTIONS
 from benchmarks.rows import Row
 
 _RESULTS = Path(__file__).parent / "results"
-_PIPE_COLUMNS = 150
 
 
 def main() -> int:
     """Run the questions asked for; return the exit status."""
     arguments = _arguments()
-    console = Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
+    console = report.console()
     with _directory(arguments.directory) as directory:
         plan = _plan(arguments, directory)
-        facts = machine.describe(plan)
+        facts = machine.describe(directory, plan.parameters())
         report.header(console, facts)
         rows, failed = _measure(console, plan, arguments.only)
     _write(console, arguments.output, facts, rows)

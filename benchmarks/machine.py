@@ -3,34 +3,26 @@
 import platform
 import sqlite3
 import subprocess
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import psutil
 
-from benchmarks.plan import Plan
-
 _PACKAGES = ("braidlog", "rocksdict", "lmdb", "pyarrow", "numpy")
 
 
-def describe(plan: Plan) -> dict[str, str]:
+def describe(directory: Path, parameters: str) -> dict[str, str]:
     """Return the header of a result, in printing order."""
     return {
         "cpu": f"{_cpu()}, {psutil.cpu_count()} logical",
         "memory": f"{psutil.virtual_memory().total / (1 << 30):.0f} GiB",
         "load": " ".join(f"{load:.2f}" for load in psutil.getloadavg()),
         "kernel": platform.release(),
-        "file system": _file_system(plan.directory),
+        "file system": _file_system(directory),
         "python": platform.python_version(),
         "packages": _packages(),
         "revision": _revision(),
-        "seed": str(plan.seed),
-        "parameters": " ".join(
-            f"{name}={value}"
-            for name, value in asdict(plan).items()
-            if name not in ("directory", "seed")
-        ),
+        "parameters": parameters,
     }
 
 

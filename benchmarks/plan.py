@@ -1,6 +1,6 @@
 """The parameters of one run; printed with every result."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 MIB = 1 << 20
@@ -34,6 +34,12 @@ class Plan:
     reopen_large: int = GIB
     peer_reopen_large: int = GIB
     """Peers stop here: the slowest writes about 100 MB/s."""
+
+    def parameters(self) -> str:
+        """Return everything but the directory, for the header of a result."""
+        facts = asdict(self)
+        del facts["directory"]
+        return " ".join(f"{name}={value}" for name, value in facts.items())
 
     @property
     def record_bytes(self) -> int:

@@ -1,6 +1,7 @@
 """Results as a table on the terminal, JSON lines, and plots."""
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +15,12 @@ _COLUMNS = (
     *("metric", "ours", "floor", "x floor", "best peer", "x peer", "target"),
     "result",
 )
+_PIPE_COLUMNS = 150
+
+
+def console() -> Console:
+    """Return a console that is wide enough for the tables when nobody looks."""
+    return Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
 
 
 def header(console: Console, facts: Mapping[str, str]) -> None:

@@ -3,13 +3,14 @@
 Decision rule, over medians of rounds in which the methods take turns:
 
 1. A method that the file system refuses is out.
-2. The method with the lowest median latency at 4 KiB is the candidate: one block is what a
-   single caller waits for.
+2. The method with the lowest median latency at 4 KiB is the candidate: one block is
+   what a single caller waits for.
 3. It is chosen if at no size it is more than 5 % slower than the best; otherwise the
    method with the smallest worst case over the sizes is.
 
-The store opens with the chosen method and falls back to fdatasync, which every file system
-has, where the method is refused. The decision: ``docs/design/0002-sync-method.md``.
+The store opens with the chosen method and falls back to fdatasync, which every file
+system has, where the method is refused. The decision:
+``docs/design/0002-sync-method.md``.
 """
 
 import argparse
@@ -24,7 +25,6 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import floor, machine, report
-from benchmarks.plan import Plan
 
 _SLACK = 1.05
 _DECISIVE_BYTES = 4 << 10
@@ -42,11 +42,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--count", type=int, default=500, help="writes in a round")
     arguments = parser.parse_args()
-    console = Console()
+    console = report.console()
     arguments.directory.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="data-", dir=arguments.directory))
     try:
-        report.header(console, machine.describe(Plan(folder, rounds=arguments.rounds)))
+        parameters = f"rounds={arguments.rounds} count={arguments.count}"
+        report.header(console, machine.describe(folder, parameters))
         rounds = _rounds(folder, arguments.rounds, arguments.count)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
