@@ -31,7 +31,8 @@ def main() -> int:
     _write(console, arguments.output, facts, rows)
     missed = [row for row in rows if row.missed]
     _verdict(console, rows, missed, failed)
-    return 1 if arguments.check and (missed or failed) else 0
+    unmeasured = any(row.unmeasured for row in rows)
+    return 1 if arguments.check and (missed or failed or unmeasured) else 0
 
 
 def _arguments() -> argparse.Namespace:
@@ -52,7 +53,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--output", type=Path, default=_RESULTS, help="for results")
     parser.add_argument(
-        "--check", action="store_true", help="exit with 1 when a target is missed"
+        "--check",
+        action="store_true",
+        help="exit with 1 when a target is missed or not measured",
     )
     return parser.parse_args()
 

@@ -84,7 +84,7 @@ def _figure(rows: Sequence[Row]) -> Figure:
         axes.text(
             times[at],
             at,
-            f" {times[at]:.2g}x {row.best_peer_name}",
+            f" {number(times[at])}x {row.best_peer_name}",
             fontsize=8,
             va="center",
         )

@@ -69,6 +69,11 @@ class Row:
         """Whether the target or the best peer is missed."""
         return self.met is False or self.ahead is False
 
+    @property
+    def unmeasured(self) -> bool:
+        """Whether there is a target but no figure to judge."""
+        return bool(self.target) and self.met is None
+
     def as_json(self) -> dict[str, object]:
         """Return the row as plain values."""
         return asdict(self)

@@ -160,7 +160,7 @@ def comparisons(plan: Plan) -> list[Comparison]:
         ("threads", "braidlog threads", _TARGET, any_way, "peers any way"),
         ("tasks, like for like", "braidlog tasks", None, queued, like),
         ("threads, like for like", "braidlog threads", None, ["rocksdb threads"], like),
-        ("one caller groups them", "braidlog groups", None, grouped, "append_many"),
+        ("a call, append_many", "braidlog groups", None, grouped, "append_many"),
     ]
     row = partial(Comparison, better=Better.HIGHER, floor="floor")
     return [
