@@ -53,7 +53,7 @@ class Plan:
 
 
 def quick(directory: Path, seed: int, rounds: int) -> Plan:
-    """Return a plan that takes a minute or two: shapes, not figures."""
+    """Return a plan that takes half a minute: shapes, not figures."""
     return Plan(
         directory,
         rounds=rounds,
