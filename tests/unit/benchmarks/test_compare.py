@@ -1,7 +1,6 @@
 from pathlib import Path
 
 import pytest
-
 from benchmarks import contest, timing
 from benchmarks.contest import Comparison, Contestant, Kind, Samples, Unavailable
 from benchmarks.plan import Plan
