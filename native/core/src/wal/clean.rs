@@ -244,6 +244,10 @@ fn is_live(entry: &StreamSummary, lows: &HashMap<u32, u64>) -> bool {
         .is_some_and(|range| low.is_some_and(|low| *low < range.end))
 }
 
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a fraction, for a decision that may be rough"
+)]
 fn live_bytes(entry: &StreamSummary, lows: &HashMap<u32, u64>) -> f64 {
     let (Some(range), Some(low)) = (&entry.range, lows.get(&entry.stream)) else {
         return 0.0;

@@ -219,7 +219,7 @@ impl Probe {
                     "runs past the end of the segment",
                 ));
             }
-            self.buf.resize(size);
+            self.buf.resize_stale(size);
             file.read_exact_at(self.buf.as_mut_slice(), offset.into())?;
             self.at = offset;
             return Ok(&self.buf[..len]);

@@ -13,7 +13,7 @@
 //! - A group is published only when it and all earlier ones are durable.
 //! - A group that opens a segment is written alone; the segment before it is sealed first.
 //! - After a failed write or sync nothing is acknowledged any more: the store is failed for good, because
-//!   what the failed write left behind is unknown (PostgreSQL's fsync lesson).
+//!   what the failed write left behind is unknown (the fsync lesson of `PostgreSQL`).
 
 use std::collections::HashSet;
 use std::collections::VecDeque;
@@ -82,7 +82,7 @@ impl Options {
     pub fn check(&self) -> Result<()> {
         let wrong = |text: String| Err(Error::InvalidArgument(text));
         if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&self.segment_bytes)
-            || self.segment_bytes % 4096 != 0
+            || !self.segment_bytes.is_multiple_of(4096)
         {
             return wrong(format!(
                 "segment_bytes must be a multiple of 4096 from {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX}"
