@@ -20,6 +20,10 @@ from benchmarks.timing import Figures
 Measure = Callable[[], Figures]
 
 
+_STEADY = 2
+"""A floor that varies more over the rounds says that the machine is busy."""
+
+
 class Unavailable(Exception):
     """A contestant cannot take part here; the text says why."""
 
@@ -165,6 +169,7 @@ def compare(spec: Comparison, samples: Samples) -> Row:
         metric=spec.metric,
         ours=ours_median,
         floor=_median(floor),
+        floor_spread=_spread(floor),
         best_peer=peers[best] if best else None,
         best_peer_name=best,
         ratio_to_floor=ratio,
@@ -208,7 +213,15 @@ def _ahead(ratio: float | None, better: Better) -> bool | None:
 
 def _note(spec: Comparison, samples: Samples) -> str:
     names = [spec.ours, *([spec.floor] if spec.floor else []), *spec.peers]
-    absent = [
+    parts = [spec.note, _steadiness(spec, samples)]
+    parts += [
         f"{name} {samples.absent[name]}" for name in names if name in samples.absent
     ]
-    return "; ".join(filter(None, [spec.note, *absent]))
+    return "; ".join(filter(None, parts))
+
+
+def _steadiness(spec: Comparison, samples: Samples) -> str:
+    floor = samples.values(spec.floor, spec.floor_metric or spec.metric)
+    if not floor or max(floor) <= _STEADY * min(floor):
+        return ""
+    return f"UNSTEADY: the floor varied more than {_STEADY}-fold ({spec.metric})"

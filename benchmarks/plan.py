@@ -27,6 +27,8 @@ class Plan:
     """1 MiB batches in a round."""
     records: int = 1_000_000
     """Records behind iteration and lookups."""
+    index_records: int = 4_000_000
+    """Enough for several sealed segments; an index file comes with sealing."""
     scan_bytes: int = 512 * MIB
     """Bytes of values behind a scan."""
     lookups: int = 20_000
@@ -63,6 +65,7 @@ def quick(directory: Path, seed: int, rounds: int) -> Plan:
         pipelined=20_000,
         bulk_batches=16,
         records=100_000,
+        index_records=1_000_000,
         scan_bytes=64 * MIB,
         lookups=5_000,
         reopen_small=16 * MIB,

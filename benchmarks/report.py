@@ -53,10 +53,10 @@ def _cells(row: Row) -> list[str | Text]:
     return [
         row.metric,
         number(row.ours),
-        number(row.floor),
-        _ratio(row.ratio_to_floor, row.spread_to_floor),
+        _spread(row.floor, row.floor_spread),
+        _spread(row.ratio_to_floor, row.spread_to_floor),
         peer,
-        _ratio(row.ratio_to_peer, row.spread_to_peer),
+        _spread(row.ratio_to_peer, row.spread_to_peer),
         row.target,
         verdict(row),
     ]
@@ -71,7 +71,7 @@ def number(value: float | None) -> str:
     return f"{value:.3g}"
 
 
-def _ratio(value: float | None, spread: tuple[float, float] | None) -> str:
+def _spread(value: float | None, spread: tuple[float, float] | None) -> str:
     if value is None or spread is None:
         return ""
     return f"{number(value)}\n{number(spread[0])}..{number(spread[1])}"

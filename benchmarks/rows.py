@@ -49,6 +49,7 @@ class Row:
     metric: str
     ours: float | None
     floor: float | None
+    floor_spread: tuple[float, float] | None
     best_peer: float | None
     best_peer_name: str | None
     ratio_to_floor: float | None

@@ -7,6 +7,7 @@ has group commit of its own (RocksDB).
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -63,19 +64,15 @@ def _our_tasks(plan: Plan, stack: ExitStack) -> Measure:
     directory = plan.directory / NAME / "tasks"
     directory.mkdir(parents=True, exist_ok=True)
     runner = stack.enter_context(asyncio.Runner())
+    keep = contextlib.AsyncExitStack()
 
-    async def start() -> tuple[object, object]:
-        node = await open_async(directory / "node")
-        return node, await node.create_log(embedded.LOG, exist_ok=True)
+    async def start() -> object:
+        node = await keep.enter_async_context(open_async(directory / "node"))
+        return await node.create_log(embedded.LOG, exist_ok=True)
 
-    node, log = runner.run(start())
-    stack.callback(lambda: runner.run(_closed(node)))
+    log = runner.run(start())
+    stack.callback(lambda: runner.run(keep.aclose()))
     return lambda: _tasks(plan, runner, log)
-
-
-async def _closed(node: object) -> None:
-    async with node:  # type: ignore[attr-defined]
-        pass
 
 
 def _tasks(plan: Plan, runner: asyncio.Runner, log: object) -> Figures:

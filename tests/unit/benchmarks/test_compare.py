@@ -30,6 +30,7 @@ def test_a_ratio_is_the_median_of_the_ratios_within_each_round():
     assert row.ratio_to_floor == pytest.approx(1.1)
     assert row.spread_to_floor == pytest.approx((2 / 3, 1.1))
     assert row.met is True
+    assert "UNSTEADY" in row.note
 
 
 def test_the_best_peer_depends_on_the_direction():
