@@ -4,8 +4,8 @@
 //! floor FILE TASK...        one JSON line per task on standard output
 //!   sync:METHOD:BYTES:COUNT   COUNT synchronous block writes, one after another, wrapping round
 //!                             METHOD is fdatasync, rwf_dsync or direct (O_DIRECT|O_DSYNC)
-//!   read                      read FILE from the page cache, 1 MiB at a time
-//!   memcpy                    copy 64 MiB
+//!   read                      read FILE from the page cache, in pieces of the best size
+//!   memcpy                    copy 64 MiB; fastest of several passes, as the two around it
 //!   crc32c                    checksum 64 MiB
 //! ```
 //!
@@ -27,7 +27,10 @@ use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 
 const FILE_BYTES: usize = 64 << 20;
 const BLOCK_BYTES: usize = 4096;
-const READ_BYTES: usize = 1 << 20;
+const FILL_BYTES: usize = 1 << 20;
+/// Reading in small pieces keeps the buffer in the nearer caches; which size wins differs.
+const READ_BYTES: [usize; 3] = [64 << 10, 256 << 10, 1 << 20];
+const PASSES: usize = 5;
 const WARM_WRITES: usize = 20;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -51,8 +54,8 @@ fn zero_fill_once(path: &Path) -> Outcome<()> {
         return Ok(());
     }
     let mut file = File::create(path)?;
-    let zeros = vec![0; READ_BYTES];
-    for _ in 0..FILE_BYTES / READ_BYTES {
+    let zeros = vec![0; FILL_BYTES];
+    for _ in 0..FILE_BYTES / FILL_BYTES {
         file.write_all(&zeros)?;
     }
     Ok(file.sync_all()?)
@@ -63,8 +66,8 @@ fn run(path: &Path, task: &str) -> Outcome<String> {
     match parts[..] {
         ["sync", method, bytes, count] => Ok(sync(path, method, bytes.parse()?, count.parse()?)),
         ["read"] => read(path),
-        ["memcpy"] => Ok(memcpy()),
-        ["crc32c"] => Ok(checksum()),
+        ["memcpy"] => memcpy(),
+        ["crc32c"] => checksum(),
         _ => Err(format!("unknown task {task:?}").into()),
     }
 }
@@ -170,42 +173,55 @@ fn percentile(sorted: &[f64], percent: usize) -> f64 {
     sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
 }
 
+/// The fastest of several passes: what is slower than that is the neighbours, not the machine.
+fn best(mut pass: impl FnMut() -> std::io::Result<()>) -> std::io::Result<f64> {
+    pass()?;
+    let mut shortest = f64::INFINITY;
+    for _ in 0..PASSES {
+        let started = Instant::now();
+        pass()?;
+        shortest = shortest.min(started.elapsed().as_secs_f64());
+    }
+    Ok(shortest)
+}
+
 fn read(path: &Path) -> Outcome<String> {
     let file = File::open(path)?;
-    let mut buffer = vec![0; READ_BYTES];
-    let mut pass = || -> std::io::Result<()> {
-        for turn in 0..FILE_BYTES / READ_BYTES {
-            file.read_exact_at(&mut buffer, (turn * READ_BYTES) as u64)?;
-            std::hint::black_box(&buffer);
-        }
-        Ok(())
-    };
-    pass()?;
-    let started = Instant::now();
-    pass()?;
-    Ok(rate("read", started))
+    let mut shortest = f64::INFINITY;
+    for bytes in READ_BYTES {
+        let mut buffer = vec![0; bytes];
+        shortest = shortest.min(best(|| {
+            for offset in (0..FILE_BYTES).step_by(bytes) {
+                file.read_exact_at(&mut buffer, offset as u64)?;
+                std::hint::black_box(&buffer);
+            }
+            Ok(())
+        })?);
+    }
+    Ok(rate("read", shortest))
 }
 
-fn memcpy() -> String {
+fn memcpy() -> Outcome<String> {
     let source = vec![0x5a_u8; FILE_BYTES];
     let mut target = vec![0_u8; FILE_BYTES];
-    target.copy_from_slice(&source);
-    std::hint::black_box(&mut target);
-    let started = Instant::now();
-    target.copy_from_slice(std::hint::black_box(&source));
-    std::hint::black_box(&target);
-    rate("memcpy", started)
+    let shortest = best(|| {
+        target.copy_from_slice(std::hint::black_box(&source));
+        std::hint::black_box(&target);
+        Ok(())
+    })?;
+    Ok(rate("memcpy", shortest))
 }
 
-fn checksum() -> String {
+fn checksum() -> Outcome<String> {
     let source = vec![0x5a_u8; FILE_BYTES];
-    std::hint::black_box(crc32c::crc32c(&source));
-    let started = Instant::now();
-    std::hint::black_box(crc32c::crc32c(std::hint::black_box(&source)));
-    rate("crc32c", started)
+    let shortest = best(|| {
+        std::hint::black_box(crc32c::crc32c(std::hint::black_box(&source)));
+        Ok(())
+    })?;
+    Ok(rate("crc32c", shortest))
 }
 
-fn rate(task: &str, started: Instant) -> String {
-    let megabytes = FILE_BYTES as f64 / 1e6 / started.elapsed().as_secs_f64();
+fn rate(task: &str, seconds: f64) -> String {
+    let megabytes = FILE_BYTES as f64 / 1e6 / seconds;
     format!(r#"{{"task":"{task}","mb_per_second":{megabytes:.1}}}"#)
 }
