@@ -1,0 +1,100 @@
+"""The Spark job over the log: changes per source and month, and the busiest paths.
+
+Only timestamps and keys are asked for, so no value ever leaves the log: the key says
+source and path, the timestamp the month.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from braidlog.demo.options import LOG
+from braidlog.demo.replay import Counts
+
+__all__ = ["SparkResult", "count_with_spark", "differences"]
+
+_COLUMNS: Final = "timestamp timestamp, key binary"
+_BYTES_PER_PARTITION: Final = "16m"
+"""Small, so that a log of the demo's size still is several tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkResult:
+    """What Spark counted, and how long starting and counting took."""
+
+    months: Counter[tuple[str, str]]
+    top: list[tuple[bytes, int]]
+    partitions: int
+    start_seconds: float
+    job_seconds: float
+
+
+def count_with_spark(data: Path, top: int, scratch: Path) -> SparkResult:
+    """Start Spark, count over the log, stop Spark.
+
+    Raises:
+        UnavailableError: There is no Java; the message says how to get one.
+    """
+    from braidlog.spark import local_session, register
+
+    began = time.perf_counter()
+    spark = local_session(
+        "braidlog demo",
+        scratch=scratch / "spark",
+        diagnostics=scratch / "spark.log",
+    )
+    try:
+        register(spark)
+        started = time.perf_counter()
+        changes = _read(spark, data)
+        partitions = changes.rdd.getNumPartitions()
+        months, busiest = _months(changes), _top(changes, top)
+        ended = time.perf_counter()
+    finally:
+        spark.stop()
+    return SparkResult(months, busiest, partitions, started - began, ended - started)
+
+
+def differences(result: SparkResult, counts: Counts) -> list[str]:
+    """Return where Spark's counts are not the replay's."""
+    found = [
+        f"{source} {month}: Spark {result.months[source, month]}, replay {count}"
+        for (source, month), count in sorted((result.months | counts.months).items())
+        if result.months[source, month] != counts.months[source, month]
+    ]
+    if result.top != counts.top(len(result.top)):
+        found.append("the busiest paths differ")
+    return found
+
+
+def _read(spark: Any, data: Path) -> Any:
+    return (
+        spark.read.format("braidlog")
+        .schema(_COLUMNS)
+        .option("path", str(data.absolute()))
+        .option("log", LOG)
+        .option("bytesPerPartition", _BYTES_PER_PARTITION)
+        .load()
+    )
+
+
+def _months(changes: Any) -> Counter[tuple[str, str]]:
+    from pyspark.sql import functions as f
+
+    source = f.substring_index(f.col("key").cast("string"), "/", 1)
+    month = f.date_format("timestamp", "yyyy-MM")
+    rows = changes.groupBy(source.alias("source"), month.alias("month")).count()
+    return Counter(
+        {(row["source"], row["month"]): row["count"] for row in rows.collect()}
+    )
+
+
+def _top(changes: Any, top: int) -> list[tuple[bytes, int]]:
+    from pyspark.sql import functions as f
+
+    busiest = changes.groupBy("key").count().orderBy(f.desc("count"), "key").limit(top)
+    return [(bytes(row["key"]), row["count"]) for row in busiest.collect()]
