@@ -59,6 +59,18 @@ pub enum Error {
         /// Newest version understood.
         supported: u32,
     },
+    /// The file belongs to something else: another node, another object, another kind.
+    #[error("{path} belongs to {what} {found}, not {expected}")]
+    WrongIdentity {
+        /// The file.
+        path: PathBuf,
+        /// Which part of the identity differs.
+        what: &'static str,
+        /// What the file says.
+        found: String,
+        /// What the caller expected.
+        expected: String,
+    },
     /// A file that the manifest lists is not there, or is shorter than recorded.
     #[error("{path} is missing or shorter than recorded: {reason}")]
     Missing {
@@ -176,16 +188,28 @@ pub enum Error {
 impl Error {
     /// Wrap an operating-system error with the operation and path.
     pub fn io(op: &'static str, path: impl Into<PathBuf>, source: std::io::Error) -> Self {
-        Self::Io { op, path: path.into(), source }
+        Self::Io {
+            op,
+            path: path.into(),
+            source,
+        }
     }
 
     /// A decoder's refusal.
     pub fn malformed(what: &'static str, offset: u64, reason: impl Into<String>) -> Self {
-        Self::Malformed { what, offset, reason: reason.into() }
+        Self::Malformed {
+            what,
+            offset,
+            reason: reason.into(),
+        }
     }
 
     /// Damage to durable bytes.
     pub fn corrupt(path: impl Into<PathBuf>, offset: u64, reason: impl Into<String>) -> Self {
-        Self::Corruption { path: path.into(), offset, reason: reason.into() }
+        Self::Corruption {
+            path: path.into(),
+            offset,
+            reason: reason.into(),
+        }
     }
 }

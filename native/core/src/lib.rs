@@ -6,10 +6,12 @@
 //! under injected faults.
 
 pub mod batch;
+pub mod codec;
 pub mod error;
 pub mod index;
 pub mod limits;
 pub mod manifest;
 pub mod vfs;
+pub mod wal;
 
 pub use error::{Error, Result};

@@ -30,3 +30,18 @@ pub const SEGMENT_BYTES_MAX: u64 = 2 << 30;
 /// Stream bytes between two samples of the number index: 8 bytes a sample is then at most
 /// 0.2 % of the data, and a lookup scans at most this much plus one frame.
 pub const SAMPLE_BYTES: u64 = 4096;
+
+/// Largest manifest edit: thousands of files in one change, yet bounds what a damaged length
+/// can make a decoder look at.
+pub const MANIFEST_EDIT_BYTES_MAX: usize = 16 << 20;
+
+/// Largest manifest file that is read, so that a wrong file cannot exhaust memory. A snapshot
+/// that would not fit is refused before it is written.
+pub const MANIFEST_FILE_BYTES_MAX: u64 = 256 << 20;
+
+/// Bytes of edits behind the snapshot after which a new manifest file is started: reading one
+/// takes about a millisecond.
+pub const MANIFEST_ROTATE_BYTES: u64 = 1 << 20;
+
+/// Edits behind the snapshot after which a new manifest file is started.
+pub const MANIFEST_ROTATE_EDITS: u64 = 4096;

@@ -1,5 +1,7 @@
 //! Python bindings of the storage core: one file per topic, one error map.
 
+pub mod arrow;
+
 use pyo3::prelude::*;
 
 #[pymodule]

@@ -3,10 +3,27 @@
 //! Paths are given as the caller has them; an implementation never changes the process's
 //! working directory. All calls are positional and thread-safe.
 
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod aligned;
+#[cfg(test)]
+mod conformance;
+mod fault;
+mod memory;
+mod pool;
+mod real;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::error::Result;
+pub use aligned::AlignedBuf;
+pub use fault::{Fault, FaultVfs, Gate, Landed, OpKind, Rule};
+pub use memory::{CrashPolicy, MemoryVfs, NodeId, Operation, Trace};
+pub use pool::{BufPool, PooledBuf};
+pub use real::RealVfs;
+
+use crate::error::{Error, Result};
+use crate::limits::BLOCK_BYTES;
 
 /// How a synchronous write reaches the device. Measured choice: see
 /// `benchmarks/sync_methods.py` and `docs/design/0002-sync-method.md`.
@@ -16,7 +33,7 @@ pub enum SyncMethod {
     Fdatasync,
     /// `pwritev2(RWF_DSYNC)`: the status belongs to exactly this write.
     Dsync,
-    /// `O_DIRECT | O_DSYNC`: no page cache; offset, length and memory are block aligned.
+    /// `O_DIRECT` and `RWF_DSYNC`: no page cache; offset, length and memory are block aligned.
     Direct,
 }
 
@@ -118,4 +135,20 @@ pub trait Vfs: Send + Sync {
         self.rename(&temporary, path)?;
         self.sync_dir(path.parent().unwrap_or(Path::new(".")))
     }
+}
+
+/// Refuse what a direct write could not take. Every implementation checks, so that a misaligned
+/// write fails in the tests that run in memory too.
+fn check_blocks(data: &[u8], offset: u64) -> Result<()> {
+    let address = data.as_ptr().addr();
+    if address.is_multiple_of(BLOCK_BYTES)
+        && data.len().is_multiple_of(BLOCK_BYTES)
+        && offset.is_multiple_of(BLOCK_BYTES as u64)
+    {
+        return Ok(());
+    }
+    Err(Error::InvalidArgument(format!(
+        "durable write of {} bytes at offset {offset}, memory {address:#x}: not in whole blocks",
+        data.len()
+    )))
 }

@@ -1,0 +1,179 @@
+//! Operations on the write-ahead log's file list, and their bytes.
+//!
+//! # Fields
+//!
+//! ```text
+//! 16  AddSlot          u32 slot, u64 bytes
+//! 17  RemoveSlot       u32 slot
+//! 18  OpenSegment      u64 number, u32 slot, u64 salt
+//! 19  SealSegment      u64 number, u64 sealed bytes, u32 side bytes, u32 side CRC32C
+//! 20  DropSegment      u64 number
+//! 21  RestoreSegment   u64 number, u32 slot, u64 salt, u64 edit that opened it   (snapshots only)
+//! 22  Advance          u64 next segment, u32 next slot                           (snapshots only)
+//! ```
+
+use super::Operation;
+use super::codec::FieldReader;
+
+/// One change of the file list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WalOperation {
+    /// List a slot file, which exists and is durable.
+    AddSlot {
+        /// Its id, never given before.
+        slot: u32,
+        /// Its length.
+        bytes: u64,
+    },
+    /// Forget a free slot; its file may be removed once the edit is committed.
+    RemoveSlot {
+        /// Its id.
+        slot: u32,
+    },
+    /// Begin the next segment in a free slot. The one before is sealed, earlier or by an operation
+    /// before this one in the same edit.
+    OpenSegment {
+        /// The newest number plus one.
+        number: u64,
+        /// A free slot.
+        slot: u32,
+        /// Salt of the segment's frame checksums.
+        salt: u64,
+    },
+    /// Say that nothing more is written to the active segment.
+    SealSegment {
+        /// Its number.
+        number: u64,
+        /// Bytes in use, all durable.
+        sealed_bytes: u64,
+        /// Length of the side file, which is durable.
+        side_bytes: u32,
+        /// CRC32C of the side file.
+        side_crc: u32,
+    },
+    /// Drop a sealed segment that is not the newest; its slot becomes free.
+    DropSegment {
+        /// Its number.
+        number: u64,
+    },
+    /// Written by snapshots only: a segment as it was opened.
+    RestoreSegment {
+        /// Its number.
+        number: u64,
+        /// Its slot.
+        slot: u32,
+        /// Its salt.
+        salt: u64,
+        /// The edit that opened it.
+        created_by: u64,
+    },
+    /// Written by snapshots only: numbers and ids below these were given.
+    Advance {
+        /// Next segment number.
+        next_segment: u64,
+        /// Next slot id.
+        next_slot: u32,
+    },
+}
+
+impl Operation for WalOperation {
+    const NEWEST_TAG: u16 = 22;
+
+    fn tag(&self) -> u16 {
+        match self {
+            Self::AddSlot { .. } => 16,
+            Self::RemoveSlot { .. } => 17,
+            Self::OpenSegment { .. } => 18,
+            Self::SealSegment { .. } => 19,
+            Self::DropSegment { .. } => 20,
+            Self::RestoreSegment { .. } => 21,
+            Self::Advance { .. } => 22,
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            Self::AddSlot { slot, bytes } => {
+                out.extend_from_slice(&slot.to_le_bytes());
+                out.extend_from_slice(&bytes.to_le_bytes());
+            }
+            Self::RemoveSlot { slot } => out.extend_from_slice(&slot.to_le_bytes()),
+            Self::OpenSegment { number, slot, salt } => {
+                out.extend_from_slice(&number.to_le_bytes());
+                out.extend_from_slice(&slot.to_le_bytes());
+                out.extend_from_slice(&salt.to_le_bytes());
+            }
+            Self::SealSegment {
+                number,
+                sealed_bytes,
+                side_bytes,
+                side_crc,
+            } => {
+                out.extend_from_slice(&number.to_le_bytes());
+                out.extend_from_slice(&sealed_bytes.to_le_bytes());
+                out.extend_from_slice(&side_bytes.to_le_bytes());
+                out.extend_from_slice(&side_crc.to_le_bytes());
+            }
+            Self::DropSegment { number } => out.extend_from_slice(&number.to_le_bytes()),
+            Self::RestoreSegment {
+                number,
+                slot,
+                salt,
+                created_by,
+            } => {
+                out.extend_from_slice(&number.to_le_bytes());
+                out.extend_from_slice(&slot.to_le_bytes());
+                out.extend_from_slice(&salt.to_le_bytes());
+                out.extend_from_slice(&created_by.to_le_bytes());
+            }
+            Self::Advance {
+                next_segment,
+                next_slot,
+            } => {
+                out.extend_from_slice(&next_segment.to_le_bytes());
+                out.extend_from_slice(&next_slot.to_le_bytes());
+            }
+        }
+    }
+
+    fn decode(tag: u16, bytes: &[u8]) -> Option<Result<Self, String>> {
+        // Fields of a struct expression are evaluated in the order in which they are written.
+        let mut from = FieldReader::new(bytes);
+        let read = || -> Result<Self, String> {
+            let operation = match tag {
+                16 => Self::AddSlot {
+                    slot: from.u32()?,
+                    bytes: from.u64()?,
+                },
+                17 => Self::RemoveSlot { slot: from.u32()? },
+                18 => Self::OpenSegment {
+                    number: from.u64()?,
+                    slot: from.u32()?,
+                    salt: from.u64()?,
+                },
+                19 => Self::SealSegment {
+                    number: from.u64()?,
+                    sealed_bytes: from.u64()?,
+                    side_bytes: from.u32()?,
+                    side_crc: from.u32()?,
+                },
+                20 => Self::DropSegment {
+                    number: from.u64()?,
+                },
+                21 => Self::RestoreSegment {
+                    number: from.u64()?,
+                    slot: from.u32()?,
+                    salt: from.u64()?,
+                    created_by: from.u64()?,
+                },
+                _ => Self::Advance {
+                    next_segment: from.u64()?,
+                    next_slot: from.u32()?,
+                },
+            };
+            from.end()?;
+            Ok(operation)
+        };
+        (16..=Self::NEWEST_TAG).contains(&tag).then(read)
+    }
+}

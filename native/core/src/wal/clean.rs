@@ -1,0 +1,254 @@
+//! Reclaiming segments: drop those that hold nothing alive, and copy the little that is alive out of
+//! the oldest, so that a slow stream cannot hold the space of fast ones.
+//!
+//! What it copies keeps its LLSNs, and is indexed in *lanes* beside the frames written to the segment
+//! first: each lane is a dense run, so that any order of cleaning is fine.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::codec::Put;
+use crate::error::{Error, Result};
+use crate::index::{CommitRun, NATIVE, SegmentIndex, StreamSummary};
+use crate::wal::frame::{Frame, Kind};
+use crate::wal::segment::FIRST_FRAME;
+use crate::wal::segments::{Segment, is_data};
+use crate::wal::store::Store;
+use crate::wal::walk::Walk;
+
+/// What a reclaim or a cleaning did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reclaimed {
+    /// Segments whose slots are free again.
+    pub segments: u64,
+    /// Bytes copied forward.
+    pub moved_bytes: u64,
+}
+
+impl Store {
+    /// Drop every sealed segment that holds no live record. Any order: what is live elsewhere stays.
+    pub fn reclaim(&self) -> Result<Reclaimed> {
+        let _one = self.cleaning.lock();
+        self.reclaim_dead(&|_| false)
+    }
+
+    fn reclaim_dead(&self, cleaned: &dyn Fn(u64) -> bool) -> Result<Reclaimed> {
+        let lows = self.lows();
+        let segments = self.view.segments();
+        let mut dead = Vec::new();
+        for segment in segments.iter().filter(|segment| segment.sealed().is_some()) {
+            let summary = segment.summary(&*self.view.vfs, &self.view.dir)?;
+            if cleaned(segment.number) || !summary.iter().any(|entry| is_live(entry, &lows)) {
+                dead.push(segment.number);
+            }
+        }
+        if dead.is_empty() {
+            return Ok(Reclaimed::default());
+        }
+        // First out of the readers' table, then out of the manifest: a slot is written again only after both.
+        let kept = |segments: &[Arc<Segment>]| -> Vec<Arc<Segment>> {
+            segments
+                .iter()
+                .filter(|segment| !dead.contains(&segment.number))
+                .cloned()
+                .collect()
+        };
+        let mut files = self.files.lock();
+        self.view.set_segments(kept(&self.view.segments()));
+        let dropped = files.drop_segments(&dead);
+        drop(files);
+        let mut inner = self.inner.lock();
+        if let Err(error) = dropped {
+            // Which segments the manifest lists is unknown now; nothing may be reused.
+            inner.failed.get_or_insert_with(|| error.to_string());
+            return Err(error);
+        }
+        inner.appender.segments_used -= dead.len() as u64;
+        Ok(Reclaimed {
+            segments: dead.len() as u64,
+            moved_bytes: 0,
+        })
+    }
+
+    /// First live LLSN of each stream.
+    fn lows(&self) -> HashMap<u32, u64> {
+        self.view
+            .streams()
+            .iter()
+            .map(|(number, stream)| (*number, stream.range().first))
+            .collect()
+    }
+
+    /// Free the oldest segments, copying forward what is alive in them, as long as at most
+    /// `live_max` (a fraction) of a segment is alive and until `target` segments are free.
+    ///
+    /// Needs no order from the streams: a stream that is never trimmed is copied again each lap of the
+    /// log, which `live_max` keeps in bounds.
+    pub fn clean(&self, target: u64, live_max: f64) -> Result<Reclaimed> {
+        let _one = self.cleaning.lock();
+        let mut total = self.reclaim_dead(&|_| false)?;
+        while total.segments < target {
+            let segments = self.view.segments();
+            let Some(oldest) = segments
+                .first()
+                .filter(|segment| segment.sealed().is_some())
+            else {
+                break;
+            };
+            if self.live_fraction(oldest)? > live_max {
+                break;
+            }
+            total.moved_bytes += self.move_live(oldest)?;
+            let number = oldest.number;
+            total.segments += self.reclaim_dead(&|segment| segment == number)?.segments;
+        }
+        Ok(total)
+    }
+
+    /// How much of a sealed segment is alive, by stream bytes; partly trimmed streams by numbers.
+    fn live_fraction(&self, segment: &Segment) -> Result<f64> {
+        let lows = self.lows();
+        let summary = segment.summary(&*self.view.vfs, &self.view.dir)?;
+        let live: f64 = summary.iter().map(|entry| live_bytes(entry, &lows)).sum();
+        Ok(live / f64::from(segment.bytes))
+    }
+
+    /// Copy a segment's live batches to the end of the log; durable on return.
+    fn move_live(&self, segment: &Arc<Segment>) -> Result<u64> {
+        let vfs = &*self.view.vfs;
+        let limit = segment.sealed().map_or(segment.bytes, |sealed| sealed.end);
+        let mut walk = Walk::new(segment.reader(vfs)?, segment.seed, FIRST_FRAME, 0, limit);
+        let mut moved = 0;
+        let mut ranges: HashMap<u32, (u64, u64)> = HashMap::new();
+        while let Some(frame) = walk.next_frame()? {
+            let Some(count) = self.live_records(segment, &frame)? else {
+                continue;
+            };
+            let header = frame.header;
+            let payload = walk.payload(&frame)?;
+            loop {
+                let mut inner = self.inner.lock();
+                if inner.appender.unsealed_bytes() < self.options.unsynced_bytes_max {
+                    inner.appender.append_moved(
+                        header.stream,
+                        header.epoch,
+                        header.llsn,
+                        count,
+                        payload,
+                    )?;
+                    break;
+                }
+                drop(inner);
+                self.sync()?;
+            }
+            moved += u64::from(frame.length);
+            let end = header.llsn + u64::from(count);
+            ranges
+                .entry(header.stream)
+                .and_modify(|range| range.1 = end)
+                .or_insert((header.llsn, end));
+        }
+        if walk.offset < limit {
+            let reason = walk.ended.unwrap_or_default();
+            return Err(Error::corrupt(segment.path(), walk.offset.into(), reason));
+        }
+        self.move_runs(segment, &ranges)?;
+        self.sync()?;
+        Ok(moved)
+    }
+
+    /// How many records of a frame must be kept; `None` if the frame is dead or not data.
+    fn live_records(&self, segment: &Arc<Segment>, frame: &Frame) -> Result<Option<u32>> {
+        let header = &frame.header;
+        if !is_data(header.kind) {
+            return Ok(None);
+        }
+        let Ok(stream) = self.view.stream(header.stream) else {
+            return Ok(None);
+        };
+        let first = stream.range().first;
+        // Only where this segment is the owner; a newer copy or a rollback may have replaced it.
+        let extents = self.view.extents(&stream)?;
+        let owner = extents.iter().find(|extent| {
+            Arc::ptr_eq(&extent.segment, segment)
+                && (extent.lane > NATIVE) == (header.kind == Kind::Moved)
+                && extent.begin < header.llsn + u64::from(header.count)
+                && header.llsn < extent.end
+        });
+        let Some(owner) = owner else { return Ok(None) };
+        let (vfs, dir) = (&*self.view.vfs, self.view.dir.as_path());
+        let count = segment.with_index(vfs, dir, |index| {
+            index.clip(
+                header.stream,
+                owner.lane,
+                header.llsn,
+                header.count,
+                frame.offset,
+            )
+        })?;
+        let count = u64::from(count).min(owner.end - header.llsn) as u32;
+        Ok((count > 0 && header.llsn + u64::from(count) > first).then_some(count))
+    }
+
+    /// Copy the commit runs that belong to what was moved.
+    fn move_runs(&self, segment: &Segment, ranges: &HashMap<u32, (u64, u64)>) -> Result<()> {
+        let (vfs, dir) = (&*self.view.vfs, self.view.dir.as_path());
+        for (stream, (begin, end)) in ranges {
+            let runs =
+                segment.with_index(vfs, dir, |index| runs_within(index, *stream, *begin, *end))?;
+            if !runs.is_empty() {
+                self.inner
+                    .lock()
+                    .appender
+                    .append_moved_runs(*stream, &encode_runs(&runs))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn runs_within(index: &SegmentIndex, stream: u32, begin: u64, end: u64) -> Vec<CommitRun> {
+    let mut all: Vec<CommitRun> = index
+        .lanes(stream)
+        .flat_map(|(_, lane)| lane.runs().to_vec())
+        .collect();
+    all.sort_by_key(|run| run.llsn_begin);
+    all.into_iter()
+        .filter_map(|run| {
+            let (first, last) = (run.llsn_begin.max(begin), run.llsn_end().min(end));
+            (first < last).then(|| CommitRun {
+                glsn_begin: run.glsn_begin + (first - run.llsn_begin),
+                llsn_begin: first,
+                length: last - first,
+            })
+        })
+        .collect()
+}
+
+fn encode_runs(runs: &[CommitRun]) -> Vec<u8> {
+    let mut out = Vec::new();
+    out.put_u32(runs.len() as u32);
+    for run in runs {
+        out.put_u64(run.glsn_begin);
+        out.put_u64(run.llsn_begin);
+        out.put_u64(run.length);
+    }
+    out
+}
+
+fn is_live(entry: &StreamSummary, lows: &HashMap<u32, u64>) -> bool {
+    let low = lows.get(&entry.stream);
+    entry
+        .range
+        .as_ref()
+        .is_some_and(|range| low.is_some_and(|low| *low < range.end))
+}
+
+fn live_bytes(entry: &StreamSummary, lows: &HashMap<u32, u64>) -> f64 {
+    let (Some(range), Some(low)) = (&entry.range, lows.get(&entry.stream)) else {
+        return 0.0;
+    };
+    let records = (range.end - range.start).max(1);
+    let live = range.end.saturating_sub((*low).max(range.start));
+    entry.bytes as f64 * live as f64 / records as f64
+}

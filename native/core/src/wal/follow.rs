@@ -1,0 +1,185 @@
+//! Reading a node directory that another process may be writing.
+//!
+//! A follower takes no lock and writes nothing. While a writer lives it shows what the watermark file says
+//! is durable; without one it shows what the next writer would recover, made durable first.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::manifest::{self, Identity, Manifest, WalFiles};
+use crate::vfs::Vfs;
+use crate::wal::appender::range_of;
+use crate::wal::identity::NodeIdentity;
+use crate::wal::recover::{LOCK, fold, read_preamble, tables};
+use crate::wal::segment::FIRST_FRAME;
+use crate::wal::segments::Segment;
+use crate::wal::state::State;
+use crate::wal::store::{Options, new_pool};
+use crate::wal::view::View;
+use crate::wal::walk::Walk;
+use crate::wal::watermark::Watermark;
+
+/// Attempts to get a consistent picture while the writer rolls and recycles.
+const ATTEMPTS: usize = 16;
+
+struct Tail {
+    segment: Arc<Segment>,
+    walk: Walk,
+    state: State,
+}
+
+/// A node's log, open for reading only.
+pub struct Follower {
+    view: Arc<View>,
+    identity: NodeIdentity,
+    manifest: manifest::Follower<WalFiles>,
+    tail: Option<Tail>,
+    dir: PathBuf,
+}
+
+impl Follower {
+    /// Open a directory.
+    pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: &Options) -> Result<Self> {
+        let Some(identity) = NodeIdentity::read(&*vfs, dir)? else {
+            return Err(Error::NotFound {
+                what: format!("a Braidlog node at {}", dir.display()),
+            });
+        };
+        let who = Identity {
+            object: identity.wal,
+            node: identity.node,
+        };
+        let manifest = Manifest::open_read_only(Arc::clone(&vfs), dir, who)?;
+        let (recent, index) = (0, options.index_bytes_max);
+        let view = Arc::new(View::new(vfs, dir.to_owned(), new_pool(), recent, index));
+        let mut follower = Self {
+            view,
+            identity,
+            manifest,
+            tail: None,
+            dir: dir.to_owned(),
+        };
+        follower.refresh()?;
+        Ok(follower)
+    }
+
+    /// What readers use.
+    pub fn view(&self) -> &Arc<View> {
+        &self.view
+    }
+
+    /// The state as of the last refresh.
+    pub fn state(&self) -> State {
+        self.tail
+            .as_ref()
+            .map_or_else(State::default, |tail| tail.state.clone())
+    }
+
+    /// Show what has become durable since. Returns whether anything changed.
+    pub fn refresh(&mut self) -> Result<bool> {
+        let mut attempt = 0;
+        loop {
+            match self.try_refresh() {
+                // The writer may have rolled or recycled between two of our reads.
+                Err(Error::Corruption { .. } | Error::Missing { .. }) if attempt < ATTEMPTS => {
+                    attempt += 1
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn try_refresh(&mut self) -> Result<bool> {
+        let vfs = Arc::clone(&self.view.vfs);
+        let alive = vfs.is_locked(&self.dir.join(LOCK))?;
+        let mark = Watermark::read(&*vfs, &self.dir)?;
+        let unchanged = |tail: &Tail| {
+            mark.is_some_and(|mark| {
+                mark.segment == tail.segment.number && mark.durable <= tail.walk.offset
+            })
+        };
+        if alive && self.tail.as_ref().is_some_and(unchanged) {
+            return Ok(false);
+        }
+        self.manifest.refresh()?;
+        let files = Arc::clone(self.manifest.version());
+        let newest = files.active().map(|segment| segment.number);
+        if newest != self.tail.as_ref().map(|tail| tail.segment.number) {
+            self.retable(&files)?;
+        }
+        let Some(tail) = self.tail.as_mut() else {
+            return Ok(false);
+        };
+        let segment = &tail.segment;
+        let limit = if alive {
+            let mine = mark
+                .filter(|mark| mark.segment == segment.number && mark.salt == segment.seed.salt);
+            mine.map_or(tail.walk.offset, |mark| mark.durable)
+        } else {
+            // Without a writer, what is served must survive: make it durable as a writer's open would.
+            segment.reader(&*vfs)?.sync()?;
+            segment.bytes
+        };
+        let before = tail.walk.offset;
+        tail.walk.extend(limit.max(before));
+        fold(&mut tail.walk, segment, &mut tail.state)?;
+        if alive && tail.walk.offset < limit {
+            let reason = tail.walk.ended.clone().unwrap_or_default();
+            return Err(Error::corrupt(
+                segment.path(),
+                tail.walk.offset.into(),
+                reason,
+            ));
+        }
+        let changed = tail.walk.offset != before;
+        self.publish();
+        Ok(changed)
+    }
+
+    /// Read the segment table anew, and the state at the head of the newest segment.
+    fn retable(&mut self, files: &WalFiles) -> Result<()> {
+        let vfs = Arc::clone(&self.view.vfs);
+        let fresh = tables(&self.dir, files, self.identity.segment_bytes)?;
+        let known = self.view.segments();
+        let same = |segment: &Arc<Segment>| {
+            known.iter().find(|old| {
+                old.number == segment.number
+                    && old.seed == segment.seed
+                    && old.sealed() == segment.sealed()
+            })
+        };
+        let segments: Vec<_> = fresh
+            .iter()
+            .map(|segment| same(segment).unwrap_or(segment).clone())
+            .collect();
+        let Some(newest) = segments.last().cloned() else {
+            self.view.set_segments(segments);
+            return Ok(());
+        };
+        newest.check_header(&*vfs, self.identity.node)?;
+        newest.set_index(crate::index::SegmentIndex::default());
+        let (state, walk) = read_preamble(newest.reader(&*vfs)?, &newest, newest.bytes)?;
+        debug_assert!(walk.offset >= FIRST_FRAME);
+        self.view.set_segments(segments);
+        self.tail = Some(Tail {
+            segment: newest,
+            walk,
+            state,
+        });
+        Ok(())
+    }
+
+    fn publish(&self) {
+        let Some(tail) = &self.tail else { return };
+        for number in self.view.streams().keys() {
+            if !tail.state.streams.contains_key(number) {
+                self.view.remove(*number);
+            }
+        }
+        for (number, stream) in &tail.state.streams {
+            self.view.publish(*number, range_of(stream));
+        }
+        self.view.bound_index_memory();
+    }
+}

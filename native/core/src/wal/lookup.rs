@@ -1,0 +1,241 @@
+//! Looking one record up: by position, and by time.
+
+use crate::batch::{BatchView, OwnedRecord, first_at_or_after, parse_head, read_record};
+use crate::error::{Error, Result};
+use crate::index::NATIVE;
+use crate::limits::BLOCK_BYTES;
+use crate::vfs::PooledBuf;
+use crate::wal::frame::{FRAME_HEADER, Frame, bytes_to_check, parse};
+use crate::wal::read::{Place, Position};
+use crate::wal::segments::is_data;
+use crate::wal::view::{StreamView, View};
+
+/// Bytes read at a time while looking for a frame: most of what lies between two samples.
+const PROBE_BYTES: usize = 8 << 10;
+
+/// A record and its position.
+pub type FoundRecord = (u64, OwnedRecord);
+
+impl View {
+    /// The record at `llsn`. Reads and verifies only the pages of the batch that hold it.
+    ///
+    /// Fails with [`Error::Trimmed`], [`Error::BeyondEnd`] or [`Error::Corruption`].
+    pub fn get(&self, stream: &StreamView, llsn: u64) -> Result<OwnedRecord> {
+        let range = stream.range();
+        if llsn < range.first {
+            return Err(Error::Trimmed { first: range.first });
+        }
+        if llsn >= range.end {
+            return Err(Error::BeyondEnd {
+                position: llsn,
+                next: range.end,
+            });
+        }
+        if let Some((placed, part)) = stream.recent(llsn) {
+            let at = placed.at as usize;
+            let bytes = &part.buf[at..at + placed.len as usize];
+            let head = parse_head(bytes)?;
+            let body = &bytes[head.head_len()..];
+            return read_record(&head, (llsn - placed.llsn) as u32, |range| Ok(&body[range]));
+        }
+        self.get_from_file(stream, llsn)
+            .map_err(|error| crate::wal::read::trimmed_meanwhile(stream, llsn, error))
+    }
+
+    fn get_from_file(&self, stream: &StreamView, llsn: u64) -> Result<OwnedRecord> {
+        let place = self.locate(stream, llsn)?;
+        let file = place.segment.reader(&*self.vfs)?;
+        let corrupt = |offset: u32, error: &Error| {
+            Error::corrupt(place.segment.path(), offset.into(), error.to_string())
+        };
+        let mut probe = Probe {
+            buf: self.pool.take(PROBE_BYTES),
+            at: 0,
+        };
+        let limit = place
+            .segment
+            .sealed()
+            .map_or(place.segment.bytes, |sealed| sealed.end);
+        let mut offset = place.offset;
+        while offset < limit {
+            let frame = match probe.frame(&*file, &place, offset, limit) {
+                Err(error @ Error::Malformed { .. }) => {
+                    let aligned = offset.next_multiple_of(BLOCK_BYTES as u32);
+                    if aligned == offset || aligned >= limit {
+                        return Err(corrupt(offset, &error));
+                    }
+                    let gap = probe.bytes(&*file, offset, (aligned - offset) as usize, limit)?;
+                    if gap.iter().any(|byte| *byte != 0) {
+                        return Err(corrupt(offset, &error));
+                    }
+                    offset = aligned;
+                    continue;
+                }
+                other => other?,
+            };
+            let header = &frame.header;
+            let moved = header.kind == crate::wal::frame::Kind::Moved;
+            let mine = is_data(header.kind)
+                && header.stream == stream.number
+                && moved == (place.lane > NATIVE);
+            let after_cuts = llsn < header.llsn + u64::from(header.count) && llsn >= header.llsn;
+            if mine && after_cuts && self.counts(&place, &frame, llsn)? {
+                let payload = frame.offset + FRAME_HEADER as u32;
+                let head_bytes = probe
+                    .bytes(&*file, payload, frame.head as usize, limit)?
+                    .to_vec();
+                let head =
+                    parse_head(&head_bytes).map_err(|error| corrupt(frame.offset, &error))?;
+                let body = payload + frame.head;
+                return read_record(&head, (llsn - header.llsn) as u32, |range| {
+                    Ok(probe
+                        .bytes(&*file, body + range.start as u32, range.len(), limit)?
+                        .to_vec())
+                })
+                .map_err(|error| {
+                    if let Error::Malformed { .. } = error {
+                        corrupt(frame.offset, &error)
+                    } else {
+                        error
+                    }
+                });
+            }
+            offset = frame.end();
+        }
+        let reason = format!(
+            "LLSN {llsn} of stream {} is not where its index says",
+            stream.number
+        );
+        Err(Error::corrupt(
+            place.segment.path(),
+            place.offset.into(),
+            reason,
+        ))
+    }
+
+    fn counts(&self, place: &Place, frame: &Frame, llsn: u64) -> Result<bool> {
+        let header = &frame.header;
+        let count = place.segment.with_index(&*self.vfs, &self.dir, |index| {
+            index.clip(
+                header.stream,
+                place.lane,
+                header.llsn,
+                header.count,
+                frame.offset,
+            )
+        })?;
+        Ok(llsn < header.llsn + u64::from(count))
+    }
+
+    /// The first position whose timestamp is at least `timestamp`; `None` if there is none.
+    ///
+    /// Timestamps need not rise with positions. Segments and batches that hold nothing so late are
+    /// skipped by their summaries.
+    pub fn find(&self, stream: &StreamView, timestamp: i64) -> Result<Option<u64>> {
+        let range = stream.range();
+        let mut from = range.first;
+        let mut position = Position::default();
+        while from < range.end {
+            if let Some(end) = self.earlier_until(stream, from, timestamp)? {
+                from = end;
+                continue;
+            }
+            let batches = self.read(stream, from, range.end, 1 << 20, &mut position)?;
+            for batch in &batches {
+                let head = parse_head(batch.bytes())?;
+                if head.max_timestamp() >= timestamp {
+                    let view = BatchView::parse_verified(batch.bytes())?;
+                    if let Some(found) = first_wanted(&view, timestamp, batch.begin, batch.end) {
+                        return Ok(Some(batch.llsn + u64::from(found)));
+                    }
+                }
+                from = batch.next();
+            }
+            if batches.is_empty() {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// If everything from `from` to the end of its sealed segment is earlier, where that ends.
+    fn earlier_until(&self, stream: &StreamView, from: u64, timestamp: i64) -> Result<Option<u64>> {
+        let extents = self.extents(stream)?;
+        let at = extents.partition_point(|extent| extent.begin <= from);
+        let Some(extent) = at
+            .checked_sub(1)
+            .map(|at| &extents[at])
+            .filter(|extent| from < extent.end)
+        else {
+            return Ok(None);
+        };
+        let summary = extent.segment.summary(&*self.vfs, &self.dir)?;
+        let mine = summary
+            .iter()
+            .find(|entry| entry.stream == stream.number && entry.lane == extent.lane);
+        let latest = mine
+            .and_then(|entry| entry.timestamps)
+            .map(|(_, latest)| latest);
+        Ok(latest
+            .filter(|latest| *latest < timestamp)
+            .map(|_| extent.end))
+    }
+}
+
+fn first_wanted(view: &BatchView<'_>, timestamp: i64, begin: u32, end: u32) -> Option<u32> {
+    match first_at_or_after(view, timestamp) {
+        Some(found) if found >= begin => (found < end).then_some(found),
+        Some(_) => (begin..end).find(|i| {
+            view.record(*i)
+                .is_some_and(|record| record.timestamp >= timestamp)
+        }),
+        None => None,
+    }
+}
+
+/// A small window on a file.
+struct Probe {
+    buf: PooledBuf,
+    at: u32,
+}
+
+impl Probe {
+    fn bytes(
+        &mut self,
+        file: &dyn crate::vfs::VfsFile,
+        offset: u32,
+        len: usize,
+        limit: u32,
+    ) -> Result<&[u8]> {
+        let start = offset.wrapping_sub(self.at) as usize;
+        if offset < self.at || start + len > self.buf.len() {
+            let size = len
+                .max(PROBE_BYTES)
+                .min((limit.saturating_sub(offset)) as usize);
+            if size < len {
+                return Err(Error::malformed(
+                    "frame",
+                    offset.into(),
+                    "runs past the end of the segment",
+                ));
+            }
+            self.buf.resize(size);
+            file.read_exact_at(self.buf.as_mut_slice(), offset.into())?;
+            self.at = offset;
+            return Ok(&self.buf[..len]);
+        }
+        Ok(&self.buf[start..start + len])
+    }
+
+    fn frame(
+        &mut self,
+        file: &dyn crate::vfs::VfsFile,
+        place: &Place,
+        offset: u32,
+        limit: u32,
+    ) -> Result<Frame> {
+        let need = bytes_to_check(self.bytes(file, offset, FRAME_HEADER, limit)?);
+        let bytes = self.bytes(file, offset, need, limit)?;
+        parse(bytes, place.segment.seed, offset)
+    }
+}

@@ -1,0 +1,128 @@
+//! The write-ahead log of a node: one physical log that all of its streams share.
+//!
+//! | file | what lives there |
+//! |---|---|
+//! | `frame` | the frame header and its salted checksum |
+//! | `segment` | the header block of a segment |
+//! | `change`, `state`, `producer` | what frames mean, and what they add up to |
+//! | `appender`, `parts` | placing frames, gathering groups |
+//! | `store`, `files` | threads, syncs, slots, the manifest |
+//! | `segments`, `view`, `read`, `lookup` | what readers see and how they read it |
+//! | `walk`, `recover`, `follow` | going through a segment; open; other processes |
+//! | `clean` | reclaiming segments |
+
+mod appender;
+mod change;
+mod clean;
+mod files;
+mod follow;
+mod frame;
+mod identity;
+mod lookup;
+mod parts;
+mod producer;
+mod read;
+mod recover;
+mod segment;
+mod segments;
+mod state;
+mod store;
+#[cfg(test)]
+mod tests;
+mod view;
+mod walk;
+mod watermark;
+
+pub use appender::{NewRecord, RESERVE_SEGMENTS, Sequenced, Ticket};
+pub use change::{Change, CommitContext, Cursor, NewLog};
+pub use clean::Reclaimed;
+pub use follow::Follower;
+pub use frame::{FRAME_HEADER, Frame, FrameHeader, Kind, Seed, parse as parse_frame};
+pub use identity::{IDENTITY, NodeIdentity};
+pub use lookup::FoundRecord;
+pub use producer::{PRODUCERS_MAX, ProducerId, Producers};
+pub use read::{BatchRef, Position};
+pub use recover::{OpenReport, TornTail, open, open_tables};
+pub use segment::{FIRST_FRAME, SegmentHeader};
+pub use segments::{Sealed, Segment, side_path, slot_path};
+pub use state::{Log, State, Stream};
+pub use store::{Options, Stats, Store};
+pub use view::{Cancel, Extent, Range, StreamView, View, Waited};
+pub use walk::Walk;
+pub use watermark::Watermark;
+
+use crate::batch::parse_head;
+use crate::codec::Take;
+use crate::error::Result;
+use crate::index::{CommitRun, FrameEntry, NATIVE, SegmentIndex};
+
+/// The change a frame carries, and for batches the smallest and largest timestamp.
+pub fn frame_change(frame: &Frame, payload: &[u8]) -> Result<(Change, (i64, i64))> {
+    let change = Change::decode(&frame.header, payload)?;
+    if !segments::is_data(frame.header.kind) {
+        return Ok((change, (0, 0)));
+    }
+    let head = parse_head(payload)?;
+    let timestamps = (head.min_timestamp(), head.max_timestamp());
+    let Change::Batch { count, .. } = change else {
+        return Ok((change, timestamps));
+    };
+    let producer = head.producer();
+    let id = ProducerId {
+        id: producer.id,
+        epoch: producer.epoch,
+    };
+    let producer = (producer.id != 0).then_some((id, producer.base_sequence));
+    Ok((Change::Batch { count, producer }, timestamps))
+}
+
+/// Enter a frame into a segment's index.
+fn index_frame(
+    index: &mut SegmentIndex,
+    frame: &Frame,
+    change: &Change,
+    timestamps: (i64, i64),
+    payload: &[u8],
+) -> Result<()> {
+    let header = &frame.header;
+    match change {
+        Change::Commit(context) if context.length > 0 => index.commit(
+            header.stream,
+            NATIVE,
+            CommitRun {
+                glsn_begin: context.glsn_begin,
+                llsn_begin: context.llsn_begin,
+                length: context.length,
+            },
+        ),
+        Change::Rollback => index.cut(header.stream, header.llsn, frame.offset),
+        _ if segments::is_data(header.kind) => {
+            let entry = FrameEntry {
+                llsn: header.llsn,
+                count: header.count,
+                offset: frame.offset,
+                bytes: frame.length,
+                timestamp_min: timestamps.0,
+                timestamp_max: timestamps.1,
+            };
+            if header.kind == Kind::Moved {
+                index.note_moved(header.stream, entry)
+            } else {
+                index.note(header.stream, NATIVE, entry)
+            }
+        }
+        _ if header.kind == Kind::MovedRuns => {
+            let mut take = Take::new("moved runs", payload);
+            for _ in 0..take.count(24)? {
+                let run = CommitRun {
+                    glsn_begin: take.u64()?,
+                    llsn_begin: take.u64()?,
+                    length: take.u64()?,
+                };
+                index.commit_moved(header.stream, run)?;
+            }
+            take.finish()
+        }
+        _ => Ok(()),
+    }
+}

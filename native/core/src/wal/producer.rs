@@ -1,0 +1,331 @@
+//! Producer windows: what makes a retry of an append harmless.
+//!
+//! A producer numbers its records per stream densely from 1. The window remembers where the most
+//! recent sequences were stored, so that a repeat returns the original position. Ideas: the idempotent
+//! producer of Kafka (KIP-98), with the window kept in the log and in every preamble so that it
+//! survives restart.
+//!
+//! # Invariants
+//!
+//! - Runs of a window are ascending and dense in sequence; LLSNs rise.
+//! - A window holds only positions below the stream's next LLSN once clipped to it.
+
+use std::collections::BTreeMap;
+
+use crate::codec::{Put, Take};
+use crate::error::{Error, Result};
+
+/// Runs kept per producer. A run is a stretch contiguous in sequence and LLSN, so a lone producer
+/// needs one; interleaved ones get their last few appends remembered.
+pub const RUNS_MAX: usize = 8;
+
+/// Producers remembered per stream; the least recently active is forgotten first.
+pub const PRODUCERS_MAX: usize = 256;
+
+/// Who appends, and which record is the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProducerId {
+    /// Chosen by the producer, never 0.
+    pub id: u64,
+    /// Raised by a restarted producer to fence its former self.
+    pub epoch: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    sequence: u64,
+    llsn: u64,
+    count: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Window {
+    epoch: u32,
+    runs: Vec<Run>,
+}
+
+impl Window {
+    fn next(&self) -> u64 {
+        self.runs.last().map_or(1, |run| run.sequence + run.count)
+    }
+
+    fn last_llsn(&self) -> u64 {
+        self.runs.last().map_or(0, |run| run.llsn + run.count)
+    }
+
+    /// Forget LLSNs from `from` on; false if nothing is left.
+    fn cut(&mut self, from: u64) -> bool {
+        self.runs.retain(|run| run.llsn < from);
+        if let Some(run) = self.runs.last_mut() {
+            run.count = run.count.min(from - run.llsn);
+        }
+        !self.runs.is_empty()
+    }
+}
+
+/// What to do with an append that names its producer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// Next in sequence: store it.
+    New,
+    /// Stored before, beginning at this LLSN.
+    Repeat(u64),
+}
+
+/// All windows of one stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Producers {
+    windows: BTreeMap<u64, Window>,
+}
+
+impl Producers {
+    /// Decide on `count` records from `sequence` on.
+    ///
+    /// Fails with [`Error::StaleEpoch`] for a fenced producer, [`Error::NotDense`] for a gap or a
+    /// partial repeat, [`Error::SequenceExpired`] for a repeat older than the window.
+    pub fn admit(&self, producer: ProducerId, sequence: u64, count: u64) -> Result<Admission> {
+        if producer.id == 0 || sequence == 0 {
+            return Err(Error::InvalidArgument(
+                "producer id and sequence begin at 1".into(),
+            ));
+        }
+        let gap = |expected| Error::NotDense {
+            what: "producer sequence",
+            given: sequence,
+            expected,
+        };
+        let Some(window) = self.windows.get(&producer.id) else {
+            return if sequence == 1 {
+                Ok(Admission::New)
+            } else {
+                Err(gap(1))
+            };
+        };
+        if producer.epoch < window.epoch {
+            return Err(Error::StaleEpoch {
+                given: producer.epoch.into(),
+                current: window.epoch.into(),
+            });
+        }
+        if producer.epoch > window.epoch {
+            return if sequence == 1 {
+                Ok(Admission::New)
+            } else {
+                Err(gap(1))
+            };
+        }
+        let next = window.next();
+        if sequence == next {
+            return Ok(Admission::New);
+        }
+        if sequence > next || sequence + count > next {
+            return Err(gap(next));
+        }
+        let first = window.runs.first().map_or(next, |run| run.sequence);
+        if sequence < first {
+            return Err(Error::SequenceExpired { sequence, first });
+        }
+        let holds =
+            |run: &&Run| run.sequence <= sequence && sequence + count <= run.sequence + run.count;
+        match window.runs.iter().find(holds) {
+            Some(run) => Ok(Admission::Repeat(run.llsn + (sequence - run.sequence))),
+            None => Err(Error::InvalidArgument(format!(
+                "sequences {sequence}..{} were stored by several appends; repeat each as it was",
+                sequence + count
+            ))),
+        }
+    }
+
+    /// Remember an admitted append.
+    pub fn note(&mut self, producer: ProducerId, sequence: u64, llsn: u64, count: u64) {
+        let window = self.windows.entry(producer.id).or_default();
+        if producer.epoch != window.epoch {
+            *window = Window {
+                epoch: producer.epoch,
+                runs: Vec::new(),
+            };
+        }
+        match window.runs.last_mut() {
+            Some(run) if run.sequence + run.count == sequence && run.llsn + run.count == llsn => {
+                run.count += count;
+            }
+            _ => window.runs.push(Run {
+                sequence,
+                llsn,
+                count,
+            }),
+        }
+        if window.runs.len() > RUNS_MAX {
+            window.runs.remove(0);
+        }
+        if self.windows.len() > PRODUCERS_MAX {
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        let oldest = self
+            .windows
+            .iter()
+            .min_by_key(|(_, w)| w.last_llsn())
+            .map(|(id, _)| *id);
+        if let Some(id) = oldest {
+            self.windows.remove(&id);
+        }
+    }
+
+    /// Forget everything stored at `from` and above (rollback).
+    pub fn cut(&mut self, from: u64) {
+        self.windows.retain(|_, window| window.cut(from));
+    }
+
+    /// Number of producers remembered.
+    pub fn len(&self) -> usize {
+        self.windows.len()
+    }
+
+    /// Whether no producer is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.windows.is_empty()
+    }
+
+    /// Next expected sequence of a producer, 1 if unknown.
+    pub fn next_sequence(&self, id: u64) -> u64 {
+        self.windows.get(&id).map_or(1, Window::next)
+    }
+
+    /// Epoch of a producer, if known.
+    pub fn epoch(&self, id: u64) -> Option<u32> {
+        self.windows.get(&id).map(|window| window.epoch)
+    }
+
+    /// Append the encoding: count, then per producer id, epoch, run count, runs.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.windows.len() as u32);
+        for (id, window) in &self.windows {
+            out.put_u64(*id);
+            out.put_u32(window.epoch);
+            out.put_u32(window.runs.len() as u32);
+            for run in &window.runs {
+                out.put_u64(run.sequence);
+                out.put_u64(run.llsn);
+                out.put_u64(run.count);
+            }
+        }
+    }
+
+    /// Take the encoding from `take`.
+    pub fn decode(take: &mut Take<'_>) -> Result<Self> {
+        let mut windows = BTreeMap::new();
+        for _ in 0..take.count(16)? {
+            let id = take.u64()?;
+            let epoch = take.u32()?;
+            let mut runs = Vec::new();
+            for _ in 0..take.count(24)? {
+                let run = Run {
+                    sequence: take.u64()?,
+                    llsn: take.u64()?,
+                    count: take.u64()?,
+                };
+                let ends = run
+                    .sequence
+                    .checked_add(run.count)
+                    .zip(run.llsn.checked_add(run.count));
+                let dense = runs.last().is_none_or(|last: &Run| {
+                    last.sequence + last.count == run.sequence && last.llsn + last.count <= run.llsn
+                });
+                if ends.is_none() || run.count == 0 || !dense {
+                    return Err(take.error("producer runs are not dense"));
+                }
+                runs.push(run);
+            }
+            windows.insert(id, Window { epoch, runs });
+        }
+        Ok(Self { windows })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const P: ProducerId = ProducerId { id: 5, epoch: 0 };
+
+    #[test]
+    fn repeat_returns_the_original_position_and_a_gap_is_refused() {
+        let mut producers = Producers::default();
+        assert_eq!(producers.admit(P, 1, 3).unwrap(), Admission::New);
+        producers.note(P, 1, 100, 3);
+        assert_eq!(producers.admit(P, 2, 1).unwrap(), Admission::Repeat(101));
+        assert_eq!(producers.admit(P, 4, 1).unwrap(), Admission::New);
+        assert!(matches!(
+            producers.admit(P, 5, 1),
+            Err(Error::NotDense { expected: 4, .. })
+        ));
+        assert!(matches!(
+            producers.admit(P, 3, 2),
+            Err(Error::NotDense { expected: 4, .. })
+        ));
+    }
+
+    #[test]
+    fn an_older_epoch_is_fenced_and_a_newer_one_begins_again() {
+        let mut producers = Producers::default();
+        let newer = ProducerId { epoch: 2, ..P };
+        producers.note(newer, 1, 1, 1);
+        assert!(matches!(
+            producers.admit(P, 2, 1),
+            Err(Error::StaleEpoch { .. })
+        ));
+        let newest = ProducerId { epoch: 3, ..P };
+        assert!(producers.admit(newest, 2, 1).is_err());
+        assert_eq!(producers.admit(newest, 1, 1).unwrap(), Admission::New);
+    }
+
+    #[test]
+    fn a_repeat_older_than_the_window_says_so() {
+        let mut producers = Producers::default();
+        for i in 0..=RUNS_MAX as u64 {
+            producers.note(P, 1 + i, 1 + 10 * i, 1);
+        }
+        assert!(matches!(
+            producers.admit(P, 1, 1),
+            Err(Error::SequenceExpired { first: 2, .. })
+        ));
+        assert_eq!(producers.admit(P, 2, 1).unwrap(), Admission::Repeat(11));
+    }
+
+    #[test]
+    fn rollback_forgets_what_it_cut() {
+        let mut producers = Producers::default();
+        producers.note(P, 1, 10, 5);
+        producers.cut(12);
+        assert_eq!(producers.next_sequence(5), 3);
+        producers.cut(10);
+        assert!(producers.is_empty());
+    }
+
+    #[test]
+    fn the_least_recently_active_producer_is_forgotten_first() {
+        let mut producers = Producers::default();
+        for id in 1..=PRODUCERS_MAX as u64 + 1 {
+            producers.note(ProducerId { id, epoch: 0 }, 1, id, 1);
+        }
+        assert_eq!(producers.len(), PRODUCERS_MAX);
+        assert_eq!(producers.next_sequence(1), 1);
+        assert_eq!(producers.next_sequence(2), 2);
+    }
+
+    #[test]
+    fn round_trip() {
+        let mut producers = Producers::default();
+        producers.note(P, 1, 10, 5);
+        producers.note(P, 6, 20, 5);
+        producers.note(ProducerId { id: 9, epoch: 4 }, 1, 15, 5);
+        let mut bytes = Vec::new();
+        producers.encode(&mut bytes);
+        let mut take = Take::new("producers", &bytes);
+        assert_eq!(Producers::decode(&mut take).unwrap(), producers);
+        take.finish().unwrap();
+    }
+}

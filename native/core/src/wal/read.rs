@@ -1,0 +1,413 @@
+//! Reading: from memory where a reader has caught up, else from segment files, verified.
+//!
+//! A read takes no lock that a writer holds across I/O. A segment may be recycled while it is read: the
+//! salted checksums then fail, and the read says [`Error::Trimmed`] instead of serving other bytes.
+
+use std::sync::Arc;
+
+use crate::batch::parse_head;
+use crate::error::{Error, Result};
+use crate::index::{NATIVE, StreamIndex};
+use crate::limits::BLOCK_BYTES;
+use crate::vfs::PooledBuf;
+use crate::wal::frame::{FRAME_HEADER, Frame, bytes_to_check, parse};
+use crate::wal::parts::Part;
+use crate::wal::segments::{Segment, is_data};
+use crate::wal::view::{Extent, StreamView, View};
+
+/// Bytes read from a file at a time.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Bytes read to find one record: a sample's distance and some frames of other streams.
+const PROBE_BYTES: usize = 8 << 10;
+
+/// Who keeps a batch's bytes alive.
+#[derive(Clone)]
+pub enum Owner {
+    /// A chunk read from a file.
+    Chunk(Arc<PooledBuf>),
+    /// A part still in memory.
+    Recent(Arc<Part>),
+}
+
+/// A verified batch and the records of it that were asked for.
+#[derive(Clone)]
+pub struct BatchRef {
+    owner: Owner,
+    at: usize,
+    len: usize,
+    /// LLSN of the batch's first record.
+    pub llsn: u64,
+    /// First record wanted.
+    pub begin: u32,
+    /// One past the last record wanted.
+    pub end: u32,
+}
+
+impl BatchRef {
+    /// The encoded batch.
+    pub fn bytes(&self) -> &[u8] {
+        match &self.owner {
+            Owner::Chunk(buf) => &buf[self.at..self.at + self.len],
+            Owner::Recent(part) => &part.buf[self.at..self.at + self.len],
+        }
+    }
+
+    /// LLSN of the first record wanted.
+    pub fn first(&self) -> u64 {
+        self.llsn + u64::from(self.begin)
+    }
+
+    /// One past the LLSN of the last record wanted.
+    pub fn next(&self) -> u64 {
+        self.llsn + u64::from(self.end)
+    }
+
+    fn clip(mut self, from: u64, to: u64) -> Option<Self> {
+        let begin = from.saturating_sub(self.llsn).max(self.begin.into());
+        let end = to.saturating_sub(self.llsn).min(self.end.into());
+        self.begin = begin as u32;
+        self.end = end as u32;
+        (begin < end).then_some(self)
+    }
+}
+
+/// Where a sequential reader stands, so that it need not look its position up again.
+#[derive(Default)]
+pub struct Position {
+    hint: Option<(u64, u64, u32)>,
+}
+
+/// A place to read from: a segment, up to an offset, and the LLSNs it owns.
+pub(super) struct Place {
+    pub(super) segment: Arc<Segment>,
+    pub(super) offset: u32,
+    begin: u64,
+    end: u64,
+    pub(super) lane: u32,
+}
+
+impl View {
+    /// Read verified batches of `stream` from LLSN `from` up to `to`, about `bytes_max` bytes, at least
+    /// one batch. Returns nothing only if `from` is the end.
+    ///
+    /// Fails with [`Error::Trimmed`] below the first position, [`Error::BeyondEnd`] above the end,
+    /// [`Error::Corruption`] where bytes are not what was written.
+    pub fn read(
+        &self,
+        stream: &StreamView,
+        from: u64,
+        to: u64,
+        bytes_max: usize,
+        position: &mut Position,
+    ) -> Result<Vec<BatchRef>> {
+        let range = stream.range();
+        if from < range.first {
+            return Err(Error::Trimmed { first: range.first });
+        }
+        if from > range.end {
+            return Err(Error::BeyondEnd {
+                position: from,
+                next: range.end,
+            });
+        }
+        let to = to.min(range.end);
+        if from >= to {
+            return Ok(Vec::new());
+        }
+        if let Some(found) = recent(stream, from, to, bytes_max) {
+            return Ok(found);
+        }
+        self.read_files(stream, from, to, bytes_max, position)
+            .map_err(|error| trimmed_meanwhile(stream, from, error))
+    }
+
+    fn read_files(
+        &self,
+        stream: &StreamView,
+        from: u64,
+        to: u64,
+        bytes_max: usize,
+        position: &mut Position,
+    ) -> Result<Vec<BatchRef>> {
+        let mut place = self.locate(stream, from)?;
+        if let Some((segment, llsn, offset)) = position.hint {
+            if segment == place.segment.number && llsn == from && offset > place.offset {
+                place.offset = offset;
+            }
+        }
+        let file = place.segment.reader(&*self.vfs)?;
+        let limit = place
+            .segment
+            .sealed()
+            .map_or(place.segment.bytes, |sealed| sealed.end);
+        let mut found = Vec::new();
+        let (mut next, mut read) = (from, 0);
+        while found.is_empty() {
+            let size = bytes_max
+                .clamp(PROBE_BYTES, CHUNK_BYTES)
+                .min((limit - place.offset) as usize);
+            let chunk = self.chunk(&*file, place.offset, size, limit)?;
+            let mut at = 0;
+            loop {
+                let offset = place.offset + at as u32;
+                if offset >= limit || next >= to.min(place.end) || read >= bytes_max {
+                    break;
+                }
+                match self.step(&place, stream.number, &chunk, at, limit)? {
+                    Step::Frame(frame) => {
+                        at = (frame.end() - place.offset) as usize;
+                        if let Some(batch) =
+                            self.take(&place, stream.number, &chunk, &frame, next, to)?
+                        {
+                            next = batch.next();
+                            read += frame.length as usize;
+                            found.push(batch);
+                        }
+                    }
+                    Step::Gap(end) => at = (end - place.offset) as usize,
+                    Step::More => break,
+                }
+            }
+            place.offset += at as u32;
+            if found.is_empty() && place.offset >= limit {
+                let reason = format!(
+                    "LLSN {from} of stream {} is not where its index says",
+                    stream.number
+                );
+                return Err(Error::corrupt(
+                    place.segment.path(),
+                    place.offset.into(),
+                    reason,
+                ));
+            }
+        }
+        position.hint = Some((place.segment.number, next, place.offset));
+        Ok(found)
+    }
+
+    /// Read `size` bytes, or the whole first frame if that is longer.
+    fn chunk(
+        &self,
+        file: &dyn crate::vfs::VfsFile,
+        offset: u32,
+        size: usize,
+        limit: u32,
+    ) -> Result<Arc<PooledBuf>> {
+        let mut buf = self.pool.take(size);
+        buf.resize(size);
+        file.read_exact_at(buf.as_mut_slice(), offset.into())?;
+        if size >= 4 {
+            let length = u32::from_le_bytes([buf[0], buf[1], buf[2], buf[3]]) as usize;
+            if length > size
+                && length <= (limit - offset) as usize
+                && crate::wal::frame::plausible(&buf)
+            {
+                buf.resize(length);
+                file.read_exact_at(
+                    &mut buf.as_mut_slice()[size..],
+                    u64::from(offset) + size as u64,
+                )?;
+            }
+        }
+        Ok(Arc::new(buf))
+    }
+
+    fn step(
+        &self,
+        place: &Place,
+        stream: u32,
+        chunk: &[u8],
+        at: usize,
+        limit: u32,
+    ) -> Result<Step> {
+        let offset = place.offset + at as u32;
+        let Some(left) = chunk.get(at..) else {
+            return Ok(Step::More);
+        };
+        let room = (limit - offset) as usize;
+        let at_end = left.len() >= room;
+        if left.len() < FRAME_HEADER || (left.len() < bytes_to_check(left)) {
+            if !at_end {
+                return Ok(Step::More);
+            }
+        }
+        match parse(left, place.segment.seed, offset) {
+            Ok(frame) => {
+                let mine = is_data(frame.header.kind) && frame.header.stream == stream;
+                if mine && left.len() < frame.length as usize {
+                    Ok(Step::More)
+                } else {
+                    Ok(Step::Frame(frame))
+                }
+            }
+            Err(reason) => {
+                let aligned = offset.next_multiple_of(BLOCK_BYTES as u32);
+                if aligned != offset
+                    && aligned < limit
+                    && zero(&left[..left.len().min((aligned - offset) as usize)])
+                {
+                    return Ok(Step::Gap(aligned));
+                }
+                Err(Error::corrupt(
+                    place.segment.path(),
+                    offset.into(),
+                    reason.to_string(),
+                ))
+            }
+        }
+    }
+
+    /// The batch of a frame if it is the stream's and holds something wanted.
+    fn take(
+        &self,
+        place: &Place,
+        stream: u32,
+        chunk: &Arc<PooledBuf>,
+        frame: &Frame,
+        next: u64,
+        to: u64,
+    ) -> Result<Option<BatchRef>> {
+        let header = &frame.header;
+        let moved = header.kind == crate::wal::frame::Kind::Moved;
+        if !is_data(header.kind) || header.stream != stream || moved != (place.lane > NATIVE) {
+            return Ok(None);
+        }
+        let at = (frame.offset - place.offset) as usize + FRAME_HEADER;
+        let count = place.segment.with_index(&*self.vfs, &self.dir, |index| {
+            index.clip(stream, place.lane, header.llsn, header.count, frame.offset)
+        })?;
+        let batch = BatchRef {
+            owner: Owner::Chunk(Arc::clone(chunk)),
+            at,
+            len: frame.payload as usize,
+            llsn: header.llsn,
+            begin: 0,
+            end: count,
+        };
+        let Some(batch) = batch.clip(next.max(place.begin), to.min(place.end)) else {
+            return Ok(None);
+        };
+        if batch.first() != next {
+            return Ok(None);
+        }
+        let payload = batch.bytes();
+        let corrupt =
+            |e: Error| Error::corrupt(place.segment.path(), frame.offset.into(), e.to_string());
+        let head = parse_head(payload).map_err(corrupt)?;
+        if head.total_len() != payload.len() {
+            return Err(Error::corrupt(
+                place.segment.path(),
+                frame.offset.into(),
+                "batch length does not match",
+            ));
+        }
+        head.verify_pages(0, &payload[head.head_len()..])
+            .map_err(corrupt)?;
+        Ok(Some(batch))
+    }
+
+    /// The segment and offset from which a scan certainly meets `llsn`.
+    pub(super) fn locate(&self, stream: &StreamView, llsn: u64) -> Result<Place> {
+        let segments = self.segments();
+        let (vfs, dir) = (&*self.vfs, self.dir.as_path());
+        if let Some(active) = segments.last().filter(|segment| segment.sealed().is_none()) {
+            let found = active.with_index(vfs, dir, |index| {
+                let mut lanes = index.lanes(stream.number);
+                lanes.find_map(|(lane, entry)| place_in(lane, entry, llsn))
+            })?;
+            if let Some((lane, offset, begin, end)) = found {
+                let segment = Arc::clone(active);
+                return Ok(Place {
+                    segment,
+                    offset,
+                    begin,
+                    end,
+                    lane,
+                });
+            }
+        }
+        let extents = self.extents(stream)?;
+        let at = extents.partition_point(|extent| extent.begin <= llsn);
+        let extent = at
+            .checked_sub(1)
+            .map(|at| &extents[at])
+            .filter(|extent| llsn < extent.end);
+        let Some(extent) = extent else {
+            let path = segments.last().map_or(dir, |segment| segment.path());
+            let reason = format!("no segment holds LLSN {llsn} of stream {}", stream.number);
+            return Err(Error::corrupt(path, 0, reason));
+        };
+        let found = extent.segment.with_index(vfs, dir, |index| {
+            place_in(extent.lane, index.stream(stream.number, extent.lane)?, llsn)
+        })?;
+        let (_, offset, ..) = found.ok_or_else(|| {
+            let reason = format!("the index does not know LLSN {llsn}");
+            Error::corrupt(extent.segment.path(), 0, reason)
+        })?;
+        let Extent {
+            begin,
+            end,
+            segment,
+            lane,
+        } = extent.clone();
+        Ok(Place {
+            segment,
+            offset,
+            begin,
+            end,
+            lane,
+        })
+    }
+}
+
+enum Step {
+    Frame(Frame),
+    Gap(u32),
+    More,
+}
+
+fn zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
+}
+
+/// Where a scan for `llsn` begins in a lane that has it: (lane, offset, begin, end).
+fn place_in(lane: u32, entry: &StreamIndex, llsn: u64) -> Option<(u32, u32, u64, u64)> {
+    let found = entry.floor(llsn)?;
+    let range = entry.range()?;
+    Some((lane, found.offset, range.start, range.end))
+}
+
+fn recent(stream: &StreamView, from: u64, to: u64, bytes_max: usize) -> Option<Vec<BatchRef>> {
+    let mut found: Vec<BatchRef> = Vec::new();
+    let (mut next, mut bytes) = (from, 0);
+    while next < to && bytes < bytes_max {
+        let Some((placed, part)) = stream.recent(next) else {
+            break;
+        };
+        let (at, len) = (placed.at as usize, placed.len as usize);
+        let batch = BatchRef {
+            owner: Owner::Recent(part),
+            at,
+            len,
+            llsn: placed.llsn,
+            begin: 0,
+            end: placed.count,
+        };
+        let batch = batch.clip(next, to)?;
+        next = batch.next();
+        bytes += len;
+        found.push(batch);
+    }
+    (!found.is_empty()).then_some(found)
+}
+
+/// A read that failed because its segment was recycled meanwhile was simply trimmed.
+pub(super) fn trimmed_meanwhile(stream: &StreamView, from: u64, error: Error) -> Error {
+    let first = stream.range().first;
+    if from < first {
+        Error::Trimmed { first }
+    } else {
+        error
+    }
+}

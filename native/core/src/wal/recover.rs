@@ -1,0 +1,483 @@
+//! Opening a node directory: the preamble of the newest segment and one scan of it.
+//!
+//! # Theory of operation
+//!
+//! The manifest names the segments. The newest one begins with the whole state; folding its frames gives
+//! the state of the log. The scan ends where no valid frame begins. That place is a *torn tail* if
+//! nothing shows that it was ever durable, and *corruption* if something does: a later frame of the
+//! same lap which says so, the watermark file, or an orderly close behind it. A torn tail is cut: what
+//! a later, unacknowledged write left behind it is overwritten with zeros before anything is appended, so
+//! that it can never be read as the successor of new frames.
+//!
+//! Creating a directory is a sequence that may be cut anywhere: `IDENTITY` first, then the manifest,
+//! then files. Until the manifest exists nothing was ever promised, so an unfinished creation starts over;
+//! but a directory that holds log files without a manifest or an identity lost them, and is refused.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::limits::BLOCK_BYTES;
+use crate::manifest::{self, Identity, Manifest, Orphans, WalFiles, collect_wal_orphans};
+use crate::vfs::{Access, AlignedBuf, Vfs, VfsFile};
+use crate::wal::appender::{Active, Appender, range_of};
+use crate::wal::files::Files;
+use crate::wal::frame::{FLAG_MORE, Kind};
+use crate::wal::identity::{IDENTITY, NodeIdentity};
+use crate::wal::segment::FIRST_FRAME;
+use crate::wal::segments::{Sealed, Segment, slot_path};
+use crate::wal::state::State;
+use crate::wal::store::{Options, Store, make_dirs, new_pool, sizes, watermark_path};
+use crate::wal::view::View;
+use crate::wal::walk::Walk;
+use crate::wal::watermark::Watermark;
+
+/// Name of the lock file.
+pub const LOCK: &str = "LOCK";
+
+/// Bytes at the end of the log that nobody was promised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TornTail {
+    /// Segment file.
+    pub path: PathBuf,
+    /// Where the log ends now.
+    pub offset: u32,
+    /// What the check found there.
+    pub reason: String,
+    /// Bytes of later unacknowledged writes that were overwritten with zeros.
+    pub erased: u64,
+}
+
+/// What an open found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OpenReport {
+    /// Whether the directory was new.
+    pub created: bool,
+    /// Whether the last writer closed in good order.
+    pub clean: bool,
+    /// Newest segment.
+    pub segment: u64,
+    /// Bytes scanned in it.
+    pub scanned_bytes: u64,
+    /// Frames folded.
+    pub frames: u64,
+    /// A tail that was cut.
+    pub torn: Option<TornTail>,
+    /// A torn last edit of the manifest was dropped.
+    pub manifest_torn: bool,
+    /// Files that nothing named and that were removed.
+    pub orphans: Vec<PathBuf>,
+    /// Files that this program never writes; left alone.
+    pub foreign: Vec<PathBuf>,
+}
+
+/// Open a node directory for writing, creating it if it does not exist.
+///
+/// Fails without changing anything if another writer has it ([`Error::Locked`]), if it belongs to
+/// something else ([`Error::Foreign`], [`Error::Newer`]), if files are missing ([`Error::Missing`])
+/// or durable bytes are damaged ([`Error::Corruption`]).
+pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, OpenReport)> {
+    options.check()?;
+    vfs.create_dir_all(dir)?;
+    let lock = vfs.lock(&dir.join(LOCK), &options.holder)?;
+    let mut report = OpenReport::default();
+    let identity = match identify(&*vfs, dir)? {
+        Found::Node(identity) => identity,
+        Found::Unfinished => {
+            report.created = true;
+            create_identity(&*vfs, dir, &options)?
+        }
+    };
+    let (manifest, opened) = open_manifest(&vfs, dir, &identity)?;
+    report.manifest_torn = opened
+        .as_ref()
+        .is_some_and(|opened| opened.dropped.is_some());
+    check_slots(&*vfs, dir, manifest.version(), identity.segment_bytes)?;
+    let sizes = sizes(identity.segment_bytes, options.wal_bytes_max)?;
+    let pool = new_pool();
+    let view = View::new(
+        Arc::clone(&vfs),
+        dir.to_owned(),
+        pool.clone(),
+        options.recent_bytes_max,
+        options.index_bytes_max,
+    );
+    let segments = tables(dir, manifest.version(), identity.segment_bytes)?;
+    let used = segments.len() as u64;
+    let appender = match segments.last() {
+        None => Appender::create(sizes, identity.node, options.entropy, pool)?,
+        Some(newest) => {
+            newest.check_header(&*vfs, identity.node)?;
+            let (state, active) = recover(&*vfs, dir, newest, &options, &mut report)?;
+            Appender::new(
+                state,
+                active,
+                sizes,
+                used,
+                identity.node,
+                options.entropy,
+                pool,
+            )
+        }
+    };
+    view.set_segments(segments);
+    for (number, stream) in &appender.state.streams {
+        view.publish(*number, range_of(stream));
+    }
+    let Orphans { files, foreign } = collect_wal_orphans(&manifest, &BTreeSet::new())?;
+    (report.orphans, report.foreign) = (files, foreign);
+    let watermark = open_or_create(&*vfs, &watermark_path(dir))?;
+    let files = Files::new(vfs, dir.to_owned(), manifest);
+    let store = Store::assemble(Arc::new(view), appender, files, watermark, options, lock)?;
+    store.reclaim()?;
+    Ok((store, report))
+}
+
+enum Found {
+    Node(NodeIdentity),
+    Unfinished,
+}
+
+/// Whose directory this is, or that its creation did not get far enough to hold anything.
+fn identify(vfs: &dyn Vfs, dir: &Path) -> Result<Found> {
+    let names = vfs.list(dir)?;
+    let has = |name: &str| names.iter().any(|found| found == name);
+    if let Some(identity) = NodeIdentity::read(vfs, dir)? {
+        return Ok(Found::Node(identity));
+    }
+    let is_ours = |name: &String| {
+        has("CURRENT") || name.starts_with("MANIFEST-") || name == "WATERMARK" || name == "wal"
+    };
+    if names.iter().any(is_ours) {
+        let reason = "other files of the node are there; restore it from a copy".into();
+        return Err(Error::Missing {
+            path: dir.join(IDENTITY),
+            reason,
+        });
+    }
+    let harmless = |name: &String| name == LOCK || name == "IDENTITY.tmp";
+    if names.iter().all(harmless) {
+        return Ok(Found::Unfinished);
+    }
+    Err(Error::Foreign {
+        path: dir.into(),
+        what: "node directory, and it is not empty",
+    })
+}
+
+fn create_identity(vfs: &dyn Vfs, dir: &Path, options: &Options) -> Result<NodeIdentity> {
+    let random = |n: u64| u128::from(crate::wal::appender::mix(options.entropy.wrapping_add(n)));
+    let identity = NodeIdentity {
+        node: random(1) << 64 | random(2),
+        wal: random(3) << 64 | random(4),
+        segment_bytes: options.segment_bytes as u32,
+    };
+    vfs.replace(&dir.join(IDENTITY), &identity.encode())?;
+    Ok(identity)
+}
+
+fn open_manifest(
+    vfs: &Arc<dyn Vfs>,
+    dir: &Path,
+    identity: &NodeIdentity,
+) -> Result<(Manifest<WalFiles>, Option<manifest::OpenReport>)> {
+    let who = Identity {
+        object: identity.wal,
+        node: identity.node,
+    };
+    let options = manifest::Options::default();
+    if vfs.exists(&dir.join("CURRENT"))? {
+        let (manifest, report) = Manifest::open(Arc::clone(vfs), dir, who, options)?;
+        make_dirs(&**vfs, dir)?;
+        return Ok((manifest, Some(report)));
+    }
+    let wal = dir.join("wal");
+    if vfs.exists(&wal)? && !vfs.list(&wal)?.is_empty() {
+        let reason =
+            "segment files are there; restore it from a copy or run `braidlog repair`".into();
+        return Err(Error::Missing {
+            path: dir.join("CURRENT"),
+            reason,
+        });
+    }
+    let manifest = Manifest::create(Arc::clone(vfs), dir, who, options)?;
+    make_dirs(&**vfs, dir)?;
+    Ok((manifest, None))
+}
+
+/// Every listed slot is there with its length.
+fn check_slots(vfs: &dyn Vfs, dir: &Path, files: &WalFiles, segment_bytes: u32) -> Result<()> {
+    let present: BTreeSet<String> = vfs.list(&dir.join("wal"))?.into_iter().collect();
+    for (slot, bytes) in files.slots() {
+        let path = slot_path(dir, slot);
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        if !present.contains(&name) {
+            let reason =
+                "the manifest lists this segment file; restore it or run `braidlog repair`";
+            return Err(Error::Missing {
+                path,
+                reason: reason.into(),
+            });
+        }
+        if bytes != u64::from(segment_bytes) {
+            return Err(Error::corrupt(
+                path,
+                0,
+                "slot length differs from the node's segment length",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The segments a manifest lists, oldest first.
+pub fn tables(dir: &Path, files: &WalFiles, segment_bytes: u32) -> Result<Vec<Arc<Segment>>> {
+    let mut segments = Vec::new();
+    for listed in files.segments() {
+        let segment = match listed.sealed {
+            None => Segment::active(listed.number, listed.salt, segment_bytes),
+            Some(_) => Segment::unloaded(listed.number, listed.salt, segment_bytes),
+        };
+        segment.set_slot(dir, listed.slot);
+        if let Some(sealed) = listed.sealed {
+            let end = u32::try_from(sealed.bytes)
+                .ok()
+                .filter(|end| *end <= segment_bytes);
+            let Some(end) = end else {
+                return Err(Error::corrupt(
+                    segment.path(),
+                    0,
+                    "sealed length is out of range",
+                ));
+            };
+            segment.set_sealed(Sealed {
+                end,
+                side_bytes: sealed.side_bytes,
+                side_crc: sealed.side_crc,
+            });
+        }
+        segments.push(Arc::new(segment));
+    }
+    if segments
+        .last()
+        .is_some_and(|newest| newest.sealed().is_some())
+    {
+        return Err(Error::corrupt(
+            dir.join("CURRENT"),
+            0,
+            "the manifest lists no segment to write to",
+        ));
+    }
+    Ok(segments)
+}
+
+/// The segments of a directory as listed by its manifest, for inspection without opening the log.
+pub fn open_tables(
+    vfs: &Arc<dyn Vfs>,
+    dir: &Path,
+) -> Result<(NodeIdentity, Arc<WalFiles>, Vec<Arc<Segment>>)> {
+    let Some(identity) = NodeIdentity::read(&**vfs, dir)? else {
+        return Err(Error::NotFound {
+            what: format!("a node directory at {}", dir.display()),
+        });
+    };
+    let who = Identity {
+        object: identity.wal,
+        node: identity.node,
+    };
+    let follower = Manifest::<WalFiles>::open_read_only(Arc::clone(vfs), dir, who)?;
+    let files = Arc::clone(follower.version());
+    let segments = tables(dir, &files, identity.segment_bytes)?;
+    Ok((identity, files, segments))
+}
+
+/// The state at the head of a segment, and a walk that stands behind it.
+pub fn read_preamble(
+    file: Arc<dyn VfsFile>,
+    segment: &Segment,
+    limit: u32,
+) -> Result<(State, Walk)> {
+    let mut walk = Walk::new(file, segment.seed, FIRST_FRAME, 0, limit);
+    let mut bytes = Vec::new();
+    loop {
+        let Some(frame) = walk.next_frame()? else {
+            let reason = format!("no preamble: {}", walk.ended.clone().unwrap_or_default());
+            return Err(Error::corrupt(segment.path(), walk.offset.into(), reason));
+        };
+        if frame.header.kind != Kind::Preamble {
+            return Err(Error::corrupt(
+                segment.path(),
+                frame.offset.into(),
+                "a preamble frame is missing",
+            ));
+        }
+        bytes.extend_from_slice(walk.payload(&frame)?);
+        if frame.header.flags & FLAG_MORE == 0 {
+            break;
+        }
+    }
+    let state = State::decode(&bytes)
+        .map_err(|error| Error::corrupt(segment.path(), FIRST_FRAME.into(), error.to_string()))?;
+    Ok((state, walk))
+}
+
+/// What a fold over a segment found.
+pub struct Folded {
+    /// Frames behind the preamble.
+    pub frames: u64,
+    /// Whether the last frame says that the log was closed.
+    pub closed: bool,
+}
+
+/// Fold the frames of the active segment that the walk has not passed yet.
+pub fn fold(walk: &mut Walk, segment: &Segment, state: &mut State) -> Result<Folded> {
+    let mut folded = Folded {
+        frames: 0,
+        closed: false,
+    };
+    while let Some(frame) = walk.next_frame()? {
+        let payload = walk.payload(&frame)?;
+        let corrupt = |error: Error| {
+            let reason = format!("{} frame does not apply: {error}", frame.header.kind.name());
+            Error::corrupt(segment.path(), frame.offset.into(), reason)
+        };
+        let (change, timestamps) = super::frame_change(&frame, payload).map_err(corrupt)?;
+        state.apply(&frame.header, &change).map_err(corrupt)?;
+        segment
+            .note(&frame, &change, timestamps, payload)
+            .map_err(corrupt)?;
+        folded.frames += 1;
+        folded.closed = frame.header.kind == Kind::Close;
+    }
+    Ok(folded)
+}
+
+fn recover(
+    vfs: &dyn Vfs,
+    dir: &Path,
+    newest: &Arc<Segment>,
+    options: &Options,
+    report: &mut OpenReport,
+) -> Result<(State, Active)> {
+    let file = newest.reader(vfs)?;
+    let (mut state, mut walk) = read_preamble(Arc::clone(&file), newest, newest.bytes)?;
+    let folded = fold(&mut walk, newest, &mut state)?;
+    let watermark = Watermark::read(vfs, dir)?;
+    let reason = walk.ended.take().unwrap_or_default();
+    let ghosts = if folded.closed {
+        Vec::new()
+    } else {
+        walk.ghosts()?
+    };
+    check_durable(newest, &walk, &ghosts, watermark, &reason)?;
+    // A later open must find what this one serves, so it has to be durable first.
+    let writable = vfs.open(newest.path(), Access::Write)?;
+    let erased = erase(vfs, newest, options, walk.offset, &ghosts)?;
+    writable.sync()?;
+    let empty = file_is_zero(&*file, walk.offset, newest.bytes)?;
+    if !folded.closed && !(empty && ghosts.is_empty()) {
+        let (path, offset) = (newest.path().into(), walk.offset);
+        report.torn = Some(TornTail {
+            path,
+            offset,
+            reason,
+            erased,
+        });
+    }
+    report.clean = folded.closed;
+    report.segment = newest.number;
+    report.scanned_bytes = u64::from(walk.offset - FIRST_FRAME);
+    report.frames = folded.frames;
+    let block = walk.offset / BLOCK_BYTES as u32 * BLOCK_BYTES as u32;
+    let mut tail = vec![0; (walk.offset - block) as usize];
+    file.read_exact_at(&mut tail, block.into())?;
+    let (offset, ordinal) = (walk.offset, walk.ordinal);
+    let active = Active {
+        segment: Arc::clone(newest),
+        offset,
+        ordinal,
+        durable: offset,
+        tail,
+    };
+    Ok((state, active))
+}
+
+/// Refuse if anything shows that the log was durable beyond the end of the walk.
+fn check_durable(
+    segment: &Segment,
+    walk: &Walk,
+    ghosts: &[(u32, u32, u32)],
+    watermark: Option<Watermark>,
+    reason: &str,
+) -> Result<()> {
+    let by_frame = ghosts
+        .iter()
+        .map(|(_, _, durable)| *durable)
+        .max()
+        .unwrap_or(0);
+    let by_file = watermark
+        .filter(|mark| mark.segment == segment.number && mark.salt == segment.seed.salt)
+        .map_or(0, |mark| mark.durable);
+    let durable = by_frame.max(by_file);
+    if durable > walk.offset {
+        let witness = if by_frame > walk.offset {
+            "a later frame"
+        } else {
+            "the watermark file"
+        };
+        let text = format!(
+            "{reason}; {witness} shows that the log was durable up to {durable}. \
+             Run `braidlog repair` to see what can be saved"
+        );
+        return Err(Error::corrupt(segment.path(), walk.offset.into(), text));
+    }
+    Ok(())
+}
+
+/// Overwrite what unacknowledged later writes left behind the end, so that it is never read again.
+fn erase(
+    vfs: &dyn Vfs,
+    segment: &Segment,
+    options: &Options,
+    end: u32,
+    ghosts: &[(u32, u32, u32)],
+) -> Result<u64> {
+    let Some(last) = ghosts.iter().map(|(_, end, _)| *end).max() else {
+        return Ok(0);
+    };
+    let block = BLOCK_BYTES as u32;
+    let (from, to) = (
+        end / block * block,
+        last.next_multiple_of(block).min(segment.bytes),
+    );
+    let mut zeros = AlignedBuf::zeroed((to - from) as usize);
+    let keep = (end - from) as usize;
+    segment
+        .reader(vfs)?
+        .read_exact_at(&mut zeros.as_mut_slice()[..keep], from.into())?;
+    let writer = vfs.open_durable(segment.path(), options.sync_method)?;
+    writer.write_durable_at(&zeros, from.into())?;
+    Ok(u64::from(last - end))
+}
+
+/// Whether the next block or so behind the end holds zeros: an ordinary end, nothing torn.
+fn file_is_zero(file: &dyn VfsFile, offset: u32, bytes: u32) -> Result<bool> {
+    let len = (bytes - offset).min(BLOCK_BYTES as u32) as usize;
+    let mut probe = vec![0; len];
+    file.read_exact_at(&mut probe, offset.into())?;
+    Ok(probe.iter().all(|byte| *byte == 0))
+}
+
+fn open_or_create(vfs: &dyn Vfs, path: &Path) -> Result<Arc<dyn VfsFile>> {
+    let access = if vfs.exists(path)? {
+        Access::Write
+    } else {
+        Access::CreateNew
+    };
+    vfs.open(path, access)
+}

@@ -1,0 +1,328 @@
+//! A segment as readers and the writer see it, and the table of all segments.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Mutex, RwLock};
+
+use crate::error::{Error, Result};
+use crate::index::{SegmentIndex, SideHeader, StreamSummary, decode, decode_summary};
+use crate::limits::BLOCK_BYTES;
+use crate::vfs::{Access, SyncMethod, Vfs, VfsFile};
+use crate::wal::change::Change;
+use crate::wal::frame::{Frame, Kind, Seed};
+use crate::wal::index_frame;
+use crate::wal::segment::{FIRST_FRAME, SegmentHeader};
+use crate::wal::walk::Walk;
+
+/// Path of a slot file.
+pub fn slot_path(dir: &Path, slot: u32) -> PathBuf {
+    dir.join("wal").join(format!("slot-{slot:06}.wal"))
+}
+
+/// Path of a segment's side file.
+pub fn side_path(dir: &Path, number: u64) -> PathBuf {
+    dir.join("wal").join(format!("{number:012}.idx"))
+}
+
+/// What the manifest says of a sealed segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sealed {
+    /// Offset behind the last frame.
+    pub end: u32,
+    /// Bytes of the side file.
+    pub side_bytes: u32,
+    /// CRC32C of the side file.
+    pub side_crc: u32,
+}
+
+/// One segment.
+pub struct Segment {
+    /// Segment number, from 1.
+    pub number: u64,
+    /// Checksum seed.
+    pub seed: Seed,
+    /// File length.
+    pub bytes: u32,
+    /// Slot file, once it has one.
+    slot: OnceLock<(u32, PathBuf)>,
+    sealed: OnceLock<Sealed>,
+    reader: OnceLock<Arc<dyn VfsFile>>,
+    /// Idle write handles; each worker takes one of its own.
+    writers: Mutex<Vec<Arc<dyn VfsFile>>>,
+    index: RwLock<Option<Arc<SegmentIndex>>>,
+    summary: OnceLock<Arc<Vec<StreamSummary>>>,
+}
+
+impl Segment {
+    /// A segment that is being written; its index grows with it.
+    pub fn active(number: u64, salt: u64, bytes: u32) -> Self {
+        let index = RwLock::new(Some(Arc::new(SegmentIndex::default())));
+        Self {
+            index,
+            ..Self::unloaded(number, salt, bytes)
+        }
+    }
+
+    /// A segment whose index is on disk.
+    pub fn unloaded(number: u64, salt: u64, bytes: u32) -> Self {
+        Self {
+            number,
+            seed: Seed {
+                salt,
+                segment: number,
+            },
+            bytes,
+            slot: OnceLock::new(),
+            sealed: OnceLock::new(),
+            reader: OnceLock::new(),
+            writers: Mutex::new(Vec::new()),
+            index: RwLock::new(None),
+            summary: OnceLock::new(),
+        }
+    }
+
+    /// Give the segment its slot; once.
+    pub fn set_slot(&self, dir: &Path, slot: u32) {
+        let _ = self.slot.set((slot, slot_path(dir, slot)));
+    }
+
+    /// The slot number, if it has one.
+    pub fn slot(&self) -> Option<u32> {
+        self.slot.get().map(|(slot, _)| *slot)
+    }
+
+    /// The slot file's path.
+    pub fn path(&self) -> &Path {
+        self.slot
+            .get()
+            .map_or(Path::new("(no slot yet)"), |(_, path)| path)
+    }
+
+    /// Record that the segment is sealed; once.
+    pub fn set_sealed(&self, sealed: Sealed) {
+        let _ = self.sealed.set(sealed);
+    }
+
+    /// How the segment was sealed, if it is.
+    pub fn sealed(&self) -> Option<Sealed> {
+        self.sealed.get().copied()
+    }
+
+    /// The read handle, opened once.
+    pub fn reader(&self, vfs: &dyn Vfs) -> Result<Arc<dyn VfsFile>> {
+        if let Some(file) = self.reader.get() {
+            return Ok(Arc::clone(file));
+        }
+        let file = open_slot(vfs, self.path(), u64::from(self.bytes))?;
+        Ok(Arc::clone(self.reader.get_or_init(|| file)))
+    }
+
+    /// Take a write handle of one's own.
+    pub fn take_writer(&self, vfs: &dyn Vfs, method: SyncMethod) -> Result<Arc<dyn VfsFile>> {
+        match self.writers.lock().pop() {
+            Some(file) => Ok(file),
+            None => vfs.open_durable(self.path(), method),
+        }
+    }
+
+    /// Give a write handle back.
+    pub fn return_writer(&self, file: Arc<dyn VfsFile>) {
+        self.writers.lock().push(file);
+    }
+
+    /// Drop the write handles of a sealed segment.
+    pub fn close_writers(&self) {
+        self.writers.lock().clear();
+    }
+
+    /// Check the header block against what the manifest says.
+    pub fn check_header(&self, vfs: &dyn Vfs, node: u128) -> Result<()> {
+        let mut block = vec![0; BLOCK_BYTES];
+        self.reader(vfs)?.read_exact_at(&mut block, 0)?;
+        let found = SegmentHeader::decode(&block, self.path())?;
+        let (number, salt, bytes) = (self.number, self.seed.salt, u64::from(self.bytes));
+        if found
+            != (SegmentHeader {
+                node,
+                number,
+                salt,
+                bytes,
+            })
+        {
+            let reason = format!(
+                "header says node {:032x} segment {}, the manifest says node {node:032x} segment {number}",
+                found.node, found.number
+            );
+            return Err(Error::corrupt(self.path(), 0, reason));
+        }
+        Ok(())
+    }
+
+    /// Index a frame of the active segment.
+    pub fn note(
+        &self,
+        frame: &Frame,
+        change: &Change,
+        timestamps: (i64, i64),
+        payload: &[u8],
+    ) -> Result<()> {
+        let mut slot = self.index.write();
+        let index = slot.get_or_insert_default();
+        index_frame(Arc::make_mut(index), frame, change, timestamps, payload)
+    }
+
+    /// Run `f` on the index, loading it if need be.
+    pub fn with_index<R>(
+        &self,
+        vfs: &dyn Vfs,
+        dir: &Path,
+        f: impl FnOnce(&SegmentIndex) -> R,
+    ) -> Result<R> {
+        if let Some(index) = self.index.read().as_ref() {
+            return Ok(f(index));
+        }
+        let loaded = Arc::new(self.load_index(vfs, dir)?);
+        let result = f(&loaded);
+        *self.index.write() = Some(loaded);
+        Ok(result)
+    }
+
+    /// Replace the index (a rebuilt or recovered one).
+    pub fn set_index(&self, index: SegmentIndex) {
+        *self.index.write() = Some(Arc::new(index));
+    }
+
+    /// Drop a sealed segment's index from memory; it is read again when needed.
+    pub fn unload(&self) {
+        if self.sealed().is_some() {
+            *self.index.write() = None;
+        }
+    }
+
+    /// Bytes the loaded index takes.
+    pub fn index_memory(&self) -> usize {
+        self.index
+            .read()
+            .as_ref()
+            .map_or(0, |index| index.memory_bytes())
+    }
+
+    /// Per-stream ranges. For a sealed segment they are read once and kept.
+    pub fn summary(&self, vfs: &dyn Vfs, dir: &Path) -> Result<Arc<Vec<StreamSummary>>> {
+        if let Some(summary) = self.summary.get() {
+            return Ok(Arc::clone(summary));
+        }
+        let Some(sealed) = self.sealed() else {
+            return Ok(Arc::new(self.with_index(
+                vfs,
+                dir,
+                SegmentIndex::summaries,
+            )?));
+        };
+        let loaded = self.index.read().as_ref().map(|index| index.summaries());
+        let fresh = match loaded {
+            Some(summaries) => summaries,
+            None => match self
+                .read_side(vfs, dir, sealed)
+                .and_then(|b| decode_summary(&b))
+            {
+                Ok((header, summaries)) if self.is_mine(&header) => summaries,
+                Ok(_) | Err(_) => self.with_index(vfs, dir, SegmentIndex::summaries)?,
+            },
+        };
+        Ok(Arc::clone(self.summary.get_or_init(|| Arc::new(fresh))))
+    }
+
+    fn is_mine(&self, header: &SideHeader) -> bool {
+        header.segment == self.number && header.salt == self.seed.salt
+    }
+
+    fn read_side(&self, vfs: &dyn Vfs, dir: &Path, sealed: Sealed) -> Result<Vec<u8>> {
+        let path = side_path(dir, self.number);
+        let bytes = vfs.read(&path, u64::from(sealed.side_bytes))?;
+        if bytes.len() != sealed.side_bytes as usize || crc32c::crc32c(&bytes) != sealed.side_crc {
+            return Err(Error::corrupt(
+                path,
+                0,
+                "side file does not match the manifest",
+            ));
+        }
+        Ok(bytes)
+    }
+
+    /// Whether the side file is whole and says the same as the segment.
+    pub fn verify_side(&self, vfs: &dyn Vfs, dir: &Path) -> Result<()> {
+        let Some(sealed) = self.sealed() else {
+            return Ok(());
+        };
+        let (_, index) = decode(&self.read_side(vfs, dir, sealed)?)?;
+        if index != self.rebuild(vfs)? {
+            let path = side_path(dir, self.number);
+            return Err(Error::corrupt(
+                path,
+                0,
+                "side file differs from the segment it indexes",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The index of a sealed segment: its side file, or rebuilt from the frames.
+    fn load_index(&self, vfs: &dyn Vfs, dir: &Path) -> Result<SegmentIndex> {
+        let Some(sealed) = self.sealed() else {
+            return Err(Error::Missing {
+                path: self.path().into(),
+                reason: "no index in memory".into(),
+            });
+        };
+        match self
+            .read_side(vfs, dir, sealed)
+            .and_then(|bytes| decode(&bytes))
+        {
+            Ok((header, index)) if self.is_mine(&header) => Ok(index),
+            Ok(_) | Err(_) => self.rebuild(vfs),
+        }
+    }
+
+    /// Walk the whole segment and index it anew.
+    pub fn rebuild(&self, vfs: &dyn Vfs) -> Result<SegmentIndex> {
+        let limit = self.sealed().map_or(self.bytes, |sealed| sealed.end);
+        let mut index = SegmentIndex::default();
+        let mut walk = Walk::new(self.reader(vfs)?, self.seed, FIRST_FRAME, 0, limit);
+        while let Some(frame) = walk.next_frame()? {
+            let payload = walk.payload(&frame)?;
+            let (change, timestamps) = super::frame_change(&frame, payload)?;
+            index_frame(&mut index, &frame, &change, timestamps, payload)?;
+        }
+        if self.sealed().is_some() && walk.offset < limit {
+            let reason = walk.ended.unwrap_or_default();
+            return Err(Error::corrupt(self.path(), walk.offset.into(), reason));
+        }
+        Ok(index)
+    }
+}
+
+/// Open a slot for reading and check its length.
+pub fn open_slot(vfs: &dyn Vfs, path: &Path, bytes: u64) -> Result<Arc<dyn VfsFile>> {
+    let missing = |reason: String| Error::Missing {
+        path: path.into(),
+        reason,
+    };
+    if !vfs.exists(path)? {
+        return Err(missing(
+            "the manifest lists this segment file; restore it or run `braidlog repair`".into(),
+        ));
+    }
+    let file = vfs.open(path, Access::Read)?;
+    let len = file.len()?;
+    if len != bytes {
+        return Err(missing(format!("{len} bytes instead of {bytes}")));
+    }
+    Ok(file)
+}
+
+/// Whether frames of this kind carry records.
+pub fn is_data(kind: Kind) -> bool {
+    matches!(kind, Kind::Batch | Kind::Moved)
+}

@@ -1,0 +1,80 @@
+//! Tests of the log as a whole, on the in-memory file system.
+
+#![allow(clippy::unwrap_used)]
+
+mod basic;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::batch::BatchView;
+use crate::error::Result;
+use crate::vfs::{MemoryVfs, Vfs};
+use crate::wal::{NewLog, NewRecord, OpenReport, Options, Position, Store, open};
+
+/// Small segments, so that a short test rolls and recycles.
+pub fn options() -> Options {
+    Options {
+        segment_bytes: 64 << 10,
+        wal_bytes_max: 1 << 20,
+        entropy: 42,
+        ..Options::default()
+    }
+}
+
+pub fn open_at(vfs: &MemoryVfs) -> Result<(Store, OpenReport)> {
+    open(
+        Arc::new(vfs.clone()) as Arc<dyn Vfs>,
+        Path::new("/data"),
+        options(),
+    )
+}
+
+pub fn create(store: &Store, name: &str) -> u32 {
+    let id = u128::from(crc32c::crc32c(name.as_bytes())) + 1;
+    let log = NewLog {
+        id,
+        explicit_commit: false,
+        created: 0,
+        name: name.into(),
+        options: Vec::new(),
+    };
+    store.create_log(log).unwrap()
+}
+
+pub fn record(value: &[u8]) -> NewRecord<'_> {
+    NewRecord {
+        value,
+        key: None,
+        timestamp: 7,
+        headers: &[],
+    }
+}
+
+pub fn append(store: &Store, stream: u32, value: &[u8]) -> Result<u64> {
+    let ticket = store.append(stream, record(value), None)?;
+    store.wait(ticket.group)?;
+    Ok(ticket.llsn)
+}
+
+/// All readable values of a stream with their LLSNs.
+pub fn contents(view: &crate::wal::View, stream: u32) -> Result<Vec<(u64, Vec<u8>)>> {
+    let stream = view.stream(stream)?;
+    let range = stream.range();
+    let mut found = Vec::new();
+    let mut next = range.first;
+    let mut position = Position::default();
+    while next < range.end {
+        for batch in view.read(&stream, next, u64::MAX, 4096, &mut position)? {
+            let decoded = BatchView::parse(batch.bytes())?;
+            for i in batch.begin..batch.end {
+                found.push((
+                    batch.llsn + u64::from(i),
+                    decoded.record(i).unwrap().value.to_vec(),
+                ));
+            }
+            next = batch.next();
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,389 @@
+//! What readers see: the segment table and each stream's range, replaced whole and read without locks.
+//!
+//! The writer (or a follower's refresh) publishes; readers load a snapshot and never wait for it.
+//!
+//! # Invariants
+//!
+//! - Everything below a published `end` is durable and committed, and its segments are in the table.
+//! - `first` and `end` never fall while a stream lives.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::{Condvar, Mutex};
+
+use crate::error::{Error, Result};
+use crate::index::NATIVE;
+use crate::vfs::{BufPool, Vfs};
+use crate::wal::parts::{Part, Placed};
+use crate::wal::segments::Segment;
+
+/// What can be read of a stream: LLSNs `first..end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// First LLSN (low watermark).
+    pub first: u64,
+    /// One past the last committed and durable LLSN (high watermark + 1).
+    pub end: u64,
+    /// One past the last durable LLSN.
+    pub durable: u64,
+    /// Epoch of the stream.
+    pub epoch: u64,
+}
+
+/// Where a range of a stream's LLSNs is stored.
+#[derive(Clone)]
+pub struct Extent {
+    /// First LLSN.
+    pub begin: u64,
+    /// One past the last.
+    pub end: u64,
+    /// The segment.
+    pub segment: Arc<Segment>,
+    /// [`NATIVE`], or a lane of copies made by the cleaner.
+    pub lane: u32,
+}
+
+/// Result of waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// The position is there.
+    Ready,
+    /// The time was up first.
+    TimedOut,
+    /// The waiter was cancelled, the stream deleted or the store closed.
+    Cancelled,
+}
+
+/// Lets another thread end a wait.
+#[derive(Default)]
+pub struct Cancel {
+    flag: AtomicBool,
+}
+
+impl Cancel {
+    /// End the waits that use this token; they notice when woken or at their deadline.
+    pub fn cancel(&self, view: &StreamView) {
+        self.flag.store(true, Ordering::Release);
+        view.wake();
+    }
+
+    /// Whether it was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.flag.load(Ordering::Acquire)
+    }
+}
+
+/// One stream as readers see it.
+pub struct StreamView {
+    /// Stream number.
+    pub number: u32,
+    range: ArcSwap<Range>,
+    gone: AtomicBool,
+    gate: Mutex<()>,
+    changed: Condvar,
+    recent: Mutex<VecDeque<(Placed, Arc<Part>)>>,
+    extents: Mutex<(u64, Arc<Vec<Extent>>)>,
+}
+
+impl StreamView {
+    /// A stream with this range.
+    pub fn new(number: u32, range: Range) -> Self {
+        Self {
+            number,
+            range: ArcSwap::from_pointee(range),
+            gone: AtomicBool::new(false),
+            gate: Mutex::new(()),
+            changed: Condvar::new(),
+            recent: Mutex::new(VecDeque::new()),
+            extents: Mutex::new((u64::MAX, Arc::default())),
+        }
+    }
+
+    /// The current range; lock-free.
+    pub fn range(&self) -> Range {
+        **self.range.load()
+    }
+
+    /// Publish a range and wake who waits for it.
+    pub fn publish(&self, range: Range) {
+        if self.range() != range {
+            self.range.store(Arc::new(range));
+            self.wake();
+        }
+    }
+
+    /// Mark the stream as deleted and wake everybody.
+    pub fn set_gone(&self) {
+        self.gone.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Whether the stream was deleted or the store closed.
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    fn wake(&self) {
+        drop(self.gate.lock());
+        self.changed.notify_all();
+    }
+
+    /// Wait until `end > llsn`: any number of waiters, each with its own target and deadline.
+    pub fn wait(&self, llsn: u64, timeout: Duration, cancel: Option<&Cancel>) -> Waited {
+        let cancelled = || self.is_gone() || cancel.is_some_and(Cancel::is_cancelled);
+        let mut gate = self.gate.lock();
+        let pending = || self.range().end <= llsn && !cancelled();
+        let timed_out = self
+            .changed
+            .wait_while_for(&mut gate, |()| pending(), timeout)
+            .timed_out();
+        match (self.range().end > llsn, cancelled(), timed_out) {
+            (true, ..) => Waited::Ready,
+            (_, true, _) => Waited::Cancelled,
+            _ => Waited::TimedOut,
+        }
+    }
+
+    /// The recent batch holding `llsn`, if it is still in memory.
+    pub fn recent(&self, llsn: u64) -> Option<(Placed, Arc<Part>)> {
+        let recent = self.recent.lock();
+        let at = recent
+            .partition_point(|(placed, _)| placed.llsn <= llsn)
+            .checked_sub(1)?;
+        let (placed, part) = &recent[at];
+        (llsn < placed.llsn + u64::from(placed.count)).then(|| (*placed, Arc::clone(part)))
+    }
+
+    fn remember(&self, placed: Placed, part: &Arc<Part>) {
+        let mut recent = self.recent.lock();
+        while recent
+            .back()
+            .is_some_and(|(last, _)| last.llsn >= placed.llsn)
+        {
+            recent.pop_back();
+        }
+        recent.push_back((placed, Arc::clone(part)));
+    }
+
+    fn forget(&self, part: &Arc<Part>) {
+        let mut recent = self.recent.lock();
+        while recent
+            .front()
+            .is_some_and(|(_, held)| Arc::ptr_eq(held, part))
+        {
+            recent.pop_front();
+        }
+    }
+
+    /// Forget everything recent (rollback).
+    pub fn forget_all(&self) {
+        self.recent.lock().clear();
+    }
+}
+
+/// Groups kept in memory for readers that have caught up, oldest first.
+#[derive(Default)]
+struct Recent {
+    parts: VecDeque<Arc<Part>>,
+    bytes: usize,
+}
+
+/// Published state of a node's log.
+pub struct View {
+    /// File system.
+    pub vfs: Arc<dyn Vfs>,
+    /// Node directory.
+    pub dir: PathBuf,
+    /// Read buffers.
+    pub pool: BufPool,
+    segments: ArcSwap<Vec<Arc<Segment>>>,
+    version: AtomicU64,
+    streams: ArcSwap<HashMap<u32, Arc<StreamView>>>,
+    recent: Mutex<Recent>,
+    recent_bytes_max: usize,
+    index_bytes_max: usize,
+}
+
+impl View {
+    /// An empty view.
+    pub fn new(
+        vfs: Arc<dyn Vfs>,
+        dir: PathBuf,
+        pool: BufPool,
+        recent_bytes_max: usize,
+        index_bytes_max: usize,
+    ) -> Self {
+        Self {
+            vfs,
+            dir,
+            pool,
+            segments: ArcSwap::default(),
+            version: AtomicU64::new(0),
+            streams: ArcSwap::default(),
+            recent: Mutex::default(),
+            recent_bytes_max,
+            index_bytes_max,
+        }
+    }
+
+    /// All segments, oldest first.
+    pub fn segments(&self) -> Arc<Vec<Arc<Segment>>> {
+        self.segments.load_full()
+    }
+
+    /// Replace the segment table.
+    pub fn set_segments(&self, segments: Vec<Arc<Segment>>) {
+        self.segments.store(Arc::new(segments));
+        self.version.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Forget cached extents: the sealed segments' contents are seen differently now.
+    pub fn invalidate(&self) {
+        self.version.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A stream, or [`Error::NotFound`].
+    pub fn stream(&self, number: u32) -> Result<Arc<StreamView>> {
+        let streams = self.streams.load();
+        streams
+            .get(&number)
+            .cloned()
+            .ok_or_else(|| Error::NotFound {
+                what: format!("stream {number}"),
+            })
+    }
+
+    /// All streams by number.
+    pub fn streams(&self) -> BTreeMap<u32, Arc<StreamView>> {
+        self.streams
+            .load()
+            .iter()
+            .map(|(number, stream)| (*number, Arc::clone(stream)))
+            .collect()
+    }
+
+    /// Publish a stream's range, creating its view at need.
+    pub fn publish(&self, number: u32, range: Range) {
+        let known = self.streams.load().get(&number).cloned();
+        if let Some(stream) = known {
+            return stream.publish(range);
+        }
+        let mut streams = HashMap::clone(&self.streams.load());
+        streams.insert(number, Arc::new(StreamView::new(number, range)));
+        self.streams.store(Arc::new(streams));
+    }
+
+    /// Take a stream out of the view.
+    pub fn remove(&self, number: u32) {
+        let mut streams = HashMap::clone(&self.streams.load());
+        if let Some(stream) = streams.remove(&number) {
+            stream.set_gone();
+        }
+        self.streams.store(Arc::new(streams));
+    }
+
+    /// Wake all waiters for good (close or failure).
+    pub fn shut(&self) {
+        for stream in self.streams.load().values() {
+            stream.set_gone();
+        }
+    }
+
+    /// Keep a durable part in memory for readers that have caught up.
+    pub fn remember(&self, part: &Arc<Part>) {
+        if part.batches.is_empty() || self.recent_bytes_max == 0 {
+            return;
+        }
+        let mut recent = self.recent.lock();
+        recent.bytes += part.buf.capacity();
+        recent.parts.push_back(Arc::clone(part));
+        let streams = self.streams.load();
+        for placed in &part.batches {
+            if let Some(stream) = streams.get(&placed.stream) {
+                stream.remember(*placed, part);
+            }
+        }
+        while recent.bytes > self.recent_bytes_max {
+            let Some(oldest) = recent.parts.pop_front() else {
+                break;
+            };
+            recent.bytes -= oldest.buf.capacity();
+            for placed in &oldest.batches {
+                if let Some(stream) = streams.get(&placed.stream) {
+                    stream.forget(&oldest);
+                }
+            }
+        }
+    }
+
+    /// Where the stream's LLSNs are, rising and disjoint; sealed segments only, the active one changes.
+    pub fn extents(&self, stream: &StreamView) -> Result<Arc<Vec<Extent>>> {
+        let version = self.version.load(Ordering::Acquire);
+        let mut cached = stream.extents.lock();
+        if cached.0 != version {
+            let segments = self.segments();
+            let mut extents = Vec::new();
+            for segment in segments.iter().filter(|segment| segment.sealed().is_some()) {
+                for summary in segment.summary(&*self.vfs, &self.dir)?.iter() {
+                    if summary.stream != stream.number {
+                        continue;
+                    }
+                    if let Some(std::ops::Range { start: begin, end }) = summary.range {
+                        let extent = Extent {
+                            begin,
+                            end,
+                            segment: Arc::clone(segment),
+                            lane: summary.lane,
+                        };
+                        overlay(&mut extents, extent);
+                    }
+                }
+            }
+            *cached = (version, Arc::new(extents));
+        }
+        Ok(Arc::clone(&cached.1))
+    }
+
+    /// Keep the loaded indexes of sealed segments within their memory bound.
+    pub fn bound_index_memory(&self) {
+        let segments = self.segments();
+        let mut total: usize = segments.iter().map(|segment| segment.index_memory()).sum();
+        for segment in segments.iter() {
+            if total <= self.index_bytes_max {
+                break;
+            }
+            total -= segment.index_memory();
+            segment.unload();
+        }
+    }
+}
+
+/// Lay `extent` over what is there: newer frames win. A native extent also ends everything behind it
+/// (a rollback cut it); a moved one replaces just what it covers.
+fn overlay(extents: &mut Vec<Extent>, extent: Extent) {
+    let mut kept: Vec<Extent> = Vec::with_capacity(extents.len() + 2);
+    for old in extents.drain(..) {
+        if old.begin < extent.begin {
+            kept.push(Extent {
+                end: old.end.min(extent.begin),
+                ..old.clone()
+            });
+        }
+        if extent.lane > NATIVE && old.end > extent.end {
+            kept.push(Extent {
+                begin: old.begin.max(extent.end),
+                ..old
+            });
+        }
+    }
+    if extent.begin < extent.end {
+        kept.push(extent);
+    }
+    kept.sort_by_key(|extent| extent.begin);
+    *extents = kept;
+}
