@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from braidlog.cli.demo import demo
+from braidlog.cli import main
 from braidlog.errors import UnavailableError
 from braidlog.spark import ensure_java
 
@@ -52,7 +52,7 @@ def test_import_kill_resume_replay_and_spark(tmp_path: Path) -> None:
         ensure_java()
     except UnavailableError:
         arguments.append("--no-spark")
-    result = CliRunner().invoke(demo, arguments)
+    result = CliRunner().invoke(main, ["demo", *arguments])
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     assert report["passed"] is True

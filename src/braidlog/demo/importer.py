@@ -21,7 +21,7 @@ import sys
 import time
 from argparse import ArgumentParser
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -37,7 +37,8 @@ __all__ = ["main", "producer_of"]
 
 _BATCH_RECORDS: Final = 512
 _IN_FLIGHT: Final = 64
-_RESENT: Final = 100
+_RESENT_LINES: Final = 100
+_RESENT_BATCHES: Final = 8
 _REPORT_SECONDS: Final = 0.05
 _TIMEOUT_SECONDS: Final = 120.0
 
@@ -66,15 +67,18 @@ class Import:
 
     def run(self, path: Path, hold_at: int | None) -> None:
         """Send what the log does not have yet, up to line ``hold_at`` if given."""
-        again = max(0, self.stored - _RESENT)
+        stored = self.stored
+        again = max(0, stored - _RESENT_LINES)
         lines = read_lines(path, skip=again)
-        self._send(again, islice(lines, self.stored - again))
-        self.resent = self.stored - again
-        left = None if hold_at is None else max(0, hold_at - self.stored)
-        self._send(self.stored, islice(lines, left))
+        # A producer's window remembers its last few runs, so no more of them than that.
+        known = deque(_batches(again, islice(lines, stored - again)), _RESENT_BATCHES)
+        self.resent = sum(len(batch.lines) for batch in known)
+        self._send(known)
+        left = None if hold_at is None else max(0, hold_at - stored)
+        self._send(_batches(stored, islice(lines, left)))
 
-    def _send(self, skipped: int, lines: Iterator[bytes]) -> None:
-        for batch in _batches(skipped, lines):
+    def _send(self, batches: Iterable[_Batch]) -> None:
+        for batch in batches:
             while len(self._waiting) >= _IN_FLIGHT:
                 self._settle()
             self._submit(batch)

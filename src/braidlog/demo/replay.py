@@ -62,7 +62,6 @@ class Replay:
         self.counts = Counts()
         self.sequences: dict[str, int] = {}
         self.records = 0
-        self.bytes = 0
         self.lost = 0
         self.doubled = 0
         self.mismatched = 0
@@ -77,16 +76,16 @@ class Replay:
         """
         for position, timestamp, key, value in rows:
             event = decode(value)
-            stated = (key, timestamp) == (key_of(event), event.ts * 1_000_000)
+            name = key_of(event)
+            stated = key == name and timestamp == event.ts * 1_000_000
             self.mismatched += position != self._next or not stated
             self._next = position + 1
             self.records += 1
-            self.bytes += len(value)
             self._digest.update(value + b"\n")
             if self._advance(event.source, event.seq):
                 self._apply(event.source, event.path, event.entry)
                 self.counts.months[event.source, month_of(event.ts)] += 1
-                self.counts.paths[key_of(event)] += 1
+                self.counts.paths[name] += 1
 
     @property
     def digest(self) -> str:

@@ -34,13 +34,16 @@ class SparkResult:
 
 
 def count_with_spark(data: Path, top: int, scratch: Path) -> SparkResult:
-    """Start Spark, count over the log, stop Spark.
+    """Start Spark, count over the log, stop Spark if it was not running before.
 
     Raises:
         UnavailableError: There is no Java; the message says how to get one.
     """
+    from pyspark.sql import SparkSession
+
     from braidlog.spark import local_session, register
 
+    running = SparkSession.getActiveSession() is not None
     began = time.perf_counter()
     spark = local_session(
         "braidlog demo",
@@ -55,7 +58,8 @@ def count_with_spark(data: Path, top: int, scratch: Path) -> SparkResult:
         months, busiest = _months(changes), _top(changes, top)
         ended = time.perf_counter()
     finally:
-        spark.stop()
+        if not running:
+            spark.stop()
     return SparkResult(months, busiest, partitions, started - began, ended - started)
 
 

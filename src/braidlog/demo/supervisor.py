@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import braidlog
 from braidlog.demo.events import decode, shown
@@ -31,8 +31,6 @@ __all__ = ["ImportOutcome", "Kill", "Mark", "Progress", "marks", "run_import"]
 
 Progress: TypeAlias = Callable[[int], None]
 """Called with the number of events that are durable."""
-
-_COMPLAINT_CHARACTERS: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +117,9 @@ def _run(data: Path, path: Path, mark: Mark | None, progress: Progress) -> _Run:
         code = process.wait()
         if code != (0 if mark is None else -signal.SIGKILL):
             errors.seek(0)
-            said = errors.read().decode("utf-8", "replace").strip()
-            raise DemoError(
-                f"the importing process ended with code {code}:\n"
-                f"{said[-_COMPLAINT_CHARACTERS:]}"
-            )
+            said = errors.read().decode("utf-8", "replace").strip().splitlines()
+            reason = said[-1] if said else "it said nothing"
+            raise DemoError(f"the importing process ended with code {code}: {reason}")
     return run
 
 
