@@ -10,7 +10,7 @@ import pytest
 
 import braidlog
 from braidlog.demo import importer, supervisor
-from braidlog.demo.events import Event, encode
+from braidlog.demo.events import Event, encode, producer_of
 from braidlog.demo.files import survey, write_events
 from braidlog.demo.options import LOG, DemoError
 from braidlog.demo.replay import Replay
@@ -112,6 +112,6 @@ def test_an_acknowledged_event_that_is_gone_is_an_error(tmp_path: Path) -> None:
 
 
 def test_producers_are_stable_and_apart() -> None:
-    first, second = importer.producer_of("a"), importer.producer_of("b")
-    assert first == importer.producer_of("a")
+    first, second = producer_of("a"), producer_of("b")
+    assert first == producer_of("a")
     assert first.id != second.id

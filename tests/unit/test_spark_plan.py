@@ -72,6 +72,14 @@ class TestPlan:
         assert spans(extents, Bounds(1, 31, until=10), 100) == [(1, 11), (21, 31)]
         assert spans(extents, Bounds(1, 31, since=9, until=11), 100) == [(1, 31)]
 
+    def test_reads_overlapping_segments_once(self) -> None:
+        moved = Extent(1, 101, 40, 0, 9)  # a few old records that the cleaner moved
+        native = Extent(31, 61, 600, 50, 59)
+        assert spans([moved, native], Bounds(1, 101), 10_000) == [(1, 101)]
+        assert spans([native, moved], Bounds(1, 101, since=50), 10_000) == [(31, 61)]
+        assert spans([moved, native], Bounds(1, 101, until=50), 10_000) == [(1, 101)]
+        assert spans([moved, native], Bounds(1, 101, since=60), 10_000) == []
+
     @pytest.mark.parametrize("target", [1, 7, 50, 333, 10**9])
     @pytest.mark.parametrize("sizes", [[1], [3, 1, 900], [100] * 20, [1, 0, 0, 5000]])
     def test_covers_every_position_once(self, sizes: list[int], target: int) -> None:

@@ -11,11 +11,14 @@ surrogates (Python's ``surrogateescape``), which JSON can only write as escapes.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
+
+from braidlog.types import Producer
 
 __all__ = [
     "Entry",
@@ -27,6 +30,7 @@ __all__ = [
     "key_of",
     "month_of",
     "path_bytes",
+    "producer_of",
     "runs",
     "shown",
 ]
@@ -119,6 +123,12 @@ def key_of(event: Event) -> bytes:
 def path_bytes(path: str) -> bytes:
     """Return the bytes that git uses for a path."""
     return path.encode("utf-8", "surrogateescape")
+
+
+def producer_of(source: str) -> Producer:
+    """Return the producer of a source: the same one after every restart."""
+    digest = hashlib.sha256(source.encode("utf-8", "surrogateescape")).digest()
+    return Producer(int.from_bytes(digest[:7], "big") + 1)
 
 
 def shown(path: str | bytes) -> str:

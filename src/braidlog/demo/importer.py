@@ -15,7 +15,6 @@ when its parent is gone.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 import time
@@ -28,12 +27,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import braidlog
-from braidlog.demo.events import Event, decode, key_of, runs
+from braidlog.demo.events import Event, decode, key_of, producer_of, runs
 from braidlog.demo.files import read_lines
 from braidlog.demo.options import LOG
-from braidlog.types import Producer
 
-__all__ = ["main", "producer_of"]
+__all__ = ["Import", "main"]
 
 _BATCH_RECORDS: Final = 512
 _IN_FLIGHT: Final = 64
@@ -115,12 +113,6 @@ class Import:
             resent=self.resent,
             seconds=self._reported - self._began,
         )
-
-
-def producer_of(source: str) -> Producer:
-    """Return the producer of a source: the same one after every restart."""
-    digest = hashlib.sha256(source.encode("utf-8", "surrogateescape")).digest()
-    return Producer(int.from_bytes(digest[:7], "big") + 1)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -62,30 +62,38 @@ def run_demo(options: DemoOptions, console: Console) -> DemoReport:
     options.check()
     if options.spark:
         _need_java()
-    options.out.mkdir(parents=True, exist_ok=True)
-    data = options.data or Path(tempfile.mkdtemp(prefix="log-", dir=options.out))
-    demo = _Demo(options, console, data)
+    demo = _Demo(options, console)
     with tempfile.TemporaryDirectory(prefix="braidlog-demo-") as scratch:
         demo.run(Path(scratch))
-    if demo.report.passed and not options.keep:
-        shutil.rmtree(data)
-    else:
-        demo.say(f"the log is kept in {data}")
     return demo.report
 
 
 class _Demo:
     """One run: what is known so far is in ``report``."""
 
-    def __init__(self, options: DemoOptions, console: Console, data: Path) -> None:
+    def __init__(self, options: DemoOptions, console: Console) -> None:
         self.options = options
         self.console = console
-        self.data = data
         self.report = DemoReport(origin="")
+        self.data = options.data or options.out
 
     def run(self, scratch: Path) -> None:
-        """Go through all steps."""
+        """Prepare, work, and delete the log if nothing asks to keep it."""
         material = self._prepare(scratch)
+        self.options.out.mkdir(parents=True, exist_ok=True)
+        if self.options.data is None:
+            self.data = Path(tempfile.mkdtemp(prefix="log-", dir=self.options.out))
+        keep = True
+        try:
+            self._work(material, scratch)
+            keep = self.options.keep or not self.report.passed
+        finally:
+            if keep:
+                self.say(f"the log is kept in {self.data}")
+        if not keep:
+            shutil.rmtree(self.data)
+
+    def _work(self, material: _Material, scratch: Path) -> None:
         self._import(material)
         replay = self._replay(material)
         self._compare(material, replay)
@@ -191,15 +199,20 @@ class _Demo:
 
     def _count(self, replay: Replay, scratch: Path) -> None:
         with self.console.status("counting with Spark"):
-            result = count_with_spark(self.data, self.options.top, scratch)
+            result = count_with_spark(
+                self.data,
+                self.options.top,
+                scratch / "spark",
+                self.options.out / "spark.log",
+            )
         wrong = differences(result, replay.counts)
         for line in wrong[:_SHOWN]:
             self.console.print(Text(f"DIFFERENT {line}", "red"))
         self.report.check(
             "Spark counts what the replay counts",
             not wrong,
-            f"{result.months.total():,} changes in {len(result.months):,} months of a "
-            f"source, {len(result.top)} paths, {result.partitions} partition(s)",
+            f"{result.months.total():,} changes in {len(result.months):,} counts, "
+            f"{len(result.top)} paths, {result.partitions} partition(s)",
         )
         self.report.measure("Spark start", result.start_seconds, "s")
         self.report.measure("Spark jobs", result.job_seconds, "s")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from braidlog.demo.options import LOG
+from braidlog.demo.options import LOG, DemoError
 from braidlog.demo.replay import Counts
 
 __all__ = ["SparkResult", "count_with_spark", "differences"]
@@ -33,34 +33,39 @@ class SparkResult:
     job_seconds: float
 
 
-def count_with_spark(data: Path, top: int, scratch: Path) -> SparkResult:
+def count_with_spark(
+    data: Path, top: int, scratch: Path, diagnostics: Path
+) -> SparkResult:
     """Start Spark, count over the log, stop Spark if it was not running before.
 
+    What Spark prints goes to ``diagnostics``, which is removed if all went well.
+
     Raises:
+        DemoError: A Spark job failed; the message says where to look.
         UnavailableError: There is no Java; the message says how to get one.
     """
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    from braidlog.spark import local_session, register
+    from braidlog.spark import local_session
 
     running = SparkSession.getActiveSession() is not None
     began = time.perf_counter()
-    spark = local_session(
-        "braidlog demo",
-        scratch=scratch / "spark",
-        diagnostics=scratch / "spark.log",
-    )
+    spark = local_session("braidlog demo", scratch=scratch, diagnostics=diagnostics)
+    started = time.perf_counter()
     try:
-        register(spark)
-        started = time.perf_counter()
-        changes = _read(spark, data)
-        partitions = changes.rdd.getNumPartitions()
-        months, busiest = _months(changes), _top(changes, top)
-        ended = time.perf_counter()
+        months, top_paths, partitions = _count(spark, data, top)
+    except PySparkException as error:
+        reason = str(error).strip().splitlines()[0]
+        raise DemoError(
+            f"the Spark job failed (see {diagnostics}): {reason}"
+        ) from error
     finally:
+        seconds = time.perf_counter() - started
         if not running:
             spark.stop()
-    return SparkResult(months, busiest, partitions, started - began, ended - started)
+    diagnostics.unlink(missing_ok=True)
+    return SparkResult(months, top_paths, partitions, started - began, seconds)
 
 
 def differences(result: SparkResult, counts: Counts) -> list[str]:
@@ -75,6 +80,17 @@ def differences(result: SparkResult, counts: Counts) -> list[str]:
     return found
 
 
+def _count(
+    spark: Any, data: Path, top: int
+) -> tuple[Counter[tuple[str, str]], list[tuple[bytes, int]], int]:
+    from braidlog.spark import register
+
+    register(spark)
+    changes = _read(spark, data)
+    months, partitions = _months(changes)
+    return months, _top(changes, top), partitions
+
+
 def _read(spark: Any, data: Path) -> Any:
     return (
         spark.read.format("braidlog")
@@ -86,15 +102,23 @@ def _read(spark: Any, data: Path) -> Any:
     )
 
 
-def _months(changes: Any) -> Counter[tuple[str, str]]:
+def _months(changes: Any) -> tuple[Counter[tuple[str, str]], int]:
+    """Count by month; tell also how many partitions had rows."""
     from pyspark.sql import functions as f
 
     source = f.substring_index(f.col("key").cast("string"), "/", 1)
     month = f.date_format("timestamp", "yyyy-MM")
-    rows = changes.groupBy(source.alias("source"), month.alias("month")).count()
-    return Counter(
-        {(row["source"], row["month"]): row["count"] for row in rows.collect()}
-    )
+    grouped = changes.select(
+        source.alias("source"),
+        month.alias("month"),
+        f.spark_partition_id().alias("partition"),
+    ).groupBy("source", "month", "partition")
+    months: Counter[tuple[str, str]] = Counter()
+    partitions = set()
+    for row in grouped.count().collect():
+        months[row["source"], row["month"]] += row["count"]
+        partitions.add(row["partition"])
+    return months, len(partitions)
 
 
 def _top(changes: Any, top: int) -> list[tuple[bytes, int]]:

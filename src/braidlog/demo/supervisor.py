@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import braidlog
-from braidlog.demo.events import decode, shown
+from braidlog.demo.events import Event, decode, producer_of, shown
 from braidlog.demo.options import LOG, DemoError
 
 __all__ = ["ImportOutcome", "Kill", "Mark", "Progress", "marks", "run_import"]
@@ -154,15 +154,28 @@ def _reopen(data: Path, run: _Run) -> Kill:
         log = node.create_log(LOG, exist_ok=True)  # the kill may have come before it
         found = log.end - 1
         seconds = time.perf_counter() - began
-        last = _describe(log[found].value) if found else "nothing"
+        last = decode(log[found].value) if found else None
+        if last is not None:
+            _check_producer(log, last)
     if found < run.acknowledged:
         raise DemoError(
             f"LOST: {run.acknowledged} events were acknowledged before the kill, "
             f"the log has {found}. Its files are in {data}"
         )
-    return Kill(run.pid, run.acknowledged, found, last, seconds)
+    return Kill(run.pid, run.acknowledged, found, _describe(last), seconds)
 
 
-def _describe(value: bytes) -> str:
-    event = decode(value)
-    return f"{event.source} #{event.seq} {shown(event.path)}"
+def _check_producer(log: Any, last: Event) -> None:
+    """Compare what the log says of the producer with the last record it wrote."""
+    expected = log.next_sequence(producer_of(last.source))
+    if expected != last.seq + 2:  # sequences count from 1, and this is the next one
+        raise DemoError(
+            f"the log expects sequence {expected} of {shown(last.source)}, "
+            f"but its last record is number {last.seq + 1}"
+        )
+
+
+def _describe(last: Event | None) -> str:
+    if last is None:
+        return "nothing"
+    return f"{last.source} #{last.seq} {shown(last.path)}"

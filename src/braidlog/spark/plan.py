@@ -1,20 +1,22 @@
 """Cut a log into input partitions.
 
 Theory of operation: the log names the position range and the size of each of its
-segments. Segments that the bounds exclude, by position or by their smallest and largest
-timestamp, are dropped; what is left is cut into spans of about ``bytes_per_partition``.
-Cuts fall on segment edges where they can, so that a task opens few files; a segment
-larger than that is cut into equal position ranges. Positions beyond the last known
-segment (a writer is appending meanwhile) join the last span.
+segments. Ranges can overlap, because the cleaner moves records of old segments into
+newer ones, so the axis of positions is first cut at all their edges. A piece is
+dropped if every segment that covers it is excluded by its smallest or largest
+timestamp; a piece that none covers (a writer is appending meanwhile) is kept. What is
+left is joined, or cut into equal parts, to spans of about ``bytes_per_partition``, so
+that cuts fall on segment edges where they can and a task opens few files.
 
 Invariants: spans are ascending, disjoint and not empty; together they hold every
-position of the bounds whose segment was not excluded by its timestamps.
+position of the bounds that a segment not excluded by its timestamps may have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 __all__ = ["Bounds", "Extent", "Span", "plan"]
 
@@ -62,13 +64,13 @@ def plan(
     extents: Iterable[Extent], bounds: Bounds, bytes_per_partition: int
 ) -> list[Span]:
     """Return the spans to read, one for each task."""
-    wanted = (
-        clipped
-        for extent in _covering(extents, bounds)
-        if _may_hold(extent, bounds) and (clipped := _clip(extent, bounds))
+    pieces = (
+        Span(begin, end, sum(_share(extent, begin, end) for extent in covering))
+        for begin, end, covering in _pieces(extents, bounds)
+        if not covering or any(_may_hold(extent, bounds) for extent in covering)
     )
-    pieces = (piece for span in wanted for piece in _split(span, bytes_per_partition))
-    return list(_join(pieces, bytes_per_partition))
+    parts = (part for piece in pieces for part in _split(piece, bytes_per_partition))
+    return list(_join(parts, bytes_per_partition))
 
 
 def _tighter(
@@ -79,16 +81,24 @@ def _tighter(
     return choose(one, other)
 
 
-def _covering(extents: Iterable[Extent], bounds: Bounds) -> Iterator[Extent]:
-    """Add extents of unknown content where the log names none."""
-    at = bounds.begin
-    for extent in sorted(extents, key=lambda extent: extent.begin):
-        if extent.begin > at:
-            yield Extent(at, extent.begin, 0)
-        yield extent
-        at = max(at, extent.end)
-    if at < bounds.end:
-        yield Extent(at, bounds.end, 0)
+def _pieces(
+    extents: Iterable[Extent], bounds: Bounds
+) -> Iterator[tuple[int, int, list[Extent]]]:
+    """Yield the bounds in pieces, each with the extents that cover all of it."""
+    waiting = sorted(
+        (e for e in extents if e.begin < bounds.end and e.end > bounds.begin),
+        key=lambda extent: extent.begin,
+        reverse=True,
+    )
+    edges = {edge for extent in waiting for edge in (extent.begin, extent.end)}
+    inner = (edge for edge in edges if bounds.begin < edge < bounds.end)
+    covering: list[Extent] = []
+    for begin, end in pairwise([bounds.begin, *sorted(inner), bounds.end]):
+        covering = [extent for extent in covering if extent.end > begin]
+        while waiting and waiting[-1].begin <= begin:
+            covering.append(waiting.pop())
+        if begin < end:
+            yield begin, end, covering
 
 
 def _may_hold(extent: Extent, bounds: Bounds) -> bool:
@@ -105,12 +115,9 @@ def _may_hold(extent: Extent, bounds: Bounds) -> bool:
     return not early and not late
 
 
-def _clip(extent: Extent, bounds: Bounds) -> Span | None:
-    begin, end = max(extent.begin, bounds.begin), min(extent.end, bounds.end)
-    if begin >= end:
-        return None
-    share = extent.bytes * (end - begin) // (extent.end - extent.begin)
-    return Span(begin, end, share)
+def _share(extent: Extent, begin: int, end: int) -> int:
+    """Estimate the bytes of a part of an extent: records are taken as equally large."""
+    return extent.bytes * (end - begin) // (extent.end - extent.begin)
 
 
 def _split(span: Span, bytes_per_partition: int) -> Iterator[Span]:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from braidlog.errors import InvalidArgumentError
 
-__all__ = ["COLUMNS", "DDL", "STREAM", "Column", "project", "requested", "stored"]
+__all__ = ["COLUMNS", "DDL", "Column", "Slice", "project", "requested", "stored"]
 
 COLUMNS: Final = {
     "stream": ("int", pa.int32()),
@@ -37,9 +37,6 @@ COLUMNS: Final = {
 
 DDL: Final = ", ".join(f"{name} {kind}" for name, (kind, _) in COLUMNS.items())
 
-STREAM: Final = 1
-"""The one stream of an embedded log."""
-
 _MAY_BE_NULL: Final = ("key", "headers")
 
 
@@ -49,6 +46,21 @@ class Column:
 
     name: str
     nullable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What to make of stored batches: columns, a time range, the stream to name."""
+
+    columns: tuple[Column, ...]
+    since: int | None
+    until: int | None
+    stream: int
+
+    @property
+    def timed(self) -> bool:
+        """Tell whether rows are chosen by their timestamps."""
+        return self.since is not None or self.until is not None
 
 
 def requested(schema: Any) -> tuple[Column, ...]:
@@ -89,32 +101,27 @@ def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
 
 
 def project(
-    batches: Iterator[pa.RecordBatch],
-    columns: Sequence[Column],
-    since: int | None,
-    until: int | None,
+    batches: Iterator[pa.RecordBatch], wanted: Slice
 ) -> Iterator[pa.RecordBatch]:
     """Turn batches of the log into Spark's, with only the rows in the time range."""
-    schema = arrow_schema(columns)
+    schema = arrow_schema(wanted.columns)
     for batch in batches:
-        kept = _in_time(batch, since, until)
+        kept = _in_time(batch, wanted) if wanted.timed else batch
         if kept.num_rows:
-            arrays = [_column(kept, field) for field in schema]
+            arrays = [_column(kept, field, wanted.stream) for field in schema]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _in_time(
-    batch: pa.RecordBatch, since: int | None, until: int | None
-) -> pa.RecordBatch:
-    for bound, keeps in ((since, pc.greater_equal), (until, pc.less)):
+def _in_time(batch: pa.RecordBatch, wanted: Slice) -> pa.RecordBatch:
+    for bound, keeps in ((wanted.since, pc.greater_equal), (wanted.until, pc.less)):
         if bound is not None:
             instants = batch.column("timestamp").cast(pa.int64())
             batch = batch.filter(keeps(instants, bound))
     return batch
 
 
-def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+def _column(batch: pa.RecordBatch, field: pa.Field, stream: int) -> pa.Array:
     if field.name == "stream":
-        return pa.repeat(pa.scalar(STREAM, field.type), batch.num_rows)
+        return pa.repeat(pa.scalar(stream, field.type), batch.num_rows)
     array = batch.column("position" if field.name == "llsn" else field.name)
     return array if array.type.equals(field.type) else array.cast(field.type)

@@ -41,7 +41,7 @@ from braidlog.spark.chunks import rechunk
 from braidlog.spark.filters import EVERYTHING, narrow
 from braidlog.spark.options import ReadOptions, parse
 from braidlog.spark.plan import Bounds, Extent, Span, plan
-from braidlog.spark.schema import DDL, Column, project, requested, stored
+from braidlog.spark.schema import DDL, Column, Slice, project, requested, stored
 
 __all__ = ["BraidlogDataSource", "LogReader", "PushdownLogReader"]
 
@@ -106,12 +106,16 @@ class LogReader(DataSourceReader):  # type: ignore[misc]
         span: Span = partition.value
         if span.begin >= span.end:
             return
-        since, until = self.bounds.since, self.bounds.until
-        timestamps = since is not None or until is not None
-        names = stored(self.columns, timestamps=timestamps)
         with _opened(self.options) as log:
-            batches = rechunk(log.batches(span.begin, span.end, columns=names))
-            yield from project(batches, self.columns, since, until)
+            wanted = Slice(
+                self.columns,
+                self.bounds.since,
+                self.bounds.until,
+                log.describe().stream,
+            )
+            names = stored(self.columns, timestamps=wanted.timed)
+            batches = log.batches(span.begin, span.end, columns=names)
+            yield from project(rechunk(batches), wanted)
 
     def _refuse_trimmed(self, first: int) -> None:
         begin = self.options.begin
