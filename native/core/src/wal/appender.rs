@@ -17,6 +17,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::batch::{BatchBuilder, ColumnsRef, Compression, Producer, encode_columns, parse_head};
@@ -30,7 +31,7 @@ use crate::wal::producer::{Admission, ProducerId};
 use crate::wal::segment::{FIRST_FRAME, SegmentHeader};
 use crate::wal::segments::Segment;
 use crate::wal::state::State;
-use crate::wal::view::Range;
+use crate::wal::view;
 
 /// Segments that records may not use, so that trim, cleaning and recovery always find room.
 pub const RESERVE_SEGMENTS: u64 = 2;
@@ -265,15 +266,16 @@ impl Appender {
         })
     }
 
-    /// Append many records at once, given as columns, as batches of about `target` bytes.
+    /// Append the given rows of columns at once, as batches of about `target` bytes.
     pub fn append_columns(
         &mut self,
         stream: u32,
         columns: &ColumnsRef<'_>,
+        rows: Range<usize>,
         target: usize,
         producer: Option<Sequenced>,
     ) -> Result<Ticket> {
-        let count = columns.len as u64;
+        let count = rows.len() as u64;
         let llsn = self.next_llsn(stream)?;
         if count == 0 {
             return Ok(Ticket {
@@ -286,7 +288,9 @@ impl Appender {
             return Ok(ticket);
         }
         let target = target.min(self.batch_bytes_max());
-        let ranges: Vec<_> = columns.split(target, BATCH_RECORDS_MAX).collect();
+        let ranges: Vec<_> = columns
+            .split(rows.clone(), target, BATCH_RECORDS_MAX)
+            .collect();
         let sizes: Vec<usize> = ranges
             .iter()
             .map(|range| columns.encoded_len_max(range))
@@ -299,7 +303,7 @@ impl Appender {
             let from = producer.map_or(Producer::default(), |(id, first)| Producer {
                 id: id.id,
                 epoch: id.epoch,
-                base_sequence: first + range.start as u64,
+                base_sequence: first + (range.start - rows.start) as u64,
             });
             let compression = self.compression(stream);
             self.place_batch(stream, records, size, |out| {
@@ -800,8 +804,8 @@ impl OpenBatch {
 }
 
 /// What a reader may see of a stream whose frames are all durable.
-pub fn range_of(stream: &crate::wal::state::Stream) -> Range {
-    Range {
+pub fn range_of(stream: &crate::wal::state::Stream) -> view::Range {
+    view::Range {
         first: stream.low,
         end: stream.committed,
         durable: stream.next,

@@ -17,6 +17,7 @@
 
 use std::collections::HashSet;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -127,6 +128,10 @@ pub struct Stats {
     pub segment_bytes: u64,
     /// Memory of loaded indexes.
     pub index_memory: u64,
+    /// Bytes of the side files of sealed segments.
+    pub index_bytes: u64,
+    /// Samples in the loaded indexes.
+    pub samples: u64,
     /// Offset behind the last durable frame in the newest segment.
     pub durable_offset: u64,
 }
@@ -136,6 +141,7 @@ pub struct Store {
     pub(super) view: Arc<View>,
     pub(super) inner: Mutex<Inner>,
     flushed: Condvar,
+    slot_wanted: Condvar,
     pub(super) files: Mutex<Files>,
     watermark: Arc<dyn VfsFile>,
     pub(super) options: Options,
@@ -166,6 +172,7 @@ impl Store {
             view,
             inner: Mutex::new(inner),
             flushed: Condvar::new(),
+            slot_wanted: Condvar::new(),
             files: Mutex::new(files),
             watermark,
             options,
@@ -216,12 +223,34 @@ impl Store {
             || inner.appender.unsynced(&inner) > self.options.unsynced_bytes_max
     }
 
+    /// Wait at most `timeout` for room, making it if possible.
+    pub fn wait_for_room(&self, stream: u32, timeout: std::time::Duration) -> Result<()> {
+        let mut inner = self.guard()?;
+        let full = inner.appender.unsynced(&inner) > self.options.unsynced_bytes_max;
+        if full && self.may_lead(&inner) {
+            self.lead(&mut inner)
+        } else if full || inner.bulk.contains(&stream) {
+            self.flushed.wait_for(&mut inner, timeout);
+            inner.check()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Largest piece of a bulk append that is placed at once.
+    pub fn bulk_bytes_max(&self) -> usize {
+        self.options
+            .unsynced_bytes_max
+            .min(self.inner.lock().appender.sizes.segment_bytes as usize)
+    }
+
     /// Append many records given as columns, in batches of about `target` bytes. They get consecutive
     /// LLSNs; after a crash a prefix of them may be there.
     pub fn append_columns(
         &self,
         stream: u32,
         columns: &ColumnsRef<'_>,
+        rows: Range<usize>,
         target: usize,
         producer: Option<Sequenced>,
     ) -> Result<Ticket> {
@@ -233,7 +262,7 @@ impl Store {
         }
         let ticket = inner
             .appender
-            .append_columns(stream, columns, target, producer);
+            .append_columns(stream, columns, rows, target, producer);
         poison_if_broken(&mut inner, &ticket);
         ticket
     }
@@ -254,6 +283,7 @@ impl Store {
         &self,
         stream: u32,
         columns: &ColumnsRef<'_>,
+        rows: Range<usize>,
         target: usize,
         producer: Option<Sequenced>,
     ) -> Result<Ticket> {
@@ -263,7 +293,7 @@ impl Store {
         }
         let ticket = inner
             .appender
-            .append_columns(stream, columns, target, producer);
+            .append_columns(stream, columns, rows, target, producer);
         poison_if_broken(&mut inner, &ticket);
         ticket
     }
@@ -530,6 +560,7 @@ impl Store {
             .clone();
         self.view.shut();
         self.flushed.notify_all();
+        self.slot_wanted.notify_all();
         Error::Failed { reason }
     }
 
@@ -586,6 +617,9 @@ impl Store {
         for part in &group.parts {
             self.view.remember(part);
         }
+        if wants_slot(inner) {
+            self.slot_wanted.notify_all();
+        }
         self.publish_watermark(inner)
     }
 
@@ -632,6 +666,10 @@ impl Store {
             .iter()
             .map(|s| s.index_memory() as u64)
             .sum();
+        let segments = self.view.segments();
+        let sealed = segments.iter().filter_map(|segment| segment.sealed());
+        let index_bytes = sealed.map(|sealed| u64::from(sealed.side_bytes)).sum();
+        let samples = segments.iter().map(|segment| segment.samples()).sum();
         let inner = self.inner.lock();
         Stats {
             syncs: inner.syncs,
@@ -641,19 +679,25 @@ impl Store {
             free_slots,
             segment_bytes: inner.appender.sizes.segment_bytes.into(),
             index_memory,
+            index_bytes,
+            samples,
             durable_offset: inner.appender.active.durable.into(),
         }
+    }
+
+    /// Wait until a free slot should be made, at most `timeout`; `None` once closed or failed.
+    pub fn wait_housekeeping(&self, timeout: std::time::Duration) -> Option<bool> {
+        let mut inner = self.inner.lock();
+        if inner.check().is_ok() {
+            self.slot_wanted.wait_for(&mut inner, timeout);
+        }
+        inner.check().ok().map(|()| wants_slot(&inner))
     }
 
     /// Have a free slot ready before the active segment is full, so that no append waits for
     /// zero-filling. Returns whether one was made.
     pub fn prepare_slot(&self) -> Result<bool> {
-        let wanted = {
-            let inner = self.guard()?;
-            let appender = &inner.appender;
-            let half = appender.active.offset > appender.active.segment.bytes / 2;
-            half && appender.segments_used < appender.sizes.segments_max
-        };
+        let wanted = wants_slot(&*self.guard()?);
         if !wanted || self.files.lock().free_slots() > 0 {
             return Ok(false);
         }
@@ -688,6 +732,7 @@ impl Store {
         let mut inner = self.inner.lock();
         inner.closed = true;
         drop(inner);
+        self.slot_wanted.notify_all();
         self.flushed.notify_all();
         self.view.shut();
         *self.lock.lock() = None;
@@ -705,6 +750,13 @@ impl Store {
         self.wait(self.change(0, None, 0, &Change::Close)?)?;
         self.files.lock().close()
     }
+}
+
+/// Whether the active segment is half full and another may follow it.
+fn wants_slot(inner: &Inner) -> bool {
+    let appender = &inner.appender;
+    appender.active.offset > appender.active.segment.bytes / 2
+        && appender.segments_used < appender.sizes.segments_max
 }
 
 impl Inner {

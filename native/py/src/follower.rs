@@ -1,0 +1,52 @@
+//! The reader of a directory that another process may be writing.
+
+use std::sync::Arc;
+
+use braidlog_core::vfs::RealVfs;
+use braidlog_core::wal;
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::error::to_py;
+use crate::log::LogView;
+use crate::store::{options, state_dict};
+
+/// A read-only view of a node directory.
+#[pyclass(frozen, module = "braidlog._native")]
+pub struct Follower {
+    follower: Mutex<wal::Follower>,
+}
+
+#[pymethods]
+impl Follower {
+    #[staticmethod]
+    #[pyo3(signature = (path, **keywords))]
+    fn open(
+        py: Python<'_>,
+        path: std::path::PathBuf,
+        keywords: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let options = options(keywords)?;
+        let opened = py.detach(|| wal::Follower::open(Arc::new(RealVfs), &path, &options));
+        Ok(Self {
+            follower: Mutex::new(opened.map_err(to_py)?),
+        })
+    }
+
+    /// Show what has become durable since; true if anything changed.
+    fn refresh(&self, py: Python<'_>) -> PyResult<bool> {
+        py.detach(|| self.follower.lock().refresh()).map_err(to_py)
+    }
+
+    fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let state = py.detach(|| self.follower.lock().state());
+        state_dict(py, &state)
+    }
+
+    fn view(&self, py: Python<'_>, stream: u32) -> PyResult<LogView> {
+        let view = py.detach(|| Arc::clone(self.follower.lock().view()));
+        let stream = view.stream(stream).map_err(to_py)?;
+        Ok(LogView::new(view, stream))
+    }
+}

@@ -1,0 +1,641 @@
+//! The writer: append, wait, administer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use braidlog_core::batch::{ColumnsRef, Compression};
+use braidlog_core::vfs::{RealVfs, SyncMethod};
+use braidlog_core::wal::{self, Cursor, NewLog, NewRecord, OpenReport, Sequenced, State, Ticket};
+use braidlog_core::{Error, Result as CoreResult};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::append::{HeaderList, ListColumns, pieces, sequenced, with_bytes};
+use crate::arrow::{columns_of, import_stream};
+use crate::error::to_py;
+use crate::log::LogView;
+
+/// Batches of bulk appends: large enough for Arrow consumers, small enough to place many in a segment.
+const BULK_BATCH_BYTES: usize = 1280 << 10;
+
+/// A bulk append is placed in pieces of this size.
+const PIECE_BYTES: usize = 8 << 20;
+
+/// Waiting threads look for signals this often.
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Microseconds since the Unix epoch.
+pub fn now() -> i64 {
+    let elapsed = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Core options from keyword arguments.
+pub fn options(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<wal::Options> {
+    let mut options = wal::Options::default();
+    let Some(keywords) = keywords else {
+        return Ok(options);
+    };
+    for (name, value) in keywords {
+        match name.extract::<String>()?.as_str() {
+            "segment_bytes" => options.segment_bytes = value.extract()?,
+            "wal_bytes_max" => options.wal_bytes_max = value.extract()?,
+            "sync_method" => options.sync_method = sync_method(&value.extract::<String>()?)?,
+            "sync_depth" => options.sync_depth = value.extract()?,
+            "gather_bytes" => options.gather_bytes = value.extract()?,
+            "unsynced_bytes_max" => options.unsynced_bytes_max = value.extract()?,
+            "recent_bytes_max" => options.recent_bytes_max = value.extract()?,
+            "index_bytes_max" => options.index_bytes_max = value.extract()?,
+            "entropy" => options.entropy = value.extract()?,
+            "holder" => options.holder = value.extract()?,
+            other => {
+                return Err(to_py(Error::InvalidArgument(format!(
+                    "unknown option {other}"
+                ))));
+            }
+        }
+    }
+    Ok(options)
+}
+
+fn sync_method(name: &str) -> PyResult<SyncMethod> {
+    Ok(match name {
+        "direct" => SyncMethod::Direct,
+        "dsync" => SyncMethod::Dsync,
+        "fdatasync" => SyncMethod::Fdatasync,
+        _ => {
+            return Err(to_py(Error::InvalidArgument(format!(
+                "sync_method {name:?} is not direct, dsync or fdatasync"
+            ))));
+        }
+    })
+}
+
+/// The writer of a node directory.
+#[pyclass(frozen, module = "braidlog._native")]
+pub struct Store {
+    store: Arc<wal::Store>,
+    forked: AtomicBool,
+}
+
+/// A pending append.
+#[pyclass(frozen, module = "braidlog._native")]
+pub struct Pending {
+    store: Arc<wal::Store>,
+    ticket: Ticket,
+    /// Whether the result is a range of positions.
+    many: bool,
+}
+
+/// Wait for a group with the GIL released, minding signals. False when the time is up.
+fn wait_group(
+    py: Python<'_>,
+    store: &wal::Store,
+    group: u64,
+    timeout: Option<f64>,
+) -> PyResult<bool> {
+    let mut left = timeout.map(|seconds| Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
+    loop {
+        let slice = left.map_or(SIGNAL_INTERVAL, |left| left.min(SIGNAL_INTERVAL));
+        if py.detach(|| store.wait_for(group, slice)).map_err(to_py)? {
+            return Ok(true);
+        }
+        py.check_signals()?;
+        if let Some(left) = left.as_mut() {
+            *left = left.saturating_sub(slice);
+            if left.is_zero() {
+                return Ok(false);
+            }
+        }
+    }
+}
+
+fn timed_out(py: Python<'_>) -> PyResult<PyErr> {
+    let class = py.import("braidlog.errors")?.getattr("TimeoutError_")?;
+    Ok(PyErr::from_value(class.call1(("not durable in time",))?))
+}
+
+#[pymethods]
+impl Pending {
+    /// Position of the first record.
+    #[getter]
+    fn position(&self) -> u64 {
+        self.ticket.llsn
+    }
+
+    /// Number of records.
+    #[getter]
+    fn count(&self) -> u64 {
+        self.ticket.count
+    }
+
+    /// Sync group that makes the records durable.
+    #[getter]
+    fn group(&self) -> u64 {
+        self.ticket.group
+    }
+
+    /// The position, or for many records the range of positions, once they are durable.
+    #[pyo3(signature = (timeout=None))]
+    fn result(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        if !self.wait(py, timeout)? {
+            return Err(timed_out(py)?);
+        }
+        let Ticket { llsn, count, .. } = self.ticket;
+        if self.many {
+            let range = py.import("builtins")?.getattr("range")?;
+            return Ok(range.call1((llsn, llsn + count))?.unbind());
+        }
+        Ok(llsn.into_pyobject(py)?.into_any().unbind())
+    }
+
+    fn done(&self) -> PyResult<bool> {
+        self.store.is_durable(self.ticket.group).map_err(to_py)
+    }
+
+    #[pyo3(signature = (timeout=None))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        wait_group(py, &self.store, self.ticket.group, timeout)
+    }
+}
+
+impl Store {
+    fn check(&self) -> PyResult<&Arc<wal::Store>> {
+        if self.forked.load(Ordering::Relaxed) {
+            let text = "opened before this process was forked; open it again here";
+            return Err(to_py(Error::InvalidArgument(text.into())));
+        }
+        Ok(&self.store)
+    }
+
+    fn push(
+        &self,
+        py: Python<'_>,
+        stream: u32,
+        value: &Bound<'_, PyAny>,
+        key: Option<&Bound<'_, PyAny>>,
+        timestamp: Option<i64>,
+        headers: Option<&Bound<'_, PyAny>>,
+        producer: Option<Sequenced>,
+    ) -> PyResult<Ticket> {
+        let store = self.check()?;
+        let timestamp = timestamp.unwrap_or_else(now);
+        let headers = HeaderList::from_py(headers)?;
+        let headers = headers.borrow();
+        // Never wait for other appenders with the GIL held.
+        while store.would_wait(stream) {
+            py.detach(|| store.wait_for_room(stream, SIGNAL_INTERVAL))
+                .map_err(to_py)?;
+            py.check_signals()?;
+        }
+        let append = |value: &[u8], key: Option<&[u8]>| {
+            store.append(
+                stream,
+                NewRecord {
+                    value,
+                    key,
+                    timestamp,
+                    headers: &headers,
+                },
+                producer,
+            )
+        };
+        let ticket = with_bytes(value, "value", |value| match key {
+            None => Ok(append(value, None)),
+            Some(key) => with_bytes(key, "key", |key| append(value, Some(key))),
+        })??;
+        ticket.map_err(to_py)
+    }
+
+    /// Append all columns at consecutive positions.
+    fn append_all(
+        &self,
+        columns: &ColumnsRef<'_>,
+        stream: u32,
+        producer: Option<Sequenced>,
+    ) -> CoreResult<Ticket> {
+        let pieces = pieces(columns, PIECE_BYTES.min(self.store.bulk_bytes_max()));
+        if pieces.len() <= 1 {
+            return self.store.append_columns(
+                stream,
+                columns,
+                0..columns.len,
+                BULK_BATCH_BYTES,
+                producer,
+            );
+        }
+        self.store.begin_bulk(stream)?;
+        let result = self.append_pieces(columns, stream, producer, pieces);
+        self.store.end_bulk(stream);
+        result
+    }
+
+    fn append_pieces(
+        &self,
+        columns: &ColumnsRef<'_>,
+        stream: u32,
+        producer: Option<Sequenced>,
+        pieces: Vec<std::ops::Range<usize>>,
+    ) -> CoreResult<Ticket> {
+        let mut total: Option<Ticket> = None;
+        for rows in pieces {
+            let begin = rows.start as u64;
+            let producer = producer.map(|(id, sequence)| (id, sequence + begin));
+            let piece =
+                self.store
+                    .append_piece(stream, columns, rows, BULK_BATCH_BYTES, producer)?;
+            total = Some(match total {
+                None => piece,
+                Some(first) => Ticket {
+                    count: first.count + piece.count,
+                    group: piece.group,
+                    ..first
+                },
+            });
+        }
+        total.ok_or(Error::Closed)
+    }
+}
+
+#[pymethods]
+impl Store {
+    /// Open a directory for writing: the store, and what the open found.
+    #[staticmethod]
+    #[pyo3(signature = (path, **keywords))]
+    fn open<'py>(
+        py: Python<'py>,
+        path: std::path::PathBuf,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<(Self, Bound<'py, PyDict>)> {
+        let options = options(keywords)?;
+        let opened = py.detach(|| wal::open(Arc::new(RealVfs), &path, options));
+        let (store, report) = opened.map_err(to_py)?;
+        let store = Self {
+            store: Arc::new(store),
+            forked: AtomicBool::new(false),
+        };
+        Ok((store, report_dict(py, &report)?))
+    }
+
+    /// Make this object refuse writes: called in the child of a fork.
+    fn set_forked(&self) {
+        self.forked.store(true, Ordering::Relaxed);
+    }
+
+    /// Append one record; durable on return.
+    #[pyo3(signature = (stream, value, key=None, timestamp=None, headers=None, producer=None, sequence=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn append(
+        &self,
+        py: Python<'_>,
+        stream: u32,
+        value: &Bound<'_, PyAny>,
+        key: Option<&Bound<'_, PyAny>>,
+        timestamp: Option<i64>,
+        headers: Option<&Bound<'_, PyAny>>,
+        producer: Option<(u64, u32)>,
+        sequence: Option<u64>,
+    ) -> PyResult<u64> {
+        let producer = sequenced(producer, sequence)?;
+        let ticket = self.push(py, stream, value, key, timestamp, headers, producer)?;
+        wait_group(py, &self.store, ticket.group, None)?;
+        Ok(ticket.llsn)
+    }
+
+    /// Append one record; durable once the result says so.
+    #[pyo3(signature = (stream, value, key=None, timestamp=None, headers=None, producer=None, sequence=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn submit(
+        &self,
+        py: Python<'_>,
+        stream: u32,
+        value: &Bound<'_, PyAny>,
+        key: Option<&Bound<'_, PyAny>>,
+        timestamp: Option<i64>,
+        headers: Option<&Bound<'_, PyAny>>,
+        producer: Option<(u64, u32)>,
+        sequence: Option<u64>,
+    ) -> PyResult<Pending> {
+        let producer = sequenced(producer, sequence)?;
+        let ticket = self.push(py, stream, value, key, timestamp, headers, producer)?;
+        self.store.nudge();
+        Ok(Pending {
+            store: Arc::clone(&self.store),
+            ticket,
+            many: false,
+        })
+    }
+
+    /// Append lists of values at consecutive positions.
+    #[pyo3(signature = (stream, values, keys=None, timestamps=None, headers=None, producer=None, sequence=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn submit_many(
+        &self,
+        py: Python<'_>,
+        stream: u32,
+        values: &Bound<'_, PyAny>,
+        keys: Option<&Bound<'_, PyAny>>,
+        timestamps: Option<&Bound<'_, PyAny>>,
+        headers: Option<&Bound<'_, PyAny>>,
+        producer: Option<(u64, u32)>,
+        sequence: Option<u64>,
+    ) -> PyResult<Pending> {
+        let store = self.check()?;
+        let producer = sequenced(producer, sequence)?;
+        let columns = ListColumns::from_py(values, keys, timestamps, headers, now())?;
+        let ticket = py
+            .detach(|| self.append_all(&columns.borrow(), stream, producer))
+            .map_err(to_py)?;
+        store.nudge();
+        Ok(Pending {
+            store: Arc::clone(store),
+            ticket,
+            many: true,
+        })
+    }
+
+    /// Append Arrow data at consecutive positions.
+    #[pyo3(signature = (stream, data, producer=None, sequence=None))]
+    fn submit_arrow(
+        &self,
+        py: Python<'_>,
+        stream: u32,
+        data: &Bound<'_, PyAny>,
+        producer: Option<(u64, u32)>,
+        sequence: Option<u64>,
+    ) -> PyResult<Pending> {
+        let store = self.check()?;
+        let producer = sequenced(producer, sequence)?;
+        let batches = import_stream(data)?;
+        let stamp = now();
+        let ticket = py.detach(|| -> CoreResult<Ticket> {
+            let next = store.next_llsn(stream)?;
+            let mut total = Ticket {
+                llsn: next,
+                count: 0,
+                group: 0,
+            };
+            store.begin_bulk(stream)?;
+            let result = (|| {
+                for batch in batches {
+                    let columns = columns_of(&batch?, total.count, stamp)?;
+                    if columns.is_empty() {
+                        continue;
+                    }
+                    let borrowed = columns.borrow();
+                    let producer = producer.map(|(id, sequence)| (id, sequence + total.count));
+                    let bytes = PIECE_BYTES.min(store.bulk_bytes_max());
+                    let piece =
+                        self.append_pieces(&borrowed, stream, producer, pieces(&borrowed, bytes))?;
+                    let llsn = if total.count == 0 {
+                        piece.llsn
+                    } else {
+                        total.llsn
+                    };
+                    total = Ticket {
+                        llsn,
+                        count: total.count + piece.count,
+                        group: piece.group,
+                    };
+                }
+                Ok(total)
+            })();
+            store.end_bulk(stream);
+            result
+        });
+        let ticket = ticket.map_err(to_py)?;
+        store.nudge();
+        Ok(Pending {
+            store: Arc::clone(store),
+            ticket,
+            many: true,
+        })
+    }
+
+    /// Serve as the sync thread until the store closes; after each sync 1 is added to the eventfd-like
+    /// descriptor `notify`, if it is not negative.
+    fn run_syncer(&self, py: Python<'_>, notify: i32) {
+        py.detach(|| {
+            while self.store.sync_next().is_some() {
+                crate::notify::signal(notify);
+            }
+            crate::notify::signal(notify);
+        });
+    }
+
+    fn is_durable(&self, group: u64) -> PyResult<bool> {
+        self.store.is_durable(group).map_err(to_py)
+    }
+
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        let store = self.check()?;
+        py.detach(|| store.sync()).map_err(to_py)
+    }
+
+    fn view(&self, stream: u32) -> PyResult<LogView> {
+        let view = Arc::clone(self.store.view());
+        let stream = view.stream(stream).map_err(to_py)?;
+        Ok(LogView::new(view, stream))
+    }
+
+    fn next_position(&self, stream: u32) -> PyResult<u64> {
+        self.store.next_llsn(stream).map_err(to_py)
+    }
+
+    fn create_log(
+        &self,
+        py: Python<'_>,
+        name: String,
+        id: u128,
+        options: Vec<u8>,
+    ) -> PyResult<u32> {
+        let store = self.check()?;
+        let log = NewLog {
+            id,
+            explicit_commit: false,
+            created: now(),
+            name,
+            options,
+        };
+        py.detach(|| store.create_log(log)).map_err(to_py)
+    }
+
+    fn delete_log(&self, py: Python<'_>, id: u128) -> PyResult<()> {
+        let store = self.check()?;
+        py.detach(|| store.delete_log(id)).map_err(to_py)
+    }
+
+    fn alter_log(&self, py: Python<'_>, id: u128, options: Vec<u8>) -> PyResult<()> {
+        let store = self.check()?;
+        py.detach(|| store.alter_log(id, options)).map_err(to_py)
+    }
+
+    fn set_compression(&self, stream: u32, compression: &str) -> PyResult<()> {
+        let compression = match compression {
+            "none" => Compression::None,
+            "zstd" => Compression::Zstd,
+            "lz4" => Compression::Lz4,
+            other => {
+                return Err(to_py(Error::InvalidArgument(format!(
+                    "compression {other:?} is not none, zstd or lz4"
+                ))));
+            }
+        };
+        self.store.set_compression(stream, compression);
+        Ok(())
+    }
+
+    fn trim(&self, py: Python<'_>, stream: u32, first: u64) -> PyResult<u64> {
+        let store = self.check()?;
+        py.detach(|| store.trim(stream, first)).map_err(to_py)
+    }
+
+    #[pyo3(signature = (stream, name, position, pin, lease=0))]
+    fn set_cursor(
+        &self,
+        py: Python<'_>,
+        stream: u32,
+        name: &str,
+        position: u64,
+        pin: bool,
+        lease: u64,
+    ) -> PyResult<()> {
+        let store = self.check()?;
+        let cursor = Cursor {
+            position,
+            pin,
+            touched: now(),
+            lease,
+        };
+        let group = store.set_cursor(stream, name, cursor).map_err(to_py)?;
+        wait_group(py, store, group, None).map(|_| ())
+    }
+
+    fn delete_cursor(&self, py: Python<'_>, stream: u32, name: &str) -> PyResult<()> {
+        let store = self.check()?;
+        py.detach(|| store.delete_cursor(stream, name))
+            .map_err(to_py)
+    }
+
+    fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        // Copied first: making Python objects may run Python code, which may call us.
+        let state = py.detach(|| self.store.state());
+        state_dict(py, &state)
+    }
+
+    /// Next sequence and current epoch of a producer; (1, None) if it is unknown.
+    fn producer(&self, stream: u32, id: u64) -> PyResult<(u64, Option<u32>)> {
+        self.store.with_state(|state| {
+            let stream = state.stream(stream).map_err(to_py)?;
+            Ok((
+                stream.producers.next_sequence(id),
+                stream.producers.epoch(id),
+            ))
+        })
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = self.store.stats();
+        let dict = PyDict::new(py);
+        dict.set_item("syncs", stats.syncs)?;
+        dict.set_item("synced_bytes", stats.synced_bytes)?;
+        dict.set_item("segments", stats.segments)?;
+        dict.set_item("segments_max", stats.segments_max)?;
+        dict.set_item("free_slots", stats.free_slots)?;
+        dict.set_item("segment_bytes", stats.segment_bytes)?;
+        dict.set_item("index_memory", stats.index_memory)?;
+        dict.set_item("index_bytes", stats.index_bytes)?;
+        dict.set_item("samples", stats.samples)?;
+        dict.set_item("durable_offset", stats.durable_offset)?;
+        Ok(dict)
+    }
+
+    /// Wait until a free slot should be made, at most `timeout` seconds; `None` once the store is closed.
+    fn wait_housekeeping(&self, py: Python<'_>, timeout: f64) -> Option<bool> {
+        py.detach(|| {
+            self.store
+                .wait_housekeeping(Duration::from_secs_f64(timeout))
+        })
+    }
+
+    fn prepare_slot(&self, py: Python<'_>) -> PyResult<bool> {
+        let store = self.check()?;
+        py.detach(|| store.prepare_slot()).map_err(to_py)
+    }
+
+    fn provision(&self, py: Python<'_>, bytes: u64) -> PyResult<u64> {
+        let store = self.check()?;
+        py.detach(|| store.provision(bytes)).map_err(to_py)
+    }
+
+    /// Free up to `target` segments by moving live records; (segments freed, bytes moved).
+    fn clean(&self, py: Python<'_>, target: u64, live_max: f64) -> PyResult<(u64, u64)> {
+        let store = self.check()?;
+        let done = py.detach(|| store.clean(target, live_max)).map_err(to_py)?;
+        Ok((done.segments, done.moved_bytes))
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let store = self.check()?;
+        py.detach(|| store.close()).map_err(to_py)
+    }
+}
+
+fn report_dict<'py>(py: Python<'py>, report: &OpenReport) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("created", report.created)?;
+    dict.set_item("clean", report.clean)?;
+    dict.set_item("segment", report.segment)?;
+    dict.set_item("scanned_bytes", report.scanned_bytes)?;
+    dict.set_item("frames", report.frames)?;
+    let torn = report.torn.as_ref().map(|torn| {
+        (
+            torn.path.display().to_string(),
+            torn.offset,
+            torn.reason.clone(),
+            torn.erased,
+        )
+    });
+    dict.set_item("torn", torn)?;
+    dict.set_item("manifest_torn", report.manifest_torn)?;
+    let names = |paths: &[std::path::PathBuf]| -> Vec<String> {
+        paths
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect()
+    };
+    dict.set_item("orphans", names(&report.orphans))?;
+    dict.set_item("foreign", names(&report.foreign))?;
+    Ok(dict)
+}
+
+/// Logs and cursors of a state: {name: (id, stream, created, options, epoch, {cursor: (position, pin, touched, lease)})}.
+pub fn state_dict<'py>(py: Python<'py>, state: &State) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for log in state.logs.values() {
+        let stream = state.stream(log.stream).map_err(to_py)?;
+        let cursors = PyDict::new(py);
+        for (name, cursor) in &stream.cursors {
+            cursors.set_item(
+                name,
+                (cursor.position, cursor.pin, cursor.touched, cursor.lease),
+            )?;
+        }
+        let options = PyBytes::new(py, &log.log.options);
+        dict.set_item(
+            &log.log.name,
+            (
+                log.log.id,
+                log.stream,
+                log.log.created,
+                options,
+                stream.epoch,
+                cursors,
+            ),
+        )?;
+    }
+    Ok(dict)
+}
