@@ -211,8 +211,9 @@ class _Demo:
         self.report.check(
             "Spark counts what the replay counts",
             not wrong,
-            f"{result.months.total():,} changes in {len(result.months):,} counts, "
-            f"{len(result.top)} paths, {result.partitions} partition(s)",
+            f"{result.months.total():,} changes, {len(result.months):,} counts per "
+            f"source and month, top {len(result.top)} paths, "
+            f"{result.partitions} partition(s)",
         )
         self.report.measure("Spark start", result.start_seconds, "s")
         self.report.measure("Spark jobs", result.job_seconds, "s")

