@@ -61,6 +61,7 @@ def test_plot_and_page(report: DemoReport, tmp_path: Path) -> None:
     assert "<script" not in text
     assert "a/\\xff\\n&lt;script&gt;" in text
     assert not re.search(r'(src|href)="(?!#)', text.replace("xlink:", ""))
+    assert "@import" not in text
     assert "Everything is equal" in text
 
 
