@@ -5,6 +5,7 @@
 mod basic;
 mod crash;
 mod driver;
+mod flights;
 mod oracle;
 mod reading;
 
