@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+
 from compat.layouts import Layouts, crc32c, table
 
 FORMATS = Path(__file__).parents[2] / "docs" / "formats.md"
@@ -449,7 +450,8 @@ def _check_entry(
     assert entry["frames"] == len(frames)
     assert entry["bytes"] == sum(frame.header["length"] for frame in frames)
     assert entry["next_offset"] == frames[-1].end
-    expected, before, sampled = [], 0, 0
+    expected: list[dict[str, int]] = []
+    before, sampled = 0, 0
     for frame in frames:
         if not expected or before - sampled >= 4096:
             delta = frame.header["llsn"] - entry["begin"]

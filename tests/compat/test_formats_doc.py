@@ -1,4 +1,4 @@
-"""`docs/formats.md` describes every byte: a reader made of it alone agrees with ours."""
+"""A reader made of `docs/formats.md` alone agrees with ours on every byte."""
 
 import json
 import re
@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+import braidlog
 from compat import workload
 from compat.directory import FORMATS, KINDS, LAYOUTS, Directory
 from compat.layouts import crc32c
-
-import braidlog
 
 # Documented for what comes after one stream on one node; no embedded log writes them.
 NOT_YET_WRITTEN = {

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compat.contents import contents
-from compat.directory import Directory
 
 import braidlog
 from braidlog.errors import SequenceGapError
+from compat.contents import contents
+from compat.directory import Directory
 
 GOLDEN = Path(__file__).parent / "golden"
 VERSIONS = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())

@@ -39,7 +39,7 @@ def _fill(node: braidlog.Node) -> None:
     _compress(node)
     _produce(plain)
     plain.trim(12)
-    # Segments of one dead log and a little of a live one: the cleaner copies that forward.
+    # Segments of a dead log and a little of a live one: the cleaner copies that.
     filler = node.create_log("filler-\N{GREEK SMALL LETTER LAMDA}")
     for _ in range(40):
         filler.append(b"f" * 4000, timestamp=5)

@@ -13,10 +13,9 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import braidlog
 from compat import workload
 from compat.contents import contents
-
-import braidlog
 
 
 def main(version: str) -> None:
