@@ -108,7 +108,8 @@ impl Strings {
 
     fn push(&mut self, bytes: &[u8]) {
         self.data.extend_from_slice(bytes);
-        self.offsets.push(self.data.len() as i64);
+        self.offsets
+            .push(i64::try_from(self.data.len()).unwrap_or(i64::MAX));
     }
 
     fn borrow(&self) -> BytesRef<'_> {
@@ -144,7 +145,7 @@ impl ListColumns {
         let (timestamps, now) = match timestamps {
             None => (Vec::new(), now),
             Some(one) if one.extract::<i64>().is_ok() => (Vec::new(), one.extract()?),
-            Some(each) => (each.extract::<Vec<i64>>()?, now),
+            Some(each) => (stamps(each, now)?, now),
         };
         if !timestamps.is_empty() || len == 0 {
             check_len("timestamps", timestamps.len(), len)?;
@@ -160,11 +161,6 @@ impl ListColumns {
             now,
             headers,
         })
-    }
-
-    /// Rows.
-    pub fn len(&self) -> usize {
-        self.len
     }
 
     /// As the encoder takes them.
@@ -194,6 +190,16 @@ impl ListColumns {
                 }),
         }
     }
+}
+
+/// Timestamps, one a record; `None` means now.
+fn stamps(items: &Bound<'_, PyAny>, now: i64) -> PyResult<Vec<i64>> {
+    let mut out = Vec::new();
+    each(items, |item| {
+        out.push(if item.is_none() { now } else { item.extract()? });
+        Ok(())
+    })?;
+    Ok(out)
 }
 
 fn check_len(what: &str, found: usize, expected: usize) -> PyResult<()> {
@@ -274,7 +280,7 @@ fn headers_of(items: &Bound<'_, PyAny>, len: usize) -> PyResult<(Vec<i64>, Strin
             names.push(name.as_bytes());
             values.push(value);
         }
-        offsets.push(names.offsets.len() as i64 - 1);
+        offsets.push(i64::try_from(names.offsets.len()).unwrap_or(i64::MAX) - 1);
         Ok(())
     })?;
     check_len("headers", rows, len)?;

@@ -4,10 +4,11 @@ use braidlog_core::Error;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// Result of a binding.
-pub type Result<T> = std::result::Result<T, PyErr>;
-
 /// The Python exception for an error of the core.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "it is the argument of `map_err`"
+)]
 pub fn to_py(error: Error) -> PyErr {
     Python::attach(|py| build(py, &error).unwrap_or_else(|failure| failure))
 }

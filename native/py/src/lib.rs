@@ -1,5 +1,11 @@
 //! Python bindings of the storage core: one file per topic, one error map.
 
+#![allow(
+    clippy::needless_pass_by_value,
+    clippy::too_many_arguments,
+    reason = "arguments are Python's: owned, and as many as the call has keywords"
+)]
+
 mod append;
 pub mod arrow;
 mod error;

@@ -287,7 +287,6 @@ impl Store {
 
     /// Append one record; durable on return.
     #[pyo3(signature = (stream, value, key=None, timestamp=None, headers=None, producer=None, sequence=None))]
-    #[allow(clippy::too_many_arguments)]
     fn append(
         &self,
         py: Python<'_>,
@@ -307,7 +306,6 @@ impl Store {
 
     /// Append one record; durable once the result says so.
     #[pyo3(signature = (stream, value, key=None, timestamp=None, headers=None, producer=None, sequence=None))]
-    #[allow(clippy::too_many_arguments)]
     fn submit(
         &self,
         py: Python<'_>,
@@ -331,7 +329,6 @@ impl Store {
 
     /// Append lists of values at consecutive positions.
     #[pyo3(signature = (stream, values, keys=None, timestamps=None, headers=None, producer=None, sequence=None))]
-    #[allow(clippy::too_many_arguments)]
     fn submit_many(
         &self,
         py: Python<'_>,
@@ -449,12 +446,12 @@ impl Store {
         &self,
         py: Python<'_>,
         name: String,
-        id: u128,
+        log_id: u128,
         options: Vec<u8>,
     ) -> PyResult<u32> {
         let store = self.check()?;
         let log = NewLog {
-            id,
+            id: log_id,
             explicit_commit: false,
             created: now(),
             name,
@@ -463,14 +460,15 @@ impl Store {
         py.detach(|| store.create_log(log)).map_err(to_py)
     }
 
-    fn delete_log(&self, py: Python<'_>, id: u128) -> PyResult<()> {
+    fn delete_log(&self, py: Python<'_>, log_id: u128) -> PyResult<()> {
         let store = self.check()?;
-        py.detach(|| store.delete_log(id)).map_err(to_py)
+        py.detach(|| store.delete_log(log_id)).map_err(to_py)
     }
 
-    fn alter_log(&self, py: Python<'_>, id: u128, options: Vec<u8>) -> PyResult<()> {
+    fn alter_log(&self, py: Python<'_>, log_id: u128, options: Vec<u8>) -> PyResult<()> {
         let store = self.check()?;
-        py.detach(|| store.alter_log(id, options)).map_err(to_py)
+        py.detach(|| store.alter_log(log_id, options))
+            .map_err(to_py)
     }
 
     fn set_compression(&self, stream: u32, compression: &str) -> PyResult<()> {
@@ -527,12 +525,12 @@ impl Store {
     }
 
     /// Next sequence and current epoch of a producer; (1, None) if it is unknown.
-    fn producer(&self, stream: u32, id: u64) -> PyResult<(u64, Option<u32>)> {
+    fn producer(&self, stream: u32, producer_id: u64) -> PyResult<(u64, Option<u32>)> {
         self.store.with_state(|state| {
             let stream = state.stream(stream).map_err(to_py)?;
             Ok((
-                stream.producers.next_sequence(id),
-                stream.producers.epoch(id),
+                stream.producers.next_sequence(producer_id),
+                stream.producers.epoch(producer_id),
             ))
         })
     }
@@ -566,9 +564,9 @@ impl Store {
         py.detach(|| store.prepare_slot()).map_err(to_py)
     }
 
-    fn provision(&self, py: Python<'_>, bytes: u64) -> PyResult<u64> {
+    fn provision(&self, py: Python<'_>, size: u64) -> PyResult<u64> {
         let store = self.check()?;
-        py.detach(|| store.provision(bytes)).map_err(to_py)
+        py.detach(|| store.provision(size)).map_err(to_py)
     }
 
     /// Free up to `target` segments by moving live records; (segments freed, bytes moved).

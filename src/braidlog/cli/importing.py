@@ -141,7 +141,7 @@ class Ingest:
         pending = self.log.submit_many(
             [row.value for row in batch],
             keys=keys if any(key is not None for key in keys) else None,
-            timestamps=None if None in timestamps else timestamps,
+            timestamps=timestamps,
             **once,
         )
         self.pending.append((pending, len(batch)))

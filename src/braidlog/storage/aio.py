@@ -123,7 +123,7 @@ class AsyncLog:
         sequence: int | None = None,
     ) -> asyncio.Future[int]:
         """Append one record; the future gives its position once it is durable."""
-        waker = self._node._waker()  # noqa: SLF001
+        waker = self._node._waker()
         pending = self.blocking.submit(
             value,
             key=key,
@@ -156,14 +156,14 @@ class AsyncLog:
 
     async def append_many(self, values: Iterable[bytes], **options: Any) -> range:
         """Append many records at consecutive positions; see `Log.append_many`."""
-        waker = self._node._waker()  # noqa: SLF001
+        waker = self._node._waker()
         pending = await asyncio.to_thread(self.blocking.submit_many, values, **options)
         positions: range = await waker.wait(pending)
         return positions
 
     async def append_arrow(self, data: Any, **options: Any) -> range:
         """Append Arrow data at consecutive positions; see `Log.append_arrow`."""
-        waker = self._node._waker()  # noqa: SLF001
+        waker = self._node._waker()
         pending = await asyncio.to_thread(self.blocking.submit_arrow, data, **options)
         positions: range = await waker.wait(pending)
         return positions
@@ -282,7 +282,7 @@ class AsyncNode:
         return self._node
 
     def _waker(self) -> _Waker:
-        backend = self.blocking._backend  # noqa: SLF001
+        backend = self.blocking._backend
         if not isinstance(backend, WriterBackend):
             msg = "this directory was opened read-only"
             raise ReadOnlyError(msg)
@@ -329,5 +329,5 @@ class AsyncNode:
 
 
 def open_async(path: str | os.PathLike[str], **options: Any) -> AsyncNode:
-    """Open a directory for asyncio; options as `braidlog.open`. Use with ``async with``."""
+    """Open a directory for asyncio, with ``async with``; options as `braidlog.open`."""
     return AsyncNode(path, options)

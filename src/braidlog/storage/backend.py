@@ -1,4 +1,4 @@
-"""The two ways to hold a directory: as its one writer, or following what a writer does."""
+"""The two ways to hold a directory: as its one writer, or following a writer."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class LogStats:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRange:
-    """Where a part of a log is stored: positions ``begin`` to ``end`` of one segment."""
+    """Part of a log stored in one segment: positions ``begin`` to ``end``."""
 
     number: int
     begin: int

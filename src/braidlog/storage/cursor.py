@@ -11,7 +11,7 @@ __all__ = ["Cursor"]
 
 
 class Cursor:
-    """A reader's position in a log, stored in the log's node. Get one from `Log.cursor`."""
+    """A reader's position, stored in the log's node. Get one from `Log.cursor`."""
 
     def __init__(self, log: Log, name: str) -> None:
         """Bind to a cursor of the log; users call `Log.cursor`."""
@@ -25,22 +25,22 @@ class Cursor:
     @property
     def position(self) -> int:
         """Next position to read."""
-        return self._log._cursor_row(self.name)[0]  # noqa: SLF001
+        return self._log._cursor_row(self.name)[0]
 
     @property
     def pin(self) -> bool:
         """Whether the cursor asks to keep what it has not read."""
-        return self._log._cursor_row(self.name)[1]  # noqa: SLF001
+        return self._log._cursor_row(self.name)[1]
 
     @property
     def touched(self) -> int:
         """When the cursor was last written, microseconds since the epoch."""
-        return self._log._cursor_row(self.name)[2]  # noqa: SLF001
+        return self._log._cursor_row(self.name)[2]
 
     @property
     def lease(self) -> float | None:
         """Seconds that a pin holds after the last commit; None for ever."""
-        lease = self._log._cursor_row(self.name)[3]  # noqa: SLF001
+        lease = self._log._cursor_row(self.name)[3]
         return lease / 1_000_000 if lease else None
 
     def commit(self, position: int) -> None:
@@ -52,9 +52,9 @@ class Cursor:
             NotFoundError: the cursor was deleted.
             InvalidArgumentError: the position is beyond the end of the log.
         """
-        _, pin, _, lease = self._log._cursor_row(self.name)  # noqa: SLF001
-        self._log._set_cursor(self.name, position, pin, lease)  # noqa: SLF001
+        _, pin, _, lease = self._log._cursor_row(self.name)
+        self._log._set_cursor(self.name, position, pin, lease)
 
     def delete(self) -> None:
         """Delete the cursor; durable on return."""
-        self._log._delete_cursor(self.name)  # noqa: SLF001
+        self._log._delete_cursor(self.name)

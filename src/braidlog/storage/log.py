@@ -149,7 +149,7 @@ class Log:
         order of positions. Waits only when too many bytes are on their way. Raises what
         `append` raises, durability errors from ``result()``.
         """
-        self._node._start_syncer()  # noqa: SLF001
+        self._node._start_syncer()
         who = None if producer is None else (producer.id, producer.epoch)
         return self._backend.store.submit(
             self._stream, value, key, timestamp, headers, who, sequence
@@ -160,7 +160,7 @@ class Log:
         values: Iterable[bytes],
         *,
         keys: Iterable[bytes | None] | None = None,
-        timestamps: Iterable[Timestamp] | Timestamp | None = None,
+        timestamps: Iterable[Timestamp | None] | Timestamp | None = None,
         headers: Iterable[Iterable[tuple[str, bytes]] | None] | None = None,
         producer: Producer | None = None,
         sequence: int | None = None,
@@ -171,7 +171,7 @@ class Log:
         may stand for all. ``result()`` gives the range of positions. After a crash a
         prefix of the records may be there.
         """
-        self._node._start_syncer()  # noqa: SLF001
+        self._node._start_syncer()
         return self._submit_many(
             values, keys, timestamps, headers, _who(producer), sequence
         )
@@ -181,7 +181,7 @@ class Log:
         values: Iterable[bytes],
         *,
         keys: Iterable[bytes | None] | None = None,
-        timestamps: Iterable[Timestamp] | Timestamp | None = None,
+        timestamps: Iterable[Timestamp | None] | Timestamp | None = None,
         headers: Iterable[Iterable[tuple[str, bytes]] | None] | None = None,
         producer: Producer | None = None,
         sequence: int | None = None,
@@ -207,12 +207,12 @@ class Log:
     ) -> Pending:
         """Append Arrow data at consecutive positions without waiting.
 
-        ``data`` is anything with ``__arrow_c_stream__`` or ``__arrow_c_array__``: columns
-        ``value`` (binary or string), and optionally ``key``, ``timestamp`` (any timestamp
-        type, or int64 microseconds) and ``headers`` (map of string to binary). Records
-        are not touched one by one.
+        ``data`` is anything with ``__arrow_c_stream__`` or ``__arrow_c_array__``, with
+        a column ``value`` (binary or string), and optionally ``key``, ``timestamp``
+        (any timestamp type, or int64 microseconds) and ``headers`` (map of string to
+        binary). Records are not touched one by one.
         """
-        self._node._start_syncer()  # noqa: SLF001
+        self._node._start_syncer()
         return self._backend.store.submit_arrow(
             self._stream, data, _who(producer), sequence
         )
@@ -287,7 +287,7 @@ class Log:
         key: bytes | None = None,
         timeout: float | None = None,
     ) -> Iterator[Record]:
-        """Follow the log from ``start`` (default: its first record), also what comes later.
+        """Follow the log from ``start`` (default: its first record) for ever.
 
         Each record is seen exactly once, in order, when it is durable. Ends after
         ``timeout`` seconds without a new one; without a timeout it ends only when the
@@ -410,14 +410,14 @@ class Log:
     def set_options(
         self, *, retention_ms: int | None = None, retention_bytes: int | None = None
     ) -> None:
-        """Replace the retention of the log; None keeps records until they are trimmed."""
+        """Replace the log's retention; None keeps records until they are trimmed."""
         old = self._entry.options
         new = LogOptions(old.compression, retention_ms, retention_bytes, old.unknown)
         self._backend.store.alter_log(self._entry.id, new.encode())
-        self._entry = self._node._entry(self.name)  # noqa: SLF001
+        self._entry = self._node._entry(self.name)
 
     def _cursor_rows(self) -> dict[str, tuple[int, bool, int, int]]:
-        return self._node._entry(self.name).cursors  # noqa: SLF001
+        return self._node._entry(self.name).cursors
 
     def cursor(
         self, name: str, *, pin: bool = False, lease: float | None = None
@@ -487,7 +487,7 @@ class Log:
     def describe(self) -> LogDescription:
         """Return what there is to know of the log."""
         stats = self.stats()
-        entry = self._node._entry(self.name)  # noqa: SLF001
+        entry = self._node._entry(self.name)
         return LogDescription(
             name=self.name,
             id=self.id,

@@ -111,7 +111,7 @@ class Node:
 
     @property
     def report(self) -> dict[str, Any]:
-        """What the open found: ``created``, ``clean``, ``torn``, scanned bytes, orphans."""
+        """What the open found: ``created``, ``clean``, ``torn``, and more."""
         backend = self._backend
         return dict(backend.report) if isinstance(backend, WriterBackend) else {}
 
@@ -172,7 +172,7 @@ class Node:
                 stack.enter_context(contextlib.suppress(AlreadyExistsError))
             store.create_log(name, secrets.randbits(128) | 1, options.encode())
         log = self.log(name)
-        store.set_compression(log._stream, log.options.compression)  # noqa: SLF001
+        store.set_compression(log._stream, log.options.compression)
         return log
 
     def delete_log(self, name: str) -> None:

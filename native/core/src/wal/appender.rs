@@ -112,6 +112,8 @@ pub struct Appender {
     pub sizes: Sizes,
     /// Number of the group being gathered.
     pub group: u64,
+    /// Rollbacks placed since the log was opened.
+    pub rollbacks: u64,
     node: u128,
     entropy: u64,
     pool: BufPool,
@@ -140,6 +142,7 @@ impl Appender {
             segments_used,
             sizes,
             group: 1,
+            rollbacks: 0,
             node,
             entropy,
             pool,
@@ -337,7 +340,7 @@ impl Appender {
             },
             producer.base_sequence,
         ));
-        let header = self.header(Kind::Batch, stream, head.count(), epoch, llsn);
+        let header = Self::header(Kind::Batch, stream, head.count(), epoch, llsn);
         let change = Change::Batch {
             count: head.count(),
             producer: id,
@@ -368,7 +371,7 @@ impl Appender {
         batch: &[u8],
     ) -> Result<u64> {
         let head = parse_head(batch)?;
-        let header = self.header(Kind::Moved, stream, count, epoch, llsn);
+        let header = Self::header(Kind::Moved, stream, count, epoch, llsn);
         let (head_len, timestamps) = (
             head.head_len(),
             (head.min_timestamp(), head.max_timestamp()),
@@ -383,7 +386,7 @@ impl Appender {
 
     /// Copy commit runs forward for the cleaner.
     pub fn append_moved_runs(&mut self, stream: u32, payload: &[u8]) -> Result<u64> {
-        let header = self.header(Kind::MovedRuns, stream, 0, 0, 0);
+        let header = Self::header(Kind::MovedRuns, stream, 0, 0, 0);
         let frame = self.place(header, payload.len(), true, |out| {
             out.extend_from_slice(payload);
             Ok(payload.len())
@@ -397,7 +400,7 @@ impl Appender {
         if stream != 0 && self.open.contains_key(&stream) {
             self.close_batch(stream)?;
         }
-        let header = self.header(change.kind(), stream, 0, epoch, llsn);
+        let header = Self::header(change.kind(), stream, 0, epoch, llsn);
         self.state.check(&header, change)?;
         let payload = change.payload();
         let frame = self.place(header, payload.len(), true, |out| {
@@ -406,6 +409,7 @@ impl Appender {
         })?;
         self.note(&frame, change, (0, 0))?;
         self.state.apply(&header, change)?;
+        self.rollbacks += u64::from(matches!(change, Change::Rollback));
         Ok(self.group)
     }
 
@@ -481,7 +485,7 @@ impl Appender {
 
     fn open_batch(&mut self, stream: u32, producer: Option<Sequenced>) -> Result<()> {
         let llsn = self.state.stream(stream)?.next;
-        let mut builder = self.idle.pop().unwrap_or_else(BatchBuilder::new);
+        let mut builder = self.idle.pop().unwrap_or_default();
         builder.clear();
         if let Some((id, sequence)) = producer {
             builder.set_producer(id.id, id.epoch, sequence);
@@ -524,7 +528,7 @@ impl Appender {
             let stream = self.state.stream(stream)?;
             (stream.epoch, stream.next)
         };
-        let header = self.header(Kind::Batch, stream, count, epoch, llsn);
+        let header = Self::header(Kind::Batch, stream, count, epoch, llsn);
         let change = Change::Batch {
             count,
             producer: None,
@@ -542,7 +546,7 @@ impl Appender {
         self.state.apply(&header, &change)
     }
 
-    fn header(&self, kind: Kind, stream: u32, count: u32, epoch: u64, llsn: u64) -> FrameHeader {
+    fn header(kind: Kind, stream: u32, count: u32, epoch: u64, llsn: u64) -> FrameHeader {
         FrameHeader {
             kind,
             flags: 0,
@@ -721,7 +725,7 @@ impl Appender {
     fn place_preamble(&mut self, state: &[u8]) -> Result<()> {
         let mut chunks = state.chunks(PREAMBLE_CHUNK).peekable();
         while let Some(chunk) = chunks.next() {
-            let mut header = self.header(Kind::Preamble, 0, 0, 0, 0);
+            let mut header = Self::header(Kind::Preamble, 0, 0, 0, 0);
             header.flags = if chunks.peek().is_some() {
                 FLAG_MORE
             } else {

@@ -83,7 +83,7 @@ impl Follower {
             match self.try_refresh() {
                 // The writer may have rolled or recycled between two of our reads.
                 Err(Error::Corruption { .. } | Error::Missing { .. }) if attempt < ATTEMPTS => {
-                    attempt += 1
+                    attempt += 1;
                 }
                 other => return other,
             }

@@ -75,7 +75,8 @@ impl BatchRef {
 /// Where a sequential reader stands, so that it need not look its position up again.
 #[derive(Default)]
 pub struct Position {
-    hint: Option<(u64, u64, u32)>,
+    /// Segment, lane, next LLSN, offset.
+    hint: Option<(u64, u32, u64, u32)>,
 }
 
 /// A place to read from: a segment, up to an offset, and the LLSNs it owns.
@@ -131,10 +132,12 @@ impl View {
         position: &mut Position,
     ) -> Result<Vec<BatchRef>> {
         let mut place = self.locate(stream, from)?;
-        if let Some((segment, llsn, offset)) = position.hint {
-            if segment == place.segment.number && llsn == from && offset > place.offset {
-                place.offset = offset;
-            }
+        // A lane of copies and what was written here first lie in any order.
+        if let Some((segment, lane, llsn, offset)) = position.hint
+            && (segment, lane, llsn) == (place.segment.number, place.lane, from)
+            && offset > place.offset
+        {
+            place.offset = offset;
         }
         let file = place.segment.reader(&*self.vfs)?;
         let limit = place
@@ -143,6 +146,8 @@ impl View {
             .map_or(place.segment.bytes, |sealed| sealed.end);
         let mut found = Vec::new();
         let (mut next, mut read) = (from, 0);
+        // Where the next read begins: at the last frame again if it holds more than was wanted now.
+        let mut resume = None;
         while found.is_empty() {
             let size = bytes_max
                 .clamp(PROBE_BYTES, CHUNK_BYTES)
@@ -154,7 +159,7 @@ impl View {
                 if offset >= limit || next >= to.min(place.end) || read >= bytes_max {
                     break;
                 }
-                match self.step(&place, stream.number, &chunk, at, limit)? {
+                match step(&place, stream.number, &chunk, at, limit)? {
                     Step::Frame(frame) => {
                         at = (frame.end() - place.offset) as usize;
                         if let Some(batch) =
@@ -162,6 +167,7 @@ impl View {
                         {
                             next = batch.next();
                             read += frame.length as usize;
+                            resume = (batch.end < frame.header.count).then_some(frame.offset);
                             found.push(batch);
                         }
                     }
@@ -182,7 +188,8 @@ impl View {
                 ));
             }
         }
-        position.hint = Some((place.segment.number, next, place.offset));
+        let offset = resume.unwrap_or(place.offset);
+        position.hint = Some((place.segment.number, place.lane, next, offset));
         Ok(found)
     }
 
@@ -195,7 +202,7 @@ impl View {
         limit: u32,
     ) -> Result<Arc<PooledBuf>> {
         let mut buf = self.pool.take(size);
-        buf.resize(size);
+        buf.resize_stale(size);
         file.read_exact_at(buf.as_mut_slice(), offset.into())?;
         if size >= 4 {
             let length = u32::from_le_bytes([buf[0], buf[1], buf[2], buf[3]]) as usize;
@@ -203,7 +210,7 @@ impl View {
                 && length <= (limit - offset) as usize
                 && crate::wal::frame::plausible(&buf)
             {
-                buf.resize(length);
+                buf.resize_stale(length);
                 file.read_exact_at(
                     &mut buf.as_mut_slice()[size..],
                     u64::from(offset) + size as u64,
@@ -212,52 +219,46 @@ impl View {
         }
         Ok(Arc::new(buf))
     }
+}
 
-    fn step(
-        &self,
-        place: &Place,
-        stream: u32,
-        chunk: &[u8],
-        at: usize,
-        limit: u32,
-    ) -> Result<Step> {
-        let offset = place.offset + at as u32;
-        let Some(left) = chunk.get(at..) else {
-            return Ok(Step::More);
-        };
-        let room = (limit - offset) as usize;
-        let at_end = left.len() >= room;
-        if left.len() < FRAME_HEADER || (left.len() < bytes_to_check(left)) {
-            if !at_end {
-                return Ok(Step::More);
+/// What stands at `at` in a chunk that begins at the place's offset.
+fn step(place: &Place, stream: u32, chunk: &[u8], at: usize, limit: u32) -> Result<Step> {
+    let offset = place.offset + at as u32;
+    let Some(left) = chunk.get(at..) else {
+        return Ok(Step::More);
+    };
+    let room = (limit - offset) as usize;
+    let at_end = left.len() >= room;
+    if !at_end && (left.len() < FRAME_HEADER || left.len() < bytes_to_check(left)) {
+        return Ok(Step::More);
+    }
+    match parse(left, place.segment.seed, offset) {
+        Ok(frame) => {
+            let mine = is_data(frame.header.kind) && frame.header.stream == stream;
+            if mine && left.len() < frame.length as usize {
+                Ok(Step::More)
+            } else {
+                Ok(Step::Frame(frame))
             }
         }
-        match parse(left, place.segment.seed, offset) {
-            Ok(frame) => {
-                let mine = is_data(frame.header.kind) && frame.header.stream == stream;
-                if mine && left.len() < frame.length as usize {
-                    Ok(Step::More)
-                } else {
-                    Ok(Step::Frame(frame))
-                }
+        Err(reason) => {
+            let aligned = offset.next_multiple_of(BLOCK_BYTES as u32);
+            if aligned != offset
+                && aligned < limit
+                && zero(&left[..left.len().min((aligned - offset) as usize)])
+            {
+                return Ok(Step::Gap(aligned));
             }
-            Err(reason) => {
-                let aligned = offset.next_multiple_of(BLOCK_BYTES as u32);
-                if aligned != offset
-                    && aligned < limit
-                    && zero(&left[..left.len().min((aligned - offset) as usize)])
-                {
-                    return Ok(Step::Gap(aligned));
-                }
-                Err(Error::corrupt(
-                    place.segment.path(),
-                    offset.into(),
-                    reason.to_string(),
-                ))
-            }
+            Err(Error::corrupt(
+                place.segment.path(),
+                offset.into(),
+                reason.to_string(),
+            ))
         }
     }
+}
 
+impl View {
     /// The batch of a frame if it is the stream's and holds something wanted.
     fn take(
         &self,
@@ -327,13 +328,7 @@ impl View {
                 });
             }
         }
-        let extents = self.extents(stream)?;
-        let at = extents.partition_point(|extent| extent.begin <= llsn);
-        let extent = at
-            .checked_sub(1)
-            .map(|at| &extents[at])
-            .filter(|extent| llsn < extent.end);
-        let Some(extent) = extent else {
+        let Some(extent) = self.owner(stream, llsn)? else {
             let path = segments.last().map_or(dir, |segment| segment.path());
             let reason = format!("no segment holds LLSN {llsn} of stream {}", stream.number);
             return Err(Error::corrupt(path, 0, reason));
@@ -350,7 +345,7 @@ impl View {
             end,
             segment,
             lane,
-        } = extent.clone();
+        } = extent;
         Ok(Place {
             segment,
             offset,

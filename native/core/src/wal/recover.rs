@@ -14,6 +14,7 @@
 //! but a directory that holds log files without a manifest or an identity lost them, and is refused.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -86,6 +87,7 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
         Found::Node(identity) => identity,
         Found::Unfinished => {
             report.created = true;
+            sync_parents(&*vfs, dir)?;
             create_identity(&*vfs, dir, &options)?
         }
     };
@@ -164,6 +166,24 @@ fn identify(vfs: &dyn Vfs, dir: &Path) -> Result<Found> {
         path: dir.into(),
         what: "node directory, and it is not empty",
     })
+}
+
+/// Make the entries durable that lead to a new node directory: without them a crash loses all of it.
+fn sync_parents(vfs: &dyn Vfs, dir: &Path) -> Result<()> {
+    for (above, parent) in dir.ancestors().skip(1).enumerate() {
+        let parent = if parent.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            parent
+        };
+        match vfs.sync_dir(parent) {
+            // One that we may not read is not one that we made.
+            Err(Error::Io { source, .. })
+                if above > 0 && source.kind() == ErrorKind::PermissionDenied => {}
+            other => other?,
+        }
+    }
+    Ok(())
 }
 
 fn create_identity(vfs: &dyn Vfs, dir: &Path, options: &Options) -> Result<NodeIdentity> {
@@ -380,7 +400,7 @@ fn recover(
     let erased = erase(vfs, newest, options, walk.offset, &ghosts)?;
     writable.sync()?;
     let empty = file_is_zero(&*file, walk.offset, newest.bytes)?;
-    if !folded.closed && !(empty && ghosts.is_empty()) {
+    if !(folded.closed || empty && ghosts.is_empty()) {
         let (path, offset) = (newest.path().into(), walk.offset);
         report.torn = Some(TornTail {
             path,

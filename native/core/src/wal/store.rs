@@ -13,7 +13,7 @@
 //! - A group is published only when it and all earlier ones are durable.
 //! - A group that opens a segment is written alone; the segment before it is sealed first.
 //! - After a failed write or sync nothing is acknowledged any more: the store is failed for good, because
-//!   what the failed write left behind is unknown (PostgreSQL's fsync lesson).
+//!   what the failed write left behind is unknown (the fsync lesson of `PostgreSQL`).
 
 use std::collections::HashSet;
 use std::collections::VecDeque;
@@ -82,7 +82,7 @@ impl Options {
     pub fn check(&self) -> Result<()> {
         let wrong = |text: String| Err(Error::InvalidArgument(text));
         if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&self.segment_bytes)
-            || self.segment_bytes % 4096 != 0
+            || !self.segment_bytes.is_multiple_of(4096)
         {
             return wrong(format!(
                 "segment_bytes must be a multiple of 4096 from {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX}"
@@ -194,7 +194,7 @@ impl Store {
         &self.view.dir
     }
 
-    fn guard(&self) -> Result<MutexGuard<'_, Inner>> {
+    pub(super) fn guard(&self) -> Result<MutexGuard<'_, Inner>> {
         let inner = self.inner.lock();
         inner.check()?;
         Ok(inner)
@@ -415,12 +415,7 @@ impl Store {
 
     /// Cut an uncommitted tail: records from `from` on never happened.
     pub fn rollback(&self, stream: u32, epoch: u64, from: u64) -> Result<u64> {
-        let group = self.change(stream, Some(epoch), from, &Change::Rollback)?;
-        if let Ok(stream) = self.view.stream(stream) {
-            stream.forget_all();
-        }
-        self.view.invalidate();
-        Ok(group)
+        self.change(stream, Some(epoch), from, &Change::Rollback)
     }
 
     /// Enter a new epoch.
@@ -608,14 +603,16 @@ impl Store {
         inner.durable_group = group.number;
         inner.syncs += 1;
         inner.synced_bytes += group.bytes as u64;
+        // First the bytes, then the range that lets readers see them: they may replace some that a
+        // rollback cut.
+        for part in &group.parts {
+            self.view.remember(part);
+        }
         for effect in &group.effects {
             match effect {
                 Effect::Range(stream, range) => self.view.publish(*stream, *range),
                 Effect::Gone(stream) => self.view.remove(*stream),
             }
-        }
-        for part in &group.parts {
-            self.view.remember(part);
         }
         if wants_slot(inner) {
             self.slot_wanted.notify_all();
