@@ -162,6 +162,11 @@ impl Pending {
     }
 }
 
+/// Bytes of a value, near enough for a reservation.
+fn length(value: &Bound<'_, PyAny>) -> usize {
+    value.len().unwrap_or(0)
+}
+
 impl Store {
     fn check(&self) -> PyResult<&Arc<wal::Store>> {
         if self.forked.load(Ordering::Relaxed) {
@@ -185,9 +190,16 @@ impl Store {
         let timestamp = timestamp.unwrap_or_else(now);
         let headers = HeaderList::from_py(headers)?;
         let headers = headers.borrow();
-        // Never wait for other appenders with the GIL held.
-        while store.would_wait(stream) {
-            py.detach(|| store.wait_for_room(stream, SIGNAL_INTERVAL))
+        // Never wait for other appenders, or for the disk, with the GIL held.
+        let bytes = 1024
+            + length(value)
+            + key.map_or(0, length)
+            + headers
+                .iter()
+                .map(|(name, value)| 16 + name.len() + value.len())
+                .sum::<usize>();
+        while store.would_wait(stream, bytes) {
+            py.detach(|| store.wait_for_room(stream, bytes, SIGNAL_INTERVAL))
                 .map_err(to_py)?;
             py.check_signals()?;
         }

@@ -64,6 +64,7 @@ impl Store {
             return Err(error);
         }
         inner.appender.segments_used -= dead.len() as u64;
+        inner.appender.slots_ready += dead.len() as u64;
         Ok(Reclaimed {
             segments: dead.len() as u64,
             moved_bytes: 0,

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::limits::BLOCK_BYTES;
-use crate::manifest::{self, Identity, Manifest, Orphans, WalFiles, collect_wal_orphans};
+use crate::manifest::{self, Identity, Manifest, WalFiles};
 use crate::vfs::{Access, AlignedBuf, Vfs, VfsFile};
 use crate::wal::appender::{Active, Appender, range_of};
 use crate::wal::files::Files;
@@ -107,8 +107,14 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
     );
     let segments = tables(dir, manifest.version(), identity.segment_bytes)?;
     let used = segments.len() as u64;
-    let appender = match segments.last() {
-        None => Appender::create(sizes, identity.node, options.entropy, pool)?,
+    let mut files = Files::new(Arc::clone(&vfs), dir.to_owned(), manifest);
+    let mut appender = match segments.last() {
+        None => {
+            if files.free_slots() == 0 {
+                files.make_slot(identity.segment_bytes.into())?;
+            }
+            Appender::create(sizes, identity.node, options.entropy, pool)?
+        }
         Some(newest) => {
             newest.check_header(&*vfs, identity.node)?;
             let (state, active) = recover(&*vfs, dir, newest, &options, &mut report)?;
@@ -127,10 +133,12 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
     for (number, stream) in &appender.state.streams {
         view.publish(*number, range_of(stream));
     }
-    let Orphans { files, foreign } = collect_wal_orphans(&manifest, &BTreeSet::new())?;
-    (report.orphans, report.foreign) = (files, foreign);
+    let orphans = files.collect_orphans()?;
+    (report.orphans, report.foreign) = (orphans.files, orphans.foreign);
+    files.make_ballast()?;
+    // The first segment's slot was taken when its part was placed.
+    appender.slots_ready = files.free_slots() as u64 - u64::from(used == 0);
     let watermark = open_or_create(&*vfs, &watermark_path(dir))?;
-    let files = Files::new(vfs, dir.to_owned(), manifest);
     let store = Store::assemble(Arc::new(view), appender, files, watermark, options, lock)?;
     store.reclaim()?;
     Ok((store, report))
