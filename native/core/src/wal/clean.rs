@@ -16,6 +16,9 @@ use crate::wal::segments::{Segment, is_data};
 use crate::wal::store::Store;
 use crate::wal::walk::Walk;
 
+/// Commit runs in one frame: few enough for the smallest segment.
+const RUNS_PER_FRAME: usize = 512;
+
 /// What a reclaim or a cleaning did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reclaimed {
@@ -213,11 +216,11 @@ impl Store {
         for (stream, (begin, end)) in ranges {
             let runs =
                 segment.with_index(vfs, dir, |index| runs_within(index, *stream, *begin, *end))?;
-            if !runs.is_empty() {
-                self.inner
-                    .lock()
+            for runs in runs.chunks(RUNS_PER_FRAME) {
+                let payload = encode_runs(runs);
+                self.guard()?
                     .appender
-                    .append_moved_runs(*stream, &encode_runs(&runs))?;
+                    .append_moved_runs(*stream, &payload)?;
             }
         }
         Ok(())

@@ -231,11 +231,9 @@ impl Store {
         {
             inner = self.make_room(inner)?;
         }
-        let ticket = inner
+        inner
             .appender
-            .append_columns(stream, columns, target, producer);
-        poison_if_broken(&mut inner, &ticket);
-        ticket
+            .append_columns(stream, columns, target, producer)
     }
 
     /// Begin a bulk append: until [`Store::end_bulk`] other appends to the stream wait, so that the
@@ -261,11 +259,9 @@ impl Store {
         while inner.appender.unsynced(&inner) > self.options.unsynced_bytes_max {
             inner = self.make_room(inner)?;
         }
-        let ticket = inner
+        inner
             .appender
-            .append_columns(stream, columns, target, producer);
-        poison_if_broken(&mut inner, &ticket);
-        ticket
+            .append_columns(stream, columns, target, producer)
     }
 
     /// End a bulk append.
@@ -297,7 +293,28 @@ impl Store {
             .set_compression(stream, compression);
     }
 
+    /// Place a change at the stream's epoch, or at the one given; returns its group.
     fn change(&self, stream: u32, epoch: Option<u64>, llsn: u64, change: &Change) -> Result<u64> {
+        match self.try_change(stream, epoch, llsn, change) {
+            // Segments that hold changes only die when they are sealed.
+            Err(full @ Error::LogFull { .. }) => {
+                self.sync()?;
+                if self.reclaim()?.segments == 0 {
+                    return Err(full);
+                }
+                self.try_change(stream, epoch, llsn, change)
+            }
+            other => other,
+        }
+    }
+
+    fn try_change(
+        &self,
+        stream: u32,
+        epoch: Option<u64>,
+        llsn: u64,
+        change: &Change,
+    ) -> Result<u64> {
         let mut inner = self.guard()?;
         let current = inner
             .appender
@@ -328,17 +345,11 @@ impl Store {
 
     /// Delete a log and everything in it. Durable on return; its segments are reclaimed.
     pub fn delete_log(&self, id: u128) -> Result<()> {
-        let group = {
-            let mut inner = self.guard()?;
-            let Some(log) = inner.appender.state.logs.get(&id) else {
-                return Err(Error::NotFound { what: "log".into() });
-            };
-            let stream = log.stream;
-            inner
-                .appender
-                .change(stream, 0, 0, &Change::DeleteLog(id))?
+        let Some(stream) = self.with_state(|state| state.logs.get(&id).map(|log| log.stream))
+        else {
+            return Err(Error::NotFound { what: "log".into() });
         };
-        self.wait(group)?;
+        self.wait(self.change(stream, None, 0, &Change::DeleteLog(id))?)?;
         self.reclaim().map(|_| ())
     }
 
@@ -706,7 +717,7 @@ impl Store {
 
 impl Inner {
     fn check(&self) -> Result<()> {
-        match &self.failed {
+        match self.failed.as_ref().or(self.appender.broken.as_ref()) {
             Some(reason) => Err(Error::Failed {
                 reason: reason.clone(),
             }),
@@ -723,13 +734,6 @@ impl Inner {
 impl Appender {
     fn unsynced(&self, inner: &Inner) -> usize {
         self.unsealed_bytes() + inner.flight_bytes()
-    }
-}
-
-/// An append that failed half-way (not merely refused) leaves numbered records without bytes.
-fn poison_if_broken(inner: &mut MutexGuard<'_, Inner>, result: &Result<Ticket>) {
-    if let Err(Error::Malformed { .. } | Error::Io { .. }) = result {
-        inner.failed = Some("an append failed after its space was reserved".into());
     }
 }
 

@@ -8,6 +8,7 @@ mod driver;
 mod flights;
 mod oracle;
 mod reading;
+mod space;
 
 use std::path::Path;
 use std::sync::Arc;
