@@ -13,7 +13,9 @@
 //!
 //! - A frame's position, ordinal, checksum and index sample are decided together, under one lock.
 //! - What a ticket's group number promises is in that group or an earlier one.
-//! - Space is reserved before a record gets its LLSN, so a numbered record always fits.
+//! - Space, in slots that exist, is reserved before a record gets its LLSN: a numbered record always
+//!   fits, and a full disk refuses appends instead of failing a write.
+//! - The tail of a segment is kept from records, so that a trim finds room when nothing else does.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem;
@@ -35,6 +37,22 @@ use crate::wal::view;
 
 /// Segments that records may not use, so that trim, cleaning and recovery always find room.
 pub const RESERVE_SEGMENTS: u64 = 2;
+
+/// Who a frame is for decides what it may use up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// Records: neither the reserved segments nor the tail of a segment.
+    Records,
+    /// Copies made by the cleaner: the reserved segments too.
+    Cleaning,
+    /// State: everything.
+    State,
+}
+
+/// Bytes at the end of each segment that only state may use: room for a thousand trims or so.
+fn tail_reserve(segment_bytes: u32) -> u32 {
+    (segment_bytes / 64).min(64 << 10)
+}
 
 /// Preamble bytes per frame.
 const PREAMBLE_CHUNK: usize = 1 << 20;
@@ -108,10 +126,14 @@ pub struct Appender {
     pub in_flight: usize,
     /// Segments that exist or are placed.
     pub segments_used: u64,
+    /// Free slots that exist and no placed segment will take.
+    pub slots_ready: u64,
     /// Sizes.
     pub sizes: Sizes,
     /// Number of the group being gathered.
     pub group: u64,
+    /// Rollbacks placed since the log was opened.
+    pub rollbacks: u64,
     node: u128,
     entropy: u64,
     pool: BufPool,
@@ -138,8 +160,10 @@ impl Appender {
             active,
             in_flight: 0,
             segments_used,
+            slots_ready: 0,
             sizes,
             group: 1,
+            rollbacks: 0,
             node,
             entropy,
             pool,
@@ -173,7 +197,8 @@ impl Appender {
             tail: Vec::new(),
         };
         let mut appender = Self::new(state, active, sizes, 0, node, entropy, pool);
-        appender.roll(true)?;
+        appender.slots_ready = 1;
+        appender.roll(Purpose::State)?;
         Ok(appender)
     }
 
@@ -356,7 +381,7 @@ impl Appender {
         self.state.check(&header, &change)?;
         let timestamps = (head.min_timestamp(), head.max_timestamp());
         let head_len = head.head_len();
-        let frame = self.place(header, batch.len(), false, |out| {
+        let frame = self.place(header, batch.len(), Purpose::Records, |out| {
             out.extend_from_slice(batch);
             Ok(head_len)
         })?;
@@ -384,7 +409,7 @@ impl Appender {
             head.head_len(),
             (head.min_timestamp(), head.max_timestamp()),
         );
-        let frame = self.place(header, batch.len(), true, |out| {
+        let frame = self.place(header, batch.len(), Purpose::Cleaning, |out| {
             out.extend_from_slice(batch);
             Ok(head_len)
         })?;
@@ -395,7 +420,7 @@ impl Appender {
     /// Copy commit runs forward for the cleaner.
     pub fn append_moved_runs(&mut self, stream: u32, payload: &[u8]) -> Result<u64> {
         let header = Self::header(Kind::MovedRuns, stream, 0, 0, 0);
-        let frame = self.place(header, payload.len(), true, |out| {
+        let frame = self.place(header, payload.len(), Purpose::State, |out| {
             out.extend_from_slice(payload);
             Ok(payload.len())
         })?;
@@ -411,12 +436,13 @@ impl Appender {
         let header = Self::header(change.kind(), stream, 0, epoch, llsn);
         self.state.check(&header, change)?;
         let payload = change.payload();
-        let frame = self.place(header, payload.len(), true, |out| {
+        let frame = self.place(header, payload.len(), Purpose::State, |out| {
             out.extend_from_slice(&payload);
             Ok(payload.len())
         })?;
         self.note(&frame, change, (0, 0))?;
         self.state.apply(&header, change)?;
+        self.rollbacks += u64::from(matches!(change, Change::Rollback));
         Ok(self.group)
     }
 
@@ -542,7 +568,7 @@ impl Appender {
         };
         self.state.check(&header, &change)?;
         let mut timestamps = (0, 0);
-        let frame = self.place(header, payload_max, false, |out| {
+        let frame = self.place(header, payload_max, Purpose::Records, |out| {
             let at = out.len();
             encode(out)?;
             let head = parse_head(&out[at..])?;
@@ -572,14 +598,19 @@ impl Appender {
         &mut self,
         mut header: FrameHeader,
         payload_max: usize,
-        reserved: bool,
+        purpose: Purpose,
         write: impl FnOnce(&mut PooledBuf) -> Result<usize>,
     ) -> Result<Frame> {
         let gap = self.gap();
-        let room =
-            (self.active.segment.bytes as usize).saturating_sub(self.active.offset as usize + gap);
-        if frame_len(payload_max) > room {
-            self.roll(reserved)?;
+        let kept = match purpose {
+            Purpose::State => 0,
+            Purpose::Records | Purpose::Cleaning => {
+                tail_reserve(self.active.segment.bytes) as usize
+            }
+        };
+        let end = self.active.offset as usize + gap + frame_len(payload_max);
+        if end + kept > self.active.segment.bytes as usize {
+            self.roll(purpose)?;
         }
         self.open_part();
         header.durable = self.active.durable;
@@ -675,9 +706,13 @@ impl Appender {
     }
 
     /// Begin the next segment: header block and preamble.
-    fn roll(&mut self, reserved: bool) -> Result<()> {
-        let max = self.sizes.segments_max - if reserved { 0 } else { RESERVE_SEGMENTS };
-        if self.segments_used >= max {
+    fn roll(&mut self, purpose: Purpose) -> Result<()> {
+        let reserved = if purpose == Purpose::Records {
+            RESERVE_SEGMENTS
+        } else {
+            0
+        };
+        if self.segments_used >= self.sizes.segments_max - reserved || self.slots_ready == 0 {
             return Err(self.full());
         }
         let state = self.state.encode();
@@ -726,6 +761,7 @@ impl Appender {
             tail: Vec::new(),
         };
         self.segments_used += 1;
+        self.slots_ready -= 1;
         self.place_preamble(&state)
     }
 
@@ -738,7 +774,7 @@ impl Appender {
             } else {
                 0
             };
-            self.place(header, chunk.len(), true, |out| {
+            self.place(header, chunk.len(), Purpose::State, |out| {
                 out.extend_from_slice(chunk);
                 Ok(chunk.len())
             })?;
@@ -769,23 +805,34 @@ impl Appender {
         Ok(())
     }
 
-    /// Refuse, before anything has a number, what could not be written.
-    fn reserve(&self, bytes: usize) -> Result<()> {
+    /// Whether `bytes` of records surely fit; false if they would with more slots.
+    ///
+    /// Fails with [`Error::LogFull`] if they do not fit within the bound either.
+    pub fn has_room(&self, bytes: usize) -> Result<bool> {
         let open: usize = self
             .open
             .values()
             .map(|open| frame_len(open.builder.encoded_len_max()))
             .sum();
         let need = (open + bytes + BLOCK_BYTES) as u64;
-        let left = u64::from(self.active.segment.bytes.saturating_sub(self.active.offset));
-        if need <= left {
-            return Ok(());
+        let segment = self.active.segment.bytes;
+        let left = segment.saturating_sub(self.active.offset + tail_reserve(segment));
+        if need <= u64::from(left) {
+            return Ok(true);
         }
         let free = (self.sizes.segments_max - RESERVE_SEGMENTS).saturating_sub(self.segments_used);
         // Where a frame does not fit behind another, up to a quarter of a segment stays empty, and
         // another quarter may hold the preamble.
-        let usable = free * u64::from(self.sizes.segment_bytes) / 2;
-        if need <= usable {
+        let usable = |segments: u64| segments * u64::from(self.sizes.segment_bytes) / 2;
+        if need > usable(free) {
+            return Err(self.full());
+        }
+        Ok(need <= usable(self.slots_ready))
+    }
+
+    /// Refuse, before anything has a number, what could not be written.
+    fn reserve(&self, bytes: usize) -> Result<()> {
+        if self.has_room(bytes)? {
             Ok(())
         } else {
             Err(self.full())
@@ -825,13 +872,21 @@ pub fn range_of(stream: &crate::wal::state::Stream) -> view::Range {
 }
 
 /// Bytes a lone record takes at most, with its frame.
-fn record_bytes(record: &NewRecord<'_>) -> usize {
+pub fn record_bytes(record: &NewRecord<'_>) -> usize {
     let headers: usize = record
         .headers
         .iter()
         .map(|(name, value)| name.len() + value.len() + 16)
         .sum();
     512 + record.value.len() + record.key.map_or(0, <[u8]>::len) + headers
+}
+
+/// Bytes that rows of columns take at most as batches of about `target` bytes, with their frames.
+pub fn columns_bytes(columns: &ColumnsRef<'_>, rows: &Range<usize>, target: usize) -> usize {
+    let total = columns.encoded_len_max(rows);
+    let batches = total / target.max(1) + 2;
+    // Batches are cut by records, so each may stay a good deal below the target.
+    total + batches * 1024 + total / 64
 }
 
 /// One step of splitmix64: salts from one random number.

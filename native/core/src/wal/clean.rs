@@ -64,6 +64,7 @@ impl Store {
             return Err(error);
         }
         inner.appender.segments_used -= dead.len() as u64;
+        inner.appender.slots_ready += dead.len() as u64;
         Ok(Reclaimed {
             segments: dead.len() as u64,
             moved_bytes: 0,
@@ -120,15 +121,20 @@ impl Store {
         let mut walk = Walk::new(segment.reader(vfs)?, segment.seed, FIRST_FRAME, 0, limit);
         let mut moved = 0;
         let mut ranges: HashMap<u32, (u64, u64)> = HashMap::new();
+        let mut rollbacks = self.rollbacks()?;
         while let Some(frame) = walk.next_frame()? {
-            let Some(count) = self.live_records(segment, &frame)? else {
-                continue;
-            };
             let header = frame.header;
             let payload = walk.payload(&frame)?;
-            loop {
-                let mut inner = self.inner.lock();
-                if inner.appender.unsealed_bytes() < self.options.unsynced_bytes_max {
+            let moved_frame = loop {
+                let Some(count) = self.live_records(segment, &frame)? else {
+                    break None;
+                };
+                let mut inner = self.guard()?;
+                if inner.appender.rollbacks != rollbacks {
+                    // Placed since: what it cut must not be copied behind it.
+                    drop(inner);
+                    rollbacks = self.rollbacks()?;
+                } else if inner.appender.unsealed_bytes() < self.options.unsynced_bytes_max {
                     inner.appender.append_moved(
                         header.stream,
                         header.epoch,
@@ -136,11 +142,15 @@ impl Store {
                         count,
                         payload,
                     )?;
-                    break;
+                    break Some(count);
+                } else {
+                    drop(inner);
+                    self.sync()?;
                 }
-                drop(inner);
-                self.sync()?;
-            }
+            };
+            let Some(count) = moved_frame else {
+                continue;
+            };
             moved += u64::from(frame.length);
             let end = header.llsn + u64::from(count);
             ranges
@@ -157,6 +167,13 @@ impl Store {
         Ok(moved)
     }
 
+    /// How many rollbacks were placed; readers see the segments of all of them.
+    fn rollbacks(&self) -> Result<u64> {
+        let placed = self.guard()?.appender.rollbacks;
+        self.sync()?;
+        Ok(placed)
+    }
+
     /// How many records of a frame must be kept; `None` if the frame is dead or not data.
     fn live_records(&self, segment: &Arc<Segment>, frame: &Frame) -> Result<Option<u32>> {
         let header = &frame.header;
@@ -168,7 +185,7 @@ impl Store {
         };
         let first = stream.range().first;
         // Only where this segment is the owner; a newer copy or a rollback may have replaced it.
-        let extents = self.view.extents(&stream)?;
+        let (extents, cut) = self.view.owned(&stream)?;
         let owner = extents.iter().find(|extent| {
             Arc::ptr_eq(&extent.segment, segment)
                 && (extent.lane > NATIVE) == (header.kind == Kind::Moved)
@@ -186,7 +203,8 @@ impl Store {
                 frame.offset,
             )
         })?;
-        let count = u64::from(count).min(owner.end - header.llsn) as u32;
+        let end = owner.end.min(cut);
+        let count = u64::from(count).min(end.saturating_sub(header.llsn)) as u32;
         Ok((count > 0 && header.llsn + u64::from(count) > first).then_some(count))
     }
 

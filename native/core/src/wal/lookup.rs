@@ -160,13 +160,7 @@ impl View {
 
     /// If everything from `from` to the end of its sealed segment is earlier, where that ends.
     fn earlier_until(&self, stream: &StreamView, from: u64, timestamp: i64) -> Result<Option<u64>> {
-        let extents = self.extents(stream)?;
-        let at = extents.partition_point(|extent| extent.begin <= from);
-        let Some(extent) = at
-            .checked_sub(1)
-            .map(|at| &extents[at])
-            .filter(|extent| from < extent.end)
-        else {
+        let Some(extent) = self.owner(stream, from)? else {
             return Ok(None);
         };
         let summary = extent.segment.summary(&*self.vfs, &self.dir)?;

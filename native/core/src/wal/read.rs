@@ -75,7 +75,8 @@ impl BatchRef {
 /// Where a sequential reader stands, so that it need not look its position up again.
 #[derive(Default)]
 pub struct Position {
-    hint: Option<(u64, u64, u32)>,
+    /// Segment, lane, next LLSN, offset.
+    hint: Option<(u64, u32, u64, u32)>,
 }
 
 /// A place to read from: a segment, up to an offset, and the LLSNs it owns.
@@ -131,9 +132,9 @@ impl View {
         position: &mut Position,
     ) -> Result<Vec<BatchRef>> {
         let mut place = self.locate(stream, from)?;
-        if let Some((segment, llsn, offset)) = position.hint
-            && segment == place.segment.number
-            && llsn == from
+        // A lane of copies and what was written here first lie in any order.
+        if let Some((segment, lane, llsn, offset)) = position.hint
+            && (segment, lane, llsn) == (place.segment.number, place.lane, from)
             && offset > place.offset
         {
             place.offset = offset;
@@ -145,6 +146,8 @@ impl View {
             .map_or(place.segment.bytes, |sealed| sealed.end);
         let mut found = Vec::new();
         let (mut next, mut read) = (from, 0);
+        // Where the next read begins: at the last frame again if it holds more than was wanted now.
+        let mut resume = None;
         while found.is_empty() {
             let size = bytes_max
                 .clamp(PROBE_BYTES, CHUNK_BYTES)
@@ -164,6 +167,7 @@ impl View {
                         {
                             next = batch.next();
                             read += frame.length as usize;
+                            resume = (batch.end < frame.header.count).then_some(frame.offset);
                             found.push(batch);
                         }
                     }
@@ -184,7 +188,8 @@ impl View {
                 ));
             }
         }
-        position.hint = Some((place.segment.number, next, place.offset));
+        let offset = resume.unwrap_or(place.offset);
+        position.hint = Some((place.segment.number, place.lane, next, offset));
         Ok(found)
     }
 
@@ -323,13 +328,7 @@ impl View {
                 });
             }
         }
-        let extents = self.extents(stream)?;
-        let at = extents.partition_point(|extent| extent.begin <= llsn);
-        let extent = at
-            .checked_sub(1)
-            .map(|at| &extents[at])
-            .filter(|extent| llsn < extent.end);
-        let Some(extent) = extent else {
+        let Some(extent) = self.owner(stream, llsn)? else {
             let path = segments.last().map_or(dir, |segment| segment.path());
             let reason = format!("no segment holds LLSN {llsn} of stream {}", stream.number);
             return Err(Error::corrupt(path, 0, reason));
@@ -346,7 +345,7 @@ impl View {
             end,
             segment,
             lane,
-        } = extent.clone();
+        } = extent;
         Ok(Place {
             segment,
             offset,

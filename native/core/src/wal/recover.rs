@@ -14,12 +14,13 @@
 //! but a directory that holds log files without a manifest or an identity lost them, and is refused.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::limits::BLOCK_BYTES;
-use crate::manifest::{self, Identity, Manifest, Orphans, WalFiles, collect_wal_orphans};
+use crate::manifest::{self, Identity, Manifest, WalFiles};
 use crate::vfs::{Access, AlignedBuf, Vfs, VfsFile};
 use crate::wal::appender::{Active, Appender, range_of};
 use crate::wal::files::Files;
@@ -86,13 +87,15 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
         Found::Node(identity) => identity,
         Found::Unfinished => {
             report.created = true;
+            sync_parents(&*vfs, dir)?;
             create_identity(&*vfs, dir, &options)?
         }
     };
     let (manifest, opened) = open_manifest(&vfs, dir, &identity)?;
-    report.manifest_torn = opened
-        .as_ref()
-        .is_some_and(|opened| opened.dropped.is_some());
+    let said = |is: fn(&manifest::OpenReport) -> bool| opened.as_ref().is_some_and(is);
+    report.manifest_torn = said(|opened| opened.dropped.is_some());
+    // A writer that opened it since would have begun a new manifest file, before anything else.
+    report.clean = said(|opened| opened.clean_close);
     check_slots(&*vfs, dir, manifest.version(), identity.segment_bytes)?;
     let sizes = sizes(identity.segment_bytes, options.wal_bytes_max)?;
     let pool = new_pool();
@@ -105,8 +108,14 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
     );
     let segments = tables(dir, manifest.version(), identity.segment_bytes)?;
     let used = segments.len() as u64;
-    let appender = match segments.last() {
-        None => Appender::create(sizes, identity.node, options.entropy, pool)?,
+    let mut files = Files::new(Arc::clone(&vfs), dir.to_owned(), manifest);
+    let mut appender = match segments.last() {
+        None => {
+            if files.free_slots() == 0 {
+                files.make_slot(identity.segment_bytes.into())?;
+            }
+            Appender::create(sizes, identity.node, options.entropy, pool)?
+        }
         Some(newest) => {
             newest.check_header(&*vfs, identity.node)?;
             let (state, active) = recover(&*vfs, dir, newest, &options, &mut report)?;
@@ -125,10 +134,12 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
     for (number, stream) in &appender.state.streams {
         view.publish(*number, range_of(stream));
     }
-    let Orphans { files, foreign } = collect_wal_orphans(&manifest, &BTreeSet::new())?;
-    (report.orphans, report.foreign) = (files, foreign);
+    let orphans = files.collect_orphans()?;
+    (report.orphans, report.foreign) = (orphans.files, orphans.foreign);
+    files.make_ballast()?;
+    // The first segment's slot was taken when its part was placed.
+    appender.slots_ready = files.free_slots() as u64 - u64::from(used == 0);
     let watermark = open_or_create(&*vfs, &watermark_path(dir))?;
-    let files = Files::new(vfs, dir.to_owned(), manifest);
     let store = Store::assemble(Arc::new(view), appender, files, watermark, options, lock)?;
     store.reclaim()?;
     Ok((store, report))
@@ -164,6 +175,24 @@ fn identify(vfs: &dyn Vfs, dir: &Path) -> Result<Found> {
         path: dir.into(),
         what: "node directory, and it is not empty",
     })
+}
+
+/// Make the entries durable that lead to a new node directory: without them a crash loses all of it.
+fn sync_parents(vfs: &dyn Vfs, dir: &Path) -> Result<()> {
+    for (above, parent) in dir.ancestors().skip(1).enumerate() {
+        let parent = if parent.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            parent
+        };
+        match vfs.sync_dir(parent) {
+            // One that we may not read is not one that we made.
+            Err(Error::Io { source, .. })
+                if above > 0 && source.kind() == ErrorKind::PermissionDenied => {}
+            other => other?,
+        }
+    }
+    Ok(())
 }
 
 fn create_identity(vfs: &dyn Vfs, dir: &Path, options: &Options) -> Result<NodeIdentity> {
@@ -369,7 +398,10 @@ fn recover(
     let folded = fold(&mut walk, newest, &mut state)?;
     let watermark = Watermark::read(vfs, dir)?;
     let reason = walk.ended.take().unwrap_or_default();
-    let ghosts = if folded.closed {
+    report.clean &= folded.closed;
+    // A close frame alone is not the end: groups in flight may have followed it when the log was next
+    // opened, and of those the first may be lost.
+    let ghosts = if report.clean {
         Vec::new()
     } else {
         walk.ghosts()?
@@ -380,7 +412,7 @@ fn recover(
     let erased = erase(vfs, newest, options, walk.offset, &ghosts)?;
     writable.sync()?;
     let empty = file_is_zero(&*file, walk.offset, newest.bytes)?;
-    if !(folded.closed || empty && ghosts.is_empty()) {
+    if !(report.clean || empty && ghosts.is_empty()) {
         let (path, offset) = (newest.path().into(), walk.offset);
         report.torn = Some(TornTail {
             path,
@@ -389,7 +421,6 @@ fn recover(
             erased,
         });
     }
-    report.clean = folded.closed;
     report.segment = newest.number;
     report.scanned_bytes = u64::from(walk.offset - FIRST_FRAME);
     report.frames = folded.frames;

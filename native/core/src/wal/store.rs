@@ -27,7 +27,9 @@ use crate::batch::{ColumnsRef, Compression};
 use crate::error::{Error, Result};
 use crate::limits::{SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use crate::vfs::{BufPool, SyncMethod, Vfs, VfsFile, VfsLock};
-use crate::wal::appender::{Appender, NewRecord, Sequenced, Sizes, Ticket};
+use crate::wal::appender::{
+    Appender, NewRecord, Sequenced, Sizes, Ticket, columns_bytes, record_bytes,
+};
 use crate::wal::change::{Change, CommitContext, Cursor, NewLog};
 use crate::wal::files::Files;
 use crate::wal::parts::{Effect, Group, Part};
@@ -194,7 +196,7 @@ impl Store {
         &self.view.dir
     }
 
-    fn guard(&self) -> Result<MutexGuard<'_, Inner>> {
+    pub(super) fn guard(&self) -> Result<MutexGuard<'_, Inner>> {
         let inner = self.inner.lock();
         inner.check()?;
         Ok(inner)
@@ -207,45 +209,75 @@ impl Store {
         record: NewRecord<'_>,
         producer: Option<Sequenced>,
     ) -> Result<Ticket> {
-        let mut inner = self.guard()?;
-        while inner.bulk.contains(&stream)
-            || inner.appender.unsynced(&inner) > self.options.unsynced_bytes_max
-        {
-            inner = self.make_room(inner)?;
-        }
+        let mut inner = self.admit(Some(stream), record_bytes(&record))?;
         inner.appender.push(stream, record, producer)
     }
 
-    /// Whether [`Store::append`] would return without waiting for other appends.
-    pub fn would_wait(&self, stream: u32) -> bool {
+    /// Whether an append of about `bytes` would return without waiting for anything.
+    pub fn would_wait(&self, stream: u32, bytes: usize) -> bool {
         let inner = self.inner.lock();
-        inner.bulk.contains(&stream)
-            || inner.appender.unsynced(&inner) > self.options.unsynced_bytes_max
+        let crowded =
+            inner.bulk.contains(&stream) || inner.unsynced() > self.options.unsynced_bytes_max;
+        crowded || matches!(inner.appender.has_room(bytes), Ok(false))
     }
 
-    /// Wait at most `timeout` for room, making it if possible.
-    pub fn wait_for_room(&self, stream: u32, timeout: std::time::Duration) -> Result<()> {
+    /// Wait at most `timeout` for what [`Store::would_wait`] speaks of, helping where possible.
+    pub fn wait_for_room(
+        &self,
+        stream: u32,
+        bytes: usize,
+        timeout: std::time::Duration,
+    ) -> Result<()> {
         let mut inner = self.guard()?;
-        let full = inner.appender.unsynced(&inner) > self.options.unsynced_bytes_max;
+        let full = inner.unsynced() > self.options.unsynced_bytes_max;
         if full && self.may_lead(&inner) {
             self.lead(&mut inner)
         } else if full || inner.bulk.contains(&stream) {
             self.flushed.wait_for(&mut inner, timeout);
             inner.check()
-        } else {
+        } else if inner.appender.has_room(bytes)? {
             Ok(())
+        } else {
+            drop(inner);
+            self.add_slot()
         }
+    }
+
+    /// Wait until `bytes` of records may be appended: no bulk append of somebody else to `stream`,
+    /// not too much unsynced, and a segment for them.
+    fn admit(&self, stream: Option<u32>, bytes: usize) -> Result<MutexGuard<'_, Inner>> {
+        let mut inner = self.guard()?;
+        loop {
+            let bulk = stream.is_some_and(|stream| inner.bulk.contains(&stream));
+            if bulk || inner.unsynced() > self.options.unsynced_bytes_max {
+                inner = self.make_room(inner)?;
+            } else if inner.appender.has_room(bytes)? {
+                return Ok(inner);
+            } else {
+                drop(inner);
+                self.add_slot()?;
+                inner = self.guard()?;
+            }
+        }
+    }
+
+    /// Make one more free slot. A full disk fails this call and changes nothing.
+    fn add_slot(&self) -> Result<()> {
+        let bytes = u64::from(self.inner.lock().appender.sizes.segment_bytes);
+        self.files.lock().make_slot(bytes)?;
+        self.inner.lock().appender.slots_ready += 1;
+        self.flushed.notify_all();
+        Ok(())
     }
 
     /// Largest piece of a bulk append that is placed at once.
     pub fn bulk_bytes_max(&self) -> usize {
-        self.options
-            .unsynced_bytes_max
-            .min(self.inner.lock().appender.sizes.segment_bytes as usize)
+        let segment = self.inner.lock().appender.sizes.segment_bytes as usize;
+        self.options.unsynced_bytes_max.min(segment)
     }
 
-    /// Append many records given as columns, in batches of about `target` bytes. They get consecutive
-    /// LLSNs; after a crash a prefix of them may be there.
+    /// Append rows of columns in batches of about `target` bytes. They get consecutive LLSNs; after a
+    /// crash a prefix of them may be there.
     pub fn append_columns(
         &self,
         stream: u32,
@@ -254,12 +286,31 @@ impl Store {
         target: usize,
         producer: Option<Sequenced>,
     ) -> Result<Ticket> {
-        let mut inner = self.guard()?;
-        while inner.bulk.contains(&stream)
-            || inner.appender.unsynced(&inner) > self.options.unsynced_bytes_max
-        {
-            inner = self.make_room(inner)?;
-        }
+        self.place_columns(Some(stream), stream, columns, rows, target, producer)
+    }
+
+    /// Append a piece of a bulk append, see [`Store::begin_bulk`].
+    pub fn append_piece(
+        &self,
+        stream: u32,
+        columns: &ColumnsRef<'_>,
+        rows: Range<usize>,
+        target: usize,
+        producer: Option<Sequenced>,
+    ) -> Result<Ticket> {
+        self.place_columns(None, stream, columns, rows, target, producer)
+    }
+
+    fn place_columns(
+        &self,
+        waits_for: Option<u32>,
+        stream: u32,
+        columns: &ColumnsRef<'_>,
+        rows: Range<usize>,
+        target: usize,
+        producer: Option<Sequenced>,
+    ) -> Result<Ticket> {
+        let mut inner = self.admit(waits_for, columns_bytes(columns, &rows, target))?;
         let ticket = inner
             .appender
             .append_columns(stream, columns, rows, target, producer);
@@ -278,26 +329,6 @@ impl Store {
         Ok(())
     }
 
-    /// Append a piece of a bulk append.
-    pub fn append_piece(
-        &self,
-        stream: u32,
-        columns: &ColumnsRef<'_>,
-        rows: Range<usize>,
-        target: usize,
-        producer: Option<Sequenced>,
-    ) -> Result<Ticket> {
-        let mut inner = self.guard()?;
-        while inner.appender.unsynced(&inner) > self.options.unsynced_bytes_max {
-            inner = self.make_room(inner)?;
-        }
-        let ticket = inner
-            .appender
-            .append_columns(stream, columns, rows, target, producer);
-        poison_if_broken(&mut inner, &ticket);
-        ticket
-    }
-
     /// End a bulk append.
     pub fn end_bulk(&self, stream: u32) {
         self.inner.lock().bulk.remove(&stream);
@@ -312,10 +343,7 @@ impl Store {
         llsn: u64,
         batch: &[u8],
     ) -> Result<Ticket> {
-        let mut inner = self.guard()?;
-        while inner.appender.unsynced(&inner) > self.options.unsynced_bytes_max {
-            inner = self.make_room(inner)?;
-        }
+        let mut inner = self.admit(None, batch.len() + 1024)?;
         inner.appender.append_encoded(stream, epoch, llsn, batch)
     }
 
@@ -415,12 +443,7 @@ impl Store {
 
     /// Cut an uncommitted tail: records from `from` on never happened.
     pub fn rollback(&self, stream: u32, epoch: u64, from: u64) -> Result<u64> {
-        let group = self.change(stream, Some(epoch), from, &Change::Rollback)?;
-        if let Ok(stream) = self.view.stream(stream) {
-            stream.forget_all();
-        }
-        self.view.invalidate();
-        Ok(group)
+        self.change(stream, Some(epoch), from, &Change::Rollback)
     }
 
     /// Enter a new epoch.
@@ -608,14 +631,16 @@ impl Store {
         inner.durable_group = group.number;
         inner.syncs += 1;
         inner.synced_bytes += group.bytes as u64;
+        // First the bytes, then the range that lets readers see them: they may replace some that a
+        // rollback cut.
+        for part in &group.parts {
+            self.view.remember(part);
+        }
         for effect in &group.effects {
             match effect {
                 Effect::Range(stream, range) => self.view.publish(*stream, *range),
                 Effect::Gone(stream) => self.view.remove(*stream),
             }
-        }
-        for part in &group.parts {
-            self.view.remember(part);
         }
         if wants_slot(inner) {
             self.slot_wanted.notify_all();
@@ -659,7 +684,6 @@ impl Store {
 
     /// Counters and sizes.
     pub fn stats(&self) -> Stats {
-        let free_slots = self.files.lock().free_slots() as u64;
         let index_memory = self
             .view
             .segments()
@@ -676,7 +700,7 @@ impl Store {
             synced_bytes: inner.synced_bytes,
             segments: inner.appender.segments_used,
             segments_max: inner.appender.sizes.segments_max,
-            free_slots,
+            free_slots: inner.appender.slots_ready,
             segment_bytes: inner.appender.sizes.segment_bytes.into(),
             index_memory,
             index_bytes,
@@ -698,28 +722,26 @@ impl Store {
     /// zero-filling. Returns whether one was made.
     pub fn prepare_slot(&self) -> Result<bool> {
         let wanted = wants_slot(&*self.guard()?);
-        if !wanted || self.files.lock().free_slots() > 0 {
-            return Ok(false);
+        if wanted {
+            self.add_slot()?;
         }
-        let bytes = u64::from(self.inner.lock().appender.sizes.segment_bytes);
-        Files::prepare(&self.files, bytes).map(|()| true)
+        Ok(wanted)
     }
 
     /// Make `bytes` of free slots ready now (benchmarks, latency-sensitive starts). Returns the slots made.
     pub fn provision(&self, bytes: u64) -> Result<u64> {
-        let (segment, max, used) = {
+        let want = {
             let inner = self.guard()?;
-            let sizes = inner.appender.sizes;
-            (
-                u64::from(sizes.segment_bytes),
-                sizes.segments_max,
-                inner.appender.segments_used,
-            )
+            let Sizes {
+                segment_bytes,
+                segments_max,
+            } = inner.appender.sizes;
+            let left = segments_max.saturating_sub(inner.appender.segments_used);
+            bytes.div_ceil(segment_bytes.into()).min(left)
         };
-        let want = bytes.div_ceil(segment).min(max.saturating_sub(used));
         let mut made = 0;
-        while (self.files.lock().free_slots() as u64) < want {
-            Files::prepare(&self.files, segment)?;
+        while self.guard()?.appender.slots_ready < want {
+            self.add_slot()?;
             made += 1;
         }
         Ok(made)
@@ -747,16 +769,22 @@ impl Store {
             }
         }
         self.sync()?;
-        self.wait(self.change(0, None, 0, &Change::Close)?)?;
+        match self.change(0, None, 0, &Change::Close) {
+            Ok(group) => self.wait(group)?,
+            // No room for the mark: the next open looks for a torn tail, and finds none.
+            Err(Error::LogFull { .. }) => {}
+            Err(error) => return Err(error),
+        }
         self.files.lock().close()
     }
 }
 
-/// Whether the active segment is half full and another may follow it.
+/// Whether the active segment is half full and a slot for the next one is missing.
 fn wants_slot(inner: &Inner) -> bool {
     let appender = &inner.appender;
     appender.active.offset > appender.active.segment.bytes / 2
         && appender.segments_used < appender.sizes.segments_max
+        && appender.slots_ready == 0
 }
 
 impl Inner {
@@ -770,14 +798,13 @@ impl Inner {
         }
     }
 
+    /// Bytes appended and not yet durable.
+    fn unsynced(&self) -> usize {
+        self.appender.unsealed_bytes() + self.flight_bytes()
+    }
+
     fn flight_bytes(&self) -> usize {
         self.flights.iter().map(|flight| flight.group.bytes).sum()
-    }
-}
-
-impl Appender {
-    fn unsynced(&self, inner: &Inner) -> usize {
-        self.unsealed_bytes() + inner.flight_bytes()
     }
 }
 
