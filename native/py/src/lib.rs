@@ -10,6 +10,7 @@ mod append;
 pub mod arrow;
 mod error;
 mod follower;
+mod inspect;
 mod log;
 mod notify;
 mod record;
@@ -29,6 +30,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<scan::ArrowBatch>()?;
     m.add_class::<scan::BatchIterator>()?;
     m.add_function(wrap_pyfunction!(log_schema, m)?)?;
+    inspect::register(m)?;
     Ok(())
 }
 

@@ -1,15 +1,18 @@
 //! The writer: append, wait, administer.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use braidlog_core::batch::{ColumnsRef, Compression};
 use braidlog_core::vfs::{RealVfs, SyncMethod};
-use braidlog_core::wal::{self, Cursor, NewLog, NewRecord, OpenReport, Sequenced, State, Ticket};
+use braidlog_core::wal::{
+    self, Cursor, Log, NewLog, NewRecord, OpenReport, Sequenced, State, Ticket,
+};
 use braidlog_core::{Error, Result as CoreResult};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::append::{HeaderList, ListColumns, pieces, sequenced, with_bytes};
 use crate::arrow::{columns_of, import_stream};
@@ -531,9 +534,14 @@ impl Store {
     }
 
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        // Copied first: making Python objects may run Python code, which may call us.
-        let state = py.detach(|| self.store.state());
-        state_dict(py, &state)
+        let entries = py.detach(|| self.store.with_state(Entry::all));
+        entries_dict(py, entries)
+    }
+
+    /// One log of the state, or `None`.
+    fn entry<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let found = py.detach(|| self.store.with_state(|state| Entry::of(state, name)));
+        found.map(|entry| entry.into_row(py)).transpose()
     }
 
     /// Next sequence and current epoch of a producer; (1, None) if it is unknown.
@@ -622,30 +630,67 @@ fn report_dict<'py>(py: Python<'py>, report: &OpenReport) -> PyResult<Bound<'py,
     Ok(dict)
 }
 
-/// Logs and cursors of a state: {name: (id, stream, created, options, epoch, {cursor: (position, pin, touched, lease)})}.
-pub fn state_dict<'py>(py: Python<'py>, state: &State) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    for log in state.logs.values() {
-        let stream = state.stream(log.stream).map_err(to_py)?;
+/// One log of a state, copied out so that no lock is held while Python objects are made.
+pub struct Entry {
+    log: NewLog,
+    stream: u32,
+    epoch: u64,
+    cursors: BTreeMap<String, Cursor>,
+}
+
+impl Entry {
+    /// The log of that name.
+    pub fn of(state: &State, name: &str) -> Option<Self> {
+        state.log_named(name).and_then(|log| Self::copy(state, log))
+    }
+
+    /// All logs.
+    pub fn all(state: &State) -> Vec<Self> {
+        state
+            .logs
+            .values()
+            .filter_map(|log| Self::copy(state, log))
+            .collect()
+    }
+
+    fn copy(state: &State, log: &Log) -> Option<Self> {
+        let stream = state.streams.get(&log.stream)?;
+        let (epoch, cursors) = (stream.epoch, stream.cursors.clone());
+        Some(Self {
+            log: log.log.clone(),
+            stream: log.stream,
+            epoch,
+            cursors,
+        })
+    }
+
+    /// (id, stream, created, options, epoch, {cursor: (position, pin, touched, lease)}).
+    pub fn into_row(self, py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
         let cursors = PyDict::new(py);
-        for (name, cursor) in &stream.cursors {
+        for (name, cursor) in &self.cursors {
             cursors.set_item(
                 name,
                 (cursor.position, cursor.pin, cursor.touched, cursor.lease),
             )?;
         }
-        let options = PyBytes::new(py, &log.log.options);
-        dict.set_item(
-            &log.log.name,
-            (
-                log.log.id,
-                log.stream,
-                log.log.created,
-                options,
-                stream.epoch,
-                cursors,
-            ),
-        )?;
+        let options = PyBytes::new(py, &self.log.options);
+        (
+            self.log.id,
+            self.stream,
+            self.log.created,
+            options,
+            self.epoch,
+            cursors,
+        )
+            .into_pyobject(py)
+    }
+}
+
+/// All logs of a state: {name: row}, see [`Entry::into_row`].
+pub fn entries_dict(py: Python<'_>, entries: Vec<Entry>) -> PyResult<Bound<'_, PyDict>> {
+    let dict = PyDict::new(py);
+    for entry in entries {
+        dict.set_item(entry.log.name.clone(), entry.into_row(py)?)?;
     }
     Ok(dict)
 }

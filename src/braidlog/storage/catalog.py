@@ -39,6 +39,11 @@ class LogOptions:
                 msg = f"{name} must not be negative, got {value}"
                 raise InvalidArgumentError(msg)
 
+    @property
+    def keeps_all(self) -> bool:
+        """Whether records stay until they are trimmed."""
+        return self.retention_ms is None and self.retention_bytes is None
+
     def encode(self) -> bytes:
         """Encode for the catalog."""
         known = {name: getattr(self, name) for name in _KNOWN}

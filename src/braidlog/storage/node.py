@@ -122,12 +122,12 @@ class Node:
 
     def _entry(self, name: str) -> CatalogEntry:
         self._check_open()
-        catalog = self._backend.catalog()
-        if name not in catalog:
-            there = ", ".join(sorted(catalog)) or "none"
+        entry = self._backend.entry(name)
+        if entry is None:
+            there = ", ".join(self.logs()) or "none"
             msg = f"there is no log {name!r} (logs here: {there})"
             raise NotFoundError(msg)
-        return catalog[name]
+        return entry
 
     def logs(self) -> list[str]:
         """Return the names of all logs, sorted."""
@@ -165,7 +165,7 @@ class Node:
         self._check_open()
         options = LogOptions(compression, retention_ms, retention_bytes)
         store = self._backend.store
-        if exist_ok and name in self._backend.catalog():
+        if exist_ok and self._backend.entry(name) is not None:
             return self.log(name)
         with contextlib.ExitStack() as stack:
             if exist_ok:
@@ -229,11 +229,12 @@ class Node:
         """
         self._check_open()
         now_us = time.time_ns() // 1000 if now_us is None else now_us
-        for name in self.logs():
-            log = self.log(name)
-            options = log.options
-            if options.retention_ms is not None or options.retention_bytes is not None:
-                log.apply_retention(now_us)
+        for entry in self._backend.catalog().values():
+            if entry.options.keeps_all:
+                continue
+            # A log may be deleted while it is looked at.
+            with contextlib.suppress(NotFoundError):
+                Log(self, self._backend, entry).apply_retention(now_us)
         store = self._backend.store
         raw = store.stats()
         if raw["segments"] >= _CLEAN_ABOVE * raw["segments_max"]:
@@ -252,8 +253,6 @@ class Node:
                     self.maintain()
             except ClosedError:
                 return
-            except NotFoundError:
-                continue  # A log was deleted while it was looked at.
             except LogError:
                 # Appends meet the same trouble and report it to somebody who can act.
                 _LOGGER.exception("housekeeping of %s failed", self.path)

@@ -177,6 +177,17 @@ impl Appender {
 
     /// The first segment of a new log: an appender whose first part opens segment 1.
     pub fn create(sizes: Sizes, node: u128, entropy: u64, pool: BufPool) -> Result<Self> {
+        Self::create_from(State::default(), sizes, node, entropy, pool)
+    }
+
+    /// As [`Appender::create`], with logs that exist already: their state is the first preamble (salvage).
+    pub fn create_from(
+        state: State,
+        sizes: Sizes,
+        node: u128,
+        entropy: u64,
+        pool: BufPool,
+    ) -> Result<Self> {
         let nothing = Arc::new(Segment::active(0, 0, 0));
         let active = Active {
             segment: nothing,
@@ -185,7 +196,7 @@ impl Appender {
             durable: 0,
             tail: Vec::new(),
         };
-        let mut appender = Self::new(State::default(), active, sizes, 0, node, entropy, pool);
+        let mut appender = Self::new(state, active, sizes, 0, node, entropy, pool);
         appender.slots_ready = 1;
         appender.roll(Purpose::State)?;
         Ok(appender)

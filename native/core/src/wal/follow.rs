@@ -69,7 +69,15 @@ impl Follower {
         &self.view
     }
 
-    /// The state as of the last refresh.
+    /// Run `f` on the state as of the last refresh.
+    pub fn with_state<R>(&self, f: impl FnOnce(&State) -> R) -> R {
+        match &self.tail {
+            Some(tail) => f(&tail.state),
+            None => f(&State::default()),
+        }
+    }
+
+    /// A copy of the state as of the last refresh.
     pub fn state(&self) -> State {
         self.tail
             .as_ref()

@@ -10,6 +10,7 @@
 //! | `segments`, `view`, `read`, `lookup` | what readers see and how they read it |
 //! | `walk`, `recover`, `follow` | going through a segment; open; other processes |
 //! | `clean` | reclaiming segments |
+//! | `inspect`, `verify`, `salvage` | looking at files, judging them, saving what can be saved |
 
 mod appender;
 mod change;
@@ -18,17 +19,20 @@ mod files;
 mod follow;
 mod frame;
 mod identity;
+pub mod inspect;
 mod lookup;
 mod parts;
 mod producer;
 mod read;
 mod recover;
+pub mod salvage;
 mod segment;
 mod segments;
 mod state;
 mod store;
 #[cfg(test)]
 mod tests;
+pub mod verify;
 mod view;
 mod walk;
 mod watermark;

@@ -92,9 +92,10 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
         }
     };
     let (manifest, opened) = open_manifest(&vfs, dir, &identity)?;
-    report.manifest_torn = opened
-        .as_ref()
-        .is_some_and(|opened| opened.dropped.is_some());
+    let said = |is: fn(&manifest::OpenReport) -> bool| opened.as_ref().is_some_and(is);
+    report.manifest_torn = said(|opened| opened.dropped.is_some());
+    // A writer that opened it since would have begun a new manifest file, before anything else.
+    report.clean = said(|opened| opened.clean_close);
     check_slots(&*vfs, dir, manifest.version(), identity.segment_bytes)?;
     let sizes = sizes(identity.segment_bytes, options.wal_bytes_max)?;
     let pool = new_pool();
@@ -397,7 +398,10 @@ fn recover(
     let folded = fold(&mut walk, newest, &mut state)?;
     let watermark = Watermark::read(vfs, dir)?;
     let reason = walk.ended.take().unwrap_or_default();
-    let ghosts = if folded.closed {
+    report.clean &= folded.closed;
+    // A close frame alone is not the end: groups in flight may have followed it when the log was next
+    // opened, and of those the first may be lost.
+    let ghosts = if report.clean {
         Vec::new()
     } else {
         walk.ghosts()?
@@ -408,7 +412,7 @@ fn recover(
     let erased = erase(vfs, newest, options, walk.offset, &ghosts)?;
     writable.sync()?;
     let empty = file_is_zero(&*file, walk.offset, newest.bytes)?;
-    if !(folded.closed || empty && ghosts.is_empty()) {
+    if !(report.clean || empty && ghosts.is_empty()) {
         let (path, offset) = (newest.path().into(), walk.offset);
         report.torn = Some(TornTail {
             path,
@@ -417,7 +421,6 @@ fn recover(
             erased,
         });
     }
-    report.clean = folded.closed;
     report.segment = newest.number;
     report.scanned_bytes = u64::from(walk.offset - FIRST_FRAME);
     report.frames = folded.frames;

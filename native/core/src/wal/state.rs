@@ -14,7 +14,7 @@
 //! - Producer windows hold only LLSNs below `next`, except between a push and its frame (the
 //!   preamble is encoded with windows cut to `next`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::codec::{Put, Take};
 use crate::error::{Error, Result};
@@ -30,6 +30,9 @@ pub const NAME_BYTES_MAX: usize = 255;
 
 /// Most cursors of one stream.
 pub const CURSORS_MAX: usize = 1024;
+
+/// Numbers of records stay below this, so that sums of two never overflow.
+const NUMBER_MAX: u64 = 1 << 62;
 
 /// One log of the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +67,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    fn new(explicit_commit: bool) -> Self {
+    /// A stream without records.
+    pub fn new(explicit_commit: bool) -> Self {
         Self {
             low: 1,
             committed: 1,
@@ -105,7 +109,7 @@ impl Stream {
             return Err(dense(
                 "commit version",
                 context.version,
-                self.context.version + 1,
+                self.context.version.saturating_add(1),
             ));
         }
         if context.llsn_begin != self.committed {
@@ -117,6 +121,9 @@ impl Stream {
                 position: end.unwrap_or(u64::MAX),
                 next: self.next,
             });
+        }
+        if !fits(context.glsn_begin, context.length) {
+            return Err(Error::InvalidArgument("commit GLSN out of range".into()));
         }
         let free = self.context.glsn_begin + self.context.length;
         if context.length > 0 && context.glsn_begin < free.max(1) {
@@ -190,6 +197,9 @@ impl State {
                 what: format!("log {:?}", log.name),
             });
         }
+        if stream == u32::MAX {
+            return Err(Error::InvalidArgument("stream numbers are used up".into()));
+        }
         if stream != self.next_stream {
             let (given, expected) = (u64::from(stream), u64::from(self.next_stream));
             return Err(Error::NotDense {
@@ -204,7 +214,7 @@ impl State {
     fn check_stream(&self, header: &FrameHeader, change: &Change) -> Result<()> {
         let stream = self.stream(header.stream)?;
         match change {
-            Change::Batch { count, .. } => {
+            Change::Batch { count, producer } => {
                 stream.check_epoch(header.epoch)?;
                 if header.llsn != stream.next {
                     let (given, expected) = (header.llsn, stream.next);
@@ -214,13 +224,13 @@ impl State {
                         expected,
                     });
                 }
-                if *count == 0
-                    || header
-                        .llsn
-                        .checked_add(u64::from(*count))
-                        .is_none_or(|end| end >= 1 << 62)
-                {
+                let count = u64::from(*count);
+                if count == 0 || !fits(header.llsn, count) {
                     return Err(Error::InvalidArgument("record count out of range".into()));
+                }
+                if producer.is_some_and(|(_, sequence)| !fits(sequence, count)) {
+                    let reason = "producer sequence out of range";
+                    return Err(Error::InvalidArgument(reason.into()));
                 }
                 Ok(())
             }
@@ -329,22 +339,32 @@ impl State {
                 options: payload.bytes()?.to_vec(),
             };
             payload.finish()?;
-            state.logs.insert(log.id, Log { log, stream });
+            if state.logs.insert(log.id, Log { log, stream }).is_some() {
+                return Err(take.error("a log is there twice"));
+            }
         }
         for _ in 0..take.count(8)? {
             let (number, stream) = decode_stream(&mut take)?;
-            state.streams.insert(number, stream);
+            if number == 0 || number >= state.next_stream {
+                return Err(take.error("stream number was never given"));
+            }
+            if state.streams.insert(number, stream).is_some() {
+                return Err(take.error("a stream is there twice"));
+            }
         }
-        let paired = state
-            .logs
-            .values()
-            .all(|log| state.streams.contains_key(&log.stream));
-        if !paired || state.logs.len() != state.streams.len() {
+        let named: BTreeSet<u32> = state.logs.values().map(|log| log.stream).collect();
+        if named.len() != state.logs.len() || !named.iter().eq(state.streams.keys()) {
             return Err(take.error("logs and streams do not pair up"));
         }
         take.finish()?;
         Ok(state)
     }
+}
+
+/// Whether `count` numbers from `first` on are all in range.
+fn fits(first: u64, count: u64) -> bool {
+    let end = first.checked_add(count);
+    end.is_some_and(|end| end < NUMBER_MAX)
 }
 
 fn check_cursor(stream: &Stream, name: &str) -> Result<()> {
@@ -447,8 +467,19 @@ fn decode_stream(take: &mut Take<'_>) -> Result<(u32, Stream)> {
     }
     let ordered =
         1 <= stream.low && stream.low <= stream.committed && stream.committed <= stream.next;
-    if !ordered || stream.next >= 1 << 62 {
+    if !ordered || stream.next >= NUMBER_MAX {
         return Err(take.error("stream range is out of order"));
+    }
+    let context = &stream.context;
+    if !fits(context.glsn_begin, context.length) || !fits(context.llsn_begin, context.length) {
+        return Err(take.error("commit is out of range"));
+    }
+    if !stream.producers.is_within(stream.next) {
+        return Err(take.error("producer window goes beyond its stream"));
     }
     Ok((number, stream))
 }
+
+#[cfg(test)]
+#[path = "tests/state.rs"]
+mod tests;

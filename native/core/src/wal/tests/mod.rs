@@ -5,8 +5,11 @@
 mod basic;
 mod crash;
 mod driver;
+mod flights;
 mod oracle;
 mod reading;
+mod salvage;
+mod verify;
 
 use std::path::Path;
 use std::sync::Arc;
