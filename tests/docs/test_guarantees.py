@@ -34,9 +34,9 @@ def test_the_named_test_exists(file: str, test: str) -> None:
     if file.endswith(".py"):
         assert re.search(rf"^def {test}\(", text, re.M)
     else:
-        assert re.search(
-            rf"#\[test\](\s*#\[[^\]]*\])*\s*fn {test}\(", text
-        ), "not a test of Rust"
+        assert re.search(rf"#\[test\](\s*#\[[^\]]*\])*\s*fn {test}\(", text), (
+            "not a test of Rust"
+        )
 
 
 def test_every_section_names_a_test() -> None:
