@@ -57,7 +57,14 @@ impl Verifier<'_> {
                     }
                 }
                 Found::Frame(frame) => {
-                    self.frame(at, lap, &frame, scan.payload(&frame), &mut sum, &before);
+                    self.frame(
+                        at,
+                        lap,
+                        &frame,
+                        scan.payload(&frame),
+                        &mut sum,
+                        before.as_ref(),
+                    );
                 }
             }
             if scan.offset - told >= PROGRESS_BYTES {
@@ -123,7 +130,7 @@ impl Verifier<'_> {
         frame: &Frame,
         payload: &[u8],
         sum: &mut Sum,
-        before: &Option<(u64, State)>,
+        before: Option<&(u64, State)>,
     ) {
         self.report.frames += 1;
         if is_data(frame.header.kind) {
@@ -160,7 +167,7 @@ impl Verifier<'_> {
         lap: &Lap,
         frame: &Frame,
         sum: &mut Sum,
-        before: &Option<(u64, State)>,
+        before: Option<&(u64, State)>,
     ) -> Result<()> {
         if frame.header.kind != Kind::Preamble {
             let reason = "the segment does not begin with its state";
