@@ -27,6 +27,8 @@ RUNNABLE = [
     document
     for document in DOCUMENTS
     if any(block.words[:1] == ("python",) for block in blocks(document))
+    # Needs Spark throughout; tests/spark runs it.
+    and document.name != "spark.md"
 ]
 
 
