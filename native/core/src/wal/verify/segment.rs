@@ -201,7 +201,10 @@ impl Verifier<'_> {
 
     /// The side file says exactly what the frames say.
     fn side_file(&mut self, lap: &Lap, sum: &Sum) {
-        let Some(sealed) = lap.sealed else { return };
+        // On a full disk a segment is sealed without one.
+        let Some(sealed) = lap.sealed.filter(|sealed| sealed.side_bytes > 0) else {
+            return;
+        };
         let path = side_path(&self.survey.dir, lap.number);
         let what = match self.vfs.read(&path, u64::from(sealed.side_bytes) + 1) {
             Err(error) => error.to_string(),
