@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod basic;
+mod follower;
 
 use std::path::Path;
 use std::sync::Arc;
