@@ -67,16 +67,19 @@ def test_a_flip_in_an_acknowledged_record_is_refused(tmp_path: Path) -> None:
             assert caught.value.path.endswith(slot.name)
 
 
+def fill(log: braidlog.Log) -> None:
+    while True:
+        log.append_many([b"x" * 1000] * 8)
+
+
 def test_the_disk_space_stays_within_the_bound(tmp_path: Path) -> None:
     bound = 8 * SEGMENT
     with small(tmp_path, 8) as node:
         log = node.create_log("log")
         for _ in range(20):
-            try:
-                while True:
-                    log.append_many([b"x" * 1000] * 8)
-            except LogFullError as error:
-                assert error.limit == bound
+            with pytest.raises(LogFullError) as caught:
+                fill(log)
+            assert caught.value.limit == bound
             before = log.end
             log.trim(before=before)
             assert log.append(b"room again") == before
