@@ -3,6 +3,7 @@
 import re
 import shutil
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -159,7 +160,7 @@ def test_bad_calls_change_nothing(tmp_path: Path) -> None:
     with small(tmp_path) as node:
         log = node.create_log("log")
         who = braidlog.Producer(1)
-        calls = [
+        calls: list[tuple[type[Exception], Callable[[], object]]] = [
             (TooLargeError, lambda: log.append(b"x" * SEGMENT)),
             (InvalidArgumentError, lambda: log.append(b"x", producer=who, sequence=2)),
             (InvalidArgumentError, lambda: node.create_log("log")),
