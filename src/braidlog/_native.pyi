@@ -1,6 +1,6 @@
 """Types of the native core. Checked against the compiled module by stubtest."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self, final
 
@@ -162,3 +162,40 @@ class Follower:
     def view(self, stream: int) -> LogView: ...
 
 def log_schema() -> Any: ...
+
+# Looking at files, verification and repair: rows for braidlog.storage.inspect.
+
+@final
+class FrameIterator(Iterator[dict[str, Any]]):
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> dict[str, Any]: ...
+
+def inspect_segments(data: str | Path) -> list[dict[str, Any]]: ...
+def inspect_frames(
+    data: str | Path, segment: int, log: str | None = None, offset: int = 0
+) -> FrameIterator: ...
+def inspect_index(
+    data: str | Path, segment: int | None = None, log: str | None = None
+) -> list[dict[str, Any]]: ...
+def inspect_samples(
+    data: str | Path, segment: int | None = None, log: str | None = None
+) -> list[dict[str, Any]]: ...
+def inspect_manifest(data: str | Path) -> list[dict[str, Any]]: ...
+def inspect_state(data: str | Path) -> dict[str, Any]: ...
+def verify(
+    data: str | Path, progress: Callable[[int, int], object] | None = None
+) -> dict[str, Any]: ...
+def repair_plan(
+    data: str | Path,
+    keep: str = "most",
+    progress: Callable[[int, int], object] | None = None,
+) -> dict[str, Any]: ...
+def repair(
+    data: str | Path,
+    target: str | Path,
+    keep: str,
+    entropy: int,
+    holder: str,
+    note: Callable[[dict[str, Any]], bytes],
+    progress: Callable[[int, int], object] | None = None,
+) -> dict[str, Any]: ...

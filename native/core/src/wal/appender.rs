@@ -22,7 +22,9 @@ use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::batch::{BatchBuilder, ColumnsRef, Compression, Producer, encode_columns, parse_head};
+use crate::batch::{
+    BatchBuilder, ColumnsRef, Compression, Producer, check_columns, encode_columns, parse_head,
+};
 use crate::error::{Error, Result};
 use crate::limits::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX, BLOCK_BYTES};
 use crate::vfs::{BufPool, PooledBuf};
@@ -31,27 +33,28 @@ use crate::wal::frame::{FLAG_MORE, FRAME_HEADER, Frame, FrameHeader, Kind, frame
 use crate::wal::parts::{Effect, Group, Part};
 use crate::wal::producer::{Admission, ProducerId};
 use crate::wal::segment::{FIRST_FRAME, SegmentHeader};
-use crate::wal::segments::Segment;
+use crate::wal::segments::{Segment, is_data};
 use crate::wal::state::State;
 use crate::wal::view;
 
 /// Segments that records may not use, so that trim, cleaning and recovery always find room.
 pub const RESERVE_SEGMENTS: u64 = 2;
 
-/// Who a frame is for decides what it may use up.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Purpose {
-    /// Records: neither the reserved segments nor the tail of a segment.
-    Records,
-    /// Copies made by the cleaner: the reserved segments too.
-    Cleaning,
-    /// State: everything.
-    State,
-}
+/// Segments kept from what is neither record nor needed to free space.
+const CATALOG_RESERVE: u64 = 1;
 
 /// Bytes at the end of each segment that only state may use: room for a thousand trims or so.
 fn tail_reserve(segment_bytes: u32) -> u32 {
     (segment_bytes / 64).min(64 << 10)
+}
+
+/// Bytes at the end of a segment that a frame of this kind must leave alone.
+fn kept(kind: Kind, segment_bytes: u32) -> usize {
+    if is_data(kind) {
+        tail_reserve(segment_bytes) as usize
+    } else {
+        0
+    }
 }
 
 /// Preamble bytes per frame.
@@ -134,6 +137,10 @@ pub struct Appender {
     pub group: u64,
     /// Rollbacks placed since the log was opened.
     pub rollbacks: u64,
+    /// Something with a number could not be placed: nothing may be acknowledged any more.
+    pub broken: Option<String>,
+    /// Bound on the length of a preamble now.
+    state_bytes: usize,
     node: u128,
     entropy: u64,
     pool: BufPool,
@@ -156,6 +163,7 @@ impl Appender {
         pool: BufPool,
     ) -> Self {
         Self {
+            state_bytes: state.encoded_len(),
             state,
             active,
             in_flight: 0,
@@ -164,6 +172,7 @@ impl Appender {
             sizes,
             group: 1,
             rollbacks: 0,
+            broken: None,
             node,
             entropy,
             pool,
@@ -198,7 +207,7 @@ impl Appender {
         };
         let mut appender = Self::new(state, active, sizes, 0, node, entropy, pool);
         appender.slots_ready = 1;
-        appender.roll(Purpose::State)?;
+        appender.roll()?;
         Ok(appender)
     }
 
@@ -271,21 +280,24 @@ impl Appender {
             timestamp,
             headers,
         } = record;
+        let bytes = record_bytes(&record);
         // A record that no batch takes is refused here, before anything changes.
         let joins = match self.open.get(&stream).filter(|_| continues) {
             Some(open) => {
+                let len = open.builder.encoded_len_max();
                 open.builder.fits(value, key, timestamp, headers)?
-                    && open.builder.encoded_len_max() < BATCH_TARGET.min(self.batch_bytes_max() / 2)
+                    && len < BATCH_TARGET.min(self.batch_bytes_max() / 2)
+                    && len + bytes <= self.batch_bytes_max()
             }
             None => BatchBuilder::new()
                 .fits(value, key, timestamp, headers)
                 .map(|_| false)?,
         };
-        let bytes = record_bytes(&record);
         if bytes > self.batch_bytes_max() / 2 {
             self.check_batch_len(bytes)?;
         }
-        self.reserve(bytes)?;
+        self.reserve(Kind::Batch, bytes, RESERVE_SEGMENTS)?;
+        self.reserve_state(self.producer_growth(stream, producer, llsn))?;
         if !joins {
             self.close_batch(stream)?;
             self.open_batch(stream, producer)?;
@@ -293,7 +305,8 @@ impl Appender {
         let Some(open) = self.open.get_mut(&stream) else {
             return Err(Error::Closed);
         };
-        open.builder.push(value, key, timestamp, headers)?;
+        let pushed = open.builder.push(value, key, timestamp, headers);
+        self.must(pushed)?;
         self.note_producer(stream, producer, llsn, 1);
         Ok(Ticket {
             llsn,
@@ -332,7 +345,13 @@ impl Appender {
             .map(|range| columns.encoded_len_max(range))
             .collect();
         self.check_batch_len(sizes.iter().copied().max().unwrap_or(0))?;
-        self.reserve(sizes.iter().map(|size| frame_len(*size)).sum())?;
+        // Before the first of them has a number.
+        for range in &ranges {
+            check_columns(columns, range)?;
+        }
+        let bytes = sizes.iter().map(|size| frame_len(*size)).sum();
+        self.reserve(Kind::Batch, bytes, RESERVE_SEGMENTS)?;
+        self.reserve_state(self.producer_growth(stream, producer, llsn))?;
         self.close_batch(stream)?;
         for (range, size) in ranges.into_iter().zip(sizes) {
             let records = range.len() as u32;
@@ -342,9 +361,10 @@ impl Appender {
                 base_sequence: first + (range.start - rows.start) as u64,
             });
             let compression = self.compression(stream);
-            self.place_batch(stream, records, size, |out| {
+            let placed = self.place_batch(stream, records, size, |out| {
                 encode_columns(columns, range, from, compression, out)
-            })?;
+            });
+            self.must(placed)?;
         }
         self.note_producer(stream, producer, llsn, count);
         Ok(Ticket {
@@ -363,7 +383,8 @@ impl Appender {
         batch: &[u8],
     ) -> Result<Ticket> {
         let head = parse_head(batch)?;
-        self.reserve(frame_len(batch.len()))?;
+        self.check_batch_len(batch.len())?;
+        self.reserve(Kind::Batch, frame_len(batch.len()), RESERVE_SEGMENTS)?;
         self.close_batch(stream)?;
         let producer = head.producer();
         let id = (producer.id != 0).then_some((
@@ -379,14 +400,15 @@ impl Appender {
             producer: id,
         };
         self.state.check(&header, &change)?;
+        self.reserve_state(self.state.growth(&header, &change))?;
         let timestamps = (head.min_timestamp(), head.max_timestamp());
         let head_len = head.head_len();
-        let frame = self.place(header, batch.len(), Purpose::Records, |out| {
+        let placed = self.place(header, batch.len(), |out| {
             out.extend_from_slice(batch);
             Ok(head_len)
-        })?;
-        self.note(&frame, &change, timestamps)?;
-        self.state.apply(&header, &change)?;
+        });
+        let frame = self.must(placed)?;
+        self.fold(&header, &frame, &change, timestamps)?;
         Ok(Ticket {
             llsn,
             count: head.count().into(),
@@ -409,41 +431,82 @@ impl Appender {
             head.head_len(),
             (head.min_timestamp(), head.max_timestamp()),
         );
-        let frame = self.place(header, batch.len(), Purpose::Cleaning, |out| {
+        self.check_batch_len(batch.len())?;
+        self.reserve(Kind::Moved, frame_len(batch.len()), 0)?;
+        let placed = self.place(header, batch.len(), |out| {
             out.extend_from_slice(batch);
             Ok(head_len)
-        })?;
-        self.note(&frame, &Change::Nothing, timestamps)?;
+        });
+        let frame = self.must(placed)?;
+        self.fold(&header, &frame, &Change::Nothing, timestamps)?;
         Ok(self.group)
     }
 
     /// Copy commit runs forward for the cleaner.
     pub fn append_moved_runs(&mut self, stream: u32, payload: &[u8]) -> Result<u64> {
         let header = Self::header(Kind::MovedRuns, stream, 0, 0, 0);
-        let frame = self.place(header, payload.len(), Purpose::State, |out| {
-            out.extend_from_slice(payload);
-            Ok(payload.len())
-        })?;
-        self.note(&frame, &Change::Nothing, (0, 0))?;
-        Ok(self.group)
+        self.place_payload(&header, &Change::Nothing, payload, 0)
     }
 
     /// Place a change that is not a batch. `llsn` and `epoch` as the kind needs them.
     pub fn change(&mut self, stream: u32, epoch: u64, llsn: u64, change: &Change) -> Result<u64> {
-        if stream != 0 && self.open.contains_key(&stream) {
+        let kept = match change {
+            Change::CreateLog(_) | Change::AlterLog(..) | Change::SetCursor(..) => CATALOG_RESERVE,
+            _ => 0,
+        };
+        if stream != 0 {
             self.close_batch(stream)?;
         }
         let header = Self::header(change.kind(), stream, 0, epoch, llsn);
         self.state.check(&header, change)?;
-        let payload = change.payload();
-        let frame = self.place(header, payload.len(), Purpose::State, |out| {
-            out.extend_from_slice(&payload);
-            Ok(payload.len())
-        })?;
-        self.note(&frame, change, (0, 0))?;
-        self.state.apply(&header, change)?;
+        self.reserve_state(self.state.growth(&header, change))?;
+        let group = self.place_payload(&header, change, &change.payload(), kept)?;
         self.rollbacks += u64::from(matches!(change, Change::Rollback));
+        Ok(group)
+    }
+
+    fn place_payload(
+        &mut self,
+        header: &FrameHeader,
+        change: &Change,
+        payload: &[u8],
+        reserve: u64,
+    ) -> Result<u64> {
+        let (size, max) = (payload.len(), self.batch_bytes_max());
+        if size > max {
+            let (what, size, max) = (header.kind.name(), size as u64, max as u64);
+            return Err(Error::TooLarge { what, size, max });
+        }
+        self.reserve(header.kind, frame_len(size), reserve)?;
+        let placed = self.place(*header, size, |out| {
+            out.extend_from_slice(payload);
+            Ok(size)
+        });
+        let frame = self.must(placed)?;
+        self.fold(header, &frame, change, (0, 0))?;
         Ok(self.group)
+    }
+
+    /// Index a placed frame and fold its change.
+    fn fold(
+        &mut self,
+        header: &FrameHeader,
+        frame: &Frame,
+        change: &Change,
+        timestamps: (i64, i64),
+    ) -> Result<()> {
+        let folded = self
+            .note(frame, change, timestamps)
+            .and_then(|()| self.state.apply(header, change));
+        self.must(folded)
+    }
+
+    /// What must not fail where something has a number already.
+    fn must<T>(&mut self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result {
+            self.broken.get_or_insert_with(|| error.to_string());
+        }
+        result
     }
 
     /// Close the open batches and take everything gathered as one group.
@@ -540,9 +603,10 @@ impl Appender {
         };
         let compression = self.compression(stream);
         let (records, size) = (open.builder.len() as u32, open.builder.encoded_len_max());
-        self.place_batch(stream, records, size, |out| {
+        let placed = self.place_batch(stream, records, size, |out| {
             open.builder.encode_into(compression, out)
-        })?;
+        });
+        self.must(placed)?;
         if self.idle.len() < 16 && size <= BATCH_TARGET * 2 {
             self.idle.push(open.builder);
         }
@@ -568,15 +632,14 @@ impl Appender {
         };
         self.state.check(&header, &change)?;
         let mut timestamps = (0, 0);
-        let frame = self.place(header, payload_max, Purpose::Records, |out| {
+        let frame = self.place(header, payload_max, |out| {
             let at = out.len();
             encode(out)?;
             let head = parse_head(&out[at..])?;
             timestamps = (head.min_timestamp(), head.max_timestamp());
             Ok(head.head_len())
         })?;
-        self.note(&frame, &change, timestamps)?;
-        self.state.apply(&header, &change)
+        self.fold(&header, &frame, &change, timestamps)
     }
 
     fn header(kind: Kind, stream: u32, count: u32, epoch: u64, llsn: u64) -> FrameHeader {
@@ -598,19 +661,12 @@ impl Appender {
         &mut self,
         mut header: FrameHeader,
         payload_max: usize,
-        purpose: Purpose,
         write: impl FnOnce(&mut PooledBuf) -> Result<usize>,
     ) -> Result<Frame> {
-        let gap = self.gap();
-        let kept = match purpose {
-            Purpose::State => 0,
-            Purpose::Records | Purpose::Cleaning => {
-                tail_reserve(self.active.segment.bytes) as usize
-            }
-        };
-        let end = self.active.offset as usize + gap + frame_len(payload_max);
-        if end + kept > self.active.segment.bytes as usize {
-            self.roll(purpose)?;
+        let segment = self.active.segment.bytes;
+        let end = self.active.offset as usize + self.gap() + frame_len(payload_max);
+        if end + kept(header.kind, segment) > segment as usize {
+            self.roll()?;
         }
         self.open_part();
         header.durable = self.active.durable;
@@ -706,13 +762,8 @@ impl Appender {
     }
 
     /// Begin the next segment: header block and preamble.
-    fn roll(&mut self, purpose: Purpose) -> Result<()> {
-        let reserved = if purpose == Purpose::Records {
-            RESERVE_SEGMENTS
-        } else {
-            0
-        };
-        if self.segments_used >= self.sizes.segments_max - reserved || self.slots_ready == 0 {
+    fn roll(&mut self) -> Result<()> {
+        if self.segments_used >= self.sizes.segments_max || self.slots_ready == 0 {
             return Err(self.full());
         }
         let state = self.state.encode();
@@ -774,7 +825,7 @@ impl Appender {
             } else {
                 0
             };
-            self.place(header, chunk.len(), Purpose::State, |out| {
+            self.place(header, chunk.len(), |out| {
                 out.extend_from_slice(chunk);
                 Ok(chunk.len())
             })?;
@@ -805,38 +856,76 @@ impl Appender {
         Ok(())
     }
 
+    /// Whether another slot may help what was refused for want of room.
+    pub fn lacks_slot(&self) -> bool {
+        self.slots_ready == 0 && self.segments_used < self.sizes.segments_max
+    }
+
     /// Whether `bytes` of records surely fit; false if they would with more slots.
     ///
     /// Fails with [`Error::LogFull`] if they do not fit within the bound either.
     pub fn has_room(&self, bytes: usize) -> Result<bool> {
+        self.fits(Kind::Batch, bytes, RESERVE_SEGMENTS)
+    }
+
+    /// Whether `bytes` of frames of that kind surely fit with `reserve` segments left alone. What is in
+    /// open batches was admitted and keeps its room.
+    fn fits(&self, kind: Kind, bytes: usize, reserve: u64) -> Result<bool> {
         let open: usize = self
             .open
             .values()
             .map(|open| frame_len(open.builder.encoded_len_max()))
             .sum();
         let need = (open + bytes + BLOCK_BYTES) as u64;
+        let max = self.sizes.segments_max - reserve;
         let segment = self.active.segment.bytes;
-        let left = segment.saturating_sub(self.active.offset + tail_reserve(segment));
-        if need <= u64::from(left) {
+        let left =
+            (segment as usize).saturating_sub(self.active.offset as usize + kept(kind, segment));
+        if need <= left as u64 && self.segments_used <= max {
             return Ok(true);
         }
-        let free = (self.sizes.segments_max - RESERVE_SEGMENTS).saturating_sub(self.segments_used);
-        // Where a frame does not fit behind another, up to a quarter of a segment stays empty, and
-        // another quarter may hold the preamble.
-        let usable = |segments: u64| segments * u64::from(self.sizes.segment_bytes) / 2;
-        if need > usable(free) {
+        // Where the largest frame does not fit behind another, its length stays empty.
+        let lost = FIRST_FRAME as usize
+            + self.preamble_bytes_max()
+            + frame_len(self.batch_bytes_max())
+            + kept(Kind::Batch, segment)
+            + BLOCK_BYTES;
+        let usable = u64::from(self.sizes.segment_bytes).saturating_sub(lost as u64);
+        if need > max.saturating_sub(self.segments_used) * usable {
             return Err(self.full());
         }
-        Ok(need <= usable(self.slots_ready))
+        Ok(need <= self.slots_ready * usable)
     }
 
     /// Refuse, before anything has a number, what could not be written.
-    fn reserve(&self, bytes: usize) -> Result<()> {
-        if self.has_room(bytes)? {
+    fn reserve(&self, kind: Kind, bytes: usize, reserve: u64) -> Result<()> {
+        if self.fits(kind, bytes, reserve)? {
             Ok(())
         } else {
             Err(self.full())
         }
+    }
+
+    /// Refuse, before it is there, state that no preamble would hold.
+    fn reserve_state(&mut self, growth: usize) -> Result<()> {
+        let max = self.preamble_bytes_max();
+        if growth > 0 && self.state_bytes + growth > max {
+            self.state_bytes = self.state.encoded_len();
+            if self.state_bytes + growth > max {
+                let (size, max) = ((self.state_bytes + growth) as u64, max as u64);
+                let what = "state at the head of a segment";
+                return Err(Error::TooLarge { what, size, max });
+            }
+        }
+        self.state_bytes += growth;
+        Ok(())
+    }
+
+    fn producer_growth(&self, stream: u32, producer: Option<Sequenced>, llsn: u64) -> usize {
+        let stream = self.state.streams.get(&stream);
+        producer.zip(stream).map_or(0, |((id, sequence), stream)| {
+            stream.producers.growth(id, sequence, llsn)
+        })
     }
 
     fn full(&self) -> Error {

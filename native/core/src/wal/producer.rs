@@ -22,6 +22,12 @@ pub const RUNS_MAX: usize = 8;
 /// Producers remembered per stream; the least recently active is forgotten first.
 pub const PRODUCERS_MAX: usize = 256;
 
+/// Encoded bytes of a window without its runs.
+const WINDOW_BYTES: usize = 8 + 4 + 4;
+
+/// Encoded bytes of a run.
+const RUN_BYTES: usize = 3 * 8;
+
 /// Who appends, and which record is the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProducerId {
@@ -137,6 +143,33 @@ impl Producers {
                 "sequences {sequence}..{} were stored by several appends; repeat each as it was",
                 sequence + count
             ))),
+        }
+    }
+
+    /// Bytes of the encoding.
+    pub fn encoded_len(&self) -> usize {
+        let runs: usize = self.windows.values().map(|window| window.runs.len()).sum();
+        4 + WINDOW_BYTES * self.windows.len() + RUN_BYTES * runs
+    }
+
+    /// Bytes by which [`Producers::note`] of an append makes the encoding longer, at most.
+    pub fn growth(&self, producer: ProducerId, sequence: u64, llsn: u64) -> usize {
+        let Some(window) = self.windows.get(&producer.id) else {
+            return if self.windows.len() < PRODUCERS_MAX {
+                WINDOW_BYTES + RUN_BYTES
+            } else {
+                0
+            };
+        };
+        let goes_on =
+            |run: &Run| run.sequence + run.count == sequence && run.llsn + run.count == llsn;
+        if window.epoch != producer.epoch
+            || window.runs.len() >= RUNS_MAX
+            || window.runs.last().is_some_and(goes_on)
+        {
+            0
+        } else {
+            RUN_BYTES
         }
     }
 

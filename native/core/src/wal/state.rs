@@ -33,6 +33,17 @@ pub const CURSORS_MAX: usize = 1024;
 
 /// Numbers of records stay below this, so that sums of two never overflow.
 const NUMBER_MAX: u64 = 1 << 62;
+/// Encoded bytes of a stream without epochs, producers and cursors.
+const STREAM_BYTES: usize = 4 + 1 + 4 * 8 + 5 * 8 + 2 * 4;
+
+/// Encoded bytes of an epoch.
+const EPOCH_BYTES: usize = 16;
+
+/// Encoded bytes of a cursor without its name.
+const CURSOR_BYTES: usize = 4 + 8 + 1 + 8 + 8;
+
+/// Encoded bytes of a log without its name and options.
+const LOG_BYTES: usize = 4 + 4 + 1 + 16 + 1 + 8 + 4 + 4;
 
 /// One log of the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,7 +107,30 @@ impl Stream {
         if epoch > self.epoch {
             self.epoch = epoch;
             self.epochs.push((epoch, self.next));
+            self.forget_epochs();
         }
+    }
+
+    /// Forget epochs without records that can be read: what is kept is bounded by them.
+    fn forget_epochs(&mut self) {
+        let low = self.low;
+        let begins: Vec<u64> = self.epochs.iter().map(|(_, first)| *first).collect();
+        let mut index = 0;
+        self.epochs.retain(|(_, first)| {
+            index += 1;
+            begins
+                .get(index)
+                .is_none_or(|next| first < next && low < *next)
+        });
+    }
+
+    /// Bytes of the encoding, producer windows uncut.
+    fn encoded_len(&self) -> usize {
+        let cursors = self.cursors.keys().map(|name| CURSOR_BYTES + name.len());
+        STREAM_BYTES
+            + EPOCH_BYTES * self.epochs.len()
+            + self.producers.encoded_len()
+            + cursors.sum::<usize>()
     }
 
     fn check_commit(&self, context: &CommitContext) -> Result<()> {
@@ -126,8 +160,9 @@ impl Stream {
             return Err(Error::InvalidArgument("commit GLSN out of range".into()));
         }
         let free = self.context.glsn_begin + self.context.length;
-        if context.length > 0 && context.glsn_begin < free.max(1) {
-            return Err(dense("commit GLSN", context.glsn_begin, free));
+        // Of an empty commit too: it is what the next one is compared with.
+        if context.glsn_begin < free || (context.length > 0 && context.glsn_begin == 0) {
+            return Err(dense("commit GLSN", context.glsn_begin, free.max(1)));
         }
         Ok(())
     }
@@ -302,6 +337,44 @@ impl State {
         Ok(())
     }
 
+    /// Bytes of the encoding, or a little more: records that are on their way are counted.
+    pub fn encoded_len(&self) -> usize {
+        let logs = self
+            .logs
+            .values()
+            .map(|log| LOG_BYTES + log.log.name.len() + log.log.options.len());
+        let streams = self.streams.values().map(Stream::encoded_len);
+        12 + logs.sum::<usize>() + streams.sum::<usize>()
+    }
+
+    /// Bytes by which a change makes the encoding longer, at most.
+    pub fn growth(&self, header: &FrameHeader, change: &Change) -> usize {
+        let stream = self.streams.get(&header.stream);
+        let epoch = stream.map_or(0, |stream| stream.epoch);
+        let entered = if header.epoch > epoch { EPOCH_BYTES } else { 0 };
+        entered
+            + match change {
+                Change::CreateLog(log) => {
+                    STREAM_BYTES + 4 + LOG_BYTES + log.name.len() + log.options.len()
+                }
+                Change::AlterLog(id, options) => {
+                    let old = self.logs.get(id).map_or(0, |log| log.log.options.len());
+                    options.len().saturating_sub(old)
+                }
+                Change::SetCursor(name, _) => match stream {
+                    Some(stream) if stream.cursors.contains_key(name) => 0,
+                    _ => CURSOR_BYTES + name.len(),
+                },
+                Change::Batch {
+                    producer: Some((id, sequence)),
+                    ..
+                } => stream.map_or(0, |stream| {
+                    stream.producers.growth(*id, *sequence, header.llsn)
+                }),
+                _ => 0,
+            }
+    }
+
     /// The encoding for a preamble, with producer windows cut to what has a frame.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -414,8 +487,12 @@ fn fold(stream: &mut Stream, header: &FrameHeader, change: &Change) {
             for entry in &mut stream.epochs {
                 entry.1 = entry.1.min(header.llsn);
             }
+            stream.forget_epochs();
         }
-        Change::Trim => stream.low = stream.low.max(header.llsn),
+        Change::Trim => {
+            stream.low = stream.low.max(header.llsn);
+            stream.forget_epochs();
+        }
         Change::Epoch => stream.enter(header.epoch),
         Change::SetCursor(name, cursor) => {
             stream.cursors.insert(name.clone(), cursor.clone());

@@ -270,6 +270,15 @@ impl Store {
         Ok(())
     }
 
+    /// Have a free slot if the bound allows one; false if none was missing.
+    pub(super) fn ensure_slot(&self) -> Result<bool> {
+        let lacks = self.guard()?.appender.lacks_slot();
+        if lacks {
+            self.add_slot()?;
+        }
+        Ok(lacks)
+    }
+
     /// Largest piece of a bulk append that is placed at once.
     pub fn bulk_bytes_max(&self) -> usize {
         let segment = self.inner.lock().appender.sizes.segment_bytes as usize;
@@ -311,11 +320,9 @@ impl Store {
         producer: Option<Sequenced>,
     ) -> Result<Ticket> {
         let mut inner = self.admit(waits_for, columns_bytes(columns, &rows, target))?;
-        let ticket = inner
+        inner
             .appender
-            .append_columns(stream, columns, rows, target, producer);
-        poison_if_broken(&mut inner, &ticket);
-        ticket
+            .append_columns(stream, columns, rows, target, producer)
     }
 
     /// Begin a bulk append: until [`Store::end_bulk`] other appends to the stream wait, so that the
@@ -355,7 +362,31 @@ impl Store {
             .set_compression(stream, compression);
     }
 
+    /// Place a change at the stream's epoch, or at the one given; returns its group.
     fn change(&self, stream: u32, epoch: Option<u64>, llsn: u64, change: &Change) -> Result<u64> {
+        match self.try_change(stream, epoch, llsn, change) {
+            // Segments that hold changes only die when they are sealed.
+            Err(full @ Error::LogFull { .. }) => {
+                if self.ensure_slot()? {
+                    return self.try_change(stream, epoch, llsn, change);
+                }
+                self.sync()?;
+                if self.reclaim()?.segments == 0 {
+                    return Err(full);
+                }
+                self.try_change(stream, epoch, llsn, change)
+            }
+            other => other,
+        }
+    }
+
+    fn try_change(
+        &self,
+        stream: u32,
+        epoch: Option<u64>,
+        llsn: u64,
+        change: &Change,
+    ) -> Result<u64> {
         let mut inner = self.guard()?;
         let current = inner
             .appender
@@ -370,15 +401,13 @@ impl Store {
 
     /// Create a log with one stream; returns the stream. Durable on return.
     pub fn create_log(&self, log: NewLog) -> Result<u32> {
-        let (stream, group) = {
-            let mut inner = self.guard()?;
-            let stream = inner.appender.state.next_stream;
-            (
-                stream,
-                inner
-                    .appender
-                    .change(stream, 0, 0, &Change::CreateLog(log))?,
-            )
+        // Another thread may take the number between the look and the change; then once more.
+        let (stream, group) = loop {
+            let stream = self.guard()?.appender.state.next_stream;
+            match self.change(stream, None, 0, &Change::CreateLog(log.clone())) {
+                Err(Error::NotDense { .. }) => {}
+                other => break (stream, other?),
+            }
         };
         self.wait(group)?;
         Ok(stream)
@@ -386,17 +415,11 @@ impl Store {
 
     /// Delete a log and everything in it. Durable on return; its segments are reclaimed.
     pub fn delete_log(&self, id: u128) -> Result<()> {
-        let group = {
-            let mut inner = self.guard()?;
-            let Some(log) = inner.appender.state.logs.get(&id) else {
-                return Err(Error::NotFound { what: "log".into() });
-            };
-            let stream = log.stream;
-            inner
-                .appender
-                .change(stream, 0, 0, &Change::DeleteLog(id))?
+        let Some(stream) = self.with_state(|state| state.logs.get(&id).map(|log| log.stream))
+        else {
+            return Err(Error::NotFound { what: "log".into() });
         };
-        self.wait(group)?;
+        self.wait(self.change(stream, None, 0, &Change::DeleteLog(id))?)?;
         self.reclaim().map(|_| ())
     }
 
@@ -789,7 +812,7 @@ fn wants_slot(inner: &Inner) -> bool {
 
 impl Inner {
     fn check(&self) -> Result<()> {
-        match &self.failed {
+        match self.failed.as_ref().or(self.appender.broken.as_ref()) {
             Some(reason) => Err(Error::Failed {
                 reason: reason.clone(),
             }),
@@ -805,13 +828,6 @@ impl Inner {
 
     fn flight_bytes(&self) -> usize {
         self.flights.iter().map(|flight| flight.group.bytes).sum()
-    }
-}
-
-/// An append that failed half-way (not merely refused) leaves numbered records without bytes.
-fn poison_if_broken(inner: &mut MutexGuard<'_, Inner>, result: &Result<Ticket>) {
-    if let Err(Error::Malformed { .. } | Error::Io { .. }) = result {
-        inner.failed = Some("an append failed after its space was reserved".into());
     }
 }
 

@@ -9,6 +9,7 @@ mod flights;
 mod oracle;
 mod reading;
 mod salvage;
+mod space;
 mod verify;
 
 use std::path::Path;
