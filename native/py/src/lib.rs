@@ -8,10 +8,14 @@
 
 mod append;
 pub mod arrow;
+mod bulk;
 mod error;
 mod follower;
+mod gate;
 mod log;
 mod notify;
+mod number;
+mod pending;
 mod record;
 mod scan;
 mod store;
@@ -21,7 +25,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<store::Store>()?;
-    m.add_class::<store::Pending>()?;
+    m.add_class::<pending::Pending>()?;
     m.add_class::<follower::Follower>()?;
     m.add_class::<log::LogView>()?;
     m.add_class::<record::Record>()?;

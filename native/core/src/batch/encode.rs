@@ -112,6 +112,18 @@ pub fn encode_columns(
     Ok(())
 }
 
+/// Refuse records `range` of `columns` as [`encode_columns`] would, but for their length.
+pub fn check_columns(columns: &ColumnsRef<'_>, range: &Range<usize>) -> Result<()> {
+    checked("value", &columns.values, range)?;
+    if let Some(keys) = &columns.keys {
+        checked("key", &keys.bytes, range)?;
+    }
+    if let Some(headers) = &columns.headers {
+        checked_headers(headers, range)?;
+    }
+    bounds(&columns.timestamps, range).map(|_| ())
+}
+
 /// Compress the body that ends `out` if that shrinks it, and put the head in front.
 fn finish(mut header: Header, begin: usize, out: &mut impl Sink) {
     let raw_begin = head_len(u64::from(header.raw)) as usize;

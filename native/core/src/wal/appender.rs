@@ -250,7 +250,7 @@ impl Appender {
         };
         let bytes = record_bytes(&record);
         if bytes > self.batch_bytes_max() / 2 {
-            self.check_batch_len(bytes)?;
+            Self::check_batch_len(bytes, self.batch_bytes_max())?;
         }
         self.reserve(bytes)?;
         if !joins {
@@ -298,7 +298,10 @@ impl Appender {
             .iter()
             .map(|range| columns.encoded_len_max(range))
             .collect();
-        self.check_batch_len(sizes.iter().copied().max().unwrap_or(0))?;
+        Self::check_batch_len(
+            sizes.iter().copied().max().unwrap_or(0),
+            self.batch_bytes_max(),
+        )?;
         self.reserve(sizes.iter().map(|size| frame_len(*size)).sum())?;
         self.close_batch(stream)?;
         for (range, size) in ranges.into_iter().zip(sizes) {
@@ -750,8 +753,8 @@ impl Appender {
         BATCH_BYTES_MAX.min(self.sizes.segment_bytes as usize / 4)
     }
 
-    fn check_batch_len(&self, size: usize) -> Result<()> {
-        let max = self.batch_bytes_max();
+    /// Refuse a batch that is larger than `max`.
+    pub fn check_batch_len(size: usize, max: usize) -> Result<()> {
         if size > max {
             return Err(Error::TooLarge {
                 what: "record batch",

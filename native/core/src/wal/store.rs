@@ -23,9 +23,11 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::batch::{ColumnsRef, Compression};
+use crate::batch::{ColumnsRef, Compression, check_columns};
 use crate::error::{Error, Result};
-use crate::limits::{SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+use crate::limits::{
+    BATCH_RECORDS_MAX, SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
+};
 use crate::vfs::{BufPool, SyncMethod, Vfs, VfsFile, VfsLock};
 use crate::wal::appender::{Appender, NewRecord, Sequenced, Sizes, Ticket};
 use crate::wal::change::{Change, CommitContext, Cursor, NewLog};
@@ -267,6 +269,16 @@ impl Store {
         ticket
     }
 
+    /// Refuse columns that could not be appended to their end, before any of them is.
+    pub fn check_columns(&self, columns: &ColumnsRef<'_>) -> Result<()> {
+        let max = self.inner.lock().appender.batch_bytes_max();
+        for rows in columns.split(0..columns.len, max, BATCH_RECORDS_MAX) {
+            Appender::check_batch_len(columns.encoded_len_max(&rows), max)?;
+            check_columns(columns, &rows)?;
+        }
+        Ok(())
+    }
+
     /// Begin a bulk append: until [`Store::end_bulk`] other appends to the stream wait, so that the
     /// pieces get consecutive positions.
     pub fn begin_bulk(&self, stream: u32) -> Result<()> {
@@ -468,19 +480,23 @@ impl Store {
         Ok(true)
     }
 
-    /// Serve as a dedicated sync thread: wait for something to sync, sync it, and return the durable
-    /// group. `None` once the store is closed or failed.
-    pub fn sync_next(&self) -> Option<u64> {
+    /// Serve as a dedicated sync thread: return the durable group once it is above `seen`, whoever
+    /// synced it, syncing what waits meanwhile. `None` once the store is closed or failed.
+    pub fn sync_next(&self, seen: u64) -> Option<u64> {
         let mut inner = self.inner.lock();
         loop {
             if inner.check().is_err() {
                 return None;
             }
-            if inner.appender.has_unsealed() && self.may_lead(&inner) {
-                let _ = self.lead(&mut inner);
+            if inner.durable_group > seen {
                 return Some(inner.durable_group);
             }
-            self.flushed.wait(&mut inner);
+            if inner.appender.has_unsealed() && self.may_lead(&inner) {
+                // A failure shows in the next check.
+                let _ = self.lead(&mut inner);
+            } else {
+                self.flushed.wait(&mut inner);
+            }
         }
     }
 
@@ -720,6 +736,15 @@ impl Store {
             made += 1;
         }
         Ok(made)
+    }
+
+    /// Give up this process's copy of the lock, in the child of a fork: the lock stays its parent's, and
+    /// does not outlive it in the child.
+    pub fn abandon_lock(&self) {
+        // Held only by a close in the parent, which will not go on here.
+        if let Some(mut lock) = self.lock.try_lock() {
+            *lock = None;
+        }
     }
 
     /// Close in good order: everything appended is durable, and a later open knows that nothing is missing.
