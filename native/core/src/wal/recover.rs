@@ -209,6 +209,11 @@ fn open_manifest(
     };
     let options = manifest::Options::default();
     if vfs.exists(&dir.join("CURRENT"))? {
+        // Before a new file takes the place of the one that may be damaged.
+        if let Some(mark) = Watermark::read(&**vfs, dir)? {
+            let listed = Manifest::<WalFiles>::open_read_only(Arc::clone(vfs), dir, who)?;
+            check_newest(dir, listed.version(), mark)?;
+        }
         let (manifest, report) = Manifest::open(Arc::clone(vfs), dir, who, options)?;
         make_dirs(&**vfs, dir)?;
         return Ok((manifest, Some(report)));
@@ -430,8 +435,23 @@ fn recover(
     Ok((state, active))
 }
 
+/// Refuse if the watermark shows a segment that the manifest does not list: the edit that listed it was
+/// durable, so that it is no torn one.
+pub fn check_newest(dir: &Path, files: &WalFiles, mark: Watermark) -> Result<()> {
+    let newest = files.newest().map_or(0, |segment| segment.number);
+    if mark.segment <= newest {
+        return Ok(());
+    }
+    let reason = format!(
+        "the manifest it names ends at segment {newest}, but the watermark file shows that segment {} \
+         was durable. Run `braidlog repair` to see what can be saved",
+        mark.segment
+    );
+    Err(Error::corrupt(dir.join("CURRENT"), 0, reason))
+}
+
 /// Refuse if anything shows that the log was durable beyond the end of the walk.
-fn check_durable(
+pub fn check_durable(
     segment: &Segment,
     walk: &Walk,
     ghosts: &[(u32, u32, u32)],
