@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use crate::error::{Error, Result};
 use crate::manifest::{Manifest, WalFiles, WalOperation};
 use crate::vfs::{Access, Vfs};
-use crate::wal::segments::{Sealed, Segment, side_path, slot_path};
+use crate::wal::segments::{Sealed, Segment, open_slot, side_path, slot_path};
 use crate::wal::view::View;
 
 /// The writer's hold on the files.
@@ -49,9 +49,26 @@ impl Files {
     pub fn take_slot(&mut self, bytes: u64) -> Result<u32> {
         let free = self.manifest()?.version().free_slots().next();
         match free {
-            Some(slot) => Ok(slot),
+            Some(slot) => self.check_slot(slot, bytes).map(|()| slot),
             None => self.make_slot(bytes),
         }
+    }
+
+    /// Make a free slot anew if its file has another length than recorded; it holds nothing.
+    fn check_slot(&self, slot: u32, bytes: u64) -> Result<()> {
+        let path = slot_path(&self.dir, slot);
+        match open_slot(&*self.vfs, &path, bytes) {
+            Err(Error::Missing { .. }) => self.make_file(&path, bytes),
+            other => other.map(|_| ()),
+        }
+    }
+
+    fn make_file(&self, path: &Path, bytes: u64) -> Result<()> {
+        if self.vfs.exists(path)? {
+            self.vfs.remove(path)?;
+        }
+        self.vfs.create_zeroed(path, bytes)?;
+        self.vfs.sync_dir(&self.dir.join("wal"))
     }
 
     /// Make one more free slot.
@@ -62,11 +79,7 @@ impl Files {
     fn make_slot(&mut self, bytes: u64) -> Result<u32> {
         let slot = self.manifest()?.version().next_slot();
         let path = slot_path(&self.dir, slot);
-        if self.vfs.exists(&path)? {
-            self.vfs.remove(&path)?;
-        }
-        self.vfs.create_zeroed(&path, bytes)?;
-        self.vfs.sync_dir(&self.dir.join("wal"))?;
+        self.make_file(&path, bytes)?;
         self.manifest()?
             .commit(&[WalOperation::AddSlot { slot, bytes }])?;
         Ok(slot)
@@ -132,6 +145,11 @@ impl Files {
             }
         }
         self.vfs.sync_dir(&self.dir.join("wal"))
+    }
+
+    /// Change no file any more.
+    pub fn release(&mut self) {
+        self.manifest = None;
     }
 
     /// Close the manifest in good order; idempotent.

@@ -232,9 +232,10 @@ fn open_manifest(
     Ok((manifest, None))
 }
 
-/// Every listed slot is there with its length.
+/// The slot of every listed segment is there. A free one holds nothing and is made anew when needed.
 fn check_slots(vfs: &dyn Vfs, dir: &Path, files: &WalFiles, segment_bytes: u32) -> Result<()> {
     let present: BTreeSet<String> = vfs.list(&dir.join("wal"))?.into_iter().collect();
+    let free: BTreeSet<u32> = files.free_slots().collect();
     for (slot, bytes) in files.slots() {
         let path = slot_path(dir, slot);
         let name = path
@@ -242,7 +243,7 @@ fn check_slots(vfs: &dyn Vfs, dir: &Path, files: &WalFiles, segment_bytes: u32) 
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        if !present.contains(&name) {
+        if !present.contains(&name) && !free.contains(&slot) {
             let reason =
                 "the manifest lists this segment file; restore it or run `braidlog repair`";
             return Err(Error::Missing {

@@ -108,6 +108,8 @@ pub(super) struct Inner {
     bulk: HashSet<u32>,
     pub(super) failed: Option<String>,
     closed: bool,
+    /// Threads that write without the lock.
+    writing: usize,
 }
 
 /// Counters and sizes, for people and metrics.
@@ -161,6 +163,7 @@ impl Store {
             bulk: HashSet::new(),
             failed: None,
             closed: false,
+            writing: 0,
         };
         let store = Self {
             view,
@@ -504,11 +507,16 @@ impl Store {
             self.flushed.wait(inner);
             inner.check()?;
         }
+        inner.writing += 1;
         let written = MutexGuard::unlocked(inner, || self.write(&group));
+        inner.writing -= 1;
         if let Err(error) = written {
             return Err(self.fail(inner, &error));
         }
-        inner.check()?;
+        if let Err(error) = inner.check() {
+            self.flushed.notify_all();
+            return Err(error);
+        }
         if let Some(flight) = inner
             .flights
             .iter_mut()
@@ -690,14 +698,19 @@ impl Store {
     }
 
     /// Close in good order: everything appended is durable, and a later open knows that nothing is missing.
-    /// Idempotent. After a failure the directory is released as it is.
+    /// Idempotent. After a failure the directory is released as it is, but not before every write that
+    /// is under way has returned: what lands later would hit the next writer's log.
     pub fn close(&self) -> Result<()> {
         let result = self.close_log();
         let mut inner = self.inner.lock();
         inner.closed = true;
-        drop(inner);
         self.flushed.notify_all();
         self.view.shut();
+        while inner.writing > 0 {
+            self.flushed.wait(&mut inner);
+        }
+        drop(inner);
+        self.files.lock().release();
         *self.lock.lock() = None;
         result
     }
