@@ -6,6 +6,7 @@ mod basic;
 mod bitflip;
 mod crash;
 mod driver;
+mod faults;
 mod flights;
 mod follower;
 mod oracle;
