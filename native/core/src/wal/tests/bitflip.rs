@@ -171,6 +171,10 @@ fn the_newest_segment_detects_every_flip_of_a_head() {
 fn segments_never_serve_a_flipped_bit() {
     let log = log(false);
     for path in slots(&log.0) {
+        // A spare slot holds nothing.
+        if field(&bytes(&log.0, &path), 24) == 0 {
+            continue;
+        }
         let (served, all) = flip(&log, &path, (5..(64 << 10) * 8).step_by(8009));
         assert!(served < all, "{path}: {served} of {all}");
         flip(&log, &path, (0..52 * 8).step_by(9));

@@ -310,7 +310,7 @@ fn appends_wait_while_a_sync_hangs_and_go_on_after_it() {
                 })
             })
             .collect();
-        while !store.would_wait(stream) {
+        while !store.would_wait(stream, 1024) {
             std::thread::yield_now();
         }
         std::thread::sleep(Duration::from_millis(30));
