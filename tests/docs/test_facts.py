@@ -1,4 +1,4 @@
-"""What the documents say of options, errors, limits and figures is what the code does."""
+"""Options, errors, limits and figures in the documents are those of the code."""
 
 import dataclasses
 import inspect
@@ -84,11 +84,10 @@ def test_errors() -> None:
 
 
 def test_limits() -> None:
-    found: dict[str, str] = {}
-    for path in (ROOT / "native" / "core" / "src").rglob("*.rs"):
-        found |= dict(
-            re.findall(r"const (\w+): \w+ = ([\d_]+(?: << \d+)?);", path.read_text())
-        )
+    core, found = ROOT / "native" / "core" / "src", dict[str, str]()
+    for name in ("limits", "wal/appender", "wal/state", "wal/producer"):
+        text = (core / f"{name}.rs").read_text()
+        found |= dict(re.findall(r"pub const (\w+): \w+ = (\d+(?: << \d+)?);", text))
     rows = [row for row in table(OPERATING, "limit", "constant") if row["constant"]]
     assert len(rows) > 10
     for row in rows:
@@ -143,18 +142,12 @@ def test_every_dependency_has_a_reason() -> None:
     assert python | rust - {"braidlog-core"} <= named
 
 
-def test_commands_are_all_shown_somewhere() -> None:
-    texts = "".join(
-        (ROOT / name).read_text() for name in ("README.md", "docs/operating.md")
-    )
+def test_every_command_is_shown() -> None:
+    names = ("README.md", "docs/operating.md")
+    texts = "".join((ROOT / name).read_text() for name in names)
     assert isinstance(main, click.Group)
-    missing = [
-        name
-        for name in main.commands
-        if f"`braidlog {name}" not in texts and f"\nbraidlog {name}" not in texts
-    ]
-    # Piped or named with their group in the text.
-    assert missing == []
+    shown = set(re.findall(r"braidlog (\w+)", texts))
+    assert set(main.commands) - shown == set()
 
 
 def test_public_names_are_documented() -> None:

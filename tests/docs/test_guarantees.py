@@ -3,6 +3,7 @@
 import re
 import shutil
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -67,16 +68,19 @@ def test_a_flip_in_an_acknowledged_record_is_refused(tmp_path: Path) -> None:
             assert caught.value.path.endswith(slot.name)
 
 
+def fill(log: braidlog.Log) -> None:
+    while True:
+        log.append_many([b"x" * 1000] * 8)
+
+
 def test_the_disk_space_stays_within_the_bound(tmp_path: Path) -> None:
     bound = 8 * SEGMENT
     with small(tmp_path, 8) as node:
         log = node.create_log("log")
         for _ in range(20):
-            try:
-                while True:
-                    log.append_many([b"x" * 1000] * 8)
-            except LogFullError as error:
-                assert error.limit == bound
+            with pytest.raises(LogFullError) as caught:
+                fill(log)
+            assert caught.value.limit == bound
             before = log.end
             log.trim(before=before)
             assert log.append(b"room again") == before
@@ -156,7 +160,7 @@ def test_bad_calls_change_nothing(tmp_path: Path) -> None:
     with small(tmp_path) as node:
         log = node.create_log("log")
         who = braidlog.Producer(1)
-        calls = [
+        calls: list[tuple[type[Exception], Callable[[], object]]] = [
             (TooLargeError, lambda: log.append(b"x" * SEGMENT)),
             (InvalidArgumentError, lambda: log.append(b"x", producer=who, sequence=2)),
             (InvalidArgumentError, lambda: node.create_log("log")),

@@ -8,11 +8,17 @@
 
 mod append;
 pub mod arrow;
+mod bulk;
+mod entry;
 mod error;
 mod follower;
+mod gate;
 mod inspect;
 mod log;
 mod notify;
+mod number;
+mod options;
+mod pending;
 mod record;
 mod scan;
 mod store;
@@ -22,15 +28,15 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<store::Store>()?;
-    m.add_class::<store::Pending>()?;
+    m.add_class::<pending::Pending>()?;
     m.add_class::<follower::Follower>()?;
     m.add_class::<log::LogView>()?;
     m.add_class::<record::Record>()?;
     m.add_class::<record::RecordIterator>()?;
     m.add_class::<scan::ArrowBatch>()?;
     m.add_class::<scan::BatchIterator>()?;
-    m.add_function(wrap_pyfunction!(log_schema, m)?)?;
     inspect::register(m)?;
+    m.add_function(wrap_pyfunction!(log_schema, m)?)?;
     Ok(())
 }
 
