@@ -6,7 +6,7 @@ JAVA ?=
 # What the bounded runs spend: seconds of fuzzing for each decoder, and more arguments.
 FUZZ_SECONDS ?= 5
 PYTEST ?=
-BENCH ?=
+BENCH ?= --full
 DEMO ?=
 
 venv := .venv

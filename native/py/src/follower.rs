@@ -6,12 +6,13 @@ use braidlog_core::vfs::RealVfs;
 use braidlog_core::wal;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 
+use crate::entry::{Entry, entries_dict};
 use crate::error::to_py;
 use crate::gate::{Gate, Reader};
 use crate::log::LogView;
-use crate::store::{options, state_dict};
+use crate::options::options;
 
 /// A read-only view of a node directory.
 #[pyclass(frozen, module = "braidlog._native")]
@@ -43,8 +44,18 @@ impl Follower {
     }
 
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let state = py.detach(|| self.follower.lock().state());
-        state_dict(py, &state)
+        let entries = py.detach(|| self.follower.lock().with_state(Entry::all));
+        entries_dict(py, entries)
+    }
+
+    /// One log of the state, or `None`.
+    fn entry<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let found = py.detach(|| {
+            self.follower
+                .lock()
+                .with_state(|state| Entry::of(state, name))
+        });
+        found.map(|entry| entry.into_row(py)).transpose()
     }
 
     fn view(&self, py: Python<'_>, stream: u32) -> PyResult<LogView> {

@@ -5,18 +5,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use braidlog_core::Error;
 use braidlog_core::batch::Compression;
-use braidlog_core::vfs::{RealVfs, SyncMethod};
-use braidlog_core::wal::{self, Cursor, NewLog, NewRecord, OpenReport, Sequenced, State, Ticket};
+use braidlog_core::vfs::RealVfs;
+use braidlog_core::wal::{self, Cursor, NewLog, NewRecord, Sequenced, Ticket};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::append::{HeaderList, ListColumns, sequenced, with_bytes};
 use crate::arrow::import_stream;
 use crate::bulk::Bulk;
+use crate::entry::{Entry, entries_dict};
 use crate::error::to_py;
 use crate::gate::{Gate, Reader};
 use crate::log::LogView;
 use crate::number::{Micros, Unsigned};
+use crate::options::{options, report_dict};
 use crate::pending::{Pending, SIGNAL_INTERVAL, wait_group};
 
 /// Microseconds since the Unix epoch.
@@ -27,57 +29,16 @@ pub fn now() -> i64 {
     i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Core options from keyword arguments.
-pub fn options(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<wal::Options> {
-    let mut options = wal::Options::default();
-    let Some(keywords) = keywords else {
-        return Ok(options);
-    };
-    for (name, value) in keywords {
-        match name.extract::<String>()?.as_str() {
-            "segment_bytes" => options.segment_bytes = value.extract::<Unsigned>()?.0,
-            "wal_bytes_max" => options.wal_bytes_max = value.extract::<Unsigned>()?.0,
-            "sync_method" => options.sync_method = sync_method(&value.extract::<String>()?)?,
-            "sync_depth" => options.sync_depth = value.extract()?,
-            "gather_bytes" => options.gather_bytes = value.extract()?,
-            "unsynced_bytes_max" => options.unsynced_bytes_max = size(&value)?,
-            "recent_bytes_max" => options.recent_bytes_max = size(&value)?,
-            "index_bytes_max" => options.index_bytes_max = size(&value)?,
-            "entropy" => options.entropy = value.extract()?,
-            "holder" => options.holder = value.extract()?,
-            other => {
-                return Err(to_py(Error::InvalidArgument(format!(
-                    "unknown option {other}"
-                ))));
-            }
-        }
-    }
-    Ok(options)
-}
-
-fn size(value: &Bound<'_, PyAny>) -> PyResult<usize> {
-    let Unsigned(bytes) = value.extract()?;
-    Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
-}
-
-fn sync_method(name: &str) -> PyResult<SyncMethod> {
-    Ok(match name {
-        "direct" => SyncMethod::Direct,
-        "dsync" => SyncMethod::Dsync,
-        "fdatasync" => SyncMethod::Fdatasync,
-        _ => {
-            return Err(to_py(Error::InvalidArgument(format!(
-                "sync_method {name:?} is not direct, dsync or fdatasync"
-            ))));
-        }
-    })
-}
-
 /// The writer of a node directory.
 #[pyclass(frozen, module = "braidlog._native")]
 pub struct Store {
     store: Arc<wal::Store>,
     gate: Arc<Gate>,
+}
+
+/// Bytes of a value, near enough for a reservation.
+fn length(value: &Bound<'_, PyAny>) -> usize {
+    value.len().unwrap_or(0)
 }
 
 impl Store {
@@ -100,9 +61,14 @@ impl Store {
         let timestamp = timestamp.map_or_else(now, |Micros(timestamp)| timestamp);
         let headers = HeaderList::from_py(headers)?;
         let headers = headers.borrow();
-        // Never wait for other appenders with the GIL held.
-        while store.would_wait(stream) {
-            py.detach(|| store.wait_for_room(stream, SIGNAL_INTERVAL))
+        // Never wait for other appenders, or for the disk, with the GIL held.
+        let of_headers: usize = headers
+            .iter()
+            .map(|(name, value)| 16 + name.len() + value.len())
+            .sum();
+        let bytes = 1024 + length(value) + key.map_or(0, length) + of_headers;
+        while store.would_wait(stream, bytes) {
+            py.detach(|| store.wait_for_room(stream, bytes, SIGNAL_INTERVAL))
                 .map_err(to_py)?;
             py.check_signals()?;
         }
@@ -354,10 +320,16 @@ impl Store {
     }
 
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        // Copied first: making Python objects may run Python code, which may call us.
         let store = self.check()?;
-        let state = py.detach(|| store.state());
-        state_dict(py, &state)
+        let entries = py.detach(|| store.with_state(Entry::all));
+        entries_dict(py, entries)
+    }
+
+    /// One log of the state, or `None`.
+    fn entry<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let store = self.check()?;
+        let found = py.detach(|| store.with_state(|state| Entry::of(state, name)));
+        found.map(|entry| entry.into_row(py)).transpose()
     }
 
     /// Next sequence and current epoch of a producer; (1, None) if it is unknown.
@@ -420,60 +392,4 @@ impl Store {
         self.gate.close();
         py.detach(|| store.close()).map_err(to_py)
     }
-}
-
-fn report_dict<'py>(py: Python<'py>, report: &OpenReport) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item("created", report.created)?;
-    dict.set_item("clean", report.clean)?;
-    dict.set_item("segment", report.segment)?;
-    dict.set_item("scanned_bytes", report.scanned_bytes)?;
-    dict.set_item("frames", report.frames)?;
-    let torn = report.torn.as_ref().map(|torn| {
-        (
-            torn.path.display().to_string(),
-            torn.offset,
-            torn.reason.clone(),
-            torn.erased,
-        )
-    });
-    dict.set_item("torn", torn)?;
-    dict.set_item("manifest_torn", report.manifest_torn)?;
-    let names = |paths: &[std::path::PathBuf]| -> Vec<String> {
-        paths
-            .iter()
-            .map(|path| path.display().to_string())
-            .collect()
-    };
-    dict.set_item("orphans", names(&report.orphans))?;
-    dict.set_item("foreign", names(&report.foreign))?;
-    Ok(dict)
-}
-
-/// Logs and cursors of a state: {name: (id, stream, created, options, epoch, {cursor: (position, pin, touched, lease)})}.
-pub fn state_dict<'py>(py: Python<'py>, state: &State) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    for log in state.logs.values() {
-        let stream = state.stream(log.stream).map_err(to_py)?;
-        let cursors = PyDict::new(py);
-        for (name, cursor) in &stream.cursors {
-            cursors.set_item(
-                name,
-                (cursor.position, cursor.pin, cursor.touched, cursor.lease),
-            )?;
-        }
-        let options = PyBytes::new(py, &log.log.options);
-        dict.set_item(
-            &log.log.name,
-            (
-                log.log.id,
-                log.stream,
-                log.log.created,
-                options,
-                stream.epoch,
-                cursors,
-            ),
-        )?;
-    }
-    Ok(dict)
 }

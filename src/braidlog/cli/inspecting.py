@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import asdict
 from itertools import islice
+from typing import Any
 
 import click
 
@@ -26,6 +29,48 @@ def inspect() -> None:
     """
 
 
+def _show(
+    session: Session, items: Iterable[Any], columns: tuple[str, ...], *, empty: str
+) -> None:
+    """Print everything as JSON, and for people what fits in a table."""
+    if session.as_json:
+        return rows(session, items, empty=empty)
+    table = (asdict(item) for item in items)
+    return rows(
+        session, ({name: row[name] for name in columns} for row in table), empty=empty
+    )
+
+
+_SEGMENT = (
+    "number",
+    "slot",
+    "state",
+    "live",
+    "records",
+    "streams",
+    "end",
+    "bytes",
+    "side",
+    "salt",
+    "problem",
+)
+
+_FRAME = (
+    "offset",
+    "length",
+    "kind",
+    "log",
+    "epoch",
+    "first",
+    "count",
+    "durable",
+    "ordinal",
+    "head",
+    "ok",
+    "problem",
+)
+
+
 @inspect.command()
 @click.pass_obj
 def segments(session: Session) -> None:
@@ -33,7 +78,7 @@ def segments(session: Session) -> None:
     from braidlog.storage import inspect as files
 
     session.require()
-    rows(session, files.segments(session.data), empty="no segments")
+    _show(session, files.segments(session.data), _SEGMENT, empty="no segments")
 
 
 @inspect.command()
@@ -56,7 +101,7 @@ def frames(
 
     session.require()
     found = files.frames(session.data, segment, log=log, offset=offset)
-    rows(session, islice(found, limit), empty="no frames")
+    _show(session, islice(found, limit), _FRAME, empty="no frames")
 
 
 @inspect.command()
@@ -92,4 +137,12 @@ def state(session: Session) -> None:
     from braidlog.storage import inspect as files
 
     session.require()
-    facts(session, files.state(session.data))
+    seen = files.state(session.data)
+    if session.as_json:
+        return facts(session, seen)
+    shown = asdict(seen)
+    shown["logs"] = {log.pop("name"): log for log in shown["logs"]}
+    for log in shown["logs"].values():
+        log["cursors"] = {c["name"]: c["position"] for c in log["cursors"]}
+        log["producers"] = {p["id"]: p["next_sequence"] for p in log["producers"]}
+    return facts(session, shown)

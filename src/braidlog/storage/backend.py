@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import threading
 import weakref
@@ -9,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from braidlog import _native
-from braidlog.errors import NotFoundError, ReadOnlyError
+from braidlog.errors import LogError, NotFoundError, ReadOnlyError
 from braidlog.storage.catalog import CatalogEntry
 
 __all__ = ["Backend", "FollowerBackend", "WriterBackend"]
@@ -24,6 +26,9 @@ class Backend(Protocol):
 
     def catalog(self) -> dict[str, CatalogEntry]:
         """Return the logs by name."""
+
+    def entry(self, name: str) -> CatalogEntry | None:
+        """Return one log of the catalog, if it is there."""
 
     def view(self, stream: int) -> _native.LogView:
         """Return the readers' side of a stream."""
@@ -53,6 +58,11 @@ class WriterBackend:
     def catalog(self) -> dict[str, CatalogEntry]:
         """Return the logs by name."""
         return _entries(self.store.state())
+
+    def entry(self, name: str) -> CatalogEntry | None:
+        """Return one log of the catalog, if it is there."""
+        row = self.store.entry(name)
+        return None if row is None else CatalogEntry.of(name, row)
 
     def view(self, stream: int) -> _native.LogView:
         """Return the readers' side of a stream."""
@@ -99,6 +109,17 @@ def _refuse_in_child() -> None:
 os.register_at_fork(after_in_child=_refuse_in_child)
 
 
+def _close_at_exit() -> None:
+    # What was submitted and not waited for becomes durable; a failure was reported to
+    # whoever waits, and there is nobody left to tell.
+    for backend in list(_OPEN):
+        with contextlib.suppress(LogError):
+            backend.close()
+
+
+atexit.register(_close_at_exit)
+
+
 class FollowerBackend:
     """Follows a directory that another process may be writing."""
 
@@ -119,6 +140,12 @@ class FollowerBackend:
         """Return the logs by name, as durable now."""
         self._follower.refresh()
         return _entries(self._follower.state())
+
+    def entry(self, name: str) -> CatalogEntry | None:
+        """Return one log of the catalog as durable now, if it is there."""
+        self._follower.refresh()
+        row = self._follower.entry(name)
+        return None if row is None else CatalogEntry.of(name, row)
 
     def view(self, stream: int) -> _native.LogView:
         """Return the readers' side of a stream."""

@@ -124,12 +124,12 @@ class Node:
 
     def _entry(self, name: str) -> CatalogEntry:
         self._check_open()
-        catalog = self._backend.catalog()
-        if name not in catalog:
-            there = ", ".join(sorted(catalog)) or "none"
+        entry = self._backend.entry(name)
+        if entry is None:
+            there = ", ".join(self.logs()) or "none"
             msg = f"there is no log {name!r} (logs here: {there})"
             raise NotFoundError(msg)
-        return catalog[name]
+        return entry
 
     def logs(self) -> list[str]:
         """Return the names of all logs, sorted."""
@@ -167,7 +167,7 @@ class Node:
         self._check_open()
         options = LogOptions(compression, retention_ms, retention_bytes)
         store = self._backend.store
-        if exist_ok and name in self._backend.catalog():
+        if exist_ok and self._backend.entry(name) is not None:
             return self.log(name)
         with contextlib.ExitStack() as stack:
             if exist_ok:
@@ -192,9 +192,9 @@ class Node:
     def _entry_of(self, log_id: int, name: str) -> CatalogEntry:
         # By identity: a log of the same name may have taken the place of a deleted one.
         self._check_open()
-        for entry in self._backend.catalog().values():
-            if entry.id == log_id:
-                return entry
+        entry = self._backend.entry(name)
+        if entry is not None and entry.id == log_id:
+            return entry
         msg = f"the log {name!r} was deleted"
         raise NotFoundError(msg)
 
@@ -240,11 +240,10 @@ class Node:
         """
         self._check_open()
         now_us = time.time_ns() // 1000 if now_us is None else now_us
-        for name in self.logs():
-            with contextlib.suppress(NotFoundError):  # Deleted meanwhile.
-                log = self.log(name)
-                if log.options.lets_go:
-                    log.apply_retention(now_us)
+        for entry in self._backend.catalog().values():
+            if entry.options.lets_go:
+                with contextlib.suppress(NotFoundError):  # Deleted meanwhile.
+                    Log(self, self._backend, entry).apply_retention(now_us)
         store = self._backend.store
         raw = store.stats()
         if raw["segments"] >= _CLEAN_ABOVE * raw["segments_max"]:

@@ -4,7 +4,7 @@
 //!
 //! - Compressing succeeds only into fewer bytes than the input; otherwise the caller keeps the input.
 //! - Decompressing yields exactly the stated number of bytes or an error, and never holds more than
-//!   those and the codec's own window.
+//!   those and the codec's own window: for lz4 under 1 MiB, because blocks are at most 256 KiB.
 
 use std::cell::RefCell;
 use std::io::{Read, Write};
@@ -18,6 +18,9 @@ const ZSTD_LEVEL: i32 = 1;
 
 /// Scratch that a thread keeps between batches. More is freed after use.
 const SCRATCH_BYTES_KEPT: usize = 2 << 20;
+
+/// Largest block of an lz4 frame as its descriptor says it: 256 KiB, the largest the encoder uses.
+const LZ4_BLOCK_MAX: u8 = 5;
 
 /// How the body of a batch is stored. The codes are part of the format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -155,7 +158,19 @@ fn decompress_zstd(stored: &[u8], raw: &mut [u8]) -> Result<(), String> {
     }
 }
 
+/// Refuse what would take buffers of several MiB whatever the size of the body: large blocks, and
+/// the legacy format, whose blocks are larger still.
+fn check_lz4_blocks(stored: &[u8]) -> Result<(), String> {
+    match stored {
+        [0x04, 0x22, 0x4d, 0x18, _, descriptor, ..] if descriptor >> 4 & 7 <= LZ4_BLOCK_MAX => {
+            Ok(())
+        }
+        _ => Err("not an lz4 frame of blocks of at most 256 KiB".into()),
+    }
+}
+
 fn decompress_lz4(mut stored: &[u8], raw: &mut [u8]) -> Result<(), String> {
+    check_lz4_blocks(stored)?;
     let mut decoder = FrameDecoder::new(&mut stored);
     decoder
         .read_exact(raw)
@@ -168,4 +183,32 @@ fn decompress_lz4(mut stored: &[u8], raw: &mut [u8]) -> Result<(), String> {
         return Err(format!("lz4 frame goes on after {} bytes", raw.len()));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(info: FrameInfo, raw: &[u8]) -> Vec<u8> {
+        let mut encoder = FrameEncoder::with_frame_info(info, Vec::new());
+        encoder.write_all(raw).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn lz4_frames_of_large_blocks_are_refused() {
+        let raw = vec![7; 300 << 10];
+        let info = FrameInfo::new;
+        for (info, fits) in [
+            (info().block_size(BlockSize::Max64KB), true),
+            (info().block_size(BlockSize::Max256KB), true),
+            (info().block_size(BlockSize::Max1MB), false),
+            (info().block_size(BlockSize::Max4MB), false),
+            (info().legacy_frame(true), false),
+        ] {
+            let stored = frame(info.clone(), &raw);
+            let found = decompress(Compression::Lz4, &stored, raw.len());
+            assert_eq!(found.ok().as_ref() == Some(&raw), fits, "{info:?}");
+        }
+    }
 }

@@ -112,11 +112,12 @@ pub fn encode_columns(
     Ok(())
 }
 
-/// Refuse records `range` of `columns` as [`encode_columns`] would, but for their length.
+/// Refuse, with the error of [`encode_columns`], records that it would refuse for what they are; their
+/// size is another matter. For a caller that must know before it encodes the first of several ranges.
 pub fn check_columns(columns: &ColumnsRef<'_>, range: &Range<usize>) -> Result<()> {
     checked("value", &columns.values, range)?;
     if let Some(keys) = &columns.keys {
-        checked("key", &keys.bytes, range)?;
+        checked_keys(keys, range)?;
     }
     if let Some(headers) = &columns.headers {
         checked_headers(headers, range)?;

@@ -20,10 +20,14 @@ pub fn file_name(number: u64) -> String {
     format!("{FILE_PREFIX}{number:06}")
 }
 
+/// Numbers of files and edits stay below this: no manifest lives to see it, and counting on from
+/// what a file says never overflows.
+pub const NUMBER_MAX: u64 = 1 << 62;
+
 /// Number of a manifest file, if the name is exactly one that [`file_name`] gives.
 pub fn parse_file_name(name: &str) -> Option<u64> {
     let number = name.strip_prefix(FILE_PREFIX)?.parse().ok()?;
-    (file_name(number) == name).then_some(number)
+    (number < NUMBER_MAX && file_name(number) == name).then_some(number)
 }
 
 /// Content of `CURRENT`.

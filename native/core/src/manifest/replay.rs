@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use super::codec::{self, Field, Header, TAG_CLOSE, TAG_SNAPSHOT};
+use super::current::NUMBER_MAX;
 use super::{Context, DroppedTail, FIRST_TAG, IGNORABLE, Identity, Operation, Version};
 use crate::error::{Error, Result};
 
@@ -47,8 +48,9 @@ impl<V: Version> Replay<V> {
             let reason = format!("the header names file number {}", header.file_number);
             return Err(Error::corrupt(path, 40, reason));
         }
-        if header.first_edit == 0 {
-            return Err(Error::corrupt(path, 48, "edit number 0"));
+        if !(1..NUMBER_MAX).contains(&header.first_edit) {
+            let reason = format!("first edit number {}", header.first_edit);
+            return Err(Error::corrupt(path, 48, reason));
         }
         Ok(Self {
             version: V::default(),

@@ -16,6 +16,9 @@ use crate::wal::segments::{Segment, is_data};
 use crate::wal::store::Store;
 use crate::wal::walk::Walk;
 
+/// Commit runs in one frame: few enough for the smallest segment.
+const RUNS_PER_FRAME: usize = 512;
+
 /// What a reclaim or a cleaning did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reclaimed {
@@ -64,6 +67,7 @@ impl Store {
             return Err(error);
         }
         inner.appender.segments_used -= dead.len() as u64;
+        inner.appender.slots_ready += dead.len() as u64;
         Ok(Reclaimed {
             segments: dead.len() as u64,
             moved_bytes: 0,
@@ -128,6 +132,7 @@ impl Store {
                 let Some(count) = self.live_records(segment, &frame)? else {
                     break None;
                 };
+                self.ensure_slot()?;
                 let mut inner = self.guard()?;
                 if inner.appender.rollbacks != rollbacks {
                     // Placed since: what it cut must not be copied behind it.
@@ -213,11 +218,12 @@ impl Store {
         for (stream, (begin, end)) in ranges {
             let runs =
                 segment.with_index(vfs, dir, |index| runs_within(index, *stream, *begin, *end))?;
-            if !runs.is_empty() {
-                self.inner
-                    .lock()
+            for runs in runs.chunks(RUNS_PER_FRAME) {
+                self.ensure_slot()?;
+                let payload = encode_runs(runs);
+                self.guard()?
                     .appender
-                    .append_moved_runs(*stream, &encode_runs(&runs))?;
+                    .append_moved_runs(*stream, &payload)?;
             }
         }
         Ok(())

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use crate::codec::{Put, Take};
 use crate::error::{Error, Result};
+use crate::limits::{BLOCK_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use crate::vfs::Vfs;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"BRID");
@@ -87,6 +88,59 @@ impl NodeIdentity {
         if crc32c::crc32c(&bytes[..44]) != crc {
             return Err(Error::corrupt(path, 0, "checksum does not match"));
         }
+        if format == 0 {
+            return Err(Error::corrupt(path, 4, "format version 0"));
+        }
+        let bytes = u64::from(identity.segment_bytes);
+        if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&bytes)
+            || !bytes.is_multiple_of(BLOCK_BYTES as u64)
+        {
+            let reason = format!("segments of {bytes} bytes");
+            return Err(Error::corrupt(path, 40, reason));
+        }
         Ok(identity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(segment_bytes: u32) -> Vec<u8> {
+        let identity = NodeIdentity {
+            node: 1,
+            wal: 2,
+            segment_bytes,
+        };
+        identity.encode()
+    }
+
+    fn decode(bytes: &[u8]) -> Result<NodeIdentity> {
+        NodeIdentity::decode(bytes, Path::new(IDENTITY))
+    }
+
+    #[test]
+    fn sizes_that_no_segment_has_are_refused() {
+        assert!(decode(&sample(64 << 10)).is_ok());
+        assert!(decode(&sample(2 << 30)).is_ok());
+        for bytes in [0, 1, 4096, (64 << 10) + 8, (2 << 30) + 4096, u32::MAX] {
+            let error = decode(&sample(bytes));
+            assert!(
+                matches!(error, Err(Error::Corruption { offset: 40, .. })),
+                "{bytes}: {error:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn format_0_is_no_format() {
+        let mut bytes = sample(64 << 10);
+        bytes[4] = 0;
+        let crc = crc32c::crc32c(&bytes[..44]);
+        bytes[44..].copy_from_slice(&crc.to_le_bytes());
+        assert!(matches!(
+            decode(&bytes),
+            Err(Error::Corruption { offset: 4, .. })
+        ));
     }
 }

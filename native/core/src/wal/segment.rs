@@ -93,6 +93,34 @@ impl SegmentHeader {
                 supported: FORMAT,
             });
         }
+        if format == 0 {
+            return Err(corrupt("format version 0".into()));
+        }
         Ok(header)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn format_0_is_no_format() {
+        let header = SegmentHeader {
+            node: 1,
+            number: 2,
+            salt: 3,
+            bytes: 65536,
+        };
+        let mut block = header.encode();
+        let path = Path::new("slot");
+        assert!(matches!(SegmentHeader::decode(&block, path), Ok(found) if found == header));
+        block[4] = 0;
+        let crc = crc32c::crc32c(&block[..48]);
+        block[48..52].copy_from_slice(&crc.to_le_bytes());
+        assert!(matches!(
+            SegmentHeader::decode(&block, path),
+            Err(Error::Corruption { .. })
+        ));
     }
 }

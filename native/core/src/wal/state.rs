@@ -16,12 +16,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::codec::{Put, Take};
 use crate::error::{Error, Result};
-use crate::wal::change::{
-    Change, CommitContext, Cursor, NewLog, decode_context, decode_cursor, encode_context,
-    encode_cursor,
-};
+use crate::wal::change::{Change, CommitContext, Cursor, NewLog};
 use crate::wal::frame::FrameHeader;
 use crate::wal::producer::Producers;
 
@@ -31,6 +27,8 @@ pub const NAME_BYTES_MAX: usize = 255;
 /// Most cursors of one stream.
 pub const CURSORS_MAX: usize = 1024;
 
+/// Numbers of records stay below this, so that sums of two never overflow.
+pub(super) const NUMBER_MAX: u64 = 1 << 62;
 /// One log of the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
@@ -64,7 +62,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    fn new(explicit_commit: bool) -> Self {
+    /// A stream without records.
+    pub fn new(explicit_commit: bool) -> Self {
         Self {
             low: 1,
             committed: 1,
@@ -92,7 +91,21 @@ impl Stream {
         if epoch > self.epoch {
             self.epoch = epoch;
             self.epochs.push((epoch, self.next));
+            self.forget_epochs();
         }
+    }
+
+    /// Forget epochs without records that can be read: what is kept is bounded by them.
+    fn forget_epochs(&mut self) {
+        let low = self.low;
+        let begins: Vec<u64> = self.epochs.iter().map(|(_, first)| *first).collect();
+        let mut index = 0;
+        self.epochs.retain(|(_, first)| {
+            index += 1;
+            begins
+                .get(index)
+                .is_none_or(|next| first < next && low < *next)
+        });
     }
 
     fn check_commit(&self, context: &CommitContext) -> Result<()> {
@@ -105,7 +118,7 @@ impl Stream {
             return Err(dense(
                 "commit version",
                 context.version,
-                self.context.version + 1,
+                self.context.version.saturating_add(1),
             ));
         }
         if context.llsn_begin != self.committed {
@@ -118,9 +131,13 @@ impl Stream {
                 next: self.next,
             });
         }
+        if !fits(context.glsn_begin, context.length) {
+            return Err(Error::InvalidArgument("commit GLSN out of range".into()));
+        }
         let free = self.context.glsn_begin + self.context.length;
-        if context.length > 0 && context.glsn_begin < free.max(1) {
-            return Err(dense("commit GLSN", context.glsn_begin, free));
+        // Of an empty commit too: it is what the next one is compared with.
+        if context.glsn_begin < free || (context.length > 0 && context.glsn_begin == 0) {
+            return Err(dense("commit GLSN", context.glsn_begin, free.max(1)));
         }
         Ok(())
     }
@@ -195,6 +212,9 @@ impl State {
                 what: format!("log {:?}", log.name),
             });
         }
+        if stream == u32::MAX {
+            return Err(Error::InvalidArgument("stream numbers are used up".into()));
+        }
         if stream != self.next_stream {
             let (given, expected) = (u64::from(stream), u64::from(self.next_stream));
             return Err(Error::NotDense {
@@ -209,7 +229,7 @@ impl State {
     fn check_stream(&self, header: &FrameHeader, change: &Change) -> Result<()> {
         let stream = self.stream(header.stream)?;
         match change {
-            Change::Batch { count, .. } => {
+            Change::Batch { count, producer } => {
                 stream.check_epoch(header.epoch)?;
                 if header.llsn != stream.next {
                     let (given, expected) = (header.llsn, stream.next);
@@ -219,13 +239,13 @@ impl State {
                         expected,
                     });
                 }
-                if *count == 0
-                    || header
-                        .llsn
-                        .checked_add(u64::from(*count))
-                        .is_none_or(|end| end >= 1 << 62)
-                {
+                let count = u64::from(*count);
+                if count == 0 || !fits(header.llsn, count) {
                     return Err(Error::InvalidArgument("record count out of range".into()));
+                }
+                if producer.is_some_and(|(_, sequence)| !fits(sequence, count)) {
+                    let reason = "producer sequence out of range";
+                    return Err(Error::InvalidArgument(reason.into()));
                 }
                 Ok(())
             }
@@ -296,60 +316,12 @@ impl State {
         }
         Ok(())
     }
+}
 
-    /// The encoding for a preamble, with producer windows cut to what has a frame.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        out.put_u32(self.next_stream);
-        out.put_u32(self.logs.len() as u32);
-        for log in self.logs.values() {
-            out.put_u32(log.stream);
-            out.put_bytes(&Change::CreateLog(log.log.clone()).payload());
-        }
-        out.put_u32(self.streams.len() as u32);
-        for (number, stream) in &self.streams {
-            encode_stream(*number, stream, &mut out);
-        }
-        out
-    }
-
-    /// Decode a preamble.
-    pub fn decode(bytes: &[u8]) -> Result<Self> {
-        let mut take = Take::new("preamble", bytes);
-        let mut state = Self {
-            next_stream: take.u32()?,
-            ..Self::default()
-        };
-        for _ in 0..take.count(8)? {
-            let stream = take.u32()?;
-            let mut payload = Take::new("preamble log", take.bytes()?);
-            if payload.u8()? != 1 {
-                return Err(payload.error("not a log"));
-            }
-            let log = NewLog {
-                id: payload.u128()?,
-                explicit_commit: payload.u8()? != 0,
-                created: payload.u64()?.cast_signed(),
-                name: payload.string()?,
-                options: payload.bytes()?.to_vec(),
-            };
-            payload.finish()?;
-            state.logs.insert(log.id, Log { log, stream });
-        }
-        for _ in 0..take.count(8)? {
-            let (number, stream) = decode_stream(&mut take)?;
-            state.streams.insert(number, stream);
-        }
-        let paired = state
-            .logs
-            .values()
-            .all(|log| state.streams.contains_key(&log.stream));
-        if !paired || state.logs.len() != state.streams.len() {
-            return Err(take.error("logs and streams do not pair up"));
-        }
-        take.finish()?;
-        Ok(state)
-    }
+/// Whether `count` numbers from `first` on are all in range.
+pub(super) fn fits(first: u64, count: u64) -> bool {
+    let end = first.checked_add(count);
+    end.is_some_and(|end| end < NUMBER_MAX)
 }
 
 fn check_cursor(stream: &Stream, name: &str) -> Result<()> {
@@ -404,8 +376,12 @@ fn fold(stream: &mut Stream, header: &FrameHeader, change: &Change) {
             for entry in &mut stream.epochs {
                 entry.1 = entry.1.min(header.llsn);
             }
+            stream.forget_epochs();
         }
-        Change::Trim => stream.low = stream.low.max(header.llsn),
+        Change::Trim => {
+            stream.low = stream.low.max(header.llsn);
+            stream.forget_epochs();
+        }
         Change::Epoch => stream.enter(header.epoch),
         Change::SetCursor(name, cursor) => {
             stream.cursors.insert(name.clone(), cursor.clone());
@@ -415,50 +391,4 @@ fn fold(stream: &mut Stream, header: &FrameHeader, change: &Change) {
         }
         _ => {}
     }
-}
-
-fn encode_stream(number: u32, stream: &Stream, out: &mut Vec<u8>) {
-    out.put_u32(number);
-    out.put_u8(u8::from(stream.explicit_commit));
-    out.put_u64(stream.low);
-    out.put_u64(stream.committed);
-    out.put_u64(stream.next);
-    out.put_u64(stream.epoch);
-    encode_context(&stream.context, out);
-    out.put_u32(stream.epochs.len() as u32);
-    for (epoch, first) in &stream.epochs {
-        out.put_u64(*epoch);
-        out.put_u64(*first);
-    }
-    let mut producers = stream.producers.clone();
-    producers.cut(stream.next);
-    producers.encode(out);
-    out.put_u32(stream.cursors.len() as u32);
-    for (name, cursor) in &stream.cursors {
-        encode_cursor(name, cursor, out);
-    }
-}
-
-fn decode_stream(take: &mut Take<'_>) -> Result<(u32, Stream)> {
-    let number = take.u32()?;
-    let mut stream = Stream::new(take.u8()? != 0);
-    stream.low = take.u64()?;
-    stream.committed = take.u64()?;
-    stream.next = take.u64()?;
-    stream.epoch = take.u64()?;
-    stream.context = decode_context(take)?;
-    for _ in 0..take.count(16)? {
-        stream.epochs.push((take.u64()?, take.u64()?));
-    }
-    stream.producers = Producers::decode(take)?;
-    for _ in 0..take.count(29)? {
-        let (name, cursor) = decode_cursor(take)?;
-        stream.cursors.insert(name, cursor);
-    }
-    let ordered =
-        1 <= stream.low && stream.low <= stream.committed && stream.committed <= stream.next;
-    if !ordered || stream.next >= 1 << 62 {
-        return Err(take.error("stream range is out of order"));
-    }
-    Ok((number, stream))
 }

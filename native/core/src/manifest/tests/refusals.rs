@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::manifest::codec::{self, Header};
-use crate::manifest::current::encode_current;
+use crate::manifest::current::{NUMBER_MAX, encode_current, file_name};
 use crate::manifest::{Version, side_name};
 
 fn refused(manifest: &mut Manifest<WalFiles>, operations: &[WalOperation], says: &str) {
@@ -209,6 +209,11 @@ fn foreign_newer_and_mistaken_files() {
         matches!(error, Error::Corruption { offset: 48, .. }),
         "{error}"
     );
+    let error = with_header(&|header| header[48..56].fill(0xff));
+    assert!(
+        matches!(error, Error::Corruption { offset: 48, .. }),
+        "{error}"
+    );
     let error = with_header(&|header| header[40] = 2);
     assert!(
         matches!(error, Error::Corruption { offset: 40, .. }),
@@ -228,6 +233,25 @@ fn foreign_newer_and_mistaken_files() {
         open(&vfs),
         Err(Error::Corruption { offset: 40, .. })
     ));
+}
+
+/// There is no number behind such a file, so it is none of ours.
+#[test]
+fn file_numbers_at_the_end_of_their_range() {
+    let vfs = memory();
+    drop(create(&vfs));
+    for number in [u64::MAX, NUMBER_MAX] {
+        let name = file_name(number);
+        overwrite(&vfs, &name, b"left alone");
+        let (manifest, _) = open(&vfs).unwrap();
+        assert!(manifest.file_number().unwrap() < 10);
+        assert_eq!(read(&vfs, &name), b"left alone");
+        drop(manifest);
+        let current = read(&vfs, "CURRENT");
+        overwrite(&vfs, "CURRENT", &current_for(number));
+        assert!(matches!(open(&vfs), Err(Error::Corruption { .. })));
+        overwrite(&vfs, "CURRENT", &current);
+    }
 }
 
 #[test]

@@ -195,7 +195,8 @@ impl Driver {
     pub fn columns(&mut self, stream: u32, lens: &[usize], target: usize) -> Result<u64> {
         let records: Vec<Kept> = lens.iter().map(|len| self.fresh(*len)).collect();
         let ticket = with_columns(&records, |columns| {
-            self.store.append_columns(stream, columns, target, None)
+            self.store
+                .append_columns(stream, columns, 0..columns.len, target, None)
         })?;
         assert_eq!(ticket.llsn, self.history.get(stream).next());
         for kept in records {

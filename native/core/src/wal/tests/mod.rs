@@ -5,8 +5,13 @@
 mod basic;
 mod crash;
 mod driver;
+mod flights;
+mod follower;
 mod oracle;
 mod reading;
+mod salvage;
+mod space;
+mod verify;
 
 use std::path::Path;
 use std::sync::Arc;
