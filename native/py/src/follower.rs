@@ -8,9 +8,10 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use crate::entry::{Entry, entries_dict};
 use crate::error::to_py;
 use crate::log::LogView;
-use crate::store::{Entry, entries_dict, options};
+use crate::options::options;
 
 /// A read-only view of a node directory.
 #[pyclass(frozen, module = "braidlog._native")]

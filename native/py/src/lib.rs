@@ -8,11 +8,14 @@
 
 mod append;
 pub mod arrow;
+mod entry;
 mod error;
 mod follower;
 mod inspect;
 mod log;
 mod notify;
+mod options;
+mod pending;
 mod record;
 mod scan;
 mod store;
@@ -22,7 +25,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<store::Store>()?;
-    m.add_class::<store::Pending>()?;
+    m.add_class::<pending::Pending>()?;
     m.add_class::<follower::Follower>()?;
     m.add_class::<log::LogView>()?;
     m.add_class::<record::Record>()?;

@@ -1,23 +1,23 @@
 //! The writer: append, wait, administer.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use braidlog_core::batch::{ColumnsRef, Compression};
-use braidlog_core::vfs::{RealVfs, SyncMethod};
-use braidlog_core::wal::{
-    self, Cursor, Log, NewLog, NewRecord, OpenReport, Sequenced, State, Ticket,
-};
+use braidlog_core::vfs::RealVfs;
+use braidlog_core::wal::{self, Cursor, NewLog, NewRecord, Sequenced, Ticket};
 use braidlog_core::{Error, Result as CoreResult};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::append::{HeaderList, ListColumns, pieces, sequenced, with_bytes};
 use crate::arrow::{columns_of, import_stream};
+use crate::entry::{Entry, entries_dict};
 use crate::error::to_py;
 use crate::log::LogView;
+use crate::options::{options, report_dict};
+use crate::pending::{Pending, wait_group};
 
 /// Batches of bulk appends: large enough for Arrow consumers, small enough to place many in a segment.
 const BULK_BATCH_BYTES: usize = 1280 << 10;
@@ -26,7 +26,7 @@ const BULK_BATCH_BYTES: usize = 1280 << 10;
 const PIECE_BYTES: usize = 8 << 20;
 
 /// Waiting threads look for signals this often.
-const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
+pub const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Microseconds since the Unix epoch.
 pub fn now() -> i64 {
@@ -36,133 +36,11 @@ pub fn now() -> i64 {
     i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Core options from keyword arguments.
-pub fn options(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<wal::Options> {
-    let mut options = wal::Options::default();
-    let Some(keywords) = keywords else {
-        return Ok(options);
-    };
-    for (name, value) in keywords {
-        match name.extract::<String>()?.as_str() {
-            "segment_bytes" => options.segment_bytes = value.extract()?,
-            "wal_bytes_max" => options.wal_bytes_max = value.extract()?,
-            "sync_method" => options.sync_method = sync_method(&value.extract::<String>()?)?,
-            "sync_depth" => options.sync_depth = value.extract()?,
-            "gather_bytes" => options.gather_bytes = value.extract()?,
-            "unsynced_bytes_max" => options.unsynced_bytes_max = value.extract()?,
-            "recent_bytes_max" => options.recent_bytes_max = value.extract()?,
-            "index_bytes_max" => options.index_bytes_max = value.extract()?,
-            "entropy" => options.entropy = value.extract()?,
-            "holder" => options.holder = value.extract()?,
-            other => {
-                return Err(to_py(Error::InvalidArgument(format!(
-                    "unknown option {other}"
-                ))));
-            }
-        }
-    }
-    Ok(options)
-}
-
-fn sync_method(name: &str) -> PyResult<SyncMethod> {
-    Ok(match name {
-        "direct" => SyncMethod::Direct,
-        "dsync" => SyncMethod::Dsync,
-        "fdatasync" => SyncMethod::Fdatasync,
-        _ => {
-            return Err(to_py(Error::InvalidArgument(format!(
-                "sync_method {name:?} is not direct, dsync or fdatasync"
-            ))));
-        }
-    })
-}
-
 /// The writer of a node directory.
 #[pyclass(frozen, module = "braidlog._native")]
 pub struct Store {
     store: Arc<wal::Store>,
     forked: AtomicBool,
-}
-
-/// A pending append.
-#[pyclass(frozen, module = "braidlog._native")]
-pub struct Pending {
-    store: Arc<wal::Store>,
-    ticket: Ticket,
-    /// Whether the result is a range of positions.
-    many: bool,
-}
-
-/// Wait for a group with the GIL released, minding signals. False when the time is up.
-fn wait_group(
-    py: Python<'_>,
-    store: &wal::Store,
-    group: u64,
-    timeout: Option<f64>,
-) -> PyResult<bool> {
-    let mut left = timeout.map(|seconds| Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
-    loop {
-        let slice = left.map_or(SIGNAL_INTERVAL, |left| left.min(SIGNAL_INTERVAL));
-        if py.detach(|| store.wait_for(group, slice)).map_err(to_py)? {
-            return Ok(true);
-        }
-        py.check_signals()?;
-        if let Some(left) = left.as_mut() {
-            *left = left.saturating_sub(slice);
-            if left.is_zero() {
-                return Ok(false);
-            }
-        }
-    }
-}
-
-fn timed_out(py: Python<'_>) -> PyResult<PyErr> {
-    let class = py.import("braidlog.errors")?.getattr("TimeoutError_")?;
-    Ok(PyErr::from_value(class.call1(("not durable in time",))?))
-}
-
-#[pymethods]
-impl Pending {
-    /// Position of the first record.
-    #[getter]
-    fn position(&self) -> u64 {
-        self.ticket.llsn
-    }
-
-    /// Number of records.
-    #[getter]
-    fn count(&self) -> u64 {
-        self.ticket.count
-    }
-
-    /// Sync group that makes the records durable.
-    #[getter]
-    fn group(&self) -> u64 {
-        self.ticket.group
-    }
-
-    /// The position, or for many records the range of positions, once they are durable.
-    #[pyo3(signature = (timeout=None))]
-    fn result(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-        if !self.wait(py, timeout)? {
-            return Err(timed_out(py)?);
-        }
-        let Ticket { llsn, count, .. } = self.ticket;
-        if self.many {
-            let range = py.import("builtins")?.getattr("range")?;
-            return Ok(range.call1((llsn, llsn + count))?.unbind());
-        }
-        Ok(llsn.into_pyobject(py)?.into_any().unbind())
-    }
-
-    fn done(&self) -> PyResult<bool> {
-        self.store.is_durable(self.ticket.group).map_err(to_py)
-    }
-
-    #[pyo3(signature = (timeout=None))]
-    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        wait_group(py, &self.store, self.ticket.group, timeout)
-    }
 }
 
 /// Bytes of a value, near enough for a reservation.
@@ -600,97 +478,4 @@ impl Store {
         let store = self.check()?;
         py.detach(|| store.close()).map_err(to_py)
     }
-}
-
-fn report_dict<'py>(py: Python<'py>, report: &OpenReport) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item("created", report.created)?;
-    dict.set_item("clean", report.clean)?;
-    dict.set_item("segment", report.segment)?;
-    dict.set_item("scanned_bytes", report.scanned_bytes)?;
-    dict.set_item("frames", report.frames)?;
-    let torn = report.torn.as_ref().map(|torn| {
-        (
-            torn.path.display().to_string(),
-            torn.offset,
-            torn.reason.clone(),
-            torn.erased,
-        )
-    });
-    dict.set_item("torn", torn)?;
-    dict.set_item("manifest_torn", report.manifest_torn)?;
-    let names = |paths: &[std::path::PathBuf]| -> Vec<String> {
-        paths
-            .iter()
-            .map(|path| path.display().to_string())
-            .collect()
-    };
-    dict.set_item("orphans", names(&report.orphans))?;
-    dict.set_item("foreign", names(&report.foreign))?;
-    Ok(dict)
-}
-
-/// One log of a state, copied out so that no lock is held while Python objects are made.
-pub struct Entry {
-    log: NewLog,
-    stream: u32,
-    epoch: u64,
-    cursors: BTreeMap<String, Cursor>,
-}
-
-impl Entry {
-    /// The log of that name.
-    pub fn of(state: &State, name: &str) -> Option<Self> {
-        state.log_named(name).and_then(|log| Self::copy(state, log))
-    }
-
-    /// All logs.
-    pub fn all(state: &State) -> Vec<Self> {
-        state
-            .logs
-            .values()
-            .filter_map(|log| Self::copy(state, log))
-            .collect()
-    }
-
-    fn copy(state: &State, log: &Log) -> Option<Self> {
-        let stream = state.streams.get(&log.stream)?;
-        let (epoch, cursors) = (stream.epoch, stream.cursors.clone());
-        Some(Self {
-            log: log.log.clone(),
-            stream: log.stream,
-            epoch,
-            cursors,
-        })
-    }
-
-    /// (id, stream, created, options, epoch, {cursor: (position, pin, touched, lease)}).
-    pub fn into_row(self, py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
-        let cursors = PyDict::new(py);
-        for (name, cursor) in &self.cursors {
-            cursors.set_item(
-                name,
-                (cursor.position, cursor.pin, cursor.touched, cursor.lease),
-            )?;
-        }
-        let options = PyBytes::new(py, &self.log.options);
-        (
-            self.log.id,
-            self.stream,
-            self.log.created,
-            options,
-            self.epoch,
-            cursors,
-        )
-            .into_pyobject(py)
-    }
-}
-
-/// All logs of a state: {name: row}, see [`Entry::into_row`].
-pub fn entries_dict(py: Python<'_>, entries: Vec<Entry>) -> PyResult<Bound<'_, PyDict>> {
-    let dict = PyDict::new(py);
-    for entry in entries {
-        dict.set_item(entry.log.name.clone(), entry.into_row(py)?)?;
-    }
-    Ok(dict)
 }

@@ -1,132 +1,101 @@
-"""inspect, verify and repair: what they print of what the storage reports."""
+"""inspect, verify and repair on real files."""
 
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import pytest
 
+from braidlog.storage.node import open_node
 from unit.cli.conftest import Cli
-
-
-@dataclass(frozen=True)
-class Frame:
-    segment: int
-    offset: int
-    kind: str
-    ok: bool
-
-
-@dataclass(frozen=True)
-class Finding:
-    path: str
-    offset: int
-    problem: str
-
-
-@dataclass(frozen=True)
-class Loss:
-    log: str
-    first: int
-    end: int
-    records: int
-
-
-@dataclass(frozen=True)
-class Report:
-    segments: int = 2
-    frames: int = 9
-    records: int = 100
-    bytes: int = 1 << 20
-    findings: list[Finding] = field(default_factory=list)
-
-
-class Files(ModuleType):
-    """Stands in for `braidlog.storage.inspect`."""
-
-    findings: list[Finding]
-    losses: list[Loss]
-    asked: list[Any]
-
-    def frames(
-        self, data: Path, segment: int, *, log: str | None, offset: int
-    ) -> Iterator[Frame]:
-        self.asked.append((segment, log, offset))
-        return (Frame(segment, 48 * i, "batch", i != 2) for i in range(10**9))
-
-    def verify(self, data: Path, *, progress: Callable[[int, int], None]) -> Report:
-        progress(1, 2)
-        return Report(findings=self.findings)
-
-    def repair_plan(self, data: Path) -> SimpleNamespace:
-        return SimpleNamespace(losses=self.losses)
-
-    def repair(
-        self, data: Path, target: Path, *, progress: Callable[[int, int], None]
-    ) -> None:
-        target.mkdir()
+from unit.storage.files import damage, fill
 
 
 @pytest.fixture
-def files(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Files:
-    cli.data.mkdir()
-    module = Files("braidlog.storage.inspect")
-    module.findings, module.losses, module.asked = [], [], []
-    storage = ModuleType("braidlog.storage")
-    storage.inspect = module  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "braidlog.storage", storage)
-    monkeypatch.setitem(sys.modules, "braidlog.storage.inspect", module)
-    return module
+def files(tmp_path: Path) -> Cli:
+    data = tmp_path / "data"
+    fill(data)
+    return Cli(data)
 
 
-def test_frames_are_bounded(cli: Cli, files: Files) -> None:
-    found = cli.json("inspect", "frames", "7", "--limit", "3", "--log", "a")
-    assert [frame["ok"] for frame in found] == [True, True, False]
-    assert files.asked == [(7, "a", 0)]
-    table = cli.run("inspect", "frames", "7", "--limit", "1").stdout
-    assert table.split() == [
-        "segment",
-        "offset",
-        "kind",
-        "ok",
-        "7",
-        "0",
-        "batch",
-        "yes",
-    ]
+def test_segments(files: Cli) -> None:
+    found = files.json("inspect", "segments")
+    assert found[0]["state"] == "sealed"
+    assert found[0]["logs"][0]["log"] == "orders"
+    table = files.run("inspect", "segments").stdout.splitlines()
+    assert table[0].split()[:3] == ["number", "slot", "state"]
+    assert len(table) == len(found) + 1
 
 
-def test_verify_passes(cli: Cli, files: Files) -> None:
-    assert "no damage found" in cli.run("verify").stderr
-    assert cli.json("verify")[0]["findings"] == []
+def test_frames_are_bounded(files: Cli) -> None:
+    found = files.json("inspect", "frames", "1", "--limit", "3", "--log", "small")
+    assert [frame["log"] for frame in found] == ["small"] * 3
+    assert found[1]["batch"]["compression"] == "zstd"
+    table = files.run("inspect", "frames", "1", "--limit", "1").stdout.split()
+    assert table[:3] == ["offset", "length", "kind"]
+    assert "preamble" in table
+    missing = files.run("inspect", "frames", "999", code=3)
+    assert "segment 999" in missing.stderr
 
 
-def test_verify_fails_with_the_code_for_corruption(cli: Cli, files: Files) -> None:
-    files.findings.append(Finding("wal/slot-000001.wal", 4096, "checksum"))
-    result = cli.run("verify", code=5)
-    assert "slot-000001.wal" in result.stdout
+def test_index_manifest_and_state(files: Cli) -> None:
+    assert files.json("inspect", "index", "1", "--log", "orders")[0]["first"] == 1
+    assert files.json("inspect", "index", "--samples")[0]["offset"] > 0
+    assert files.json("inspect", "manifest")[-1]["operation"] == "close"
+    assert "open-segment" in files.run("inspect", "manifest").stdout
+    [state] = files.json("inspect", "state")
+    assert state["recovery"] == "clean"
+    shown = dict(
+        line.split(maxsplit=1)
+        for line in files.run("inspect", "state").stdout.splitlines()
+    )
+    assert shown["logs.orders.cursors.billing"] == "50"
+    assert shown["logs.orders.producers.7"] == "101"
+
+
+def test_verify_passes(files: Cli) -> None:
+    assert "no damage found" in files.run("verify").stderr
+    [report] = files.json("verify")
+    assert (report["findings"], report["records"]) == ([], 200)
+
+
+def test_verify_fails_with_the_code_for_corruption(files: Cli) -> None:
+    damage(files.data, "orders", 50)
+    result = files.run("verify", code=5)
+    assert "slot-" in result.stdout
     assert "hint: " in result.stderr
-    [report] = cli.json("verify", code=5)
-    assert report["findings"][0]["offset"] == 4096
+    [report] = files.json("verify", code=5)
+    assert report["findings"][0]["offset"] > 0
 
 
-def test_repair_shows_the_loss_and_asks(cli: Cli, files: Files) -> None:
-    files.losses.append(Loss("orders", 5, 8, 3))
-    result = cli.run("repair", code=2)
+def test_a_stranger_is_a_note(files: Cli) -> None:
+    (files.data / "mine.txt").write_text("mine")
+    assert "mine.txt: not a file of Braidlog" in files.run("verify").stderr
+
+
+def test_repair_shows_the_loss_and_asks(files: Cli) -> None:
+    damage(files.data, "orders", 60)
+    result = files.run("repair", code=2)
     assert "orders" in result.stdout
-    assert "3 lost records" in result.stderr
-    copy = cli.data.with_name("data-repaired")
+    assert "41 lost records" in result.stderr
+    copy = files.data.with_name("data-repaired")
     assert not copy.exists()
-    cli.run("repair", "--dry-run")
+    files.run("repair", "--dry-run")
+    [plan] = files.json("repair", "--dry-run", "--keep", "newest")
+    assert sum(loss["records"] for loss in plan["losses"]) == 60
     assert not copy.exists()
-    cli.run("repair", "--yes")
-    assert copy.is_dir()
-    assert "exists" in cli.run("repair", "--yes", code=1).stderr
+    done = files.run("repair", "--yes")
+    assert f"mv {copy} {files.data}" in done.stderr
+    with open_node(copy) as node:
+        assert node.log("orders").end == 60
+    assert "exists" in files.run("repair", "--yes", code=1).stderr
+    assert "made by `braidlog repair`" in Cli(copy).run("verify").stderr
 
 
-def test_repair_without_loss_does_not_ask(cli: Cli, files: Files) -> None:
-    [result] = cli.json("repair", "-o", str(cli.data.with_name("copy")))
-    assert result["losses"] == []
+def test_repair_without_loss_does_not_ask(files: Cli) -> None:
+    copy = files.data.with_name("copy")
+    [result] = files.json("repair", "-o", str(copy))
+    assert (result["losses"], result["output"]) == ([], str(copy))
+
+
+def test_a_directory_that_is_none_is_not_found(tmp_path: Path) -> None:
+    for command in (["verify"], ["repair"], ["inspect", "segments"]):
+        assert "error: " in Cli(tmp_path / "no").run(*command, code=3).stderr

@@ -18,47 +18,23 @@
 //! - The tail of a segment is kept from records, so that a trim finds room when nothing else does.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::batch::{
-    BatchBuilder, ColumnsRef, Compression, Producer, check_columns, encode_columns, parse_head,
+    BatchBuilder, ColumnsRef, Compression, Producer, check_columns, encode_columns,
 };
 use crate::error::{Error, Result};
-use crate::limits::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX, BLOCK_BYTES};
-use crate::vfs::{BufPool, PooledBuf};
+use crate::limits::BATCH_RECORDS_MAX;
+use crate::vfs::BufPool;
 use crate::wal::change::Change;
-use crate::wal::frame::{FLAG_MORE, FRAME_HEADER, Frame, FrameHeader, Kind, frame_len, seal};
-use crate::wal::parts::{Effect, Group, Part};
+use crate::wal::frame::{Frame, FrameHeader, Kind, frame_len};
+use crate::wal::parts::Part;
 use crate::wal::producer::{Admission, ProducerId};
-use crate::wal::segment::{FIRST_FRAME, SegmentHeader};
-use crate::wal::segments::{Segment, is_data};
+use crate::wal::room::{RESERVE_SEGMENTS, record_bytes};
+use crate::wal::segments::Segment;
 use crate::wal::state::State;
 use crate::wal::view;
-
-/// Segments that records may not use, so that trim, cleaning and recovery always find room.
-pub const RESERVE_SEGMENTS: u64 = 2;
-
-/// Segments kept from what is neither record nor needed to free space.
-const CATALOG_RESERVE: u64 = 1;
-
-/// Bytes at the end of each segment that only state may use: room for a thousand trims or so.
-fn tail_reserve(segment_bytes: u32) -> u32 {
-    (segment_bytes / 64).min(64 << 10)
-}
-
-/// Bytes at the end of a segment that a frame of this kind must leave alone.
-fn kept(kind: Kind, segment_bytes: u32) -> usize {
-    if is_data(kind) {
-        tail_reserve(segment_bytes) as usize
-    } else {
-        0
-    }
-}
-
-/// Preamble bytes per frame.
-const PREAMBLE_CHUNK: usize = 1 << 20;
 
 /// An open batch is closed when it reaches this size; larger ones only make point reads slower.
 const BATCH_TARGET: usize = 256 << 10;
@@ -90,10 +66,10 @@ pub struct NewRecord<'a> {
 /// A producer and the sequence of the first record.
 pub type Sequenced = (ProducerId, u64);
 
-struct OpenBatch {
-    builder: BatchBuilder,
-    llsn: u64,
-    producer: Option<Sequenced>,
+pub(super) struct OpenBatch {
+    pub(super) builder: BatchBuilder,
+    pub(super) llsn: u64,
+    pub(super) producer: Option<Sequenced>,
 }
 
 /// The end of the log.
@@ -140,15 +116,15 @@ pub struct Appender {
     /// Something with a number could not be placed: nothing may be acknowledged any more.
     pub broken: Option<String>,
     /// Bound on the length of a preamble now.
-    state_bytes: usize,
-    node: u128,
-    entropy: u64,
-    pool: BufPool,
-    open: BTreeMap<u32, OpenBatch>,
+    pub(super) state_bytes: usize,
+    pub(super) node: u128,
+    pub(super) entropy: u64,
+    pub(super) pool: BufPool,
+    pub(super) open: BTreeMap<u32, OpenBatch>,
     idle: Vec<BatchBuilder>,
-    parts: Vec<Part>,
-    touched: BTreeSet<u32>,
-    compression: HashMap<u32, Compression>,
+    pub(super) parts: Vec<Part>,
+    pub(super) touched: BTreeSet<u32>,
+    pub(super) compression: HashMap<u32, Compression>,
 }
 
 impl Appender {
@@ -216,7 +192,7 @@ impl Appender {
         self.compression.insert(stream, compression);
     }
 
-    fn compression(&self, stream: u32) -> Compression {
+    pub(super) fn compression(&self, stream: u32) -> Compression {
         self.compression
             .get(&stream)
             .copied()
@@ -374,121 +350,8 @@ impl Appender {
         })
     }
 
-    /// Append an encoded, verified batch as it is (replication, salvage). `llsn` must be the next one.
-    pub fn append_encoded(
-        &mut self,
-        stream: u32,
-        epoch: u64,
-        llsn: u64,
-        batch: &[u8],
-    ) -> Result<Ticket> {
-        let head = parse_head(batch)?;
-        self.check_batch_len(batch.len())?;
-        self.reserve(Kind::Batch, frame_len(batch.len()), RESERVE_SEGMENTS)?;
-        self.close_batch(stream)?;
-        let producer = head.producer();
-        let id = (producer.id != 0).then_some((
-            ProducerId {
-                id: producer.id,
-                epoch: producer.epoch,
-            },
-            producer.base_sequence,
-        ));
-        let header = Self::header(Kind::Batch, stream, head.count(), epoch, llsn);
-        let change = Change::Batch {
-            count: head.count(),
-            producer: id,
-        };
-        self.state.check(&header, &change)?;
-        self.reserve_state(self.state.growth(&header, &change))?;
-        let timestamps = (head.min_timestamp(), head.max_timestamp());
-        let head_len = head.head_len();
-        let placed = self.place(header, batch.len(), |out| {
-            out.extend_from_slice(batch);
-            Ok(head_len)
-        });
-        let frame = self.must(placed)?;
-        self.fold(&header, &frame, &change, timestamps)?;
-        Ok(Ticket {
-            llsn,
-            count: head.count().into(),
-            group: self.group,
-        })
-    }
-
-    /// Copy a batch forward for the cleaner, with `count` records that count.
-    pub fn append_moved(
-        &mut self,
-        stream: u32,
-        epoch: u64,
-        llsn: u64,
-        count: u32,
-        batch: &[u8],
-    ) -> Result<u64> {
-        let head = parse_head(batch)?;
-        let header = Self::header(Kind::Moved, stream, count, epoch, llsn);
-        let (head_len, timestamps) = (
-            head.head_len(),
-            (head.min_timestamp(), head.max_timestamp()),
-        );
-        self.check_batch_len(batch.len())?;
-        self.reserve(Kind::Moved, frame_len(batch.len()), 0)?;
-        let placed = self.place(header, batch.len(), |out| {
-            out.extend_from_slice(batch);
-            Ok(head_len)
-        });
-        let frame = self.must(placed)?;
-        self.fold(&header, &frame, &Change::Nothing, timestamps)?;
-        Ok(self.group)
-    }
-
-    /// Copy commit runs forward for the cleaner.
-    pub fn append_moved_runs(&mut self, stream: u32, payload: &[u8]) -> Result<u64> {
-        let header = Self::header(Kind::MovedRuns, stream, 0, 0, 0);
-        self.place_payload(&header, &Change::Nothing, payload, 0)
-    }
-
-    /// Place a change that is not a batch. `llsn` and `epoch` as the kind needs them.
-    pub fn change(&mut self, stream: u32, epoch: u64, llsn: u64, change: &Change) -> Result<u64> {
-        let kept = match change {
-            Change::CreateLog(_) | Change::AlterLog(..) | Change::SetCursor(..) => CATALOG_RESERVE,
-            _ => 0,
-        };
-        if stream != 0 {
-            self.close_batch(stream)?;
-        }
-        let header = Self::header(change.kind(), stream, 0, epoch, llsn);
-        self.state.check(&header, change)?;
-        self.reserve_state(self.state.growth(&header, change))?;
-        let group = self.place_payload(&header, change, &change.payload(), kept)?;
-        self.rollbacks += u64::from(matches!(change, Change::Rollback));
-        Ok(group)
-    }
-
-    fn place_payload(
-        &mut self,
-        header: &FrameHeader,
-        change: &Change,
-        payload: &[u8],
-        reserve: u64,
-    ) -> Result<u64> {
-        let (size, max) = (payload.len(), self.batch_bytes_max());
-        if size > max {
-            let (what, size, max) = (header.kind.name(), size as u64, max as u64);
-            return Err(Error::TooLarge { what, size, max });
-        }
-        self.reserve(header.kind, frame_len(size), reserve)?;
-        let placed = self.place(*header, size, |out| {
-            out.extend_from_slice(payload);
-            Ok(size)
-        });
-        let frame = self.must(placed)?;
-        self.fold(header, &frame, change, (0, 0))?;
-        Ok(self.group)
-    }
-
     /// Index a placed frame and fold its change.
-    fn fold(
+    pub(super) fn fold(
         &mut self,
         header: &FrameHeader,
         frame: &Frame,
@@ -502,52 +365,14 @@ impl Appender {
     }
 
     /// What must not fail where something has a number already.
-    fn must<T>(&mut self, result: Result<T>) -> Result<T> {
+    pub(super) fn must<T>(&mut self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
             self.broken.get_or_insert_with(|| error.to_string());
         }
         result
     }
 
-    /// Close the open batches and take everything gathered as one group.
-    pub fn seal(&mut self) -> Result<Group> {
-        let streams: Vec<u32> = self.open.keys().copied().collect();
-        for stream in streams {
-            self.close_batch(stream)?;
-        }
-        let mut parts = mem::take(&mut self.parts);
-        if let Some(last) = parts.last_mut() {
-            last.end = self.active.offset;
-            let block =
-                (self.active.offset as usize) / BLOCK_BYTES * BLOCK_BYTES - last.start as usize;
-            self.active.tail = last.buf[block..].to_vec();
-        }
-        for part in &mut parts {
-            part.pad();
-        }
-        let bytes = parts.iter().map(|part| part.buf.len()).sum();
-        let effects = mem::take(&mut self.touched)
-            .into_iter()
-            .map(|stream| self.effect(stream))
-            .collect();
-        let number = self.group;
-        self.group += 1;
-        Ok(Group {
-            number,
-            parts: parts.into_iter().map(Arc::new).collect(),
-            effects,
-            bytes,
-        })
-    }
-
-    fn effect(&self, number: u32) -> Effect {
-        match self.state.streams.get(&number) {
-            None => Effect::Gone(number),
-            Some(stream) => Effect::Range(number, range_of(stream)),
-        }
-    }
-
-    fn admit(
+    pub(super) fn admit(
         &self,
         stream: u32,
         producer: Option<Sequenced>,
@@ -571,7 +396,13 @@ impl Appender {
         }
     }
 
-    fn note_producer(&mut self, stream: u32, producer: Option<Sequenced>, llsn: u64, count: u64) {
+    pub(super) fn note_producer(
+        &mut self,
+        stream: u32,
+        producer: Option<Sequenced>,
+        llsn: u64,
+        count: u64,
+    ) {
         if let (Some((id, sequence)), Some(stream)) =
             (producer, self.state.streams.get_mut(&stream))
         {
@@ -579,7 +410,7 @@ impl Appender {
         }
     }
 
-    fn open_batch(&mut self, stream: u32, producer: Option<Sequenced>) -> Result<()> {
+    pub(super) fn open_batch(&mut self, stream: u32, producer: Option<Sequenced>) -> Result<()> {
         let llsn = self.state.stream(stream)?.next;
         let mut builder = self.idle.pop().unwrap_or_default();
         builder.clear();
@@ -597,7 +428,7 @@ impl Appender {
         Ok(())
     }
 
-    fn close_batch(&mut self, stream: u32) -> Result<()> {
+    pub(super) fn close_batch(&mut self, stream: u32) -> Result<()> {
         let Some(open) = self.open.remove(&stream) else {
             return Ok(());
         };
@@ -611,329 +442,6 @@ impl Appender {
             self.idle.push(open.builder);
         }
         Ok(())
-    }
-
-    /// Place the stream's next batch, encoded straight into the part.
-    fn place_batch(
-        &mut self,
-        stream: u32,
-        count: u32,
-        payload_max: usize,
-        encode: impl FnOnce(&mut PooledBuf) -> Result<()>,
-    ) -> Result<()> {
-        let (epoch, llsn) = {
-            let stream = self.state.stream(stream)?;
-            (stream.epoch, stream.next)
-        };
-        let header = Self::header(Kind::Batch, stream, count, epoch, llsn);
-        let change = Change::Batch {
-            count,
-            producer: None,
-        };
-        self.state.check(&header, &change)?;
-        let mut timestamps = (0, 0);
-        let frame = self.place(header, payload_max, |out| {
-            let at = out.len();
-            encode(out)?;
-            let head = parse_head(&out[at..])?;
-            timestamps = (head.min_timestamp(), head.max_timestamp());
-            Ok(head.head_len())
-        })?;
-        self.fold(&header, &frame, &change, timestamps)
-    }
-
-    fn header(kind: Kind, stream: u32, count: u32, epoch: u64, llsn: u64) -> FrameHeader {
-        FrameHeader {
-            kind,
-            flags: 0,
-            stream,
-            count,
-            epoch,
-            llsn,
-            durable: 0,
-            ordinal: 0,
-        }
-    }
-
-    /// Place one frame of at most `payload_max` payload bytes, which `write` appends; it returns how
-    /// many of them the frame's checksum covers.
-    fn place(
-        &mut self,
-        mut header: FrameHeader,
-        payload_max: usize,
-        write: impl FnOnce(&mut PooledBuf) -> Result<usize>,
-    ) -> Result<Frame> {
-        let segment = self.active.segment.bytes;
-        let end = self.active.offset as usize + self.gap() + frame_len(payload_max);
-        if end + kept(header.kind, segment) > segment as usize {
-            self.roll()?;
-        }
-        self.open_part();
-        header.durable = self.active.durable;
-        header.ordinal = self.active.ordinal;
-        let (offset, seed) = (self.active.offset, self.active.segment.seed);
-        let Some(part) = self.parts.last_mut() else {
-            return Err(Error::Closed);
-        };
-        let at = part.buf.len();
-        part.buf.resize(at + FRAME_HEADER);
-        let head = match write(&mut part.buf) {
-            Ok(head) => head,
-            Err(error) => {
-                part.buf.truncate(at);
-                return Err(error);
-            }
-        };
-        let payload = part.buf.len() - at - FRAME_HEADER;
-        debug_assert!(
-            payload <= payload_max,
-            "a frame took more than was reserved"
-        );
-        part.buf.resize(at + frame_len(payload));
-        let length = part.buf.len() - at;
-        seal(
-            &mut part.buf.as_mut_slice()[at..],
-            &header,
-            seed,
-            offset,
-            payload,
-            head,
-        );
-        if header.kind == Kind::Batch {
-            part.note(header.stream, header.llsn, header.count, at, payload);
-        }
-        self.active.offset += length as u32;
-        self.active.ordinal += 1;
-        if header.stream != 0 {
-            self.touched.insert(header.stream);
-        }
-        Ok(Frame {
-            header,
-            offset,
-            length: length as u32,
-            payload: payload as u32,
-            head: head as u32,
-        })
-    }
-
-    fn note(&mut self, frame: &Frame, change: &Change, timestamps: (i64, i64)) -> Result<()> {
-        let payload = match self.parts.last() {
-            Some(part) => {
-                let at = (frame.offset - part.start) as usize + FRAME_HEADER;
-                &part.buf[at..at + frame.payload as usize]
-            }
-            None => &[],
-        };
-        self.active.segment.note(frame, change, timestamps, payload)
-    }
-
-    /// Bytes skipped if a new part has to begin on a fresh block.
-    fn gap(&self) -> usize {
-        let offset = self.active.offset as usize;
-        if self.parts.is_empty() && self.in_flight > 0 {
-            offset.next_multiple_of(BLOCK_BYTES) - offset
-        } else {
-            0
-        }
-    }
-
-    /// Make sure that the last part continues at the active offset.
-    fn open_part(&mut self) {
-        if !self.parts.is_empty() {
-            return;
-        }
-        let mut buf = self.pool.take(64 << 10);
-        if self.in_flight > 0 {
-            self.active.offset = self.active.offset.next_multiple_of(BLOCK_BYTES as u32);
-        } else {
-            buf.extend_from_slice(&self.active.tail);
-        }
-        let start = self.active.offset - buf.len() as u32;
-        let segment = Arc::clone(&self.active.segment);
-        self.parts.push(Part {
-            segment,
-            start,
-            buf,
-            end: 0,
-            batches: Vec::new(),
-            seals: None,
-            opens: false,
-        });
-    }
-
-    /// Begin the next segment: header block and preamble.
-    fn roll(&mut self) -> Result<()> {
-        if self.segments_used >= self.sizes.segments_max || self.slots_ready == 0 {
-            return Err(self.full());
-        }
-        let state = self.state.encode();
-        if state.len() > self.preamble_bytes_max() {
-            let (size, max) = (state.len() as u64, self.preamble_bytes_max() as u64);
-            return Err(Error::TooLarge {
-                what: "state at the head of a segment",
-                size,
-                max,
-            });
-        }
-        if let Some(part) = self.parts.last_mut() {
-            part.end = self.active.offset;
-        }
-        let number = self.active.segment.number + 1;
-        let salt = mix(self.entropy ^ number);
-        let segment = Arc::new(Segment::active(number, salt, self.sizes.segment_bytes));
-        let old = Arc::clone(&self.active.segment);
-        let seals = (old.number > 0).then_some((old, self.active.offset));
-        let mut buf = self.pool.take(64 << 10);
-        let bytes = u64::from(self.sizes.segment_bytes);
-        buf.extend_from_slice(
-            &SegmentHeader {
-                node: self.node,
-                number,
-                salt,
-                bytes,
-            }
-            .encode(),
-        );
-        let (batches, end) = (Vec::new(), FIRST_FRAME);
-        self.parts.push(Part {
-            segment: Arc::clone(&segment),
-            start: 0,
-            buf,
-            end,
-            batches,
-            seals,
-            opens: true,
-        });
-        self.active = Active {
-            segment,
-            offset: FIRST_FRAME,
-            ordinal: 0,
-            durable: 0,
-            tail: Vec::new(),
-        };
-        self.segments_used += 1;
-        self.slots_ready -= 1;
-        self.place_preamble(&state)
-    }
-
-    fn place_preamble(&mut self, state: &[u8]) -> Result<()> {
-        let mut chunks = state.chunks(PREAMBLE_CHUNK).peekable();
-        while let Some(chunk) = chunks.next() {
-            let mut header = Self::header(Kind::Preamble, 0, 0, 0, 0);
-            header.flags = if chunks.peek().is_some() {
-                FLAG_MORE
-            } else {
-                0
-            };
-            self.place(header, chunk.len(), |out| {
-                out.extend_from_slice(chunk);
-                Ok(chunk.len())
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Largest preamble: a quarter of a segment.
-    pub fn preamble_bytes_max(&self) -> usize {
-        self.sizes.segment_bytes as usize / 4
-    }
-
-    /// Largest batch: within its own limit and a quarter of a segment, so that little is lost where
-    /// one does not fit behind another.
-    pub fn batch_bytes_max(&self) -> usize {
-        BATCH_BYTES_MAX.min(self.sizes.segment_bytes as usize / 4)
-    }
-
-    fn check_batch_len(&self, size: usize) -> Result<()> {
-        let max = self.batch_bytes_max();
-        if size > max {
-            return Err(Error::TooLarge {
-                what: "record batch",
-                size: size as u64,
-                max: max as u64,
-            });
-        }
-        Ok(())
-    }
-
-    /// Whether another slot may help what was refused for want of room.
-    pub fn lacks_slot(&self) -> bool {
-        self.slots_ready == 0 && self.segments_used < self.sizes.segments_max
-    }
-
-    /// Whether `bytes` of records surely fit; false if they would with more slots.
-    ///
-    /// Fails with [`Error::LogFull`] if they do not fit within the bound either.
-    pub fn has_room(&self, bytes: usize) -> Result<bool> {
-        self.fits(Kind::Batch, bytes, RESERVE_SEGMENTS)
-    }
-
-    /// Whether `bytes` of frames of that kind surely fit with `reserve` segments left alone. What is in
-    /// open batches was admitted and keeps its room.
-    fn fits(&self, kind: Kind, bytes: usize, reserve: u64) -> Result<bool> {
-        let open: usize = self
-            .open
-            .values()
-            .map(|open| frame_len(open.builder.encoded_len_max()))
-            .sum();
-        let need = (open + bytes + BLOCK_BYTES) as u64;
-        let max = self.sizes.segments_max - reserve;
-        let segment = self.active.segment.bytes;
-        let left =
-            (segment as usize).saturating_sub(self.active.offset as usize + kept(kind, segment));
-        if need <= left as u64 && self.segments_used <= max {
-            return Ok(true);
-        }
-        // Where the largest frame does not fit behind another, its length stays empty.
-        let lost = FIRST_FRAME as usize
-            + self.preamble_bytes_max()
-            + frame_len(self.batch_bytes_max())
-            + kept(Kind::Batch, segment)
-            + BLOCK_BYTES;
-        let usable = u64::from(self.sizes.segment_bytes).saturating_sub(lost as u64);
-        if need > max.saturating_sub(self.segments_used) * usable {
-            return Err(self.full());
-        }
-        Ok(need <= self.slots_ready * usable)
-    }
-
-    /// Refuse, before anything has a number, what could not be written.
-    fn reserve(&self, kind: Kind, bytes: usize, reserve: u64) -> Result<()> {
-        if self.fits(kind, bytes, reserve)? {
-            Ok(())
-        } else {
-            Err(self.full())
-        }
-    }
-
-    /// Refuse, before it is there, state that no preamble would hold.
-    fn reserve_state(&mut self, growth: usize) -> Result<()> {
-        let max = self.preamble_bytes_max();
-        if growth > 0 && self.state_bytes + growth > max {
-            self.state_bytes = self.state.encoded_len();
-            if self.state_bytes + growth > max {
-                let (size, max) = ((self.state_bytes + growth) as u64, max as u64);
-                let what = "state at the head of a segment";
-                return Err(Error::TooLarge { what, size, max });
-            }
-        }
-        self.state_bytes += growth;
-        Ok(())
-    }
-
-    fn producer_growth(&self, stream: u32, producer: Option<Sequenced>, llsn: u64) -> usize {
-        let stream = self.state.streams.get(&stream);
-        producer.zip(stream).map_or(0, |((id, sequence), stream)| {
-            stream.producers.growth(id, sequence, llsn)
-        })
-    }
-
-    fn full(&self) -> Error {
-        let bytes = u64::from(self.sizes.segment_bytes);
-        Error::LogFull {
-            used: self.segments_used * bytes,
-            max: self.sizes.segments_max * bytes,
-        }
     }
 }
 
@@ -958,24 +466,6 @@ pub fn range_of(stream: &crate::wal::state::Stream) -> view::Range {
         durable: stream.next,
         epoch: stream.epoch,
     }
-}
-
-/// Bytes a lone record takes at most, with its frame.
-pub fn record_bytes(record: &NewRecord<'_>) -> usize {
-    let headers: usize = record
-        .headers
-        .iter()
-        .map(|(name, value)| name.len() + value.len() + 16)
-        .sum();
-    512 + record.value.len() + record.key.map_or(0, <[u8]>::len) + headers
-}
-
-/// Bytes that rows of columns take at most as batches of about `target` bytes, with their frames.
-pub fn columns_bytes(columns: &ColumnsRef<'_>, rows: &Range<usize>, target: usize) -> usize {
-    let total = columns.encoded_len_max(rows);
-    let batches = total / target.max(1) + 2;
-    // Batches are cut by records, so each may stay a good deal below the target.
-    total + batches * 1024 + total / 64
 }
 
 /// One step of splitmix64: salts from one random number.

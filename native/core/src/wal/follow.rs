@@ -35,6 +35,9 @@ pub struct Follower {
     identity: NodeIdentity,
     manifest: manifest::Follower<WalFiles>,
     tail: Option<Tail>,
+    /// The tail failed half-way: it is read again from its preamble, or it would go on behind the
+    /// frame that it failed at.
+    broken: bool,
     dir: PathBuf,
 }
 
@@ -58,6 +61,7 @@ impl Follower {
             identity,
             manifest,
             tail: None,
+            broken: false,
             dir: dir.to_owned(),
         };
         follower.refresh()?;
@@ -88,7 +92,9 @@ impl Follower {
     pub fn refresh(&mut self) -> Result<bool> {
         let mut attempt = 0;
         loop {
-            match self.try_refresh() {
+            let result = self.try_refresh();
+            self.broken = result.is_err();
+            match result {
                 // The writer may have rolled or recycled between two of our reads.
                 Err(Error::Corruption { .. } | Error::Missing { .. }) if attempt < ATTEMPTS => {
                     attempt += 1;
@@ -107,16 +113,18 @@ impl Follower {
                 mark.segment == tail.segment.number && mark.durable <= tail.walk.offset
             })
         };
-        if alive && self.tail.as_ref().is_some_and(unchanged) {
+        if alive && !self.broken && self.tail.as_ref().is_some_and(unchanged) {
             return Ok(false);
         }
         self.manifest.refresh()?;
         let files = Arc::clone(self.manifest.version());
         let newest = files.active().map(|segment| segment.number);
-        if newest != self.tail.as_ref().map(|tail| tail.segment.number) {
-            self.retable(&files)?;
+        let mut table = None;
+        if self.broken || newest != self.tail.as_ref().map(|tail| tail.segment.number) {
+            table = Some(self.retable(&files)?);
         }
         let Some(tail) = self.tail.as_mut() else {
+            self.view.set_segments(table.unwrap_or_default());
             return Ok(false);
         };
         let segment = &tail.segment;
@@ -141,12 +149,16 @@ impl Follower {
             ));
         }
         let changed = tail.walk.offset != before;
+        // Only now, so that readers meet no segment whose index is not filled yet.
+        if let Some(table) = table {
+            self.view.set_segments(table);
+        }
         self.publish();
         Ok(changed)
     }
 
     /// Read the segment table anew, and the state at the head of the newest segment.
-    fn retable(&mut self, files: &WalFiles) -> Result<()> {
+    fn retable(&mut self, files: &WalFiles) -> Result<Vec<Arc<Segment>>> {
         let vfs = Arc::clone(&self.view.vfs);
         let fresh = tables(&self.dir, files, self.identity.segment_bytes)?;
         let known = self.view.segments();
@@ -157,25 +169,25 @@ impl Follower {
                     && old.sealed() == segment.sealed()
             })
         };
-        let segments: Vec<_> = fresh
-            .iter()
-            .map(|segment| same(segment).unwrap_or(segment).clone())
-            .collect();
-        let Some(newest) = segments.last().cloned() else {
-            self.view.set_segments(segments);
-            return Ok(());
+        let Some(newest) = fresh.last().cloned() else {
+            self.tail = None;
+            return Ok(fresh);
         };
+        // The newest one is always a fresh one, with an empty index.
+        let sealed = fresh[..fresh.len() - 1].iter();
+        let segments = sealed
+            .map(|segment| same(segment).unwrap_or(segment).clone())
+            .chain([Arc::clone(&newest)])
+            .collect();
         newest.check_header(&*vfs, self.identity.node)?;
-        newest.set_index(crate::index::SegmentIndex::default());
         let (state, walk) = read_preamble(newest.reader(&*vfs)?, &newest, newest.bytes)?;
         debug_assert!(walk.offset >= FIRST_FRAME);
-        self.view.set_segments(segments);
         self.tail = Some(Tail {
             segment: newest,
             walk,
             state,
         });
-        Ok(())
+        Ok(segments)
     }
 
     fn publish(&self) {

@@ -8,13 +8,7 @@
 //! same lap which says so, the watermark file, or an orderly close behind it. A torn tail is cut: what
 //! a later, unacknowledged write left behind it is overwritten with zeros before anything is appended, so
 //! that it can never be read as the successor of new frames.
-//!
-//! Creating a directory is a sequence that may be cut anywhere: `IDENTITY` first, then the manifest,
-//! then files. Until the manifest exists nothing was ever promised, so an unfinished creation starts over;
-//! but a directory that holds log files without a manifest or an identity lost them, and is refused.
 
-use std::collections::BTreeSet;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,13 +17,16 @@ use crate::limits::BLOCK_BYTES;
 use crate::manifest::{self, Identity, Manifest, WalFiles};
 use crate::vfs::{Access, AlignedBuf, Vfs, VfsFile};
 use crate::wal::appender::{Active, Appender, range_of};
+use crate::wal::directory::{
+    Found, check_slots, create_identity, identify, open_manifest, open_or_create, sync_parents,
+};
 use crate::wal::files::Files;
 use crate::wal::frame::{FLAG_MORE, Kind};
-use crate::wal::identity::{IDENTITY, NodeIdentity};
+use crate::wal::identity::NodeIdentity;
 use crate::wal::segment::FIRST_FRAME;
-use crate::wal::segments::{Sealed, Segment, slot_path};
+use crate::wal::segments::{Sealed, Segment};
 use crate::wal::state::State;
-use crate::wal::store::{Options, Store, make_dirs, new_pool, sizes, watermark_path};
+use crate::wal::store::{Options, Store, new_pool, sizes, watermark_path};
 use crate::wal::view::View;
 use crate::wal::walk::Walk;
 use crate::wal::watermark::Watermark;
@@ -143,125 +140,6 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
     let store = Store::assemble(Arc::new(view), appender, files, watermark, options, lock)?;
     store.reclaim()?;
     Ok((store, report))
-}
-
-enum Found {
-    Node(NodeIdentity),
-    Unfinished,
-}
-
-/// Whose directory this is, or that its creation did not get far enough to hold anything.
-fn identify(vfs: &dyn Vfs, dir: &Path) -> Result<Found> {
-    let names = vfs.list(dir)?;
-    let has = |name: &str| names.iter().any(|found| found == name);
-    if let Some(identity) = NodeIdentity::read(vfs, dir)? {
-        return Ok(Found::Node(identity));
-    }
-    let is_ours = |name: &String| {
-        has("CURRENT") || name.starts_with("MANIFEST-") || name == "WATERMARK" || name == "wal"
-    };
-    if names.iter().any(is_ours) {
-        let reason = "other files of the node are there; restore it from a copy".into();
-        return Err(Error::Missing {
-            path: dir.join(IDENTITY),
-            reason,
-        });
-    }
-    let harmless = |name: &String| name == LOCK || name == "IDENTITY.tmp";
-    if names.iter().all(harmless) {
-        return Ok(Found::Unfinished);
-    }
-    Err(Error::Foreign {
-        path: dir.into(),
-        what: "node directory, and it is not empty",
-    })
-}
-
-/// Make the entries durable that lead to a new node directory: without them a crash loses all of it.
-fn sync_parents(vfs: &dyn Vfs, dir: &Path) -> Result<()> {
-    for (above, parent) in dir.ancestors().skip(1).enumerate() {
-        let parent = if parent.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            parent
-        };
-        match vfs.sync_dir(parent) {
-            // One that we may not read is not one that we made.
-            Err(Error::Io { source, .. })
-                if above > 0 && source.kind() == ErrorKind::PermissionDenied => {}
-            other => other?,
-        }
-    }
-    Ok(())
-}
-
-fn create_identity(vfs: &dyn Vfs, dir: &Path, options: &Options) -> Result<NodeIdentity> {
-    let random = |n: u64| u128::from(crate::wal::appender::mix(options.entropy.wrapping_add(n)));
-    let identity = NodeIdentity {
-        node: random(1) << 64 | random(2),
-        wal: random(3) << 64 | random(4),
-        segment_bytes: options.segment_bytes as u32,
-    };
-    vfs.replace(&dir.join(IDENTITY), &identity.encode())?;
-    Ok(identity)
-}
-
-fn open_manifest(
-    vfs: &Arc<dyn Vfs>,
-    dir: &Path,
-    identity: &NodeIdentity,
-) -> Result<(Manifest<WalFiles>, Option<manifest::OpenReport>)> {
-    let who = Identity {
-        object: identity.wal,
-        node: identity.node,
-    };
-    let options = manifest::Options::default();
-    if vfs.exists(&dir.join("CURRENT"))? {
-        let (manifest, report) = Manifest::open(Arc::clone(vfs), dir, who, options)?;
-        make_dirs(&**vfs, dir)?;
-        return Ok((manifest, Some(report)));
-    }
-    let wal = dir.join("wal");
-    if vfs.exists(&wal)? && !vfs.list(&wal)?.is_empty() {
-        let reason =
-            "segment files are there; restore it from a copy or run `braidlog repair`".into();
-        return Err(Error::Missing {
-            path: dir.join("CURRENT"),
-            reason,
-        });
-    }
-    let manifest = Manifest::create(Arc::clone(vfs), dir, who, options)?;
-    make_dirs(&**vfs, dir)?;
-    Ok((manifest, None))
-}
-
-/// Every listed slot is there with its length.
-fn check_slots(vfs: &dyn Vfs, dir: &Path, files: &WalFiles, segment_bytes: u32) -> Result<()> {
-    let present: BTreeSet<String> = vfs.list(&dir.join("wal"))?.into_iter().collect();
-    for (slot, bytes) in files.slots() {
-        let path = slot_path(dir, slot);
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        if !present.contains(&name) {
-            let reason =
-                "the manifest lists this segment file; restore it or run `braidlog repair`";
-            return Err(Error::Missing {
-                path,
-                reason: reason.into(),
-            });
-        }
-        if bytes != u64::from(segment_bytes) {
-            return Err(Error::corrupt(
-                path,
-                0,
-                "slot length differs from the node's segment length",
-            ));
-        }
-    }
-    Ok(())
 }
 
 /// The segments a manifest lists, oldest first.
@@ -502,13 +380,4 @@ fn file_is_zero(file: &dyn VfsFile, offset: u32, bytes: u32) -> Result<bool> {
     let mut probe = vec![0; len];
     file.read_exact_at(&mut probe, offset.into())?;
     Ok(probe.iter().all(|byte| *byte == 0))
-}
-
-fn open_or_create(vfs: &dyn Vfs, path: &Path) -> Result<Arc<dyn VfsFile>> {
-    let access = if vfs.exists(path)? {
-        Access::Write
-    } else {
-        Access::CreateNew
-    };
-    vfs.open(path, access)
 }

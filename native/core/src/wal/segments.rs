@@ -245,8 +245,12 @@ impl Segment {
         Ok(Arc::clone(self.summary.get_or_init(|| Arc::new(fresh))))
     }
 
+    /// Whether a side file indexes this segment, and ends where it ends: readers go by its offsets.
     fn is_mine(&self, header: &SideHeader) -> bool {
-        header.segment == self.number && header.salt == self.seed.salt
+        let ends = |sealed: Sealed| header.sealed_bytes == u64::from(sealed.end);
+        header.segment == self.number
+            && header.salt == self.seed.salt
+            && self.sealed().is_some_and(ends)
     }
 
     fn read_side(&self, vfs: &dyn Vfs, dir: &Path, sealed: Sealed) -> Result<Vec<u8>> {
@@ -336,4 +340,44 @@ pub fn open_slot(vfs: &dyn Vfs, path: &Path, bytes: u64) -> Result<Arc<dyn VfsFi
 /// Whether frames of this kind carry records.
 pub fn is_data(kind: Kind) -> bool {
     matches!(kind, Kind::Batch | Kind::Moved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_side_file_of_another_segment_or_length_is_not_taken() {
+        let segment = Segment::unloaded(7, 9, 65536);
+        let mine = SideHeader {
+            segment: 7,
+            salt: 9,
+            sealed_bytes: 8192,
+            streams: 0,
+            file_bytes: 56,
+        };
+        assert!(!segment.is_mine(&mine), "not sealed");
+        segment.set_sealed(Sealed {
+            end: 8192,
+            side_bytes: 56,
+            side_crc: 0,
+        });
+        assert!(segment.is_mine(&mine));
+        for other in [
+            SideHeader {
+                segment: 8,
+                ..mine.clone()
+            },
+            SideHeader {
+                salt: 8,
+                ..mine.clone()
+            },
+            SideHeader {
+                sealed_bytes: 8200,
+                ..mine.clone()
+            },
+        ] {
+            assert!(!segment.is_mine(&other), "{other:?}");
+        }
+    }
 }

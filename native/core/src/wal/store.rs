@@ -27,15 +27,13 @@ use crate::batch::{ColumnsRef, Compression};
 use crate::error::{Error, Result};
 use crate::limits::{SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use crate::vfs::{BufPool, SyncMethod, Vfs, VfsFile, VfsLock};
-use crate::wal::appender::{
-    Appender, NewRecord, Sequenced, Sizes, Ticket, columns_bytes, record_bytes,
-};
-use crate::wal::change::{Change, CommitContext, Cursor, NewLog};
+use crate::wal::appender::{Appender, NewRecord, Sequenced, Sizes, Ticket};
 use crate::wal::files::Files;
-use crate::wal::parts::{Effect, Group, Part};
+use crate::wal::parts::Group;
+use crate::wal::room::{columns_bytes, record_bytes};
 use crate::wal::state::State;
 use crate::wal::view::View;
-use crate::wal::watermark::{WATERMARK, Watermark};
+use crate::wal::watermark::WATERMARK;
 
 /// How a store behaves. All bounds are bytes.
 #[derive(Clone, Debug)]
@@ -97,58 +95,33 @@ impl Options {
     }
 }
 
-struct Flight {
-    group: Arc<Group>,
-    done: bool,
+pub(super) struct Flight {
+    pub(super) group: Arc<Group>,
+    pub(super) done: bool,
 }
 
 pub(super) struct Inner {
     pub(super) appender: Appender,
-    flights: VecDeque<Flight>,
-    durable_group: u64,
-    syncs: u64,
-    synced_bytes: u64,
-    bulk: HashSet<u32>,
+    pub(super) flights: VecDeque<Flight>,
+    pub(super) durable_group: u64,
+    pub(super) syncs: u64,
+    pub(super) synced_bytes: u64,
+    pub(super) bulk: HashSet<u32>,
     pub(super) failed: Option<String>,
-    closed: bool,
-}
-
-/// Counters and sizes, for people and metrics.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Stats {
-    /// Syncs done.
-    pub syncs: u64,
-    /// Bytes written by them.
-    pub synced_bytes: u64,
-    /// Segments in use.
-    pub segments: u64,
-    /// Most segments that may be in use.
-    pub segments_max: u64,
-    /// Slots that are free.
-    pub free_slots: u64,
-    /// Bytes of one segment.
-    pub segment_bytes: u64,
-    /// Memory of loaded indexes.
-    pub index_memory: u64,
-    /// Bytes of the side files of sealed segments.
-    pub index_bytes: u64,
-    /// Samples in the loaded indexes.
-    pub samples: u64,
-    /// Offset behind the last durable frame in the newest segment.
-    pub durable_offset: u64,
+    pub(super) closed: bool,
 }
 
 /// A node's write-ahead log, open for writing.
 pub struct Store {
     pub(super) view: Arc<View>,
     pub(super) inner: Mutex<Inner>,
-    flushed: Condvar,
-    slot_wanted: Condvar,
+    pub(super) flushed: Condvar,
+    pub(super) slot_wanted: Condvar,
     pub(super) files: Mutex<Files>,
-    watermark: Arc<dyn VfsFile>,
+    pub(super) watermark: Arc<dyn VfsFile>,
     pub(super) options: Options,
     pub(super) cleaning: Mutex<()>,
-    lock: Mutex<Option<Box<dyn VfsLock>>>,
+    pub(super) lock: Mutex<Option<Box<dyn VfsLock>>>,
 }
 
 impl Store {
@@ -245,7 +218,7 @@ impl Store {
 
     /// Wait until `bytes` of records may be appended: no bulk append of somebody else to `stream`,
     /// not too much unsynced, and a segment for them.
-    fn admit(&self, stream: Option<u32>, bytes: usize) -> Result<MutexGuard<'_, Inner>> {
+    pub(super) fn admit(&self, stream: Option<u32>, bytes: usize) -> Result<MutexGuard<'_, Inner>> {
         let mut inner = self.guard()?;
         loop {
             let bulk = stream.is_some_and(|stream| inner.bulk.contains(&stream));
@@ -262,7 +235,7 @@ impl Store {
     }
 
     /// Make one more free slot. A full disk fails this call and changes nothing.
-    fn add_slot(&self) -> Result<()> {
+    pub(super) fn add_slot(&self) -> Result<()> {
         let bytes = u64::from(self.inner.lock().appender.sizes.segment_bytes);
         self.files.lock().make_slot(bytes)?;
         self.inner.lock().appender.slots_ready += 1;
@@ -362,334 +335,6 @@ impl Store {
             .set_compression(stream, compression);
     }
 
-    /// Place a change at the stream's epoch, or at the one given; returns its group.
-    fn change(&self, stream: u32, epoch: Option<u64>, llsn: u64, change: &Change) -> Result<u64> {
-        match self.try_change(stream, epoch, llsn, change) {
-            // Segments that hold changes only die when they are sealed.
-            Err(full @ Error::LogFull { .. }) => {
-                if self.ensure_slot()? {
-                    return self.try_change(stream, epoch, llsn, change);
-                }
-                self.sync()?;
-                if self.reclaim()?.segments == 0 {
-                    return Err(full);
-                }
-                self.try_change(stream, epoch, llsn, change)
-            }
-            other => other,
-        }
-    }
-
-    fn try_change(
-        &self,
-        stream: u32,
-        epoch: Option<u64>,
-        llsn: u64,
-        change: &Change,
-    ) -> Result<u64> {
-        let mut inner = self.guard()?;
-        let current = inner
-            .appender
-            .state
-            .streams
-            .get(&stream)
-            .map_or(0, |stream| stream.epoch);
-        inner
-            .appender
-            .change(stream, epoch.unwrap_or(current), llsn, change)
-    }
-
-    /// Create a log with one stream; returns the stream. Durable on return.
-    pub fn create_log(&self, log: NewLog) -> Result<u32> {
-        // Another thread may take the number between the look and the change; then once more.
-        let (stream, group) = loop {
-            let stream = self.guard()?.appender.state.next_stream;
-            match self.change(stream, None, 0, &Change::CreateLog(log.clone())) {
-                Err(Error::NotDense { .. }) => {}
-                other => break (stream, other?),
-            }
-        };
-        self.wait(group)?;
-        Ok(stream)
-    }
-
-    /// Delete a log and everything in it. Durable on return; its segments are reclaimed.
-    pub fn delete_log(&self, id: u128) -> Result<()> {
-        let Some(stream) = self.with_state(|state| state.logs.get(&id).map(|log| log.stream))
-        else {
-            return Err(Error::NotFound { what: "log".into() });
-        };
-        self.wait(self.change(stream, None, 0, &Change::DeleteLog(id))?)?;
-        self.reclaim().map(|_| ())
-    }
-
-    /// Replace a log's options. Durable on return.
-    pub fn alter_log(&self, id: u128, options: Vec<u8>) -> Result<()> {
-        self.wait(self.change(0, None, 0, &Change::AlterLog(id, options))?)
-    }
-
-    /// Write a cursor. Durable once [`Store::wait`] returns for the group.
-    pub fn set_cursor(&self, stream: u32, name: &str, cursor: Cursor) -> Result<u64> {
-        self.change(stream, None, 0, &Change::SetCursor(name.into(), cursor))
-    }
-
-    /// Delete a cursor. Durable on return.
-    pub fn delete_cursor(&self, stream: u32, name: &str) -> Result<()> {
-        self.wait(self.change(stream, None, 0, &Change::DeleteCursor(name.into()))?)
-    }
-
-    /// Let everything below `first` go. The new low watermark is durable before any file goes; returns it.
-    pub fn trim(&self, stream: u32, first: u64) -> Result<u64> {
-        let low = {
-            let inner = self.guard()?;
-            inner.appender.state.stream(stream)?.low
-        };
-        if first <= low {
-            return Ok(low);
-        }
-        // The records may still be on their way; what is trimmed must be committed first.
-        self.sync()?;
-        self.wait(self.change(stream, None, first, &Change::Trim)?)?;
-        self.reclaim()?;
-        Ok(first)
-    }
-
-    /// Commit a run of records of a stream with explicit commits.
-    pub fn commit(&self, stream: u32, epoch: u64, context: CommitContext) -> Result<u64> {
-        self.change(
-            stream,
-            Some(epoch),
-            context.llsn_begin,
-            &Change::Commit(context),
-        )
-    }
-
-    /// Cut an uncommitted tail: records from `from` on never happened.
-    pub fn rollback(&self, stream: u32, epoch: u64, from: u64) -> Result<u64> {
-        self.change(stream, Some(epoch), from, &Change::Rollback)
-    }
-
-    /// Enter a new epoch.
-    pub fn raise_epoch(&self, stream: u32, epoch: u64) -> Result<u64> {
-        self.change(stream, Some(epoch), 0, &Change::Epoch)
-    }
-
-    /// Make everything appended so far durable.
-    pub fn sync(&self) -> Result<()> {
-        let latest = self.guard()?.appender.latest();
-        self.wait(latest)
-    }
-
-    /// Whether the group is durable.
-    pub fn is_durable(&self, group: u64) -> Result<bool> {
-        let inner = self.inner.lock();
-        if inner.durable_group >= group {
-            return Ok(true);
-        }
-        inner.check().map(|()| false)
-    }
-
-    /// Wait until the group is durable, leading its sync if nobody does.
-    ///
-    /// Fails with [`Error::Failed`] if a write failed: whether the records survive is then unknown.
-    pub fn wait(&self, group: u64) -> Result<()> {
-        let mut inner = self.inner.lock();
-        while inner.durable_group < group {
-            inner.check()?;
-            if self.may_lead(&inner) {
-                self.lead(&mut inner)?;
-            } else {
-                self.flushed.wait(&mut inner);
-            }
-        }
-        Ok(())
-    }
-
-    /// Wait at most `timeout` for the group; false if it is not durable then. Leads if it may.
-    pub fn wait_for(&self, group: u64, timeout: std::time::Duration) -> Result<bool> {
-        let mut inner = self.inner.lock();
-        while inner.durable_group < group {
-            inner.check()?;
-            if self.may_lead(&inner) {
-                self.lead(&mut inner)?;
-            } else if self.flushed.wait_for(&mut inner, timeout).timed_out() {
-                return Ok(inner.durable_group >= group);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Serve as a dedicated sync thread: wait for something to sync, sync it, and return the durable
-    /// group. `None` once the store is closed or failed.
-    pub fn sync_next(&self) -> Option<u64> {
-        let mut inner = self.inner.lock();
-        loop {
-            if inner.check().is_err() {
-                return None;
-            }
-            if inner.appender.has_unsealed() && self.may_lead(&inner) {
-                let _ = self.lead(&mut inner);
-                return Some(inner.durable_group);
-            }
-            self.flushed.wait(&mut inner);
-        }
-    }
-
-    /// Tell a dedicated sync thread that something waits.
-    pub fn nudge(&self) {
-        self.flushed.notify_all();
-    }
-
-    fn may_lead(&self, inner: &Inner) -> bool {
-        inner.appender.has_unsealed()
-            && (inner.flights.is_empty()
-                || (inner.flights.len() < self.options.sync_depth
-                    && inner.appender.unsealed_bytes() >= self.options.gather_bytes
-                    && !inner.flights.iter().any(|flight| flight.group.rolls())))
-    }
-
-    /// Wait for unsynced bytes to become durable, or make them so.
-    fn make_room<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> Result<MutexGuard<'a, Inner>> {
-        if self.may_lead(&inner) {
-            self.lead(&mut inner)?;
-        } else {
-            self.flushed.wait(&mut inner);
-        }
-        inner.check()?;
-        Ok(inner)
-    }
-
-    /// Seal the gathered group, write it without the lock, retire what is done.
-    fn lead(&self, inner: &mut MutexGuard<'_, Inner>) -> Result<()> {
-        let group = match inner.appender.seal() {
-            Ok(group) => Arc::new(group),
-            Err(error) => return Err(self.fail(inner, &error)),
-        };
-        inner.flights.push_back(Flight {
-            group: Arc::clone(&group),
-            done: false,
-        });
-        inner.appender.in_flight = inner.flights.len();
-        while group.rolls() && inner.flights.len() > 1 {
-            self.flushed.wait(inner);
-            inner.check()?;
-        }
-        let written = MutexGuard::unlocked(inner, || self.write(&group));
-        if let Err(error) = written {
-            return Err(self.fail(inner, &error));
-        }
-        inner.check()?;
-        if let Some(flight) = inner
-            .flights
-            .iter_mut()
-            .find(|flight| flight.group.number == group.number)
-        {
-            flight.done = true;
-        }
-        while inner.flights.front().is_some_and(|flight| flight.done) {
-            let Some(flight) = inner.flights.pop_front() else {
-                break;
-            };
-            inner.appender.in_flight = inner.flights.len();
-            if let Err(error) = self.retire(inner, &flight.group) {
-                return Err(self.fail(inner, &error));
-            }
-        }
-        self.flushed.notify_all();
-        Ok(())
-    }
-
-    fn fail(&self, inner: &mut MutexGuard<'_, Inner>, error: &Error) -> Error {
-        let reason = inner
-            .failed
-            .get_or_insert_with(|| error.to_string())
-            .clone();
-        self.view.shut();
-        self.flushed.notify_all();
-        self.slot_wanted.notify_all();
-        Error::Failed { reason }
-    }
-
-    fn write(&self, group: &Group) -> Result<()> {
-        for part in &group.parts {
-            if part.opens {
-                self.open_segment(part)?;
-            } else {
-                self.write_part(part)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn write_part(&self, part: &Part) -> Result<()> {
-        let writer = part
-            .segment
-            .take_writer(&*self.view.vfs, self.options.sync_method)?;
-        writer.write_durable_at(&part.buf, part.start.into())?;
-        part.segment.return_writer(writer);
-        Ok(())
-    }
-
-    /// Write the first part of a segment, then list it, and seal the one before: only then does it exist.
-    fn open_segment(&self, part: &Part) -> Result<()> {
-        let mut files = self.files.lock();
-        let slot = files.take_slot(u64::from(part.segment.bytes))?;
-        part.segment.set_slot(&self.view.dir, slot);
-        self.write_part(part)?;
-        files.open_segment(&self.view, &part.segment, part.seals.as_ref())?;
-        let mut segments = self.view.segments().to_vec();
-        segments.push(Arc::clone(&part.segment));
-        self.view.set_segments(segments);
-        self.view.bound_index_memory();
-        Ok(())
-    }
-
-    /// Publish a durable group.
-    fn retire(&self, inner: &mut MutexGuard<'_, Inner>, group: &Group) -> Result<()> {
-        for part in &group.parts {
-            if part.segment.number == inner.appender.active.segment.number {
-                inner.appender.active.durable = part.end;
-            }
-        }
-        inner.durable_group = group.number;
-        inner.syncs += 1;
-        inner.synced_bytes += group.bytes as u64;
-        // First the bytes, then the range that lets readers see them: they may replace some that a
-        // rollback cut.
-        for part in &group.parts {
-            self.view.remember(part);
-        }
-        for effect in &group.effects {
-            match effect {
-                Effect::Range(stream, range) => self.view.publish(*stream, *range),
-                Effect::Gone(stream) => self.view.remove(*stream),
-            }
-        }
-        if wants_slot(inner) {
-            self.slot_wanted.notify_all();
-        }
-        self.publish_watermark(inner)
-    }
-
-    fn publish_watermark(&self, inner: &MutexGuard<'_, Inner>) -> Result<()> {
-        let active = &inner.appender.active;
-        // A segment that is placed but not yet durable has no watermark of its own.
-        if active.durable == 0 {
-            return Ok(());
-        }
-        let segment = &active.segment;
-        let (salt, durable) = (segment.seed.salt, active.durable);
-        self.watermark.write_all_at(
-            &Watermark {
-                segment: segment.number,
-                salt,
-                durable,
-            }
-            .encode(),
-            0,
-        )
-    }
-
     /// A copy of the state: catalog, ranges, producers, cursors as of everything appended.
     pub fn state(&self) -> State {
         self.inner.lock().appender.state.clone()
@@ -704,114 +349,10 @@ impl Store {
     pub fn next_llsn(&self, stream: u32) -> Result<u64> {
         self.inner.lock().appender.next_llsn(stream)
     }
-
-    /// Counters and sizes.
-    pub fn stats(&self) -> Stats {
-        let index_memory = self
-            .view
-            .segments()
-            .iter()
-            .map(|s| s.index_memory() as u64)
-            .sum();
-        let segments = self.view.segments();
-        let sealed = segments.iter().filter_map(|segment| segment.sealed());
-        let index_bytes = sealed.map(|sealed| u64::from(sealed.side_bytes)).sum();
-        let samples = segments.iter().map(|segment| segment.samples()).sum();
-        let inner = self.inner.lock();
-        Stats {
-            syncs: inner.syncs,
-            synced_bytes: inner.synced_bytes,
-            segments: inner.appender.segments_used,
-            segments_max: inner.appender.sizes.segments_max,
-            free_slots: inner.appender.slots_ready,
-            segment_bytes: inner.appender.sizes.segment_bytes.into(),
-            index_memory,
-            index_bytes,
-            samples,
-            durable_offset: inner.appender.active.durable.into(),
-        }
-    }
-
-    /// Wait until a free slot should be made, at most `timeout`; `None` once closed or failed.
-    pub fn wait_housekeeping(&self, timeout: std::time::Duration) -> Option<bool> {
-        let mut inner = self.inner.lock();
-        if inner.check().is_ok() {
-            self.slot_wanted.wait_for(&mut inner, timeout);
-        }
-        inner.check().ok().map(|()| wants_slot(&inner))
-    }
-
-    /// Have a free slot ready before the active segment is full, so that no append waits for
-    /// zero-filling. Returns whether one was made.
-    pub fn prepare_slot(&self) -> Result<bool> {
-        let wanted = wants_slot(&*self.guard()?);
-        if wanted {
-            self.add_slot()?;
-        }
-        Ok(wanted)
-    }
-
-    /// Make `bytes` of free slots ready now (benchmarks, latency-sensitive starts). Returns the slots made.
-    pub fn provision(&self, bytes: u64) -> Result<u64> {
-        let want = {
-            let inner = self.guard()?;
-            let Sizes {
-                segment_bytes,
-                segments_max,
-            } = inner.appender.sizes;
-            let left = segments_max.saturating_sub(inner.appender.segments_used);
-            bytes.div_ceil(segment_bytes.into()).min(left)
-        };
-        let mut made = 0;
-        while self.guard()?.appender.slots_ready < want {
-            self.add_slot()?;
-            made += 1;
-        }
-        Ok(made)
-    }
-
-    /// Close in good order: everything appended is durable, and a later open knows that nothing is missing.
-    /// Idempotent. After a failure the directory is released as it is.
-    pub fn close(&self) -> Result<()> {
-        let result = self.close_log();
-        let mut inner = self.inner.lock();
-        inner.closed = true;
-        drop(inner);
-        self.slot_wanted.notify_all();
-        self.flushed.notify_all();
-        self.view.shut();
-        *self.lock.lock() = None;
-        result
-    }
-
-    fn close_log(&self) -> Result<()> {
-        {
-            let inner = self.inner.lock();
-            if inner.closed || inner.failed.is_some() {
-                return Ok(());
-            }
-        }
-        self.sync()?;
-        match self.change(0, None, 0, &Change::Close) {
-            Ok(group) => self.wait(group)?,
-            // No room for the mark: the next open looks for a torn tail, and finds none.
-            Err(Error::LogFull { .. }) => {}
-            Err(error) => return Err(error),
-        }
-        self.files.lock().close()
-    }
-}
-
-/// Whether the active segment is half full and a slot for the next one is missing.
-fn wants_slot(inner: &Inner) -> bool {
-    let appender = &inner.appender;
-    appender.active.offset > appender.active.segment.bytes / 2
-        && appender.segments_used < appender.sizes.segments_max
-        && appender.slots_ready == 0
 }
 
 impl Inner {
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         match self.failed.as_ref().or(self.appender.broken.as_ref()) {
             Some(reason) => Err(Error::Failed {
                 reason: reason.clone(),
@@ -822,11 +363,11 @@ impl Inner {
     }
 
     /// Bytes appended and not yet durable.
-    fn unsynced(&self) -> usize {
+    pub(super) fn unsynced(&self) -> usize {
         self.appender.unsealed_bytes() + self.flight_bytes()
     }
 
-    fn flight_bytes(&self) -> usize {
+    pub(super) fn flight_bytes(&self) -> usize {
         self.flights.iter().map(|flight| flight.group.bytes).sum()
     }
 }

@@ -28,7 +28,7 @@ pub enum SegmentState {
 /// How the side file of a segment is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SideState {
-    /// Only sealed segments have one.
+    /// There is none.
     None,
     /// Whole.
     Ok,
@@ -226,7 +226,8 @@ fn ranges(index: &SegmentIndex, names: &Names) -> Vec<LogRange> {
 
 /// The side file's index, if it is whole.
 pub fn side(vfs: &dyn Vfs, survey: &Survey, lap: &Lap) -> (Option<SegmentIndex>, SideState) {
-    let Some(sealed) = lap.sealed else {
+    // On a full disk a segment is sealed without one.
+    let Some(sealed) = lap.sealed.filter(|sealed| sealed.side_bytes > 0) else {
         return (None, SideState::None);
     };
     let path = side_path(&survey.dir, lap.number);

@@ -200,7 +200,11 @@ impl Scan {
 /// What the error says, without naming the frame once more.
 fn reason_of(error: Error) -> String {
     match error {
-        Error::Malformed { what, reason, .. } if what == "frame" => reason,
+        Error::Malformed {
+            what: "frame",
+            reason,
+            ..
+        } => reason,
         other => other.to_string(),
     }
 }

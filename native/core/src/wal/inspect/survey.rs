@@ -63,6 +63,8 @@ pub struct Survey {
     pub identity: Result<Option<NodeIdentity>>,
     /// The manifest's file list.
     pub files: Result<Arc<WalFiles>>,
+    /// Whether the manifest says that the last writer closed it.
+    pub closed: bool,
     /// Segments, oldest first.
     pub laps: Vec<Lap>,
     /// Node id, from the identity or the segments.
@@ -105,14 +107,18 @@ impl Survey {
         // Before the manifest: then its segment is in the manifest, or is a later one.
         let watermark = Watermark::read(&**vfs, dir).ok().flatten();
         let identity = NodeIdentity::read(&**vfs, dir);
-        let files = match &identity {
-            Ok(Some(identity)) => read_manifest(vfs, dir, identity),
-            _ => Err(lost(dir, &names)),
+        let (files, closed) = match &identity {
+            Ok(Some(identity)) => match read_manifest(vfs, dir, identity) {
+                Ok((files, closed)) => (Ok(files), closed),
+                Err(error) => (Err(error), false),
+            },
+            _ => (Err(lost(dir, &names)), false),
         };
         let mut survey = Self {
             dir: dir.to_owned(),
             identity,
             files,
+            closed,
             laps: Vec::new(),
             node: 0,
             unknown_slots: Vec::new(),
@@ -187,9 +193,10 @@ impl Survey {
             .first_bad
             .clone()
             .unwrap_or((scan.offset, scan.ended.clone()));
-        let closed = last == Some(Kind::Close);
+        // A close frame alone is not the end: what a later writer had in flight may stand behind it.
+        let closed = self.closed && last == Some(Kind::Close) && scan.first_bad.is_none();
         let by_file = self.mark(newest).map_or(0, |mark| mark.durable);
-        let by_frame = if closed { 0 } else { scan.durable };
+        let by_frame = scan.durable;
         let ending = if by_frame.max(by_file) > end {
             let witness = if by_frame > end {
                 "a later frame"
@@ -267,7 +274,11 @@ fn lost(dir: &Path, names: &[String]) -> Error {
     }
 }
 
-fn read_manifest(vfs: &Arc<dyn Vfs>, dir: &Path, identity: &NodeIdentity) -> Result<Arc<WalFiles>> {
+fn read_manifest(
+    vfs: &Arc<dyn Vfs>,
+    dir: &Path,
+    identity: &NodeIdentity,
+) -> Result<(Arc<WalFiles>, bool)> {
     let who = Identity {
         object: identity.wal,
         node: identity.node,
@@ -275,7 +286,7 @@ fn read_manifest(vfs: &Arc<dyn Vfs>, dir: &Path, identity: &NodeIdentity) -> Res
     let mut attempt = 0;
     loop {
         match Manifest::<WalFiles>::open_read_only(Arc::clone(vfs), dir, who) {
-            Ok(follower) => return Ok(Arc::clone(follower.version())),
+            Ok(follower) => return Ok((Arc::clone(follower.version()), follower.closed())),
             Err(_) if attempt < ATTEMPTS => attempt += 1,
             Err(error) => return Err(error),
         }

@@ -92,7 +92,7 @@ pub fn salvage(
     vfs.replace(&target.join(SALVAGED), &note)?;
     create::finish(&**vfs, target, &identity)?;
     let checked = &mut |done: u64, all: u64| {
-        let part = if all == 0 { total } else { total * done / all };
+        let part = (total * done).checked_div(all).unwrap_or(total);
         progress(2 * total + part, 3 * total)
     };
     let report = verify(vfs, target, checked)?;

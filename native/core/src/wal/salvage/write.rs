@@ -20,6 +20,9 @@ use crate::wal::verify::cancelled;
 /// Bytes between two calls of the progress callback.
 const PROGRESS_BYTES: u64 = 8 << 20;
 
+/// Commits gathered in memory.
+const COMMITS_PER_SYNC: usize = 4096;
+
 /// Every log as it was, but empty at the first position that is kept.
 pub fn first_state(collected: &Collected, plan: &Plan) -> State {
     let mut state = collected.fold.state.clone();
@@ -77,7 +80,10 @@ pub fn records(
             writer.run(log, stream, run)?;
         }
         writer.epochs(log.stream, stream, u64::MAX, u64::MAX)?;
-        for commit in commits(collected, log, stream) {
+        for (i, commit) in commits(collected, log, stream).into_iter().enumerate() {
+            if i % COMMITS_PER_SYNC == 0 {
+                store.sync()?;
+            }
             let epoch = store.with_state(|state| state.stream(log.stream).map(|s| s.epoch))?;
             store.commit(log.stream, epoch, commit)?;
         }

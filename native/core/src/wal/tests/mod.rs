@@ -6,6 +6,7 @@ mod basic;
 mod crash;
 mod driver;
 mod flights;
+mod follower;
 mod oracle;
 mod reading;
 mod salvage;

@@ -97,8 +97,10 @@ fn without_identity_and_manifest_nothing_is_lost_but_names_of_files() {
     assert_eq!(contents(copy.view(), 1).unwrap(), before);
 }
 
+type Records = Vec<(u64, Vec<u8>)>;
+
 /// Many records of two logs, nothing trimmed.
-fn plain(vfs: &MemoryVfs) -> (Vec<(u64, Vec<u8>)>, Vec<(u64, Vec<u8>)>) {
+fn plain(vfs: &MemoryVfs) -> (Records, Records) {
     let (store, _) = open_at(vfs).unwrap();
     let (a, b) = (create(&store, "a"), create(&store, "b"));
     for i in 0..100u8 {

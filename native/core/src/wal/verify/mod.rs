@@ -169,7 +169,7 @@ pub fn verify(vfs: &Arc<dyn Vfs>, dir: &Path, progress: Progress<'_>) -> Result<
 struct Verifier<'a> {
     vfs: &'a Arc<dyn Vfs>,
     survey: Survey,
-    /// Where the newest segment ends if something follows that nobody was promised.
+    /// Where the newest segment ends, unless that is damage.
     newest_end: Option<u32>,
     coverage: Coverage,
     /// Number of the last segment and the state behind it, if nothing was damaged.
@@ -201,8 +201,9 @@ impl Verifier<'_> {
             Ok(Some((end, Ending::Corrupt { reason }))) => {
                 self.find(Finding::corruption(&path, u64::from(end), reason));
             }
+            Ok(Some((end, _))) => self.newest_end = Some(end),
             // A file that cannot be read is found with its frames.
-            _ => {}
+            Ok(None) | Err(_) => {}
         }
     }
 

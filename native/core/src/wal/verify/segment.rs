@@ -57,7 +57,14 @@ impl Verifier<'_> {
                     }
                 }
                 Found::Frame(frame) => {
-                    self.frame(at, lap, &frame, scan.payload(&frame), &mut sum, &before);
+                    self.frame(
+                        at,
+                        lap,
+                        &frame,
+                        scan.payload(&frame),
+                        &mut sum,
+                        before.as_ref(),
+                    );
                 }
             }
             if scan.offset - told >= PROGRESS_BYTES {
@@ -123,7 +130,7 @@ impl Verifier<'_> {
         frame: &Frame,
         payload: &[u8],
         sum: &mut Sum,
-        before: &Option<(u64, State)>,
+        before: Option<&(u64, State)>,
     ) {
         self.report.frames += 1;
         if is_data(frame.header.kind) {
@@ -160,7 +167,7 @@ impl Verifier<'_> {
         lap: &Lap,
         frame: &Frame,
         sum: &mut Sum,
-        before: &Option<(u64, State)>,
+        before: Option<&(u64, State)>,
     ) -> Result<()> {
         if frame.header.kind != Kind::Preamble {
             let reason = "the segment does not begin with its state";
@@ -194,7 +201,10 @@ impl Verifier<'_> {
 
     /// The side file says exactly what the frames say.
     fn side_file(&mut self, lap: &Lap, sum: &Sum) {
-        let Some(sealed) = lap.sealed else { return };
+        // On a full disk a segment is sealed without one.
+        let Some(sealed) = lap.sealed.filter(|sealed| sealed.side_bytes > 0) else {
+            return;
+        };
         let path = side_path(&self.survey.dir, lap.number);
         let what = match self.vfs.read(&path, u64::from(sealed.side_bytes) + 1) {
             Err(error) => error.to_string(),
