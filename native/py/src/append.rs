@@ -10,9 +10,12 @@ use braidlog_core::{Error, limits::RECORD_HEADERS_MAX};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PySequence, PyTuple};
+use pyo3::types::{
+    PyByteArray, PyBytes, PyInt, PyList, PyMemoryView, PySequence, PyString, PyTuple,
+};
 
 use crate::error::to_py;
+use crate::number::{Micros, Unsigned};
 
 /// Run `f` on the bytes of a `bytes` or any contiguous buffer of bytes.
 pub fn with_bytes<R>(
@@ -43,11 +46,13 @@ fn type_name(object: &Bound<'_, PyAny>) -> String {
 /// Producer and sequence from Python: both or none.
 pub fn sequenced(
     producer: Option<(u64, u32)>,
-    sequence: Option<u64>,
+    sequence: Option<Unsigned>,
 ) -> PyResult<Option<Sequenced>> {
     match (producer, sequence) {
         (None, None) => Ok(None),
-        (Some((id, epoch)), Some(sequence)) => Ok(Some((ProducerId { id, epoch }, sequence))),
+        (Some((id, epoch)), Some(Unsigned(sequence))) => {
+            Ok(Some((ProducerId { id, epoch }, sequence)))
+        }
         _ => Err(to_py(Error::InvalidArgument(
             "producer and sequence go together".into(),
         ))),
@@ -65,8 +70,20 @@ impl HeaderList {
             return Ok(Self::default());
         };
         let mut pairs = Vec::new();
-        for pair in headers.try_iter()? {
-            let (name, value): (String, Bound<'_, PyAny>) = pair?.extract()?;
+        let pairs_of = headers.try_iter().map_err(|_| {
+            let found = type_name(headers);
+            PyTypeError::new_err(format!("headers must be (name, value) pairs, not {found}"))
+        })?;
+        for pair in pairs_of {
+            let pair = pair?;
+            let (name, value) = pair
+                .extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()
+                .map_err(|_| {
+                    PyTypeError::new_err(
+                        "headers must be (name, value) pairs, name str, value bytes",
+                    )
+                })?;
+            let name: String = name.extract()?;
             pairs.push((name, with_bytes(&value, "header value", <[u8]>::to_vec)?));
             if pairs.len() > RECORD_HEADERS_MAX {
                 let (size, max) = (pairs.len() as u64, RECORD_HEADERS_MAX as u64);
@@ -125,7 +142,7 @@ pub struct ListColumns {
     len: usize,
     values: Strings,
     keys: Option<(Strings, Vec<u8>)>,
-    timestamps: Vec<i64>,
+    timestamps: Option<Vec<i64>>,
     now: i64,
     headers: Option<(Vec<i64>, Strings, Strings)>,
 }
@@ -143,11 +160,12 @@ impl ListColumns {
         let len = values.offsets.len() - 1;
         let keys = keys.map(|keys| keys_of(keys, len)).transpose()?;
         let (timestamps, now) = match timestamps {
-            None => (Vec::new(), now),
-            Some(one) if one.extract::<i64>().is_ok() => (Vec::new(), one.extract()?),
-            Some(each) => (stamps(each, now)?, now),
+            None => (None, now),
+            Some(one) if one.is_instance_of::<PyInt>() => (None, one.extract::<Micros>()?.0),
+            Some(one) if one.extract::<i64>().is_ok() => (None, one.extract()?),
+            Some(each) => (Some(stamps(each, now)?), now),
         };
-        if !timestamps.is_empty() || len == 0 {
+        if let Some(timestamps) = &timestamps {
             check_len("timestamps", timestamps.len(), len)?;
         }
         let headers = headers
@@ -175,10 +193,9 @@ impl ListColumns {
                     offset: 0,
                 }),
             }),
-            timestamps: if self.timestamps.is_empty() {
-                Timestamps::All(self.now)
-            } else {
-                Timestamps::Each(&self.timestamps)
+            timestamps: match &self.timestamps {
+                None => Timestamps::All(self.now),
+                Some(each) => Timestamps::Each(each),
             },
             headers: self
                 .headers
@@ -196,7 +213,11 @@ impl ListColumns {
 fn stamps(items: &Bound<'_, PyAny>, now: i64) -> PyResult<Vec<i64>> {
     let mut out = Vec::new();
     each(items, |item| {
-        out.push(if item.is_none() { now } else { item.extract()? });
+        out.push(if item.is_none() {
+            now
+        } else {
+            item.extract::<Micros>()?.0
+        });
         Ok(())
     })?;
     Ok(out)
@@ -237,9 +258,14 @@ fn each(
 }
 
 fn strings(items: &Bound<'_, PyAny>, what: &str) -> PyResult<Strings> {
-    if items.is_instance_of::<PyBytes>() {
+    let is_one = items.is_instance_of::<PyBytes>()
+        || items.is_instance_of::<PyByteArray>()
+        || items.is_instance_of::<PyMemoryView>()
+        || items.is_instance_of::<PyString>();
+    if is_one {
         return Err(PyTypeError::new_err(format!(
-            "{what}s must be a list, not one bytes object"
+            "{what}s must be a list, not one {}",
+            type_name(items)
         )));
     }
     let rows = items

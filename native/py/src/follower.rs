@@ -10,6 +10,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::entry::{Entry, entries_dict};
 use crate::error::to_py;
+use crate::gate::{Gate, Reader};
 use crate::log::LogView;
 use crate::options::options;
 
@@ -17,6 +18,7 @@ use crate::options::options;
 #[pyclass(frozen, module = "braidlog._native")]
 pub struct Follower {
     follower: Mutex<wal::Follower>,
+    gate: Arc<Gate>,
 }
 
 #[pymethods]
@@ -32,6 +34,7 @@ impl Follower {
         let opened = py.detach(|| wal::Follower::open(Arc::new(RealVfs), &path, &options));
         Ok(Self {
             follower: Mutex::new(opened.map_err(to_py)?),
+            gate: Arc::default(),
         })
     }
 
@@ -58,6 +61,16 @@ impl Follower {
     fn view(&self, py: Python<'_>, stream: u32) -> PyResult<LogView> {
         let view = py.detach(|| Arc::clone(self.follower.lock().view()));
         let stream = view.stream(stream).map_err(to_py)?;
-        Ok(LogView::new(view, stream))
+        Ok(LogView::new(Reader {
+            view,
+            stream,
+            gate: Arc::clone(&self.gate),
+            store: None,
+        }))
+    }
+
+    /// End everything that was made from this; there is no lock to release.
+    fn close(&self) {
+        self.gate.close();
     }
 }

@@ -8,12 +8,15 @@
 
 mod append;
 pub mod arrow;
+mod bulk;
 mod entry;
 mod error;
 mod follower;
+mod gate;
 mod inspect;
 mod log;
 mod notify;
+mod number;
 mod options;
 mod pending;
 mod record;
@@ -32,8 +35,8 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<record::RecordIterator>()?;
     m.add_class::<scan::ArrowBatch>()?;
     m.add_class::<scan::BatchIterator>()?;
-    m.add_function(wrap_pyfunction!(log_schema, m)?)?;
     inspect::register(m)?;
+    m.add_function(wrap_pyfunction!(log_schema, m)?)?;
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::error::to_py;
+use crate::number::Unsigned;
 
 /// Core options from keyword arguments.
 pub fn options(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<wal::Options> {
@@ -16,14 +17,14 @@ pub fn options(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<wal::Options> {
     };
     for (name, value) in keywords {
         match name.extract::<String>()?.as_str() {
-            "segment_bytes" => options.segment_bytes = value.extract()?,
-            "wal_bytes_max" => options.wal_bytes_max = value.extract()?,
+            "segment_bytes" => options.segment_bytes = value.extract::<Unsigned>()?.0,
+            "wal_bytes_max" => options.wal_bytes_max = value.extract::<Unsigned>()?.0,
             "sync_method" => options.sync_method = sync_method(&value.extract::<String>()?)?,
             "sync_depth" => options.sync_depth = value.extract()?,
             "gather_bytes" => options.gather_bytes = value.extract()?,
-            "unsynced_bytes_max" => options.unsynced_bytes_max = value.extract()?,
-            "recent_bytes_max" => options.recent_bytes_max = value.extract()?,
-            "index_bytes_max" => options.index_bytes_max = value.extract()?,
+            "unsynced_bytes_max" => options.unsynced_bytes_max = size(&value)?,
+            "recent_bytes_max" => options.recent_bytes_max = size(&value)?,
+            "index_bytes_max" => options.index_bytes_max = size(&value)?,
             "entropy" => options.entropy = value.extract()?,
             "holder" => options.holder = value.extract()?,
             other => {
@@ -34,6 +35,11 @@ pub fn options(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<wal::Options> {
         }
     }
     Ok(options)
+}
+
+fn size(value: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let Unsigned(bytes) = value.extract()?;
+    Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 fn sync_method(name: &str) -> PyResult<SyncMethod> {

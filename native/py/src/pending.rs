@@ -7,17 +7,33 @@ use braidlog_core::wal::{self, Ticket};
 use pyo3::prelude::*;
 
 use crate::error::to_py;
-use crate::store::SIGNAL_INTERVAL;
+use crate::gate::Gate;
+use crate::number::Seconds;
+
+/// Waiting threads look for signals this often.
+pub const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A pending append.
 #[pyclass(frozen, module = "braidlog._native")]
 pub struct Pending {
-    /// The store.
-    pub store: Arc<wal::Store>,
-    /// Where the records went.
-    pub ticket: Ticket,
+    store: Arc<wal::Store>,
+    gate: Arc<Gate>,
+    ticket: Ticket,
     /// Whether the result is a range of positions.
-    pub many: bool,
+    many: bool,
+}
+
+impl Pending {
+    /// What `ticket` promises.
+    pub fn new(store: &Arc<wal::Store>, gate: &Arc<Gate>, ticket: Ticket, many: bool) -> Self {
+        let (store, gate) = (Arc::clone(store), Arc::clone(gate));
+        Self {
+            store,
+            gate,
+            ticket,
+            many,
+        }
+    }
 }
 
 /// Wait for a group with the GIL released, minding signals. False when the time is up.
@@ -25,9 +41,9 @@ pub fn wait_group(
     py: Python<'_>,
     store: &wal::Store,
     group: u64,
-    timeout: Option<f64>,
+    timeout: Option<Seconds>,
 ) -> PyResult<bool> {
-    let mut left = timeout.map(|seconds| Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
+    let mut left = timeout.map(|Seconds(time)| time);
     loop {
         let slice = left.map_or(SIGNAL_INTERVAL, |left| left.min(SIGNAL_INTERVAL));
         if py.detach(|| store.wait_for(group, slice)).map_err(to_py)? {
@@ -70,7 +86,7 @@ impl Pending {
 
     /// The position, or for many records the range of positions, once they are durable.
     #[pyo3(signature = (timeout=None))]
-    fn result(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+    fn result(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<Py<PyAny>> {
         if !self.wait(py, timeout)? {
             return Err(timed_out(py)?);
         }
@@ -83,11 +99,18 @@ impl Pending {
     }
 
     fn done(&self) -> PyResult<bool> {
+        self.gate.check_forked().map_err(to_py)?;
         self.store.is_durable(self.ticket.group).map_err(to_py)
     }
 
     #[pyo3(signature = (timeout=None))]
-    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+    fn wait(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<bool> {
+        self.gate.check_forked().map_err(to_py)?;
         wait_group(py, &self.store, self.ticket.group, timeout)
+    }
+
+    fn __repr__(&self) -> String {
+        let Ticket { llsn, count, .. } = self.ticket;
+        format!("<Pending {llsn}..{}>", llsn + count)
     }
 }

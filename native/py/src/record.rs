@@ -1,13 +1,12 @@
 //! Records as Python objects: one at a time only where a program asks for them one at a time.
 
-use std::sync::Arc;
-
 use braidlog_core::batch::{BatchView, Headers, OwnedRecord, RecordRef, filter_key};
-use braidlog_core::wal::{BatchRef, Position, StreamView, View};
+use braidlog_core::wal::{BatchRef, Position};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::error::to_py;
+use crate::gate::Reader;
 
 /// Bytes read from the log at a time.
 const READ_BYTES: usize = 256 << 10;
@@ -89,8 +88,14 @@ impl Record {
             .transpose()?;
         let key = key.map_or_else(|| "None".to_owned(), |key| key.to_string());
         let value = self.value.bind(py).repr()?;
+        let headers = match &self.headers {
+            Some(headers) if !headers.bind(py).is_empty() => {
+                format!(", headers={}", headers.bind(py).repr()?)
+            }
+            _ => String::new(),
+        };
         Ok(format!(
-            "Record(position={}, timestamp={}, key={key}, value={value})",
+            "Record(position={}, timestamp={}, key={key}, value={value}{headers})",
             self.position, self.timestamp
         ))
     }
@@ -168,18 +173,27 @@ pub struct Selection {
     /// Only this key.
     pub key: Option<Vec<u8>>,
     /// Only timestamps from this one on.
-    pub since: i64,
+    pub since: Option<i64>,
     /// Only timestamps below this one.
-    pub until: i64,
+    pub until: Option<i64>,
     /// At most so many records.
     pub limit: u64,
+}
+
+impl Selection {
+    fn is_before(&self, timestamp: i64) -> bool {
+        self.since.is_some_and(|since| timestamp < since)
+    }
+
+    fn is_after(&self, timestamp: i64) -> bool {
+        self.until.is_some_and(|until| timestamp >= until)
+    }
 }
 
 /// Iterates over records in position order. Holds about one chunk of the log in memory.
 #[pyclass(module = "braidlog._native")]
 pub struct RecordIterator {
-    view: Arc<View>,
-    stream: Arc<StreamView>,
+    reader: Reader,
     wanted: Selection,
     next: u64,
     position: Position,
@@ -191,11 +205,10 @@ pub struct RecordIterator {
 
 impl RecordIterator {
     /// Iterate over what `wanted` selects.
-    pub fn new(view: Arc<View>, stream: Arc<StreamView>, wanted: Selection) -> Self {
+    pub fn new(reader: Reader, wanted: Selection) -> Self {
         let next = wanted.start;
         Self {
-            view,
-            stream,
+            reader,
             wanted,
             next,
             position: Position::default(),
@@ -213,14 +226,12 @@ impl RecordIterator {
                 if self.next >= self.wanted.end || self.given >= self.wanted.limit {
                     return Ok(false);
                 }
+                // Filters may pass over much of the log.
+                py.check_signals()?;
+                let (from, to, position) = (self.next, self.wanted.end, &mut self.position);
                 let found = py.detach(|| {
-                    self.view.read(
-                        &self.stream,
-                        self.next,
-                        self.wanted.end,
-                        READ_BYTES,
-                        &mut self.position,
-                    )
+                    self.reader
+                        .read(|view, stream| view.read(stream, from, to, READ_BYTES, position))
                 });
                 let found = found.map_err(to_py)?;
                 if let Some(last) = found.last() {
@@ -240,14 +251,15 @@ impl RecordIterator {
         let view = BatchView::parse_verified(batch.bytes()).map_err(to_py)?;
         let wanted = &self.wanted;
         let head = view.head();
-        if head.max_timestamp() < wanted.since || head.min_timestamp() >= wanted.until {
+        if wanted.is_before(head.max_timestamp()) || wanted.is_after(head.min_timestamp()) {
             return Ok(());
         }
         let end = batch.end.min(batch.begin + OBJECTS_MAX);
         let mut push = |i: u32| -> PyResult<()> {
             match view.record(i) {
                 Some(record)
-                    if record.timestamp >= wanted.since && record.timestamp < wanted.until =>
+                    if !wanted.is_before(record.timestamp)
+                        && !wanted.is_after(record.timestamp) =>
                 {
                     self.ready
                         .push(record_object(py, batch.llsn + u64::from(i), record)?);
@@ -284,6 +296,7 @@ impl RecordIterator {
     }
 
     fn __next__(&mut self, py: Python<'_>) -> PyResult<Option<Py<Record>>> {
+        self.reader.check().map_err(to_py)?;
         if self.given >= self.wanted.limit || (self.ready.is_empty() && !self.fill(py)?) {
             return Ok(None);
         }

@@ -19,6 +19,7 @@ use crate::arrow::{
     Checks, Owner, Projection, array_capsules, export_batch, schema_capsule, stream_capsule,
 };
 use crate::error::to_py;
+use crate::gate::Reader;
 
 /// Bytes read from the log at a time.
 const READ_BYTES: usize = 1 << 20;
@@ -42,8 +43,7 @@ unsafe impl Owner for Held {
 
 /// Reads a range of a stream as Arrow.
 pub struct Scan {
-    view: Arc<View>,
-    stream: Arc<StreamView>,
+    reader: Reader,
     projection: Projection,
     next: u64,
     end: u64,
@@ -53,17 +53,10 @@ pub struct Scan {
 
 impl Scan {
     /// Read positions `start..end`.
-    pub fn new(
-        view: Arc<View>,
-        stream: Arc<StreamView>,
-        projection: Projection,
-        start: u64,
-        end: u64,
-    ) -> Self {
+    pub fn new(reader: Reader, projection: Projection, start: u64, end: u64) -> Self {
         let (position, batches) = (Position::default(), VecDeque::new());
         Self {
-            view,
-            stream,
+            reader,
             projection,
             next: start,
             end,
@@ -74,13 +67,11 @@ impl Scan {
 
     fn peek(&mut self) -> Result<Option<&BatchRef>> {
         if self.batches.is_empty() && self.next < self.end {
-            let found = self.view.read(
-                &self.stream,
-                self.next,
-                self.end,
-                READ_BYTES,
-                &mut self.position,
-            )?;
+            let (from, to, position) = (self.next, self.end, &mut self.position);
+            let read = |view: &View, stream: &StreamView| {
+                view.read(stream, from, to, READ_BYTES, position)
+            };
+            let found = self.reader.read(read)?;
             if let Some(last) = found.last() {
                 self.next = last.next();
             }
@@ -90,6 +81,7 @@ impl Scan {
     }
 
     fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        self.reader.check()?;
         let small = |batch: &BatchRef| batch.bytes().len() < SMALL_BYTES;
         match self.peek()? {
             None => Ok(None),

@@ -1,32 +1,25 @@
 //! The writer: append, wait, administer.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use braidlog_core::batch::{ColumnsRef, Compression};
+use braidlog_core::Error;
+use braidlog_core::batch::Compression;
 use braidlog_core::vfs::RealVfs;
 use braidlog_core::wal::{self, Cursor, NewLog, NewRecord, Sequenced, Ticket};
-use braidlog_core::{Error, Result as CoreResult};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::append::{HeaderList, ListColumns, pieces, sequenced, with_bytes};
-use crate::arrow::{columns_of, import_stream};
+use crate::append::{HeaderList, ListColumns, sequenced, with_bytes};
+use crate::arrow::import_stream;
+use crate::bulk::Bulk;
 use crate::entry::{Entry, entries_dict};
 use crate::error::to_py;
+use crate::gate::{Gate, Reader};
 use crate::log::LogView;
+use crate::number::{Micros, Unsigned};
 use crate::options::{options, report_dict};
-use crate::pending::{Pending, wait_group};
-
-/// Batches of bulk appends: large enough for Arrow consumers, small enough to place many in a segment.
-const BULK_BATCH_BYTES: usize = 1280 << 10;
-
-/// A bulk append is placed in pieces of this size.
-const PIECE_BYTES: usize = 8 << 20;
-
-/// Waiting threads look for signals this often.
-pub const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
+use crate::pending::{Pending, SIGNAL_INTERVAL, wait_group};
 
 /// Microseconds since the Unix epoch.
 pub fn now() -> i64 {
@@ -40,7 +33,7 @@ pub fn now() -> i64 {
 #[pyclass(frozen, module = "braidlog._native")]
 pub struct Store {
     store: Arc<wal::Store>,
-    forked: AtomicBool,
+    gate: Arc<Gate>,
 }
 
 /// Bytes of a value, near enough for a reservation.
@@ -50,10 +43,7 @@ fn length(value: &Bound<'_, PyAny>) -> usize {
 
 impl Store {
     fn check(&self) -> PyResult<&Arc<wal::Store>> {
-        if self.forked.load(Ordering::Relaxed) {
-            let text = "opened before this process was forked; open it again here";
-            return Err(to_py(Error::InvalidArgument(text.into())));
-        }
+        self.gate.check_forked().map_err(to_py)?;
         Ok(&self.store)
     }
 
@@ -63,22 +53,20 @@ impl Store {
         stream: u32,
         value: &Bound<'_, PyAny>,
         key: Option<&Bound<'_, PyAny>>,
-        timestamp: Option<i64>,
+        timestamp: Option<Micros>,
         headers: Option<&Bound<'_, PyAny>>,
         producer: Option<Sequenced>,
     ) -> PyResult<Ticket> {
         let store = self.check()?;
-        let timestamp = timestamp.unwrap_or_else(now);
+        let timestamp = timestamp.map_or_else(now, |Micros(timestamp)| timestamp);
         let headers = HeaderList::from_py(headers)?;
         let headers = headers.borrow();
         // Never wait for other appenders, or for the disk, with the GIL held.
-        let bytes = 1024
-            + length(value)
-            + key.map_or(0, length)
-            + headers
-                .iter()
-                .map(|(name, value)| 16 + name.len() + value.len())
-                .sum::<usize>();
+        let of_headers: usize = headers
+            .iter()
+            .map(|(name, value)| 16 + name.len() + value.len())
+            .sum();
+        let bytes = 1024 + length(value) + key.map_or(0, length) + of_headers;
         while store.would_wait(stream, bytes) {
             py.detach(|| store.wait_for_room(stream, bytes, SIGNAL_INTERVAL))
                 .map_err(to_py)?;
@@ -102,55 +90,6 @@ impl Store {
         })??;
         ticket.map_err(to_py)
     }
-
-    /// Append all columns at consecutive positions.
-    fn append_all(
-        &self,
-        columns: &ColumnsRef<'_>,
-        stream: u32,
-        producer: Option<Sequenced>,
-    ) -> CoreResult<Ticket> {
-        let pieces = pieces(columns, PIECE_BYTES.min(self.store.bulk_bytes_max()));
-        if pieces.len() <= 1 {
-            return self.store.append_columns(
-                stream,
-                columns,
-                0..columns.len,
-                BULK_BATCH_BYTES,
-                producer,
-            );
-        }
-        self.store.begin_bulk(stream)?;
-        let result = self.append_pieces(columns, stream, producer, pieces);
-        self.store.end_bulk(stream);
-        result
-    }
-
-    fn append_pieces(
-        &self,
-        columns: &ColumnsRef<'_>,
-        stream: u32,
-        producer: Option<Sequenced>,
-        pieces: Vec<std::ops::Range<usize>>,
-    ) -> CoreResult<Ticket> {
-        let mut total: Option<Ticket> = None;
-        for rows in pieces {
-            let begin = rows.start as u64;
-            let producer = producer.map(|(id, sequence)| (id, sequence + begin));
-            let piece =
-                self.store
-                    .append_piece(stream, columns, rows, BULK_BATCH_BYTES, producer)?;
-            total = Some(match total {
-                None => piece,
-                Some(first) => Ticket {
-                    count: first.count + piece.count,
-                    group: piece.group,
-                    ..first
-                },
-            });
-        }
-        total.ok_or(Error::Closed)
-    }
 }
 
 #[pymethods]
@@ -168,14 +107,15 @@ impl Store {
         let (store, report) = opened.map_err(to_py)?;
         let store = Self {
             store: Arc::new(store),
-            forked: AtomicBool::new(false),
+            gate: Arc::default(),
         };
         Ok((store, report_dict(py, &report)?))
     }
 
-    /// Make this object refuse writes: called in the child of a fork.
+    /// Make this object refuse everything: called in the child of a fork.
     fn set_forked(&self) {
-        self.forked.store(true, Ordering::Relaxed);
+        self.gate.fork();
+        self.store.abandon_lock();
     }
 
     /// Append one record; durable on return.
@@ -186,10 +126,10 @@ impl Store {
         stream: u32,
         value: &Bound<'_, PyAny>,
         key: Option<&Bound<'_, PyAny>>,
-        timestamp: Option<i64>,
+        timestamp: Option<Micros>,
         headers: Option<&Bound<'_, PyAny>>,
         producer: Option<(u64, u32)>,
-        sequence: Option<u64>,
+        sequence: Option<Unsigned>,
     ) -> PyResult<u64> {
         let producer = sequenced(producer, sequence)?;
         let ticket = self.push(py, stream, value, key, timestamp, headers, producer)?;
@@ -205,19 +145,15 @@ impl Store {
         stream: u32,
         value: &Bound<'_, PyAny>,
         key: Option<&Bound<'_, PyAny>>,
-        timestamp: Option<i64>,
+        timestamp: Option<Micros>,
         headers: Option<&Bound<'_, PyAny>>,
         producer: Option<(u64, u32)>,
-        sequence: Option<u64>,
+        sequence: Option<Unsigned>,
     ) -> PyResult<Pending> {
         let producer = sequenced(producer, sequence)?;
         let ticket = self.push(py, stream, value, key, timestamp, headers, producer)?;
         self.store.nudge();
-        Ok(Pending {
-            store: Arc::clone(&self.store),
-            ticket,
-            many: false,
-        })
+        Ok(Pending::new(&self.store, &self.gate, ticket, false))
     }
 
     /// Append lists of values at consecutive positions.
@@ -231,20 +167,17 @@ impl Store {
         timestamps: Option<&Bound<'_, PyAny>>,
         headers: Option<&Bound<'_, PyAny>>,
         producer: Option<(u64, u32)>,
-        sequence: Option<u64>,
+        sequence: Option<Unsigned>,
     ) -> PyResult<Pending> {
         let store = self.check()?;
         let producer = sequenced(producer, sequence)?;
         let columns = ListColumns::from_py(values, keys, timestamps, headers, now())?;
+        let bulk = Bulk::new(store, stream, producer);
         let ticket = py
-            .detach(|| self.append_all(&columns.borrow(), stream, producer))
-            .map_err(to_py)?;
+            .detach(|| bulk.columns(&columns.borrow()))
+            .map_err(|broken| broken.into_py(py))?;
         store.nudge();
-        Ok(Pending {
-            store: Arc::clone(store),
-            ticket,
-            many: true,
-        })
+        Ok(Pending::new(store, &self.gate, ticket, true))
     }
 
     /// Append Arrow data at consecutive positions.
@@ -255,61 +188,26 @@ impl Store {
         stream: u32,
         data: &Bound<'_, PyAny>,
         producer: Option<(u64, u32)>,
-        sequence: Option<u64>,
+        sequence: Option<Unsigned>,
     ) -> PyResult<Pending> {
         let store = self.check()?;
         let producer = sequenced(producer, sequence)?;
         let batches = import_stream(data)?;
-        let stamp = now();
-        let ticket = py.detach(|| -> CoreResult<Ticket> {
-            let next = store.next_llsn(stream)?;
-            let mut total = Ticket {
-                llsn: next,
-                count: 0,
-                group: 0,
-            };
-            store.begin_bulk(stream)?;
-            let result = (|| {
-                for batch in batches {
-                    let columns = columns_of(&batch?, total.count, stamp)?;
-                    if columns.is_empty() {
-                        continue;
-                    }
-                    let borrowed = columns.borrow();
-                    let producer = producer.map(|(id, sequence)| (id, sequence + total.count));
-                    let bytes = PIECE_BYTES.min(store.bulk_bytes_max());
-                    let piece =
-                        self.append_pieces(&borrowed, stream, producer, pieces(&borrowed, bytes))?;
-                    let llsn = if total.count == 0 {
-                        piece.llsn
-                    } else {
-                        total.llsn
-                    };
-                    total = Ticket {
-                        llsn,
-                        count: total.count + piece.count,
-                        group: piece.group,
-                    };
-                }
-                Ok(total)
-            })();
-            store.end_bulk(stream);
-            result
-        });
-        let ticket = ticket.map_err(to_py)?;
+        let (stamp, bulk) = (now(), Bulk::new(store, stream, producer));
+        let ticket = py
+            .detach(|| bulk.batches(batches, stamp))
+            .map_err(|broken| broken.into_py(py))?;
         store.nudge();
-        Ok(Pending {
-            store: Arc::clone(store),
-            ticket,
-            many: true,
-        })
+        Ok(Pending::new(store, &self.gate, ticket, true))
     }
 
     /// Serve as the sync thread until the store closes; after each sync 1 is added to the eventfd-like
     /// descriptor `notify`, if it is not negative.
     fn run_syncer(&self, py: Python<'_>, notify: i32) {
         py.detach(|| {
-            while self.store.sync_next().is_some() {
+            let mut durable = 0;
+            while let Some(group) = self.store.sync_next(durable) {
+                durable = group;
                 crate::notify::signal(notify);
             }
             crate::notify::signal(notify);
@@ -317,7 +215,7 @@ impl Store {
     }
 
     fn is_durable(&self, group: u64) -> PyResult<bool> {
-        self.store.is_durable(group).map_err(to_py)
+        self.check()?.is_durable(group).map_err(to_py)
     }
 
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
@@ -325,14 +223,24 @@ impl Store {
         py.detach(|| store.sync()).map_err(to_py)
     }
 
-    fn view(&self, stream: u32) -> PyResult<LogView> {
-        let view = Arc::clone(self.store.view());
-        let stream = view.stream(stream).map_err(to_py)?;
-        Ok(LogView::new(view, stream))
+    fn view(&self, py: Python<'_>, stream: u32) -> PyResult<LogView> {
+        let store = self.check()?;
+        let view = Arc::clone(store.view());
+        let stream = view.stream(stream).or_else(|_| {
+            // Another thread may be creating the log: the state has it, readers will when it is durable.
+            py.detach(|| store.sync().and_then(|()| view.stream(stream)))
+                .map_err(to_py)
+        })?;
+        Ok(LogView::new(Reader {
+            view,
+            stream,
+            gate: Arc::clone(&self.gate),
+            store: Some(Arc::clone(store)),
+        }))
     }
 
     fn next_position(&self, stream: u32) -> PyResult<u64> {
-        self.store.next_llsn(stream).map_err(to_py)
+        self.check()?.next_llsn(stream).map_err(to_py)
     }
 
     fn create_log(
@@ -379,9 +287,9 @@ impl Store {
         Ok(())
     }
 
-    fn trim(&self, py: Python<'_>, stream: u32, first: u64) -> PyResult<u64> {
+    fn trim(&self, py: Python<'_>, stream: u32, first: Unsigned) -> PyResult<u64> {
         let store = self.check()?;
-        py.detach(|| store.trim(stream, first)).map_err(to_py)
+        py.detach(|| store.trim(stream, first.0)).map_err(to_py)
     }
 
     #[pyo3(signature = (stream, name, position, pin, lease=0))]
@@ -390,13 +298,13 @@ impl Store {
         py: Python<'_>,
         stream: u32,
         name: &str,
-        position: u64,
+        position: Unsigned,
         pin: bool,
         lease: u64,
     ) -> PyResult<()> {
         let store = self.check()?;
         let cursor = Cursor {
-            position,
+            position: position.0,
             pin,
             touched: now(),
             lease,
@@ -412,19 +320,21 @@ impl Store {
     }
 
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let entries = py.detach(|| self.store.with_state(Entry::all));
+        let store = self.check()?;
+        let entries = py.detach(|| store.with_state(Entry::all));
         entries_dict(py, entries)
     }
 
     /// One log of the state, or `None`.
     fn entry<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let found = py.detach(|| self.store.with_state(|state| Entry::of(state, name)));
+        let store = self.check()?;
+        let found = py.detach(|| store.with_state(|state| Entry::of(state, name)));
         found.map(|entry| entry.into_row(py)).transpose()
     }
 
     /// Next sequence and current epoch of a producer; (1, None) if it is unknown.
     fn producer(&self, stream: u32, producer_id: u64) -> PyResult<(u64, Option<u32>)> {
-        self.store.with_state(|state| {
+        self.check()?.with_state(|state| {
             let stream = state.stream(stream).map_err(to_py)?;
             Ok((
                 stream.producers.next_sequence(producer_id),
@@ -434,7 +344,7 @@ impl Store {
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = self.store.stats();
+        let stats = self.check()?.stats();
         let dict = PyDict::new(py);
         dict.set_item("syncs", stats.syncs)?;
         dict.set_item("synced_bytes", stats.synced_bytes)?;
@@ -462,9 +372,9 @@ impl Store {
         py.detach(|| store.prepare_slot()).map_err(to_py)
     }
 
-    fn provision(&self, py: Python<'_>, size: u64) -> PyResult<u64> {
+    fn provision(&self, py: Python<'_>, size: Unsigned) -> PyResult<u64> {
         let store = self.check()?;
-        py.detach(|| store.provision(size)).map_err(to_py)
+        py.detach(|| store.provision(size.0)).map_err(to_py)
     }
 
     /// Free up to `target` segments by moving live records; (segments freed, bytes moved).
@@ -474,8 +384,12 @@ impl Store {
         Ok((done.segments, done.moved_bytes))
     }
 
+    /// Close; in the child of a fork do nothing, the directory is its parent's.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let store = self.check()?;
+        let Ok(store) = self.check() else {
+            return Ok(());
+        };
+        self.gate.close();
         py.detach(|| store.close()).map_err(to_py)
     }
 }

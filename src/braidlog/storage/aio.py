@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from braidlog.errors import LogError, ReadOnlyError
+from braidlog.errors import ClosedError, LogError, ReadOnlyError, StoreFailedError
 from braidlog.storage.backend import WriterBackend
 from braidlog.storage.catalog import LogDescription, LogStats
 from braidlog.storage.cursor import Cursor
@@ -43,6 +43,7 @@ class _Waker:
         self._loop = asyncio.get_running_loop()
         self._store = backend.store
         self._waiting: deque[tuple[int, Pending, asyncio.Future[Any]]] = deque()
+        self._looking = False
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
@@ -52,7 +53,16 @@ class _Waker:
     def wait(self, pending: Pending) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
         self._waiting.append((pending.group, pending, future))
+        # It may be durable already (a repeat, nothing, a sync on another thread), and
+        # then no wake-up comes for it.
+        if not self._looking:
+            self._looking = True
+            self._loop.call_soon(self._look)
         return future
+
+    def _look(self) -> None:
+        self._looking = False
+        self._resolve()
 
     def _wake(self) -> None:
         try:
@@ -206,11 +216,16 @@ class AsyncLog:
     ) -> AsyncIterator[Record]:
         """Follow the log; see `Log.subscribe`."""
         position = self.first if start is None else start
-        while await self.wait(position, timeout=timeout):
-            end = self.end
-            async for record in self.read(position, end, key=key):
-                yield record
-            position = end
+        try:
+            while await self.wait(position, timeout=timeout):
+                end = self.end
+                async for record in self.read(position, end, key=key):
+                    yield record
+                position = end
+        except StoreFailedError:
+            raise
+        except ClosedError:
+            return  # In the middle of what had been written when the node was closed.
 
     async def find(self, timestamp: Timestamp) -> int | None:
         """Return the first position at or after a time; see `Log.find`."""
@@ -238,6 +253,18 @@ class AsyncLog:
         """Return a cursor; see `Log.cursor`."""
         return await asyncio.to_thread(self.blocking.cursor, name, pin=pin, lease=lease)
 
+    async def cursors(self) -> list[Cursor]:
+        """Return the cursors of the log, by name."""
+        return await asyncio.to_thread(self.blocking.cursors)
+
+    async def next_sequence(self, producer: Producer) -> int:
+        """Return the producer's next sequence; see `Log.next_sequence`."""
+        return await asyncio.to_thread(self.blocking.next_sequence, producer)
+
+    async def set_options(self, **options: Any) -> None:
+        """Replace the log's retention; see `Log.set_options`."""
+        await asyncio.to_thread(self.blocking.set_options, **options)
+
     async def describe(self) -> LogDescription:
         """Return what there is to know of the log."""
         return await asyncio.to_thread(self.blocking.describe)
@@ -259,7 +286,15 @@ class AsyncNode:
 
     async def __aenter__(self) -> Self:
         """Open the directory."""
-        self._node = await asyncio.to_thread(open_node, self._path, **self._options)
+        opening = asyncio.create_task(
+            asyncio.to_thread(open_node, self._path, **self._options)
+        )
+        try:
+            self._node = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # The thread goes on; what it opens must not stay locked.
+            opening.add_done_callback(_close_unwanted)
+            raise
         if not self._node.read_only:
             self._waker()
         return self
@@ -321,11 +356,22 @@ class AsyncNode:
 
     async def close(self) -> None:
         """Make everything durable and release the directory. Idempotent."""
-        if self._node is not None:
-            await asyncio.to_thread(self._node.close)
+        if self._node is None:
+            return
+        closing = asyncio.create_task(asyncio.to_thread(self._node.close))
+        # The sync thread writes to the waker's pipe until the node is closed.
+        closing.add_done_callback(self._forget_waker)
+        await asyncio.shield(closing)
+
+    def _forget_waker(self, closing: asyncio.Task[None]) -> None:
         if self._wakers is not None:
             self._wakers.close()
             self._wakers = None
+
+
+def _close_unwanted(opening: asyncio.Task[Node]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 def open_async(path: str | os.PathLike[str], **options: Any) -> AsyncNode:

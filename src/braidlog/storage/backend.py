@@ -85,9 +85,16 @@ class WriterBackend:
 
     def close(self) -> None:
         """Make everything durable and release the directory. Idempotent."""
-        self.store.close()
-        if self._syncer is not None and self._syncer is not threading.current_thread():
-            self._syncer.join()
+        try:
+            self.store.close()
+        finally:
+            self._join()
+
+    def _join(self) -> None:
+        # In the child of a fork the thread is not there.
+        syncer = self._syncer
+        if syncer is not None and syncer.is_alive():
+            syncer.join()
 
 
 _OPEN: weakref.WeakSet[WriterBackend] = weakref.WeakSet()
@@ -149,4 +156,5 @@ class FollowerBackend:
         self._follower.refresh()
 
     def close(self) -> None:
-        """Do nothing: a follower holds no lock."""
+        """End what was made from this; a follower holds no lock."""
+        self._follower.close()

@@ -15,6 +15,9 @@ from braidlog.types import Compression
 
 __all__ = ["CatalogEntry", "LogDescription", "LogOptions", "LogStats", "SegmentRange"]
 
+# Milliseconds of a retention become microseconds, which are 64 bits wide.
+_RETENTION_MAX: Final = (1 << 63) // 1000 - 1
+
 _KNOWN: Final = ("compression", "retention_ms", "retention_bytes")
 
 
@@ -35,14 +38,19 @@ class LogOptions:
             raise InvalidArgumentError(msg)
         for name in ("retention_ms", "retention_bytes"):
             value = getattr(self, name)
-            if value is not None and value < 0:
-                msg = f"{name} must not be negative, got {value}"
+            if value is None:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool):
+                msg = f"{name} must be an int or None, not {value!r}"
+                raise InvalidArgumentError(msg)
+            if not 0 <= value <= _RETENTION_MAX:
+                msg = f"{name} must be from 0 to {_RETENTION_MAX}, got {value}"
                 raise InvalidArgumentError(msg)
 
     @property
-    def keeps_all(self) -> bool:
-        """Whether records stay until they are trimmed."""
-        return self.retention_ms is None and self.retention_bytes is None
+    def lets_go(self) -> bool:
+        """Whether there is any retention to apply."""
+        return self.retention_ms is not None or self.retention_bytes is not None
 
     def encode(self) -> bytes:
         """Encode for the catalog."""

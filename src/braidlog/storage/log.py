@@ -12,7 +12,13 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from braidlog import _native
-from braidlog.errors import ClosedError, InvalidArgumentError, NotFoundError
+from braidlog.errors import (
+    ClosedError,
+    InvalidArgumentError,
+    LogError,
+    NotFoundError,
+    StoreFailedError,
+)
 from braidlog.storage.catalog import (
     CatalogEntry,
     LogDescription,
@@ -37,14 +43,30 @@ __all__ = ["Log"]
 # at a rate that costs an idle reader nothing noticeable.
 _POLL_MIN_S: Final = 0.0005
 _POLL_MAX_S: Final = 0.02
+# About thirty years; longer is for ever, which is None.
+_LEASE_MAX_S: Final = 1_000_000_000
 
 
 def _now_us() -> int:
     return time.time_ns() // 1000
 
 
-def _who(producer: Producer | None) -> tuple[int, int] | None:
-    return None if producer is None else (producer.id, producer.epoch)
+def _who(producer: Any) -> tuple[int, int] | None:
+    if producer is None:
+        return None
+    if not isinstance(producer, Producer):
+        msg = f"producer must be a Producer, not {producer!r}"
+        raise TypeError(msg)
+    return producer.id, producer.epoch
+
+
+def _lease_us(lease: float | None) -> int:
+    if lease is None:
+        return 0
+    if not 0 < lease <= _LEASE_MAX_S:
+        msg = f"lease must be above 0 and at most {_LEASE_MAX_S} seconds, got {lease}"
+        raise InvalidArgumentError(msg)
+    return max(1, int(lease * 1_000_000))
 
 
 class Log:
@@ -64,7 +86,11 @@ class Log:
 
     def __repr__(self) -> str:
         """Show the name and the range."""
-        return f"<Log {self.name!r} {self.first}..{self.end}>"
+        try:
+            first, end, *_ = self._range()
+        except LogError as error:
+            return f"<Log {self.name!r}: {error.message}>"
+        return f"<Log {self.name!r} {first}..{end}>"
 
     @property
     def name(self) -> str:
@@ -150,9 +176,8 @@ class Log:
         `append` raises, durability errors from ``result()``.
         """
         self._node._start_syncer()
-        who = None if producer is None else (producer.id, producer.epoch)
         return self._backend.store.submit(
-            self._stream, value, key, timestamp, headers, who, sequence
+            self._stream, value, key, timestamp, headers, _who(producer), sequence
         )
 
     def submit_many(
@@ -211,6 +236,9 @@ class Log:
         a column ``value`` (binary or string), and optionally ``key``, ``timestamp``
         (any timestamp type, or int64 microseconds) and ``headers`` (map of string to
         binary). Records are not touched one by one.
+
+        What is refused changes nothing. Only of a stream of more than 64 MiB the
+        beginning may be there already; the error then has a note that says how much.
         """
         self._node._start_syncer()
         return self._backend.store.submit_arrow(
@@ -295,37 +323,51 @@ class Log:
 
         Raises:
             TrimmedError: the reader was overtaken by trimming.
+            NotFoundError: the log was deleted.
+            StoreFailedError: nothing more will come.
         """
         position = self.first if start is None else start
-        while self.wait(position, timeout=timeout):
-            end = self._view.range()[1]
-            yield from self._view.records(position, end, key)
-            position = end
+        try:
+            while self.wait(position, timeout=timeout):
+                end = self._view.range()[1]
+                yield from self._view.records(position, end, key)
+                position = end
+        except StoreFailedError:
+            raise
+        except ClosedError:
+            return  # In the middle of what had been written when the node was closed.
 
     def wait(self, position: int, *, timeout: float | None = None) -> bool:
         """Wait until ``position`` can be read; False if ``timeout`` seconds pass first.
 
         False as well once the node is closed. Any number of waiters may wait for
         different positions.
+
+        Raises:
+            NotFoundError: the log was deleted.
+            StoreFailedError: nothing more will come.
         """
-        if self._node.read_only:
-            return self._poll(position, timeout)
+        wait = self._poll if self._node.read_only else self._view.wait
         try:
-            return self._view.wait(position, timeout)
+            return wait(position, timeout)
+        except StoreFailedError:
+            raise
         except ClosedError:
             return False
 
     def _poll(self, position: int, timeout: float | None) -> bool:
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = _POLL_MIN_S
-        while not self._node.closed:
-            if self._range()[1] > position:
+        while True:
+            self._backend.refresh()
+            # Checks the arguments, and that there still is something to wait for.
+            if self._view.wait(position, 0):
                 return True
-            if deadline is not None and time.monotonic() >= deadline:
+            left = pause if deadline is None else deadline - time.monotonic()
+            if not left > 0:
                 return False
-            time.sleep(pause)
+            time.sleep(min(pause, left))
             pause = min(pause * 2, _POLL_MAX_S)
-        return False
 
     def find(self, timestamp: Timestamp) -> int | None:
         """Return the first position whose timestamp is at least ``timestamp``, if any.
@@ -414,10 +456,13 @@ class Log:
         old = self._entry.options
         new = LogOptions(old.compression, retention_ms, retention_bytes, old.unknown)
         self._backend.store.alter_log(self._entry.id, new.encode())
-        self._entry = self._node._entry(self.name)
+        self._entry = self._current()
 
     def _cursor_rows(self) -> dict[str, tuple[int, bool, int, int]]:
-        return self._node._entry(self.name).cursors
+        return self._current().cursors
+
+    def _current(self) -> CatalogEntry:
+        return self._node._entry_of(self._entry.id, self.name)
 
     def cursor(
         self, name: str, *, pin: bool = False, lease: float | None = None
@@ -428,9 +473,9 @@ class Log:
         keep what it has not read; ``lease`` seconds after its last commit a pin no
         longer holds (None: for ever), so that a dead reader need not fill the disk.
         """
+        lease_us = _lease_us(lease)
         row = self._cursor_rows().get(name)
         if row is None:
-            lease_us = 0 if lease is None else max(1, int(lease * 1_000_000))
             self._backend.store.set_cursor(
                 self._stream, name, self.first, pin, lease_us
             )
@@ -487,7 +532,7 @@ class Log:
     def describe(self) -> LogDescription:
         """Return what there is to know of the log."""
         stats = self.stats()
-        entry = self._node._entry(self.name)
+        entry = self._current()
         return LogDescription(
             name=self.name,
             id=self.id,

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from braidlog.errors import AlreadyExistsError, ClosedError, LogError, NotFoundError
+from braidlog.errors import AlreadyExistsError, ClosedError, NotFoundError
 from braidlog.storage.backend import Backend, FollowerBackend, WriterBackend
 from braidlog.storage.catalog import CatalogEntry, LogOptions
 from braidlog.storage.log import Log
@@ -64,6 +64,7 @@ class Node:
         self.read_only = read_only
         self._backend = backend
         self._closed = threading.Event()
+        self._closing = threading.RLock()
         self._housekeeper: threading.Thread | None = None
         if isinstance(backend, WriterBackend):
             self._prepare(backend)
@@ -88,6 +89,7 @@ class Node:
 
     def __enter__(self) -> Self:
         """Return the node."""
+        self._check_open()
         return self
 
     def __exit__(
@@ -187,6 +189,15 @@ class Node:
         if isinstance(self._backend, WriterBackend):
             self._backend.start_syncer()
 
+    def _entry_of(self, log_id: int, name: str) -> CatalogEntry:
+        # By identity: a log of the same name may have taken the place of a deleted one.
+        self._check_open()
+        entry = self._backend.entry(name)
+        if entry is not None and entry.id == log_id:
+            return entry
+        msg = f"the log {name!r} was deleted"
+        raise NotFoundError(msg)
+
     def sync(self) -> None:
         """Make everything submitted so far durable."""
         self._check_open()
@@ -230,11 +241,9 @@ class Node:
         self._check_open()
         now_us = time.time_ns() // 1000 if now_us is None else now_us
         for entry in self._backend.catalog().values():
-            if entry.options.keeps_all:
-                continue
-            # A log may be deleted while it is looked at.
-            with contextlib.suppress(NotFoundError):
-                Log(self, self._backend, entry).apply_retention(now_us)
+            if entry.options.lets_go:
+                with contextlib.suppress(NotFoundError):  # Deleted meanwhile.
+                    Log(self, self._backend, entry).apply_retention(now_us)
         store = self._backend.store
         raw = store.stats()
         if raw["segments"] >= _CLEAN_ABOVE * raw["segments_max"]:
@@ -253,7 +262,7 @@ class Node:
                     self.maintain()
             except ClosedError:
                 return
-            except LogError:
+            except Exception:
                 # Appends meet the same trouble and report it to somebody who can act.
                 _LOGGER.exception("housekeeping of %s failed", self.path)
                 time.sleep(_HOUSEKEEPING_S)
@@ -264,13 +273,17 @@ class Node:
         Subscriptions end. A node that is not closed loses nothing durable, but the next
         open has to look for a torn tail.
         """
-        if self._closed.is_set():
-            return
-        self._closed.set()
-        self._backend.close()
-        if self._housekeeper not in {None, threading.current_thread()}:
-            assert self._housekeeper is not None
-            self._housekeeper.join()
+        # A second thread returns when the first is done: then the directory is free.
+        with self._closing:
+            if self._closed.is_set():
+                return
+            self._closed.set()
+            try:
+                self._backend.close()
+            finally:
+                keeper = self._housekeeper
+                if keeper is not None and keeper.is_alive():
+                    keeper.join()
 
 
 def open_node(

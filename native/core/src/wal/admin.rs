@@ -213,6 +213,15 @@ impl Store {
         Ok(made)
     }
 
+    /// Give up this process's copy of the lock, in the child of a fork: the lock stays its parent's, and
+    /// does not outlive it in the child.
+    pub fn abandon_lock(&self) {
+        // Held only by a close in the parent, which will not go on here.
+        if let Some(mut lock) = self.lock.try_lock() {
+            *lock = None;
+        }
+    }
+
     /// Close in good order: everything appended is durable, and a later open knows that nothing is missing.
     /// Idempotent. After a failure the directory is released as it is.
     pub fn close(&self) -> Result<()> {

@@ -270,7 +270,7 @@ impl Appender {
                 .map(|_| false)?,
         };
         if bytes > self.batch_bytes_max() / 2 {
-            self.check_batch_len(bytes)?;
+            Self::check_batch_len(bytes, self.batch_bytes_max())?;
         }
         self.reserve(Kind::Batch, bytes, RESERVE_SEGMENTS)?;
         self.reserve_state(self.producer_growth(stream, producer, llsn))?;
@@ -320,7 +320,10 @@ impl Appender {
             .iter()
             .map(|range| columns.encoded_len_max(range))
             .collect();
-        self.check_batch_len(sizes.iter().copied().max().unwrap_or(0))?;
+        Self::check_batch_len(
+            sizes.iter().copied().max().unwrap_or(0),
+            self.batch_bytes_max(),
+        )?;
         // Before the first of them has a number.
         for range in &ranges {
             check_columns(columns, range)?;

@@ -78,6 +78,8 @@ pub struct OpenReport {
 pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, OpenReport)> {
     options.check()?;
     vfs.create_dir_all(dir)?;
+    // Before the lock file is made: a directory that is not ours stays as it is.
+    identify(&*vfs, dir)?;
     let lock = vfs.lock(&dir.join(LOCK), &options.holder)?;
     let mut report = OpenReport::default();
     let identity = match identify(&*vfs, dir)? {

@@ -41,8 +41,8 @@ impl Appender {
         BATCH_BYTES_MAX.min(self.sizes.segment_bytes as usize / 4)
     }
 
-    pub(super) fn check_batch_len(&self, size: usize) -> Result<()> {
-        let max = self.batch_bytes_max();
+    /// Refuse a batch that is larger than `max`.
+    pub fn check_batch_len(size: usize, max: usize) -> Result<()> {
         if size > max {
             return Err(Error::TooLarge {
                 what: "record batch",

@@ -194,7 +194,12 @@ impl State {
     }
 
     fn check_create(&self, stream: u32, log: &NewLog) -> Result<()> {
-        if log.name.is_empty() || log.name.len() > NAME_BYTES_MAX {
+        if log.name.is_empty() {
+            return Err(Error::InvalidArgument(
+                "a log name must not be empty".into(),
+            ));
+        }
+        if log.name.len() > NAME_BYTES_MAX {
             let size = log.name.len() as u64;
             return Err(Error::TooLarge {
                 what: "log name",
@@ -320,7 +325,12 @@ pub(super) fn fits(first: u64, count: u64) -> bool {
 }
 
 fn check_cursor(stream: &Stream, name: &str) -> Result<()> {
-    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+    if name.is_empty() {
+        return Err(Error::InvalidArgument(
+            "a cursor name must not be empty".into(),
+        ));
+    }
+    if name.len() > NAME_BYTES_MAX {
         let size = name.len() as u64;
         return Err(Error::TooLarge {
             what: "cursor name",

@@ -23,9 +23,11 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::batch::{ColumnsRef, Compression};
+use crate::batch::{ColumnsRef, Compression, check_columns};
 use crate::error::{Error, Result};
-use crate::limits::{SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+use crate::limits::{
+    BATCH_RECORDS_MAX, SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
+};
 use crate::vfs::{BufPool, SyncMethod, Vfs, VfsFile, VfsLock};
 use crate::wal::appender::{Appender, NewRecord, Sequenced, Sizes, Ticket};
 use crate::wal::files::Files;
@@ -296,6 +298,16 @@ impl Store {
         inner
             .appender
             .append_columns(stream, columns, rows, target, producer)
+    }
+
+    /// Refuse columns that could not be appended to their end, before any of them is.
+    pub fn check_columns(&self, columns: &ColumnsRef<'_>) -> Result<()> {
+        let max = self.inner.lock().appender.batch_bytes_max();
+        for rows in columns.split(0..columns.len, max, BATCH_RECORDS_MAX) {
+            Appender::check_batch_len(columns.encoded_len_max(&rows), max)?;
+            check_columns(columns, &rows)?;
+        }
+        Ok(())
     }
 
     /// Begin a bulk append: until [`Store::end_bulk`] other appends to the stream wait, so that the

@@ -56,19 +56,23 @@ impl Store {
         Ok(true)
     }
 
-    /// Serve as a dedicated sync thread: wait for something to sync, sync it, and return the durable
-    /// group. `None` once the store is closed or failed.
-    pub fn sync_next(&self) -> Option<u64> {
+    /// Serve as a dedicated sync thread: return the durable group once it is above `seen`, whoever
+    /// synced it, syncing what waits meanwhile. `None` once the store is closed or failed.
+    pub fn sync_next(&self, seen: u64) -> Option<u64> {
         let mut inner = self.inner.lock();
         loop {
             if inner.check().is_err() {
                 return None;
             }
-            if inner.appender.has_unsealed() && self.may_lead(&inner) {
-                let _ = self.lead(&mut inner);
+            if inner.durable_group > seen {
                 return Some(inner.durable_group);
             }
-            self.flushed.wait(&mut inner);
+            if inner.appender.has_unsealed() && self.may_lead(&inner) {
+                // A failure shows in the next check.
+                let _ = self.lead(&mut inner);
+            } else {
+                self.flushed.wait(&mut inner);
+            }
         }
     }
 

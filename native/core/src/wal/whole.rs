@@ -21,7 +21,7 @@ impl Appender {
         batch: &[u8],
     ) -> Result<Ticket> {
         let head = parse_head(batch)?;
-        self.check_batch_len(batch.len())?;
+        Self::check_batch_len(batch.len(), self.batch_bytes_max())?;
         self.reserve(Kind::Batch, frame_len(batch.len()), RESERVE_SEGMENTS)?;
         self.close_batch(stream)?;
         let producer = head.producer();
@@ -69,7 +69,7 @@ impl Appender {
             head.head_len(),
             (head.min_timestamp(), head.max_timestamp()),
         );
-        self.check_batch_len(batch.len())?;
+        Self::check_batch_len(batch.len(), self.batch_bytes_max())?;
         self.reserve(Kind::Moved, frame_len(batch.len()), 0)?;
         let placed = self.place(header, batch.len(), |out| {
             out.extend_from_slice(batch);
