@@ -8,6 +8,7 @@ mod crash;
 mod driver;
 mod faults;
 mod flights;
+mod model;
 mod oracle;
 mod reading;
 mod space;
