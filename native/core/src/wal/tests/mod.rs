@@ -4,6 +4,7 @@
 
 mod basic;
 mod bitflip;
+mod concurrency;
 mod crash;
 mod driver;
 mod faults;
