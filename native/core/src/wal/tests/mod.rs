@@ -4,11 +4,13 @@
 
 mod basic;
 mod bitflip;
+mod concurrency;
 mod crash;
 mod driver;
 mod faults;
 mod flights;
 mod follower;
+mod model;
 mod oracle;
 mod reading;
 mod salvage;
