@@ -151,7 +151,8 @@ impl View {
             let mut at = 0;
             loop {
                 let offset = place.offset + at as u32;
-                if offset >= limit || next >= to.min(place.end) || read >= bytes_max {
+                let enough = !found.is_empty() && read >= bytes_max;
+                if offset >= limit || next >= to.min(place.end) || enough {
                     break;
                 }
                 match self.step(&place, stream.number, &chunk, at, limit)? {
@@ -170,7 +171,8 @@ impl View {
                 }
             }
             place.offset += at as u32;
-            if found.is_empty() && place.offset >= limit {
+            // A chunk holds a whole frame, so one without any ends the search as the end does.
+            if found.is_empty() && (place.offset >= limit || at == 0) {
                 let reason = format!(
                     "LLSN {from} of stream {} is not where its index says",
                     stream.number
@@ -233,6 +235,11 @@ impl View {
             }
         }
         match parse(left, place.segment.seed, offset) {
+            Ok(frame) if frame.end() > limit => Err(Error::corrupt(
+                place.segment.path(),
+                offset.into(),
+                "frame runs past the end of the segment",
+            )),
             Ok(frame) => {
                 let mine = is_data(frame.header.kind) && frame.header.stream == stream;
                 if mine && left.len() < frame.length as usize {
