@@ -5,7 +5,10 @@ use crate::error::Error;
 use crate::vfs::Access;
 use crate::wal::store::new_pool;
 use crate::wal::view::View;
-use crate::wal::{Range, Sealed, Segment, open_tables};
+use crate::wal::{
+    FIRST_FRAME, FRAME_HEADER, Kind, Range, Sealed, Segment, Walk, open_tables, seal_frame,
+    side_path,
+};
 
 /// A log of several segments, closed; its first segment and the LLSN behind the last one in it.
 fn sealed(vfs: &MemoryVfs) -> (u32, Arc<Segment>, u64) {
@@ -51,6 +54,49 @@ fn a_frame_that_runs_past_the_sealed_end_is_corruption() {
     let stream = view.stream(stream).unwrap();
     assert!(view.get(&stream, end - 2).is_ok());
     let error = view.get(&stream, end - 1).unwrap_err();
+    assert!(matches!(error, Error::Corruption { .. }), "{error}");
+}
+
+#[test]
+fn a_frame_that_cannot_be_indexed_is_corruption_with_its_place() {
+    let vfs = MemoryVfs::new();
+    let (number, segment, _) = sealed(&vfs);
+    let file = segment.reader(&vfs).unwrap();
+    let mut walk = Walk::new(file, segment.seed, FIRST_FRAME, 0, segment.bytes);
+    let second = loop {
+        let frame = walk.next_frame().unwrap().unwrap();
+        if frame.header.kind == Kind::Batch && frame.header.llsn == 2 {
+            break frame;
+        }
+    };
+    // Its checksum is right, its LLSN is not the next.
+    let mut header = second.header;
+    header.llsn += 5;
+    let payload = walk.payload(&second).unwrap().to_vec();
+    let mut bytes = vec![0; second.length as usize];
+    bytes[FRAME_HEADER..FRAME_HEADER + payload.len()].copy_from_slice(&payload);
+    let head = second.head as usize;
+    seal_frame(
+        &mut bytes,
+        &header,
+        segment.seed,
+        second.offset,
+        payload.len(),
+        head,
+    );
+    let file = vfs.open(segment.path(), Access::Write).unwrap();
+    file.write_all_at(&bytes, second.offset.into()).unwrap();
+    vfs.remove(&side_path(Path::new("/data"), segment.number))
+        .unwrap();
+    let error = segment.rebuild(&vfs).unwrap_err();
+    let place = u64::from(second.offset);
+    assert!(
+        matches!(&error, Error::Corruption { offset, .. } if *offset == place),
+        "{error}"
+    );
+    let error = open_at(&vfs)
+        .and_then(|(store, _)| contents(store.view(), number))
+        .unwrap_err();
     assert!(matches!(error, Error::Corruption { .. }), "{error}");
 }
 
