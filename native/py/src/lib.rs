@@ -1,10 +1,47 @@
 //! Python bindings of the storage core: one file per topic, one error map.
 
+#![allow(
+    clippy::needless_pass_by_value,
+    clippy::too_many_arguments,
+    reason = "arguments are Python's: owned, and as many as the call has keywords"
+)]
+
+mod append;
 pub mod arrow;
+mod bulk;
+mod entry;
+mod error;
+mod follower;
+mod gate;
+mod inspect;
+mod log;
+mod notify;
+mod number;
+mod options;
+mod pending;
+mod record;
+mod scan;
+mod store;
 
 use pyo3::prelude::*;
 
 #[pymodule]
-fn _native(_m: &Bound<'_, PyModule>) -> PyResult<()> {
+fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<store::Store>()?;
+    m.add_class::<pending::Pending>()?;
+    m.add_class::<follower::Follower>()?;
+    m.add_class::<log::LogView>()?;
+    m.add_class::<record::Record>()?;
+    m.add_class::<record::RecordIterator>()?;
+    m.add_class::<scan::ArrowBatch>()?;
+    m.add_class::<scan::BatchIterator>()?;
+    inspect::register(m)?;
+    m.add_function(wrap_pyfunction!(log_schema, m)?)?;
     Ok(())
+}
+
+/// The Arrow schema of a log, as a capsule.
+#[pyfunction]
+fn log_schema(py: Python<'_>) -> PyResult<Bound<'_, pyo3::types::PyCapsule>> {
+    arrow::schema_capsule(py, &arrow::schema())
 }

@@ -221,24 +221,26 @@ impl ColumnsRef<'_> {
         usize::try_from(counts.encoded_len()).unwrap_or(usize::MAX)
     }
 
-    /// Cut the records into ranges of which each makes one batch of at most `bytes_max` bytes and
+    /// Cut the records of `rows` into ranges of which each makes one batch of at most `bytes_max` bytes and
     /// `records_max` records (at least one record each, so a larger record gets a batch of its own,
     /// which the encoder refuses if it is over the format's limit).
     pub fn split(
         &self,
+        rows: Range<usize>,
         bytes_max: usize,
         records_max: usize,
     ) -> impl Iterator<Item = Range<usize>> + use<'_> {
         let bytes_max = bytes_max.min(crate::limits::BATCH_BYTES_MAX);
         let records_max = records_max.clamp(1, crate::limits::BATCH_RECORDS_MAX);
-        let mut begin = 0;
+        let end_of_rows = rows.end.min(self.len);
+        let mut begin = rows.start;
         std::iter::from_fn(move || {
-            if begin == self.len {
+            if begin >= end_of_rows {
                 return None;
             }
             // The bound grows with the range, so bisect for the longest that fits.
             let mut fits = begin + 1;
-            let mut exceeds = self.len.min(begin.saturating_add(records_max)) + 1;
+            let mut exceeds = end_of_rows.min(begin.saturating_add(records_max)) + 1;
             while fits + 1 < exceeds {
                 let middle = fits.midpoint(exceeds);
                 if self.encoded_len_max(&(begin..middle)) <= bytes_max {

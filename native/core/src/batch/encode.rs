@@ -112,6 +112,19 @@ pub fn encode_columns(
     Ok(())
 }
 
+/// Refuse, with the error of [`encode_columns`], records that it would refuse for what they are; their
+/// size is another matter. For a caller that must know before it encodes the first of several ranges.
+pub fn check_columns(columns: &ColumnsRef<'_>, range: &Range<usize>) -> Result<()> {
+    checked("value", &columns.values, range)?;
+    if let Some(keys) = &columns.keys {
+        checked_keys(keys, range)?;
+    }
+    if let Some(headers) = &columns.headers {
+        checked_headers(headers, range)?;
+    }
+    bounds(&columns.timestamps, range).map(|_| ())
+}
+
 /// Compress the body that ends `out` if that shrinks it, and put the head in front.
 fn finish(mut header: Header, begin: usize, out: &mut impl Sink) {
     let raw_begin = head_len(u64::from(header.raw)) as usize;

@@ -63,7 +63,7 @@ pub use builder::BatchBuilder;
 pub use columns::{Bitmap, BytesRef, ColumnsRef, HeadersRef, KeysRef, Offsets, Timestamps};
 pub use compress::Compression;
 pub use decode::{BatchBody, BatchView, filter_key, first_at_or_after};
-pub use encode::encode_columns;
+pub use encode::{check_columns, encode_columns};
 pub use head::{BatchHead, parse_head};
 pub use header::{HEADER_BYTES, Producer};
 pub use layout::{Counts, Layout, Section};

@@ -83,7 +83,7 @@ impl Judgement {
 fn judge_data(name: &str, manifest: u64) -> Judgement {
     if matches!(
         name,
-        "LOCK" | "IDENTITY" | "WATERMARK" | CURRENT | WAL | TRASH
+        "LOCK" | "IDENTITY" | "WATERMARK" | "BALLAST" | CURRENT | WAL | TRASH
     ) {
         return Judgement::InUse;
     }

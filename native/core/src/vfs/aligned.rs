@@ -17,11 +17,12 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 ///
 /// - `memory` is an allocation of the global allocator made with `layout(capacity)`, owned by
 ///   this value alone; `capacity` is a positive multiple of [`BLOCK_BYTES`].
-/// - `len <= capacity`, and the first `len` bytes are initialized. The rest may not be, and no
-///   reference to it is ever made.
+/// - `len <= initialized <= capacity`, and the first `initialized` bytes are initialized. The rest
+///   may not be, and no reference to it is ever made.
 pub struct AlignedBuf {
     memory: NonNull<u8>,
     len: usize,
+    initialized: usize,
     capacity: usize,
 }
 
@@ -81,6 +82,7 @@ impl AlignedBuf {
         Self {
             memory: allocate(capacity),
             len: 0,
+            initialized: 0,
             capacity,
         }
     }
@@ -131,7 +133,7 @@ impl AlignedBuf {
                 .add(self.len)
                 .copy_from_nonoverlapping(data.as_ptr(), data.len());
         }
-        self.len += data.len();
+        self.set_len(self.len + data.len());
     }
 
     /// Make the length `len`: cut, or append zeros. Only the new bytes are touched.
@@ -141,7 +143,29 @@ impl AlignedBuf {
             // SAFETY: `reserve` made room for `new` bytes behind `self.len`.
             unsafe { self.memory.as_ptr().add(self.len).write_bytes(0, new) };
         }
+        self.set_len(len);
+    }
+
+    /// Make the length `len` for bytes that are overwritten next: new bytes are whatever this buffer
+    /// held there before, or zeros. A buffer that is used again touches nothing.
+    pub fn resize_stale(&mut self, len: usize) {
+        self.reserve(len.saturating_sub(self.len));
+        if let Some(new) = len.checked_sub(self.initialized) {
+            // SAFETY: `reserve` made room for `len` bytes, and these begin behind the initialized.
+            unsafe {
+                self.memory
+                    .as_ptr()
+                    .add(self.initialized)
+                    .write_bytes(0, new);
+            }
+        }
+        self.set_len(len);
+    }
+
+    /// Only for a `len` up to which the bytes are initialized.
+    fn set_len(&mut self, len: usize) {
         self.len = len;
+        self.initialized = self.initialized.max(len);
     }
 
     /// Drop all bytes, keep the memory.
@@ -175,6 +199,7 @@ impl AlignedBuf {
             alloc::dealloc(self.memory.as_ptr(), layout(self.capacity));
         }
         self.memory = memory;
+        self.initialized = self.len;
         self.capacity = capacity;
     }
 }

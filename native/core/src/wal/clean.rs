@@ -16,6 +16,9 @@ use crate::wal::segments::{Segment, is_data};
 use crate::wal::store::Store;
 use crate::wal::walk::Walk;
 
+/// Commit runs in one frame: few enough for the smallest segment.
+const RUNS_PER_FRAME: usize = 512;
+
 /// What a reclaim or a cleaning did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reclaimed {
@@ -33,8 +36,9 @@ impl Store {
     }
 
     fn reclaim_dead(&self, cleaned: &dyn Fn(u64) -> bool) -> Result<Reclaimed> {
-        let lows = self.lows();
+        // Segments first: a stream that begins between the two is in the later one.
         let segments = self.view.segments();
+        let lows = self.lows();
         let mut dead = Vec::new();
         for segment in segments.iter().filter(|segment| segment.sealed().is_some()) {
             let summary = segment.summary(&*self.view.vfs, &self.view.dir)?;
@@ -64,19 +68,22 @@ impl Store {
             return Err(error);
         }
         inner.appender.segments_used -= dead.len() as u64;
+        inner.appender.slots_ready += dead.len() as u64;
         Ok(Reclaimed {
             segments: dead.len() as u64,
             moved_bytes: 0,
         })
     }
 
-    /// First live LLSN of each stream.
+    /// First live LLSN of each stream. A stream is dead once its deletion is durable; one that readers do
+    /// not see yet is alive.
     fn lows(&self) -> HashMap<u32, u64> {
-        self.view
-            .streams()
-            .iter()
-            .map(|(number, stream)| (*number, stream.range().first))
-            .collect()
+        let mut lows: HashMap<u32, u64> =
+            self.with_state(|state| state.streams.keys().map(|number| (*number, 0)).collect());
+        for (number, stream) in self.view.streams() {
+            lows.insert(number, stream.range().first);
+        }
+        lows
     }
 
     /// Free the oldest segments, copying forward what is alive in them, as long as at most
@@ -120,15 +127,21 @@ impl Store {
         let mut walk = Walk::new(segment.reader(vfs)?, segment.seed, FIRST_FRAME, 0, limit);
         let mut moved = 0;
         let mut ranges: HashMap<u32, (u64, u64)> = HashMap::new();
+        let mut rollbacks = self.rollbacks()?;
         while let Some(frame) = walk.next_frame()? {
-            let Some(count) = self.live_records(segment, &frame)? else {
-                continue;
-            };
             let header = frame.header;
             let payload = walk.payload(&frame)?;
-            loop {
-                let mut inner = self.inner.lock();
-                if inner.appender.unsealed_bytes() < self.options.unsynced_bytes_max {
+            let moved_frame = loop {
+                let Some(count) = self.live_records(segment, &frame)? else {
+                    break None;
+                };
+                self.ensure_slot()?;
+                let mut inner = self.guard()?;
+                if inner.appender.rollbacks != rollbacks {
+                    // Placed since: what it cut must not be copied behind it.
+                    drop(inner);
+                    rollbacks = self.rollbacks()?;
+                } else if inner.appender.unsealed_bytes() < self.options.unsynced_bytes_max {
                     inner.appender.append_moved(
                         header.stream,
                         header.epoch,
@@ -136,11 +149,15 @@ impl Store {
                         count,
                         payload,
                     )?;
-                    break;
+                    break Some(count);
+                } else {
+                    drop(inner);
+                    self.sync()?;
                 }
-                drop(inner);
-                self.sync()?;
-            }
+            };
+            let Some(count) = moved_frame else {
+                continue;
+            };
             moved += u64::from(frame.length);
             let end = header.llsn + u64::from(count);
             ranges
@@ -157,6 +174,13 @@ impl Store {
         Ok(moved)
     }
 
+    /// How many rollbacks were placed; readers see the segments of all of them.
+    fn rollbacks(&self) -> Result<u64> {
+        let placed = self.guard()?.appender.rollbacks;
+        self.sync()?;
+        Ok(placed)
+    }
+
     /// How many records of a frame must be kept; `None` if the frame is dead or not data.
     fn live_records(&self, segment: &Arc<Segment>, frame: &Frame) -> Result<Option<u32>> {
         let header = &frame.header;
@@ -168,7 +192,7 @@ impl Store {
         };
         let first = stream.range().first;
         // Only where this segment is the owner; a newer copy or a rollback may have replaced it.
-        let extents = self.view.extents(&stream)?;
+        let (extents, cut) = self.view.owned(&stream)?;
         let owner = extents.iter().find(|extent| {
             Arc::ptr_eq(&extent.segment, segment)
                 && (extent.lane > NATIVE) == (header.kind == Kind::Moved)
@@ -186,7 +210,8 @@ impl Store {
                 frame.offset,
             )
         })?;
-        let count = u64::from(count).min(owner.end - header.llsn) as u32;
+        let end = owner.end.min(cut);
+        let count = u64::from(count).min(end.saturating_sub(header.llsn)) as u32;
         Ok((count > 0 && header.llsn + u64::from(count) > first).then_some(count))
     }
 
@@ -196,11 +221,12 @@ impl Store {
         for (stream, (begin, end)) in ranges {
             let runs =
                 segment.with_index(vfs, dir, |index| runs_within(index, *stream, *begin, *end))?;
-            if !runs.is_empty() {
-                self.inner
-                    .lock()
+            for runs in runs.chunks(RUNS_PER_FRAME) {
+                self.ensure_slot()?;
+                let payload = encode_runs(runs);
+                self.guard()?
                     .appender
-                    .append_moved_runs(*stream, &encode_runs(&runs))?;
+                    .append_moved_runs(*stream, &payload)?;
             }
         }
         Ok(())
@@ -244,6 +270,10 @@ fn is_live(entry: &StreamSummary, lows: &HashMap<u32, u64>) -> bool {
         .is_some_and(|range| low.is_some_and(|low| *low < range.end))
 }
 
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a fraction, for a decision that may be rough"
+)]
 fn live_bytes(entry: &StreamSummary, lows: &HashMap<u32, u64>) -> f64 {
     let (Some(range), Some(low)) = (&entry.range, lows.get(&entry.stream)) else {
         return 0.0;

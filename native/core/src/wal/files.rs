@@ -6,16 +6,33 @@
 //!   were durable before that, and the segment before it is sealed by the same edit.
 //! - A side file goes only after the edit that drops its segment is durable. Slots are never removed.
 
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::error::{Error, Result};
-use crate::manifest::{Manifest, WalFiles, WalOperation};
+use crate::manifest::{Manifest, Orphans, WalFiles, WalOperation, collect_wal_orphans};
 use crate::vfs::{Access, Vfs};
-use crate::wal::segments::{Sealed, Segment, side_path, slot_path};
+use crate::wal::segments::{Sealed, Segment, open_slot, side_path, slot_path};
 use crate::wal::view::View;
+
+/// Name of the file that gives space back when the disk is full.
+pub const BALLAST: &str = "BALLAST";
+
+/// Enough for a manifest file of many thousand segments.
+const BALLAST_BYTES: u64 = 1 << 20;
+
+/// Whether the disk is full.
+fn is_full(error: &Error) -> bool {
+    let full = |source: &std::io::Error| {
+        matches!(
+            source.kind(),
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded
+        )
+    };
+    matches!(error, Error::Io { source, .. } if full(source))
+}
 
 /// The writer's hold on the files.
 pub struct Files {
@@ -38,37 +55,87 @@ impl Files {
         self.manifest.as_mut().ok_or(Error::Closed)
     }
 
-    /// Slots ready for a segment.
-    pub fn free_slots(&self) -> usize {
-        self.manifest
-            .as_ref()
-            .map_or(0, |manifest| manifest.version().free_slots().len())
+    /// Remove files that nothing names. Only after a full recovery.
+    pub fn collect_orphans(&mut self) -> Result<Orphans> {
+        collect_wal_orphans(self.manifest()?, &BTreeSet::new())
+    }
+
+    /// Keep a little space that a full disk gives back when the manifest needs it.
+    pub fn make_ballast(&self) -> Result<()> {
+        let path = self.dir.join(BALLAST);
+        if self.vfs.exists(&path)? {
+            return Ok(());
+        }
+        match self.vfs.create_zeroed(&path, BALLAST_BYTES) {
+            Err(error) if is_full(&error) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Commit an edit. On a full disk the ballast makes room for it: the manifest starts a new file,
+    /// from which on the failed edit is known not to have happened, and tries once more.
+    fn commit(&mut self, edit: &[WalOperation]) -> Result<()> {
+        match self.manifest()?.commit(edit) {
+            Err(error) if is_full(&error) && self.drop_ballast()? => {
+                self.manifest()?.settle()?;
+                self.manifest()?.commit(edit).map(|_| ())
+            }
+            other => other.map(|_| ()),
+        }
+    }
+
+    fn drop_ballast(&self) -> Result<bool> {
+        let path = self.dir.join(BALLAST);
+        let held = self.vfs.exists(&path)?;
+        if held {
+            self.vfs.remove(&path)?;
+        }
+        Ok(held)
+    }
+
+    /// Free slots whose files are there with their length: ready for a segment.
+    pub fn ready_slots(&self) -> u64 {
+        let Some(manifest) = &self.manifest else {
+            return 0;
+        };
+        let version = manifest.version();
+        let ready = |slot: &u32| {
+            let bytes = version.slot_bytes(*slot).unwrap_or_default();
+            open_slot(&*self.vfs, &slot_path(&self.dir, *slot), bytes).is_ok()
+        };
+        version.free_slots().filter(ready).count() as u64
     }
 
     /// A free slot, made on the spot if there is none.
     pub fn take_slot(&mut self, bytes: u64) -> Result<u32> {
-        let free = self.manifest()?.version().free_slots().next();
-        match free {
-            Some(slot) => Ok(slot),
+        let free: Vec<u32> = self.manifest()?.version().free_slots().collect();
+        for slot in &free {
+            if open_slot(&*self.vfs, &slot_path(&self.dir, *slot), bytes).is_ok() {
+                return Ok(*slot);
+            }
+        }
+        match free.first() {
+            // It holds nothing, so one that is missing or of another length is made anew.
+            Some(slot) => self
+                .make_file(&slot_path(&self.dir, *slot), bytes)
+                .map(|()| *slot),
             None => self.make_slot(bytes),
         }
     }
 
-    /// Make one more free slot.
-    pub fn prepare(files: &Mutex<Self>, bytes: u64) -> Result<()> {
-        files.lock().make_slot(bytes).map(|_| ())
+    fn make_file(&self, path: &Path, bytes: u64) -> Result<()> {
+        if self.vfs.exists(path)? {
+            self.vfs.remove(path)?;
+        }
+        self.vfs.create_zeroed(path, bytes)?;
+        self.vfs.sync_dir(&self.dir.join("wal"))
     }
 
-    fn make_slot(&mut self, bytes: u64) -> Result<u32> {
+    /// Make one more free slot, really written with zeros. On failure nothing is left behind.
+    pub fn make_slot(&mut self, bytes: u64) -> Result<u32> {
         let slot = self.manifest()?.version().next_slot();
-        let path = slot_path(&self.dir, slot);
-        if self.vfs.exists(&path)? {
-            self.vfs.remove(&path)?;
-        }
-        self.vfs.create_zeroed(&path, bytes)?;
-        self.vfs.sync_dir(&self.dir.join("wal"))?;
-        self.manifest()?
-            .commit(&[WalOperation::AddSlot { slot, bytes }])?;
+        self.make_file(&slot_path(&self.dir, slot), bytes)?;
+        self.commit(&[WalOperation::AddSlot { slot, bytes }])?;
         Ok(slot)
     }
 
@@ -94,7 +161,7 @@ impl Files {
         let slot = segment.slot().unwrap_or(0);
         let (number, salt) = (segment.number, segment.seed.salt);
         edit.push(WalOperation::OpenSegment { number, slot, salt });
-        self.manifest()?.commit(&edit)?;
+        self.commit(&edit)?;
         if let Some((old, seal)) = sealed {
             old.set_sealed(seal);
             old.close_writers();
@@ -107,7 +174,17 @@ impl Files {
         let bytes = segment.with_index(&*self.vfs, &view.dir, |index| {
             index.encode(number, salt, u64::from(end))
         })?;
-        write_new(&*self.vfs, &side_path(&self.dir, number), &bytes)?;
+        match write_new(&*self.vfs, &side_path(&self.dir, number), &bytes) {
+            // Derived data: without it the index is rebuilt from the segment when it is needed.
+            Err(error) if is_full(&error) => {
+                return Ok(Sealed {
+                    end,
+                    side_bytes: 0,
+                    side_crc: 0,
+                });
+            }
+            other => other?,
+        }
         Ok(Sealed {
             end,
             side_bytes: bytes.len() as u32,
@@ -124,7 +201,7 @@ impl Files {
             .iter()
             .map(|number| WalOperation::DropSegment { number: *number })
             .collect();
-        self.manifest()?.commit(&edit)?;
+        self.commit(&edit)?;
         for number in numbers {
             let path = side_path(&self.dir, *number);
             if self.vfs.exists(&path)? {
@@ -132,6 +209,11 @@ impl Files {
             }
         }
         self.vfs.sync_dir(&self.dir.join("wal"))
+    }
+
+    /// Change no file any more.
+    pub fn release(&mut self) {
+        self.manifest = None;
     }
 
     /// Close the manifest in good order; idempotent.

@@ -11,7 +11,7 @@ use crate::manifest::{self, Identity, Manifest, WalFiles};
 use crate::vfs::Vfs;
 use crate::wal::appender::range_of;
 use crate::wal::identity::NodeIdentity;
-use crate::wal::recover::{LOCK, fold, read_preamble, tables};
+use crate::wal::recover::{LOCK, check_durable, check_newest, fold, read_preamble, tables};
 use crate::wal::segment::FIRST_FRAME;
 use crate::wal::segments::Segment;
 use crate::wal::state::State;
@@ -27,6 +27,10 @@ struct Tail {
     segment: Arc<Segment>,
     walk: Walk,
     state: State,
+    /// Whether the last frame is a close.
+    closed: bool,
+    /// Where the log was found to end in good order, without a writer.
+    checked: Option<u32>,
 }
 
 /// A node's log, open for reading only.
@@ -73,7 +77,15 @@ impl Follower {
         &self.view
     }
 
-    /// The state as of the last refresh.
+    /// Run `f` on the state as of the last refresh.
+    pub fn with_state<R>(&self, f: impl FnOnce(&State) -> R) -> R {
+        match &self.tail {
+            Some(tail) => f(&tail.state),
+            None => f(&State::default()),
+        }
+    }
+
+    /// A copy of the state as of the last refresh.
     pub fn state(&self) -> State {
         self.tail
             .as_ref()
@@ -89,7 +101,7 @@ impl Follower {
             match result {
                 // The writer may have rolled or recycled between two of our reads.
                 Err(Error::Corruption { .. } | Error::Missing { .. }) if attempt < ATTEMPTS => {
-                    attempt += 1
+                    attempt += 1;
                 }
                 other => return other,
             }
@@ -110,6 +122,9 @@ impl Follower {
         }
         self.manifest.refresh()?;
         let files = Arc::clone(self.manifest.version());
+        if let Some(mark) = mark {
+            check_newest(&self.dir, &files, mark)?;
+        }
         let newest = files.active().map(|segment| segment.number);
         let mut table = None;
         if self.broken || newest != self.tail.as_ref().map(|tail| tail.segment.number) {
@@ -131,7 +146,21 @@ impl Follower {
         };
         let before = tail.walk.offset;
         tail.walk.extend(limit.max(before));
-        fold(&mut tail.walk, segment, &mut tail.state)?;
+        let folded = fold(&mut tail.walk, segment, &mut tail.state)?;
+        if folded.frames > 0 {
+            tail.closed = folded.closed;
+        }
+        if !alive && tail.checked != Some(tail.walk.offset) {
+            // As a writer's open would, so that damage does not pass for the end.
+            let reason = tail.walk.ended.clone().unwrap_or_default();
+            let ghosts = if tail.closed && self.manifest.closed() {
+                Vec::new()
+            } else {
+                tail.walk.ghosts()?
+            };
+            check_durable(segment, &tail.walk, &ghosts, mark, &reason)?;
+            tail.checked = Some(tail.walk.offset);
+        }
         if alive && tail.walk.offset < limit {
             let reason = tail.walk.ended.clone().unwrap_or_default();
             return Err(Error::corrupt(
@@ -178,6 +207,8 @@ impl Follower {
             segment: newest,
             walk,
             state,
+            closed: false,
+            checked: None,
         });
         Ok(segments)
     }

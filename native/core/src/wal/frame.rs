@@ -222,7 +222,7 @@ pub fn plausible(bytes: &[u8]) -> bool {
         let padding = usize::from(bytes[10]) | usize::from(bytes[11]) << 8;
         let head = word(bytes, 12) as usize;
         length >= FRAME_HEADER
-            && length % FRAME_ALIGN == 0
+            && length.is_multiple_of(FRAME_ALIGN)
             && length <= FRAME_BYTES_MAX
             && padding < FRAME_ALIGN
             && head + padding + FRAME_HEADER <= length

@@ -38,8 +38,7 @@ impl View {
             let body = &bytes[head.head_len()..];
             return read_record(&head, (llsn - placed.llsn) as u32, |range| Ok(&body[range]));
         }
-        self.get_from_file(stream, llsn)
-            .map_err(|error| crate::wal::read::trimmed_meanwhile(stream, llsn, error))
+        self.retrying(stream, llsn, || self.get_from_file(stream, llsn))
     }
 
     fn get_from_file(&self, stream: &StreamView, llsn: u64) -> Result<OwnedRecord> {
@@ -138,7 +137,8 @@ impl View {
         let mut from = range.first;
         let mut position = Position::default();
         while from < range.end {
-            if let Some(end) = self.earlier_until(stream, from, timestamp)? {
+            let earlier = || self.earlier_until(stream, from, timestamp);
+            if let Some(end) = self.retrying(stream, from, earlier)? {
                 from = end;
                 continue;
             }
@@ -162,13 +162,7 @@ impl View {
 
     /// If everything from `from` to the end of its sealed segment is earlier, where that ends.
     fn earlier_until(&self, stream: &StreamView, from: u64, timestamp: i64) -> Result<Option<u64>> {
-        let extents = self.extents(stream)?;
-        let at = extents.partition_point(|extent| extent.begin <= from);
-        let Some(extent) = at
-            .checked_sub(1)
-            .map(|at| &extents[at])
-            .filter(|extent| from < extent.end)
-        else {
+        let Some(extent) = self.owner(stream, from)? else {
             return Ok(None);
         };
         let summary = extent.segment.summary(&*self.vfs, &self.dir)?;
@@ -221,7 +215,7 @@ impl Probe {
                     "runs past the end of the segment",
                 ));
             }
-            self.buf.resize(size);
+            self.buf.resize_stale(size);
             file.read_exact_at(self.buf.as_mut_slice(), offset.into())?;
             self.at = offset;
             return Ok(&self.buf[..len]);

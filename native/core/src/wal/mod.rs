@@ -4,36 +4,48 @@
 //! |---|---|
 //! | `frame` | the frame header and its salted checksum |
 //! | `segment` | the header block of a segment |
-//! | `change`, `state`, `producer` | what frames mean, and what they add up to |
-//! | `appender`, `parts` | placing frames, gathering groups |
-//! | `store`, `files` | threads, syncs, slots, the manifest |
+//! | `change`, `state`, `preamble`, `producer` | what frames mean, and what they add up to |
+//! | `appender`, `whole`, `room`, `place`, `parts` | open batches, whole frames, reservations, placing, groups |
+//! | `store`, `sync`, `admin`, `files` | appending, group commit, administration, slots and the manifest |
 //! | `segments`, `view`, `read`, `lookup` | what readers see and how they read it |
-//! | `walk`, `recover`, `follow` | going through a segment; open; other processes |
+//! | `walk`, `directory`, `recover`, `follow` | going through a segment; open; other processes |
 //! | `clean` | reclaiming segments |
+//! | `inspect`, `verify`, `salvage` | looking at files, judging them, saving what can be saved |
 
+mod admin;
 mod appender;
 mod change;
 mod clean;
+mod directory;
 mod files;
 mod follow;
 mod frame;
 mod identity;
+pub mod inspect;
 mod lookup;
 mod parts;
+mod place;
+mod preamble;
 mod producer;
 mod read;
 mod recover;
+mod room;
+pub mod salvage;
 mod segment;
 mod segments;
 mod state;
 mod store;
+mod sync;
 #[cfg(test)]
 mod tests;
+pub mod verify;
 mod view;
 mod walk;
 mod watermark;
+mod whole;
 
-pub use appender::{NewRecord, RESERVE_SEGMENTS, Sequenced, Ticket};
+pub use admin::Stats;
+pub use appender::{NewRecord, Sequenced, Ticket};
 pub use change::{Change, CommitContext, Cursor, NewLog};
 pub use clean::Reclaimed;
 pub use follow::Follower;
@@ -46,10 +58,11 @@ pub use lookup::FoundRecord;
 pub use producer::{PRODUCERS_MAX, ProducerId, Producers};
 pub use read::{BatchRef, Position};
 pub use recover::{OpenReport, TornTail, open, open_tables};
+pub use room::RESERVE_SEGMENTS;
 pub use segment::{FIRST_FRAME, SegmentHeader};
 pub use segments::{Sealed, Segment, side_path, slot_path};
 pub use state::{Log, State, Stream};
-pub use store::{Options, Stats, Store};
+pub use store::{Options, Store};
 pub use view::{Cancel, Extent, Range, StreamView, View, Waited};
 pub use walk::Walk;
 pub use watermark::Watermark;

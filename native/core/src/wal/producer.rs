@@ -22,6 +22,12 @@ pub const RUNS_MAX: usize = 8;
 /// Producers remembered per stream; the least recently active is forgotten first.
 pub const PRODUCERS_MAX: usize = 256;
 
+/// Encoded bytes of a window without its runs.
+const WINDOW_BYTES: usize = 8 + 4 + 4;
+
+/// Encoded bytes of a run.
+const RUN_BYTES: usize = 3 * 8;
+
 /// Who appends, and which record is the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProducerId {
@@ -140,6 +146,33 @@ impl Producers {
         }
     }
 
+    /// Bytes of the encoding.
+    pub fn encoded_len(&self) -> usize {
+        let runs: usize = self.windows.values().map(|window| window.runs.len()).sum();
+        4 + WINDOW_BYTES * self.windows.len() + RUN_BYTES * runs
+    }
+
+    /// Bytes by which [`Producers::note`] of an append makes the encoding longer, at most.
+    pub fn growth(&self, producer: ProducerId, sequence: u64, llsn: u64) -> usize {
+        let Some(window) = self.windows.get(&producer.id) else {
+            return if self.windows.len() < PRODUCERS_MAX {
+                WINDOW_BYTES + RUN_BYTES
+            } else {
+                0
+            };
+        };
+        let goes_on =
+            |run: &Run| run.sequence + run.count == sequence && run.llsn + run.count == llsn;
+        if window.epoch != producer.epoch
+            || window.runs.len() >= RUNS_MAX
+            || window.runs.last().is_some_and(goes_on)
+        {
+            0
+        } else {
+            RUN_BYTES
+        }
+    }
+
     /// Remember an append. One that does not continue the producer's sequence (batches that came
     /// from elsewhere, where some between were lost) begins its window anew.
     pub fn note(&mut self, producer: ProducerId, sequence: u64, llsn: u64, count: u64) {
@@ -188,6 +221,19 @@ impl Producers {
     pub(super) fn is_within(&self, next: u64) -> bool {
         let mut windows = self.windows.values();
         windows.all(|window| !window.runs.is_empty() && window.last_llsn() <= next)
+    }
+
+    /// Forget one producer: its next sequence may be any (salvage).
+    pub fn forget(&mut self, id: u64) {
+        self.windows.remove(&id);
+    }
+
+    /// Each producer as (id, epoch, first sequence whose place is known, next sequence).
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u32, u64, u64)> {
+        self.windows.iter().map(|(id, window)| {
+            let first = window.runs.first().map_or(1, |run| run.sequence);
+            (*id, window.epoch, first, window.next())
+        })
     }
 
     /// Number of producers remembered.

@@ -21,6 +21,9 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Bytes read to find one record: a sample's distance and some frames of other streams.
 const PROBE_BYTES: usize = 8 << 10;
 
+/// Changes of the segment table that may overtake one read; each takes the writer several syncs.
+const ATTEMPTS: usize = 64;
+
 /// Who keeps a batch's bytes alive.
 #[derive(Clone)]
 pub enum Owner {
@@ -75,7 +78,8 @@ impl BatchRef {
 /// Where a sequential reader stands, so that it need not look its position up again.
 #[derive(Default)]
 pub struct Position {
-    hint: Option<(u64, u64, u32)>,
+    /// Segment, lane, next LLSN, offset.
+    hint: Option<(u64, u32, u64, u32)>,
 }
 
 /// A place to read from: a segment, up to an offset, and the LLSNs it owns.
@@ -118,8 +122,26 @@ impl View {
         if let Some(found) = recent(stream, from, to, bytes_max) {
             return Ok(found);
         }
-        self.read_files(stream, from, to, bytes_max, position)
-            .map_err(|error| trimmed_meanwhile(stream, from, error))
+        self.retrying(stream, from, || {
+            self.read_files(stream, from, to, bytes_max, position)
+        })
+    }
+
+    /// Do `read`, again if it failed while segments were dropped, moved or sealed.
+    pub(super) fn retrying<T>(
+        &self,
+        stream: &StreamView,
+        from: u64,
+        mut read: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        for _ in 0..ATTEMPTS {
+            let version = self.version();
+            match read() {
+                Err(_) if self.version() != version => {}
+                other => return other.map_err(|error| trimmed_meanwhile(stream, from, error)),
+            }
+        }
+        read().map_err(|error| trimmed_meanwhile(stream, from, error))
     }
 
     fn read_files(
@@ -131,10 +153,12 @@ impl View {
         position: &mut Position,
     ) -> Result<Vec<BatchRef>> {
         let mut place = self.locate(stream, from)?;
-        if let Some((segment, llsn, offset)) = position.hint {
-            if segment == place.segment.number && llsn == from && offset > place.offset {
-                place.offset = offset;
-            }
+        // A lane of copies and what was written here first lie in any order.
+        if let Some((segment, lane, llsn, offset)) = position.hint
+            && (segment, lane, llsn) == (place.segment.number, place.lane, from)
+            && offset > place.offset
+        {
+            place.offset = offset;
         }
         let file = place.segment.reader(&*self.vfs)?;
         let limit = place
@@ -143,6 +167,8 @@ impl View {
             .map_or(place.segment.bytes, |sealed| sealed.end);
         let mut found = Vec::new();
         let (mut next, mut read) = (from, 0);
+        // Where the next read begins: at the last frame again if it holds more than was wanted now.
+        let mut resume = None;
         while found.is_empty() {
             let size = bytes_max
                 .clamp(PROBE_BYTES, CHUNK_BYTES)
@@ -155,7 +181,7 @@ impl View {
                 if offset >= limit || next >= to.min(place.end) || enough {
                     break;
                 }
-                match self.step(&place, stream.number, &chunk, at, limit)? {
+                match step(&place, stream.number, &chunk, at, limit)? {
                     Step::Frame(frame) => {
                         at = (frame.end() - place.offset) as usize;
                         if let Some(batch) =
@@ -163,6 +189,7 @@ impl View {
                         {
                             next = batch.next();
                             read += frame.length as usize;
+                            resume = (batch.end < frame.header.count).then_some(frame.offset);
                             found.push(batch);
                         }
                     }
@@ -184,7 +211,8 @@ impl View {
                 ));
             }
         }
-        position.hint = Some((place.segment.number, next, place.offset));
+        let offset = resume.unwrap_or(place.offset);
+        position.hint = Some((place.segment.number, place.lane, next, offset));
         Ok(found)
     }
 
@@ -197,7 +225,7 @@ impl View {
         limit: u32,
     ) -> Result<Arc<PooledBuf>> {
         let mut buf = self.pool.take(size);
-        buf.resize(size);
+        buf.resize_stale(size);
         file.read_exact_at(buf.as_mut_slice(), offset.into())?;
         if size >= 4 {
             let length = u32::from_le_bytes([buf[0], buf[1], buf[2], buf[3]]) as usize;
@@ -205,7 +233,7 @@ impl View {
                 && length <= (limit - offset) as usize
                 && crate::wal::frame::plausible(&buf)
             {
-                buf.resize(length);
+                buf.resize_stale(length);
                 file.read_exact_at(
                     &mut buf.as_mut_slice()[size..],
                     u64::from(offset) + size as u64,
@@ -214,57 +242,51 @@ impl View {
         }
         Ok(Arc::new(buf))
     }
+}
 
-    fn step(
-        &self,
-        place: &Place,
-        stream: u32,
-        chunk: &[u8],
-        at: usize,
-        limit: u32,
-    ) -> Result<Step> {
-        let offset = place.offset + at as u32;
-        let Some(left) = chunk.get(at..) else {
-            return Ok(Step::More);
-        };
-        let room = (limit - offset) as usize;
-        let at_end = left.len() >= room;
-        if left.len() < FRAME_HEADER || (left.len() < bytes_to_check(left)) {
-            if !at_end {
-                return Ok(Step::More);
+/// What stands at `at` in a chunk that begins at the place's offset.
+fn step(place: &Place, stream: u32, chunk: &[u8], at: usize, limit: u32) -> Result<Step> {
+    let offset = place.offset + at as u32;
+    let Some(left) = chunk.get(at..) else {
+        return Ok(Step::More);
+    };
+    let room = (limit - offset) as usize;
+    let at_end = left.len() >= room;
+    if !at_end && (left.len() < FRAME_HEADER || left.len() < bytes_to_check(left)) {
+        return Ok(Step::More);
+    }
+    match parse(left, place.segment.seed, offset) {
+        Ok(frame) if frame.end() > limit => Err(Error::corrupt(
+            place.segment.path(),
+            offset.into(),
+            "frame runs past the end of the segment",
+        )),
+        Ok(frame) => {
+            let mine = is_data(frame.header.kind) && frame.header.stream == stream;
+            if mine && left.len() < frame.length as usize {
+                Ok(Step::More)
+            } else {
+                Ok(Step::Frame(frame))
             }
         }
-        match parse(left, place.segment.seed, offset) {
-            Ok(frame) if frame.end() > limit => Err(Error::corrupt(
+        Err(reason) => {
+            let aligned = offset.next_multiple_of(BLOCK_BYTES as u32);
+            if aligned != offset
+                && aligned < limit
+                && zero(&left[..left.len().min((aligned - offset) as usize)])
+            {
+                return Ok(Step::Gap(aligned));
+            }
+            Err(Error::corrupt(
                 place.segment.path(),
                 offset.into(),
-                "frame runs past the end of the segment",
-            )),
-            Ok(frame) => {
-                let mine = is_data(frame.header.kind) && frame.header.stream == stream;
-                if mine && left.len() < frame.length as usize {
-                    Ok(Step::More)
-                } else {
-                    Ok(Step::Frame(frame))
-                }
-            }
-            Err(reason) => {
-                let aligned = offset.next_multiple_of(BLOCK_BYTES as u32);
-                if aligned != offset
-                    && aligned < limit
-                    && zero(&left[..left.len().min((aligned - offset) as usize)])
-                {
-                    return Ok(Step::Gap(aligned));
-                }
-                Err(Error::corrupt(
-                    place.segment.path(),
-                    offset.into(),
-                    reason.to_string(),
-                ))
-            }
+                reason.to_string(),
+            ))
         }
     }
+}
 
+impl View {
     /// The batch of a frame if it is the stream's and holds something wanted.
     fn take(
         &self,
@@ -334,13 +356,7 @@ impl View {
                 });
             }
         }
-        let extents = self.extents(stream)?;
-        let at = extents.partition_point(|extent| extent.begin <= llsn);
-        let extent = at
-            .checked_sub(1)
-            .map(|at| &extents[at])
-            .filter(|extent| llsn < extent.end);
-        let Some(extent) = extent else {
+        let Some(extent) = self.owner(stream, llsn)? else {
             let path = segments.last().map_or(dir, |segment| segment.path());
             let reason = format!("no segment holds LLSN {llsn} of stream {}", stream.number);
             return Err(Error::corrupt(path, 0, reason));
@@ -357,7 +373,7 @@ impl View {
             end,
             segment,
             lane,
-        } = extent.clone();
+        } = extent;
         Ok(Place {
             segment,
             offset,
@@ -410,7 +426,7 @@ fn recent(stream: &StreamView, from: u64, to: u64, bytes_max: usize) -> Option<V
 }
 
 /// A read that failed because its segment was recycled meanwhile was simply trimmed.
-pub(super) fn trimmed_meanwhile(stream: &StreamView, from: u64, error: Error) -> Error {
+fn trimmed_meanwhile(stream: &StreamView, from: u64, error: Error) -> Error {
     let first = stream.range().first;
     if from < first {
         Error::Trimmed { first }

@@ -8,27 +8,25 @@
 //! same lap which says so, the watermark file, or an orderly close behind it. A torn tail is cut: what
 //! a later, unacknowledged write left behind it is overwritten with zeros before anything is appended, so
 //! that it can never be read as the successor of new frames.
-//!
-//! Creating a directory is a sequence that may be cut anywhere: `IDENTITY` first, then the manifest,
-//! then files. Until the manifest exists nothing was ever promised, so an unfinished creation starts over;
-//! but a directory that holds log files without a manifest or an identity lost them, and is refused.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::limits::BLOCK_BYTES;
-use crate::manifest::{self, Identity, Manifest, Orphans, WalFiles, collect_wal_orphans};
+use crate::manifest::{self, Identity, Manifest, WalFiles};
 use crate::vfs::{Access, AlignedBuf, Vfs, VfsFile};
 use crate::wal::appender::{Active, Appender, range_of};
+use crate::wal::directory::{
+    Found, check_slots, create_identity, identify, open_manifest, open_or_create, sync_parents,
+};
 use crate::wal::files::Files;
 use crate::wal::frame::{FLAG_MORE, Kind};
-use crate::wal::identity::{IDENTITY, NodeIdentity};
+use crate::wal::identity::NodeIdentity;
 use crate::wal::segment::FIRST_FRAME;
-use crate::wal::segments::{Sealed, Segment, slot_path};
+use crate::wal::segments::{Sealed, Segment};
 use crate::wal::state::State;
-use crate::wal::store::{Options, Store, make_dirs, new_pool, sizes, watermark_path};
+use crate::wal::store::{Options, Store, new_pool, sizes, watermark_path};
 use crate::wal::view::View;
 use crate::wal::walk::Walk;
 use crate::wal::watermark::Watermark;
@@ -80,19 +78,23 @@ pub struct OpenReport {
 pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, OpenReport)> {
     options.check()?;
     vfs.create_dir_all(dir)?;
+    // Before the lock file is made: a directory that is not ours stays as it is.
+    identify(&*vfs, dir)?;
     let lock = vfs.lock(&dir.join(LOCK), &options.holder)?;
     let mut report = OpenReport::default();
     let identity = match identify(&*vfs, dir)? {
         Found::Node(identity) => identity,
         Found::Unfinished => {
             report.created = true;
+            sync_parents(&*vfs, dir)?;
             create_identity(&*vfs, dir, &options)?
         }
     };
     let (manifest, opened) = open_manifest(&vfs, dir, &identity)?;
-    report.manifest_torn = opened
-        .as_ref()
-        .is_some_and(|opened| opened.dropped.is_some());
+    let said = |is: fn(&manifest::OpenReport) -> bool| opened.as_ref().is_some_and(is);
+    report.manifest_torn = said(|opened| opened.dropped.is_some());
+    // A writer that opened it since would have begun a new manifest file, before anything else.
+    report.clean = said(|opened| opened.clean_close);
     check_slots(&*vfs, dir, manifest.version(), identity.segment_bytes)?;
     let sizes = sizes(identity.segment_bytes, options.wal_bytes_max)?;
     let pool = new_pool();
@@ -105,8 +107,14 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
     );
     let segments = tables(dir, manifest.version(), identity.segment_bytes)?;
     let used = segments.len() as u64;
-    let appender = match segments.last() {
-        None => Appender::create(sizes, identity.node, options.entropy, pool)?,
+    let mut files = Files::new(Arc::clone(&vfs), dir.to_owned(), manifest);
+    let mut appender = match segments.last() {
+        None => {
+            if files.ready_slots() == 0 {
+                files.make_slot(identity.segment_bytes.into())?;
+            }
+            Appender::create(sizes, identity.node, options.entropy, pool)?
+        }
         Some(newest) => {
             newest.check_header(&*vfs, identity.node)?;
             let (state, active) = recover(&*vfs, dir, newest, &options, &mut report)?;
@@ -125,114 +133,15 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
     for (number, stream) in &appender.state.streams {
         view.publish(*number, range_of(stream));
     }
-    let Orphans { files, foreign } = collect_wal_orphans(&manifest, &BTreeSet::new())?;
-    (report.orphans, report.foreign) = (files, foreign);
+    let orphans = files.collect_orphans()?;
+    (report.orphans, report.foreign) = (orphans.files, orphans.foreign);
+    files.make_ballast()?;
+    // The first segment's slot was taken when its part was placed.
+    appender.slots_ready = files.ready_slots().saturating_sub(u64::from(used == 0));
     let watermark = open_or_create(&*vfs, &watermark_path(dir))?;
-    let files = Files::new(vfs, dir.to_owned(), manifest);
     let store = Store::assemble(Arc::new(view), appender, files, watermark, options, lock)?;
     store.reclaim()?;
     Ok((store, report))
-}
-
-enum Found {
-    Node(NodeIdentity),
-    Unfinished,
-}
-
-/// Whose directory this is, or that its creation did not get far enough to hold anything.
-fn identify(vfs: &dyn Vfs, dir: &Path) -> Result<Found> {
-    let names = vfs.list(dir)?;
-    let has = |name: &str| names.iter().any(|found| found == name);
-    if let Some(identity) = NodeIdentity::read(vfs, dir)? {
-        return Ok(Found::Node(identity));
-    }
-    let is_ours = |name: &String| {
-        has("CURRENT") || name.starts_with("MANIFEST-") || name == "WATERMARK" || name == "wal"
-    };
-    if names.iter().any(is_ours) {
-        let reason = "other files of the node are there; restore it from a copy".into();
-        return Err(Error::Missing {
-            path: dir.join(IDENTITY),
-            reason,
-        });
-    }
-    let harmless = |name: &String| name == LOCK || name == "IDENTITY.tmp";
-    if names.iter().all(harmless) {
-        return Ok(Found::Unfinished);
-    }
-    Err(Error::Foreign {
-        path: dir.into(),
-        what: "node directory, and it is not empty",
-    })
-}
-
-fn create_identity(vfs: &dyn Vfs, dir: &Path, options: &Options) -> Result<NodeIdentity> {
-    let random = |n: u64| u128::from(crate::wal::appender::mix(options.entropy.wrapping_add(n)));
-    let identity = NodeIdentity {
-        node: random(1) << 64 | random(2),
-        wal: random(3) << 64 | random(4),
-        segment_bytes: options.segment_bytes as u32,
-    };
-    vfs.replace(&dir.join(IDENTITY), &identity.encode())?;
-    Ok(identity)
-}
-
-fn open_manifest(
-    vfs: &Arc<dyn Vfs>,
-    dir: &Path,
-    identity: &NodeIdentity,
-) -> Result<(Manifest<WalFiles>, Option<manifest::OpenReport>)> {
-    let who = Identity {
-        object: identity.wal,
-        node: identity.node,
-    };
-    let options = manifest::Options::default();
-    if vfs.exists(&dir.join("CURRENT"))? {
-        let (manifest, report) = Manifest::open(Arc::clone(vfs), dir, who, options)?;
-        make_dirs(&**vfs, dir)?;
-        return Ok((manifest, Some(report)));
-    }
-    let wal = dir.join("wal");
-    if vfs.exists(&wal)? && !vfs.list(&wal)?.is_empty() {
-        let reason =
-            "segment files are there; restore it from a copy or run `braidlog repair`".into();
-        return Err(Error::Missing {
-            path: dir.join("CURRENT"),
-            reason,
-        });
-    }
-    let manifest = Manifest::create(Arc::clone(vfs), dir, who, options)?;
-    make_dirs(&**vfs, dir)?;
-    Ok((manifest, None))
-}
-
-/// Every listed slot is there with its length.
-fn check_slots(vfs: &dyn Vfs, dir: &Path, files: &WalFiles, segment_bytes: u32) -> Result<()> {
-    let present: BTreeSet<String> = vfs.list(&dir.join("wal"))?.into_iter().collect();
-    for (slot, bytes) in files.slots() {
-        let path = slot_path(dir, slot);
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        if !present.contains(&name) {
-            let reason =
-                "the manifest lists this segment file; restore it or run `braidlog repair`";
-            return Err(Error::Missing {
-                path,
-                reason: reason.into(),
-            });
-        }
-        if bytes != u64::from(segment_bytes) {
-            return Err(Error::corrupt(
-                path,
-                0,
-                "slot length differs from the node's segment length",
-            ));
-        }
-    }
-    Ok(())
 }
 
 /// The segments a manifest lists, oldest first.
@@ -369,7 +278,10 @@ fn recover(
     let folded = fold(&mut walk, newest, &mut state)?;
     let watermark = Watermark::read(vfs, dir)?;
     let reason = walk.ended.take().unwrap_or_default();
-    let ghosts = if folded.closed {
+    report.clean &= folded.closed;
+    // A close frame alone is not the end: groups in flight may have followed it when the log was next
+    // opened, and of those the first may be lost.
+    let ghosts = if report.clean {
         Vec::new()
     } else {
         walk.ghosts()?
@@ -380,7 +292,7 @@ fn recover(
     let erased = erase(vfs, newest, options, walk.offset, &ghosts)?;
     writable.sync()?;
     let empty = file_is_zero(&*file, walk.offset, newest.bytes)?;
-    if !folded.closed && !(empty && ghosts.is_empty()) {
+    if !(report.clean || empty && ghosts.is_empty()) {
         let (path, offset) = (newest.path().into(), walk.offset);
         report.torn = Some(TornTail {
             path,
@@ -389,7 +301,6 @@ fn recover(
             erased,
         });
     }
-    report.clean = folded.closed;
     report.segment = newest.number;
     report.scanned_bytes = u64::from(walk.offset - FIRST_FRAME);
     report.frames = folded.frames;
@@ -407,8 +318,23 @@ fn recover(
     Ok((state, active))
 }
 
+/// Refuse if the watermark shows a segment that the manifest does not list: the edit that listed it was
+/// durable, so that it is no torn one.
+pub fn check_newest(dir: &Path, files: &WalFiles, mark: Watermark) -> Result<()> {
+    let newest = files.newest().map_or(0, |segment| segment.number);
+    if mark.segment <= newest {
+        return Ok(());
+    }
+    let reason = format!(
+        "the manifest it names ends at segment {newest}, but the watermark file shows that segment {} \
+         was durable. Run `braidlog repair` to see what can be saved",
+        mark.segment
+    );
+    Err(Error::corrupt(dir.join("CURRENT"), 0, reason))
+}
+
 /// Refuse if anything shows that the log was durable beyond the end of the walk.
-fn check_durable(
+pub fn check_durable(
     segment: &Segment,
     walk: &Walk,
     ghosts: &[(u32, u32, u32)],
@@ -471,13 +397,4 @@ fn file_is_zero(file: &dyn VfsFile, offset: u32, bytes: u32) -> Result<bool> {
     let mut probe = vec![0; len];
     file.read_exact_at(&mut probe, offset.into())?;
     Ok(probe.iter().all(|byte| *byte == 0))
-}
-
-fn open_or_create(vfs: &dyn Vfs, path: &Path) -> Result<Arc<dyn VfsFile>> {
-    let access = if vfs.exists(path)? {
-        Access::Write
-    } else {
-        Access::CreateNew
-    };
-    vfs.open(path, access)
 }

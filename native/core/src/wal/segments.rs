@@ -200,6 +200,17 @@ impl Segment {
         }
     }
 
+    /// Samples in the loaded index.
+    pub fn samples(&self) -> u64 {
+        let index = self.index.read();
+        index.as_ref().map_or(0, |index| {
+            index
+                .iter()
+                .map(|(_, lane)| lane.samples().len() as u64)
+                .sum()
+        })
+    }
+
     /// Bytes the loaded index takes.
     pub fn index_memory(&self) -> usize {
         self.index

@@ -14,14 +14,10 @@
 //! - Producer windows hold only LLSNs below `next`, except between a push and its frame (the
 //!   preamble is encoded with windows cut to `next`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use crate::codec::{Put, Take};
 use crate::error::{Error, Result};
-use crate::wal::change::{
-    Change, CommitContext, Cursor, NewLog, decode_context, decode_cursor, encode_context,
-    encode_cursor,
-};
+use crate::wal::change::{Change, CommitContext, Cursor, NewLog};
 use crate::wal::frame::FrameHeader;
 use crate::wal::producer::Producers;
 
@@ -32,8 +28,7 @@ pub const NAME_BYTES_MAX: usize = 255;
 pub const CURSORS_MAX: usize = 1024;
 
 /// Numbers of records stay below this, so that sums of two never overflow.
-const NUMBER_MAX: u64 = 1 << 62;
-
+pub(super) const NUMBER_MAX: u64 = 1 << 62;
 /// One log of the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
@@ -67,7 +62,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    fn new(explicit_commit: bool) -> Self {
+    /// A stream without records.
+    pub fn new(explicit_commit: bool) -> Self {
         Self {
             low: 1,
             committed: 1,
@@ -95,7 +91,21 @@ impl Stream {
         if epoch > self.epoch {
             self.epoch = epoch;
             self.epochs.push((epoch, self.next));
+            self.forget_epochs();
         }
+    }
+
+    /// Forget epochs without records that can be read: what is kept is bounded by them.
+    fn forget_epochs(&mut self) {
+        let low = self.low;
+        let begins: Vec<u64> = self.epochs.iter().map(|(_, first)| *first).collect();
+        let mut index = 0;
+        self.epochs.retain(|(_, first)| {
+            index += 1;
+            begins
+                .get(index)
+                .is_none_or(|next| first < next && low < *next)
+        });
     }
 
     fn check_commit(&self, context: &CommitContext) -> Result<()> {
@@ -125,8 +135,9 @@ impl Stream {
             return Err(Error::InvalidArgument("commit GLSN out of range".into()));
         }
         let free = self.context.glsn_begin + self.context.length;
-        if context.length > 0 && context.glsn_begin < free.max(1) {
-            return Err(dense("commit GLSN", context.glsn_begin, free));
+        // Of an empty commit too: it is what the next one is compared with.
+        if context.glsn_begin < free || (context.length > 0 && context.glsn_begin == 0) {
+            return Err(dense("commit GLSN", context.glsn_begin, free.max(1)));
         }
         Ok(())
     }
@@ -183,7 +194,12 @@ impl State {
     }
 
     fn check_create(&self, stream: u32, log: &NewLog) -> Result<()> {
-        if log.name.is_empty() || log.name.len() > NAME_BYTES_MAX {
+        if log.name.is_empty() {
+            return Err(Error::InvalidArgument(
+                "a log name must not be empty".into(),
+            ));
+        }
+        if log.name.len() > NAME_BYTES_MAX {
             let size = log.name.len() as u64;
             return Err(Error::TooLarge {
                 what: "log name",
@@ -300,74 +316,21 @@ impl State {
         }
         Ok(())
     }
-
-    /// The encoding for a preamble, with producer windows cut to what has a frame.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        out.put_u32(self.next_stream);
-        out.put_u32(self.logs.len() as u32);
-        for log in self.logs.values() {
-            out.put_u32(log.stream);
-            out.put_bytes(&Change::CreateLog(log.log.clone()).payload());
-        }
-        out.put_u32(self.streams.len() as u32);
-        for (number, stream) in &self.streams {
-            encode_stream(*number, stream, &mut out);
-        }
-        out
-    }
-
-    /// Decode a preamble.
-    pub fn decode(bytes: &[u8]) -> Result<Self> {
-        let mut take = Take::new("preamble", bytes);
-        let mut state = Self {
-            next_stream: take.u32()?,
-            ..Self::default()
-        };
-        for _ in 0..take.count(8)? {
-            let stream = take.u32()?;
-            let mut payload = Take::new("preamble log", take.bytes()?);
-            if payload.u8()? != 1 {
-                return Err(payload.error("not a log"));
-            }
-            let log = NewLog {
-                id: payload.u128()?,
-                explicit_commit: payload.u8()? != 0,
-                created: payload.u64()?.cast_signed(),
-                name: payload.string()?,
-                options: payload.bytes()?.to_vec(),
-            };
-            payload.finish()?;
-            if state.logs.insert(log.id, Log { log, stream }).is_some() {
-                return Err(take.error("a log is there twice"));
-            }
-        }
-        for _ in 0..take.count(8)? {
-            let (number, stream) = decode_stream(&mut take)?;
-            if number == 0 || number >= state.next_stream {
-                return Err(take.error("stream number was never given"));
-            }
-            if state.streams.insert(number, stream).is_some() {
-                return Err(take.error("a stream is there twice"));
-            }
-        }
-        let named: BTreeSet<u32> = state.logs.values().map(|log| log.stream).collect();
-        if named.len() != state.logs.len() || !named.iter().eq(state.streams.keys()) {
-            return Err(take.error("logs and streams do not pair up"));
-        }
-        take.finish()?;
-        Ok(state)
-    }
 }
 
 /// Whether `count` numbers from `first` on are all in range.
-fn fits(first: u64, count: u64) -> bool {
+pub(super) fn fits(first: u64, count: u64) -> bool {
     let end = first.checked_add(count);
     end.is_some_and(|end| end < NUMBER_MAX)
 }
 
 fn check_cursor(stream: &Stream, name: &str) -> Result<()> {
-    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+    if name.is_empty() {
+        return Err(Error::InvalidArgument(
+            "a cursor name must not be empty".into(),
+        ));
+    }
+    if name.len() > NAME_BYTES_MAX {
         let size = name.len() as u64;
         return Err(Error::TooLarge {
             what: "cursor name",
@@ -413,8 +376,12 @@ fn fold(stream: &mut Stream, header: &FrameHeader, change: &Change) {
             for entry in &mut stream.epochs {
                 entry.1 = entry.1.min(header.llsn);
             }
+            stream.forget_epochs();
         }
-        Change::Trim => stream.low = stream.low.max(header.llsn),
+        Change::Trim => {
+            stream.low = stream.low.max(header.llsn);
+            stream.forget_epochs();
+        }
         Change::Epoch => stream.enter(header.epoch),
         Change::SetCursor(name, cursor) => {
             stream.cursors.insert(name.clone(), cursor.clone());
@@ -425,60 +392,3 @@ fn fold(stream: &mut Stream, header: &FrameHeader, change: &Change) {
         _ => {}
     }
 }
-
-fn encode_stream(number: u32, stream: &Stream, out: &mut Vec<u8>) {
-    out.put_u32(number);
-    out.put_u8(u8::from(stream.explicit_commit));
-    out.put_u64(stream.low);
-    out.put_u64(stream.committed);
-    out.put_u64(stream.next);
-    out.put_u64(stream.epoch);
-    encode_context(&stream.context, out);
-    out.put_u32(stream.epochs.len() as u32);
-    for (epoch, first) in &stream.epochs {
-        out.put_u64(*epoch);
-        out.put_u64(*first);
-    }
-    let mut producers = stream.producers.clone();
-    producers.cut(stream.next);
-    producers.encode(out);
-    out.put_u32(stream.cursors.len() as u32);
-    for (name, cursor) in &stream.cursors {
-        encode_cursor(name, cursor, out);
-    }
-}
-
-fn decode_stream(take: &mut Take<'_>) -> Result<(u32, Stream)> {
-    let number = take.u32()?;
-    let mut stream = Stream::new(take.u8()? != 0);
-    stream.low = take.u64()?;
-    stream.committed = take.u64()?;
-    stream.next = take.u64()?;
-    stream.epoch = take.u64()?;
-    stream.context = decode_context(take)?;
-    for _ in 0..take.count(16)? {
-        stream.epochs.push((take.u64()?, take.u64()?));
-    }
-    stream.producers = Producers::decode(take)?;
-    for _ in 0..take.count(29)? {
-        let (name, cursor) = decode_cursor(take)?;
-        stream.cursors.insert(name, cursor);
-    }
-    let ordered =
-        1 <= stream.low && stream.low <= stream.committed && stream.committed <= stream.next;
-    if !ordered || stream.next >= NUMBER_MAX {
-        return Err(take.error("stream range is out of order"));
-    }
-    let context = &stream.context;
-    if !fits(context.glsn_begin, context.length) || !fits(context.llsn_begin, context.length) {
-        return Err(take.error("commit is out of range"));
-    }
-    if !stream.producers.is_within(stream.next) {
-        return Err(take.error("producer window goes beyond its stream"));
-    }
-    Ok((number, stream))
-}
-
-#[cfg(test)]
-#[path = "tests/state.rs"]
-mod tests;

@@ -13,26 +13,29 @@
 //! - A group is published only when it and all earlier ones are durable.
 //! - A group that opens a segment is written alone; the segment before it is sealed first.
 //! - After a failed write or sync nothing is acknowledged any more: the store is failed for good, because
-//!   what the failed write left behind is unknown (PostgreSQL's fsync lesson).
+//!   what the failed write left behind is unknown (the fsync lesson of `PostgreSQL`).
 
 use std::collections::HashSet;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::batch::{ColumnsRef, Compression};
+use crate::batch::{ColumnsRef, Compression, check_columns};
 use crate::error::{Error, Result};
-use crate::limits::{SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+use crate::limits::{
+    BATCH_RECORDS_MAX, SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
+};
 use crate::vfs::{BufPool, SyncMethod, Vfs, VfsFile, VfsLock};
 use crate::wal::appender::{Appender, NewRecord, Sequenced, Sizes, Ticket};
-use crate::wal::change::{Change, CommitContext, Cursor, NewLog};
 use crate::wal::files::Files;
-use crate::wal::parts::{Effect, Group, Part};
+use crate::wal::parts::Group;
+use crate::wal::room::{columns_bytes, record_bytes};
 use crate::wal::state::State;
 use crate::wal::view::View;
-use crate::wal::watermark::{WATERMARK, Watermark};
+use crate::wal::watermark::WATERMARK;
 
 /// How a store behaves. All bounds are bytes.
 #[derive(Clone, Debug)]
@@ -81,7 +84,7 @@ impl Options {
     pub fn check(&self) -> Result<()> {
         let wrong = |text: String| Err(Error::InvalidArgument(text));
         if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&self.segment_bytes)
-            || self.segment_bytes % 4096 != 0
+            || !self.segment_bytes.is_multiple_of(4096)
         {
             return wrong(format!(
                 "segment_bytes must be a multiple of 4096 from {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX}"
@@ -94,53 +97,35 @@ impl Options {
     }
 }
 
-struct Flight {
-    group: Arc<Group>,
-    done: bool,
+pub(super) struct Flight {
+    pub(super) group: Arc<Group>,
+    pub(super) done: bool,
 }
 
 pub(super) struct Inner {
     pub(super) appender: Appender,
-    flights: VecDeque<Flight>,
-    durable_group: u64,
-    syncs: u64,
-    synced_bytes: u64,
-    bulk: HashSet<u32>,
+    pub(super) flights: VecDeque<Flight>,
+    pub(super) durable_group: u64,
+    pub(super) syncs: u64,
+    pub(super) synced_bytes: u64,
+    pub(super) bulk: HashSet<u32>,
     pub(super) failed: Option<String>,
-    closed: bool,
-}
-
-/// Counters and sizes, for people and metrics.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Stats {
-    /// Syncs done.
-    pub syncs: u64,
-    /// Bytes written by them.
-    pub synced_bytes: u64,
-    /// Segments in use.
-    pub segments: u64,
-    /// Most segments that may be in use.
-    pub segments_max: u64,
-    /// Slots that are free.
-    pub free_slots: u64,
-    /// Bytes of one segment.
-    pub segment_bytes: u64,
-    /// Memory of loaded indexes.
-    pub index_memory: u64,
-    /// Offset behind the last durable frame in the newest segment.
-    pub durable_offset: u64,
+    pub(super) closed: bool,
+    /// Threads that write without the lock.
+    pub(super) writing: usize,
 }
 
 /// A node's write-ahead log, open for writing.
 pub struct Store {
     pub(super) view: Arc<View>,
     pub(super) inner: Mutex<Inner>,
-    flushed: Condvar,
+    pub(super) flushed: Condvar,
+    pub(super) slot_wanted: Condvar,
     pub(super) files: Mutex<Files>,
-    watermark: Arc<dyn VfsFile>,
+    pub(super) watermark: Arc<dyn VfsFile>,
     pub(super) options: Options,
     pub(super) cleaning: Mutex<()>,
-    lock: Mutex<Option<Box<dyn VfsLock>>>,
+    pub(super) lock: Mutex<Option<Box<dyn VfsLock>>>,
 }
 
 impl Store {
@@ -161,11 +146,13 @@ impl Store {
             bulk: HashSet::new(),
             failed: None,
             closed: false,
+            writing: 0,
         };
         let store = Self {
             view,
             inner: Mutex::new(inner),
             flushed: Condvar::new(),
+            slot_wanted: Condvar::new(),
             files: Mutex::new(files),
             watermark,
             options,
@@ -187,7 +174,7 @@ impl Store {
         &self.view.dir
     }
 
-    fn guard(&self) -> Result<MutexGuard<'_, Inner>> {
+    pub(super) fn guard(&self) -> Result<MutexGuard<'_, Inner>> {
         let inner = self.inner.lock();
         inner.check()?;
         Ok(inner)
@@ -200,42 +187,130 @@ impl Store {
         record: NewRecord<'_>,
         producer: Option<Sequenced>,
     ) -> Result<Ticket> {
-        let mut inner = self.guard()?;
-        while inner.bulk.contains(&stream)
-            || inner.appender.unsynced(&inner) > self.options.unsynced_bytes_max
-        {
-            inner = self.make_room(inner)?;
-        }
+        let mut inner = self.admit(Some(stream), record_bytes(&record))?;
         inner.appender.push(stream, record, producer)
     }
 
-    /// Whether [`Store::append`] would return without waiting for other appends.
-    pub fn would_wait(&self, stream: u32) -> bool {
+    /// Whether an append of about `bytes` would return without waiting for anything.
+    pub fn would_wait(&self, stream: u32, bytes: usize) -> bool {
         let inner = self.inner.lock();
-        inner.bulk.contains(&stream)
-            || inner.appender.unsynced(&inner) > self.options.unsynced_bytes_max
+        let crowded =
+            inner.bulk.contains(&stream) || inner.unsynced() > self.options.unsynced_bytes_max;
+        crowded || matches!(inner.appender.has_room(bytes), Ok(false))
     }
 
-    /// Append many records given as columns, in batches of about `target` bytes. They get consecutive
-    /// LLSNs; after a crash a prefix of them may be there.
+    /// Wait at most `timeout` for what [`Store::would_wait`] speaks of, helping where possible.
+    pub fn wait_for_room(
+        &self,
+        stream: u32,
+        bytes: usize,
+        timeout: std::time::Duration,
+    ) -> Result<()> {
+        let mut inner = self.guard()?;
+        let full = inner.unsynced() > self.options.unsynced_bytes_max;
+        if full && self.may_lead(&inner) {
+            self.lead(&mut inner)
+        } else if full || inner.bulk.contains(&stream) {
+            self.flushed.wait_for(&mut inner, timeout);
+            inner.check()
+        } else if inner.appender.has_room(bytes)? {
+            Ok(())
+        } else {
+            drop(inner);
+            self.add_slot()
+        }
+    }
+
+    /// Wait until `bytes` of records may be appended: no bulk append of somebody else to `stream`,
+    /// not too much unsynced, and a segment for them.
+    pub(super) fn admit(&self, stream: Option<u32>, bytes: usize) -> Result<MutexGuard<'_, Inner>> {
+        let mut inner = self.guard()?;
+        loop {
+            let bulk = stream.is_some_and(|stream| inner.bulk.contains(&stream));
+            if bulk || inner.unsynced() > self.options.unsynced_bytes_max {
+                inner = self.make_room(inner)?;
+            } else if inner.appender.has_room(bytes)? {
+                return Ok(inner);
+            } else {
+                drop(inner);
+                self.add_slot()?;
+                inner = self.guard()?;
+            }
+        }
+    }
+
+    /// Make one more free slot. A full disk fails this call and changes nothing.
+    pub(super) fn add_slot(&self) -> Result<()> {
+        let bytes = u64::from(self.inner.lock().appender.sizes.segment_bytes);
+        self.files.lock().make_slot(bytes)?;
+        self.inner.lock().appender.slots_ready += 1;
+        self.flushed.notify_all();
+        Ok(())
+    }
+
+    /// Have a free slot if the bound allows one; false if none was missing.
+    pub(super) fn ensure_slot(&self) -> Result<bool> {
+        let lacks = self.guard()?.appender.lacks_slot();
+        if lacks {
+            self.add_slot()?;
+        }
+        Ok(lacks)
+    }
+
+    /// Largest piece of a bulk append that is placed at once.
+    pub fn bulk_bytes_max(&self) -> usize {
+        let segment = self.inner.lock().appender.sizes.segment_bytes as usize;
+        self.options.unsynced_bytes_max.min(segment)
+    }
+
+    /// Append rows of columns in batches of about `target` bytes. They get consecutive LLSNs; after a
+    /// crash a prefix of them may be there.
     pub fn append_columns(
         &self,
         stream: u32,
         columns: &ColumnsRef<'_>,
+        rows: Range<usize>,
         target: usize,
         producer: Option<Sequenced>,
     ) -> Result<Ticket> {
-        let mut inner = self.guard()?;
-        while inner.bulk.contains(&stream)
-            || inner.appender.unsynced(&inner) > self.options.unsynced_bytes_max
-        {
-            inner = self.make_room(inner)?;
-        }
-        let ticket = inner
+        self.place_columns(Some(stream), stream, columns, rows, target, producer)
+    }
+
+    /// Append a piece of a bulk append, see [`Store::begin_bulk`].
+    pub fn append_piece(
+        &self,
+        stream: u32,
+        columns: &ColumnsRef<'_>,
+        rows: Range<usize>,
+        target: usize,
+        producer: Option<Sequenced>,
+    ) -> Result<Ticket> {
+        self.place_columns(None, stream, columns, rows, target, producer)
+    }
+
+    fn place_columns(
+        &self,
+        waits_for: Option<u32>,
+        stream: u32,
+        columns: &ColumnsRef<'_>,
+        rows: Range<usize>,
+        target: usize,
+        producer: Option<Sequenced>,
+    ) -> Result<Ticket> {
+        let mut inner = self.admit(waits_for, columns_bytes(columns, &rows, target))?;
+        inner
             .appender
-            .append_columns(stream, columns, target, producer);
-        poison_if_broken(&mut inner, &ticket);
-        ticket
+            .append_columns(stream, columns, rows, target, producer)
+    }
+
+    /// Refuse columns that could not be appended to their end, before any of them is.
+    pub fn check_columns(&self, columns: &ColumnsRef<'_>) -> Result<()> {
+        let max = self.inner.lock().appender.batch_bytes_max();
+        for rows in columns.split(0..columns.len, max, BATCH_RECORDS_MAX) {
+            Appender::check_batch_len(columns.encoded_len_max(&rows), max)?;
+            check_columns(columns, &rows)?;
+        }
+        Ok(())
     }
 
     /// Begin a bulk append: until [`Store::end_bulk`] other appends to the stream wait, so that the
@@ -247,25 +322,6 @@ impl Store {
             inner.check()?;
         }
         Ok(())
-    }
-
-    /// Append a piece of a bulk append.
-    pub fn append_piece(
-        &self,
-        stream: u32,
-        columns: &ColumnsRef<'_>,
-        target: usize,
-        producer: Option<Sequenced>,
-    ) -> Result<Ticket> {
-        let mut inner = self.guard()?;
-        while inner.appender.unsynced(&inner) > self.options.unsynced_bytes_max {
-            inner = self.make_room(inner)?;
-        }
-        let ticket = inner
-            .appender
-            .append_columns(stream, columns, target, producer);
-        poison_if_broken(&mut inner, &ticket);
-        ticket
     }
 
     /// End a bulk append.
@@ -282,10 +338,7 @@ impl Store {
         llsn: u64,
         batch: &[u8],
     ) -> Result<Ticket> {
-        let mut inner = self.guard()?;
-        while inner.appender.unsynced(&inner) > self.options.unsynced_bytes_max {
-            inner = self.make_room(inner)?;
-        }
+        let mut inner = self.admit(None, batch.len() + 1024)?;
         inner.appender.append_encoded(stream, epoch, llsn, batch)
     }
 
@@ -295,317 +348,6 @@ impl Store {
             .lock()
             .appender
             .set_compression(stream, compression);
-    }
-
-    fn change(&self, stream: u32, epoch: Option<u64>, llsn: u64, change: &Change) -> Result<u64> {
-        let mut inner = self.guard()?;
-        let current = inner
-            .appender
-            .state
-            .streams
-            .get(&stream)
-            .map_or(0, |stream| stream.epoch);
-        inner
-            .appender
-            .change(stream, epoch.unwrap_or(current), llsn, change)
-    }
-
-    /// Create a log with one stream; returns the stream. Durable on return.
-    pub fn create_log(&self, log: NewLog) -> Result<u32> {
-        let (stream, group) = {
-            let mut inner = self.guard()?;
-            let stream = inner.appender.state.next_stream;
-            (
-                stream,
-                inner
-                    .appender
-                    .change(stream, 0, 0, &Change::CreateLog(log))?,
-            )
-        };
-        self.wait(group)?;
-        Ok(stream)
-    }
-
-    /// Delete a log and everything in it. Durable on return; its segments are reclaimed.
-    pub fn delete_log(&self, id: u128) -> Result<()> {
-        let group = {
-            let mut inner = self.guard()?;
-            let Some(log) = inner.appender.state.logs.get(&id) else {
-                return Err(Error::NotFound { what: "log".into() });
-            };
-            let stream = log.stream;
-            inner
-                .appender
-                .change(stream, 0, 0, &Change::DeleteLog(id))?
-        };
-        self.wait(group)?;
-        self.reclaim().map(|_| ())
-    }
-
-    /// Replace a log's options. Durable on return.
-    pub fn alter_log(&self, id: u128, options: Vec<u8>) -> Result<()> {
-        self.wait(self.change(0, None, 0, &Change::AlterLog(id, options))?)
-    }
-
-    /// Write a cursor. Durable once [`Store::wait`] returns for the group.
-    pub fn set_cursor(&self, stream: u32, name: &str, cursor: Cursor) -> Result<u64> {
-        self.change(stream, None, 0, &Change::SetCursor(name.into(), cursor))
-    }
-
-    /// Delete a cursor. Durable on return.
-    pub fn delete_cursor(&self, stream: u32, name: &str) -> Result<()> {
-        self.wait(self.change(stream, None, 0, &Change::DeleteCursor(name.into()))?)
-    }
-
-    /// Let everything below `first` go. The new low watermark is durable before any file goes; returns it.
-    pub fn trim(&self, stream: u32, first: u64) -> Result<u64> {
-        let low = {
-            let inner = self.guard()?;
-            inner.appender.state.stream(stream)?.low
-        };
-        if first <= low {
-            return Ok(low);
-        }
-        // The records may still be on their way; what is trimmed must be committed first.
-        self.sync()?;
-        self.wait(self.change(stream, None, first, &Change::Trim)?)?;
-        self.reclaim()?;
-        Ok(first)
-    }
-
-    /// Commit a run of records of a stream with explicit commits.
-    pub fn commit(&self, stream: u32, epoch: u64, context: CommitContext) -> Result<u64> {
-        self.change(
-            stream,
-            Some(epoch),
-            context.llsn_begin,
-            &Change::Commit(context),
-        )
-    }
-
-    /// Cut an uncommitted tail: records from `from` on never happened.
-    pub fn rollback(&self, stream: u32, epoch: u64, from: u64) -> Result<u64> {
-        let group = self.change(stream, Some(epoch), from, &Change::Rollback)?;
-        if let Ok(stream) = self.view.stream(stream) {
-            stream.forget_all();
-        }
-        self.view.invalidate();
-        Ok(group)
-    }
-
-    /// Enter a new epoch.
-    pub fn raise_epoch(&self, stream: u32, epoch: u64) -> Result<u64> {
-        self.change(stream, Some(epoch), 0, &Change::Epoch)
-    }
-
-    /// Make everything appended so far durable.
-    pub fn sync(&self) -> Result<()> {
-        let latest = self.guard()?.appender.latest();
-        self.wait(latest)
-    }
-
-    /// Whether the group is durable.
-    pub fn is_durable(&self, group: u64) -> Result<bool> {
-        let inner = self.inner.lock();
-        if inner.durable_group >= group {
-            return Ok(true);
-        }
-        inner.check().map(|()| false)
-    }
-
-    /// Wait until the group is durable, leading its sync if nobody does.
-    ///
-    /// Fails with [`Error::Failed`] if a write failed: whether the records survive is then unknown.
-    pub fn wait(&self, group: u64) -> Result<()> {
-        let mut inner = self.inner.lock();
-        while inner.durable_group < group {
-            inner.check()?;
-            if self.may_lead(&inner) {
-                self.lead(&mut inner)?;
-            } else {
-                self.flushed.wait(&mut inner);
-            }
-        }
-        Ok(())
-    }
-
-    /// Wait at most `timeout` for the group; false if it is not durable then. Leads if it may.
-    pub fn wait_for(&self, group: u64, timeout: std::time::Duration) -> Result<bool> {
-        let mut inner = self.inner.lock();
-        while inner.durable_group < group {
-            inner.check()?;
-            if self.may_lead(&inner) {
-                self.lead(&mut inner)?;
-            } else if self.flushed.wait_for(&mut inner, timeout).timed_out() {
-                return Ok(inner.durable_group >= group);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Serve as a dedicated sync thread: wait for something to sync, sync it, and return the durable
-    /// group. `None` once the store is closed or failed.
-    pub fn sync_next(&self) -> Option<u64> {
-        let mut inner = self.inner.lock();
-        loop {
-            if inner.check().is_err() {
-                return None;
-            }
-            if inner.appender.has_unsealed() && self.may_lead(&inner) {
-                let _ = self.lead(&mut inner);
-                return Some(inner.durable_group);
-            }
-            self.flushed.wait(&mut inner);
-        }
-    }
-
-    /// Tell a dedicated sync thread that something waits.
-    pub fn nudge(&self) {
-        self.flushed.notify_all();
-    }
-
-    fn may_lead(&self, inner: &Inner) -> bool {
-        inner.appender.has_unsealed()
-            && (inner.flights.is_empty()
-                || (inner.flights.len() < self.options.sync_depth
-                    && inner.appender.unsealed_bytes() >= self.options.gather_bytes
-                    && !inner.flights.iter().any(|flight| flight.group.rolls())))
-    }
-
-    /// Wait for unsynced bytes to become durable, or make them so.
-    fn make_room<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> Result<MutexGuard<'a, Inner>> {
-        if self.may_lead(&inner) {
-            self.lead(&mut inner)?;
-        } else {
-            self.flushed.wait(&mut inner);
-        }
-        inner.check()?;
-        Ok(inner)
-    }
-
-    /// Seal the gathered group, write it without the lock, retire what is done.
-    fn lead(&self, inner: &mut MutexGuard<'_, Inner>) -> Result<()> {
-        let group = match inner.appender.seal() {
-            Ok(group) => Arc::new(group),
-            Err(error) => return Err(self.fail(inner, &error)),
-        };
-        inner.flights.push_back(Flight {
-            group: Arc::clone(&group),
-            done: false,
-        });
-        inner.appender.in_flight = inner.flights.len();
-        while group.rolls() && inner.flights.len() > 1 {
-            self.flushed.wait(inner);
-            inner.check()?;
-        }
-        let written = MutexGuard::unlocked(inner, || self.write(&group));
-        if let Err(error) = written {
-            return Err(self.fail(inner, &error));
-        }
-        inner.check()?;
-        if let Some(flight) = inner
-            .flights
-            .iter_mut()
-            .find(|flight| flight.group.number == group.number)
-        {
-            flight.done = true;
-        }
-        while inner.flights.front().is_some_and(|flight| flight.done) {
-            let Some(flight) = inner.flights.pop_front() else {
-                break;
-            };
-            inner.appender.in_flight = inner.flights.len();
-            if let Err(error) = self.retire(inner, &flight.group) {
-                return Err(self.fail(inner, &error));
-            }
-        }
-        self.flushed.notify_all();
-        Ok(())
-    }
-
-    fn fail(&self, inner: &mut MutexGuard<'_, Inner>, error: &Error) -> Error {
-        let reason = inner
-            .failed
-            .get_or_insert_with(|| error.to_string())
-            .clone();
-        self.view.shut();
-        self.flushed.notify_all();
-        Error::Failed { reason }
-    }
-
-    fn write(&self, group: &Group) -> Result<()> {
-        for part in &group.parts {
-            if part.opens {
-                self.open_segment(part)?;
-            } else {
-                self.write_part(part)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn write_part(&self, part: &Part) -> Result<()> {
-        let writer = part
-            .segment
-            .take_writer(&*self.view.vfs, self.options.sync_method)?;
-        writer.write_durable_at(&part.buf, part.start.into())?;
-        part.segment.return_writer(writer);
-        Ok(())
-    }
-
-    /// Write the first part of a segment, then list it, and seal the one before: only then does it exist.
-    fn open_segment(&self, part: &Part) -> Result<()> {
-        let mut files = self.files.lock();
-        let slot = files.take_slot(u64::from(part.segment.bytes))?;
-        part.segment.set_slot(&self.view.dir, slot);
-        self.write_part(part)?;
-        files.open_segment(&self.view, &part.segment, part.seals.as_ref())?;
-        let mut segments = self.view.segments().to_vec();
-        segments.push(Arc::clone(&part.segment));
-        self.view.set_segments(segments);
-        self.view.bound_index_memory();
-        Ok(())
-    }
-
-    /// Publish a durable group.
-    fn retire(&self, inner: &mut MutexGuard<'_, Inner>, group: &Group) -> Result<()> {
-        for part in &group.parts {
-            if part.segment.number == inner.appender.active.segment.number {
-                inner.appender.active.durable = part.end;
-            }
-        }
-        inner.durable_group = group.number;
-        inner.syncs += 1;
-        inner.synced_bytes += group.bytes as u64;
-        for effect in &group.effects {
-            match effect {
-                Effect::Range(stream, range) => self.view.publish(*stream, *range),
-                Effect::Gone(stream) => self.view.remove(*stream),
-            }
-        }
-        for part in &group.parts {
-            self.view.remember(part);
-        }
-        self.publish_watermark(inner)
-    }
-
-    fn publish_watermark(&self, inner: &MutexGuard<'_, Inner>) -> Result<()> {
-        let active = &inner.appender.active;
-        // A segment that is placed but not yet durable has no watermark of its own.
-        if active.durable == 0 {
-            return Ok(());
-        }
-        let segment = &active.segment;
-        let (salt, durable) = (segment.seed.salt, active.durable);
-        self.watermark.write_all_at(
-            &Watermark {
-                segment: segment.number,
-                salt,
-                durable,
-            }
-            .encode(),
-            0,
-        )
     }
 
     /// A copy of the state: catalog, ranges, producers, cursors as of everything appended.
@@ -622,94 +364,11 @@ impl Store {
     pub fn next_llsn(&self, stream: u32) -> Result<u64> {
         self.inner.lock().appender.next_llsn(stream)
     }
-
-    /// Counters and sizes.
-    pub fn stats(&self) -> Stats {
-        let free_slots = self.files.lock().free_slots() as u64;
-        let index_memory = self
-            .view
-            .segments()
-            .iter()
-            .map(|s| s.index_memory() as u64)
-            .sum();
-        let inner = self.inner.lock();
-        Stats {
-            syncs: inner.syncs,
-            synced_bytes: inner.synced_bytes,
-            segments: inner.appender.segments_used,
-            segments_max: inner.appender.sizes.segments_max,
-            free_slots,
-            segment_bytes: inner.appender.sizes.segment_bytes.into(),
-            index_memory,
-            durable_offset: inner.appender.active.durable.into(),
-        }
-    }
-
-    /// Have a free slot ready before the active segment is full, so that no append waits for
-    /// zero-filling. Returns whether one was made.
-    pub fn prepare_slot(&self) -> Result<bool> {
-        let wanted = {
-            let inner = self.guard()?;
-            let appender = &inner.appender;
-            let half = appender.active.offset > appender.active.segment.bytes / 2;
-            half && appender.segments_used < appender.sizes.segments_max
-        };
-        if !wanted || self.files.lock().free_slots() > 0 {
-            return Ok(false);
-        }
-        let bytes = u64::from(self.inner.lock().appender.sizes.segment_bytes);
-        Files::prepare(&self.files, bytes).map(|()| true)
-    }
-
-    /// Make `bytes` of free slots ready now (benchmarks, latency-sensitive starts). Returns the slots made.
-    pub fn provision(&self, bytes: u64) -> Result<u64> {
-        let (segment, max, used) = {
-            let inner = self.guard()?;
-            let sizes = inner.appender.sizes;
-            (
-                u64::from(sizes.segment_bytes),
-                sizes.segments_max,
-                inner.appender.segments_used,
-            )
-        };
-        let want = bytes.div_ceil(segment).min(max.saturating_sub(used));
-        let mut made = 0;
-        while (self.files.lock().free_slots() as u64) < want {
-            Files::prepare(&self.files, segment)?;
-            made += 1;
-        }
-        Ok(made)
-    }
-
-    /// Close in good order: everything appended is durable, and a later open knows that nothing is missing.
-    /// Idempotent. After a failure the directory is released as it is.
-    pub fn close(&self) -> Result<()> {
-        let result = self.close_log();
-        let mut inner = self.inner.lock();
-        inner.closed = true;
-        drop(inner);
-        self.flushed.notify_all();
-        self.view.shut();
-        *self.lock.lock() = None;
-        result
-    }
-
-    fn close_log(&self) -> Result<()> {
-        {
-            let inner = self.inner.lock();
-            if inner.closed || inner.failed.is_some() {
-                return Ok(());
-            }
-        }
-        self.sync()?;
-        self.wait(self.change(0, None, 0, &Change::Close)?)?;
-        self.files.lock().close()
-    }
 }
 
 impl Inner {
-    fn check(&self) -> Result<()> {
-        match &self.failed {
+    pub(super) fn check(&self) -> Result<()> {
+        match self.failed.as_ref().or(self.appender.broken.as_ref()) {
             Some(reason) => Err(Error::Failed {
                 reason: reason.clone(),
             }),
@@ -718,21 +377,13 @@ impl Inner {
         }
     }
 
-    fn flight_bytes(&self) -> usize {
+    /// Bytes appended and not yet durable.
+    pub(super) fn unsynced(&self) -> usize {
+        self.appender.unsealed_bytes() + self.flight_bytes()
+    }
+
+    pub(super) fn flight_bytes(&self) -> usize {
         self.flights.iter().map(|flight| flight.group.bytes).sum()
-    }
-}
-
-impl Appender {
-    fn unsynced(&self, inner: &Inner) -> usize {
-        self.unsealed_bytes() + inner.flight_bytes()
-    }
-}
-
-/// An append that failed half-way (not merely refused) leaves numbered records without bytes.
-fn poison_if_broken(inner: &mut MutexGuard<'_, Inner>, result: &Result<Ticket>) {
-    if let Err(Error::Malformed { .. } | Error::Io { .. }) = result {
-        inner.failed = Some("an append failed after its space was reserved".into());
     }
 }
 

@@ -87,7 +87,7 @@ pub struct StreamView {
     gate: Mutex<()>,
     changed: Condvar,
     recent: Mutex<VecDeque<(Placed, Arc<Part>)>>,
-    extents: Mutex<(u64, Arc<Vec<Extent>>)>,
+    extents: Mutex<((u64, bool), Arc<Vec<Extent>>)>,
 }
 
 impl StreamView {
@@ -100,7 +100,7 @@ impl StreamView {
             gate: Mutex::new(()),
             changed: Condvar::new(),
             recent: Mutex::new(VecDeque::new()),
-            extents: Mutex::new((u64::MAX, Arc::default())),
+            extents: Mutex::new(((u64::MAX, false), Arc::default())),
         }
     }
 
@@ -167,6 +167,11 @@ impl StreamView {
         {
             recent.pop_back();
         }
+        // A rollback may have cut the batch before this one in the middle.
+        if let Some((last, _)) = recent.back_mut() {
+            let left = placed.llsn - last.llsn;
+            last.count = u64::from(last.count).min(left) as u32;
+        }
         recent.push_back((placed, Arc::clone(part)));
     }
 
@@ -178,11 +183,6 @@ impl StreamView {
         {
             recent.pop_front();
         }
-    }
-
-    /// Forget everything recent (rollback).
-    pub fn forget_all(&self) {
-        self.recent.lock().clear();
     }
 }
 
@@ -242,9 +242,12 @@ impl View {
         self.version.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Forget cached extents: the sealed segments' contents are seen differently now.
-    pub fn invalidate(&self) {
-        self.version.fetch_add(1, Ordering::AcqRel);
+    /// Changes whenever the table or what is sealed in it does: the newest segment is sealed shortly
+    /// before the next one is in the table.
+    pub fn version(&self) -> (u64, bool) {
+        let version = self.version.load(Ordering::Acquire);
+        let sealed = |newest: &Arc<Segment>| newest.sealed().is_some();
+        (version, self.segments.load().last().is_some_and(sealed))
     }
 
     /// A stream, or [`Error::NotFound`].
@@ -323,7 +326,7 @@ impl View {
 
     /// Where the stream's LLSNs are, rising and disjoint; sealed segments only, the active one changes.
     pub fn extents(&self, stream: &StreamView) -> Result<Arc<Vec<Extent>>> {
-        let version = self.version.load(Ordering::Acquire);
+        let version = self.version();
         let mut cached = stream.extents.lock();
         if cached.0 != version {
             let segments = self.segments();
@@ -347,6 +350,47 @@ impl View {
             *cached = (version, Arc::new(extents));
         }
         Ok(Arc::clone(&cached.1))
+    }
+
+    /// The sealed segment that owns `llsn`, and which LLSNs it owns.
+    pub fn owner(&self, stream: &StreamView, llsn: u64) -> Result<Option<Extent>> {
+        let (extents, cut) = self.owned(stream)?;
+        let at = extents.partition_point(|extent| extent.begin <= llsn);
+        let Some(extent) = at.checked_sub(1).map(|at| &extents[at]) else {
+            return Ok(None);
+        };
+        let end = extent.end.min(cut);
+        Ok((llsn < end).then(|| Extent {
+            end,
+            ..extent.clone()
+        }))
+    }
+
+    /// The extents of sealed segments, and where they end: at what the active segment holds, where a
+    /// rollback may have cut them.
+    pub fn owned(&self, stream: &StreamView) -> Result<(Arc<Vec<Extent>>, u64)> {
+        loop {
+            // Both as of one moment: a roll in between would take the cut from another segment.
+            let version = self.version();
+            let both = (self.extents(stream)?, self.native_begin(stream)?);
+            if self.version() == version {
+                return Ok(both);
+            }
+        }
+    }
+
+    /// First LLSN written to the active segment itself; everything from there on is in there.
+    fn native_begin(&self, stream: &StreamView) -> Result<u64> {
+        let segments = self.segments();
+        let Some(active) = segments.last().filter(|newest| newest.sealed().is_none()) else {
+            return Ok(u64::MAX);
+        };
+        active.with_index(&*self.vfs, &self.dir, |index| {
+            let native = index.stream(stream.number, NATIVE);
+            native
+                .and_then(crate::index::StreamIndex::range)
+                .map_or(u64::MAX, |range| range.start)
+        })
     }
 
     /// Keep the loaded indexes of sealed segments within their memory bound.

@@ -63,7 +63,7 @@ impl Walk {
         if !held {
             let size = want.max(WINDOW_BYTES).min(left);
             self.window.clear();
-            self.window.resize(size);
+            self.window.resize_stale(size);
             self.file
                 .read_exact_at(self.window.as_mut_slice(), u64::from(offset))?;
             self.window_at = offset;

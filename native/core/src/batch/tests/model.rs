@@ -168,7 +168,7 @@ proptest! {
         let columns = Columns::<i32>::new(&records, 3, 1, 1);
         let columns = columns.borrow(Offsets::I32);
         let mut next = 0;
-        for range in columns.split(bytes_max, records_max) {
+        for range in columns.split(0..columns.len, bytes_max, records_max) {
             prop_assert_eq!(range.start, next);
             prop_assert!(!range.is_empty() && range.len() <= records_max.max(1));
             next = range.end;

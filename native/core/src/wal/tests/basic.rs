@@ -172,7 +172,7 @@ fn the_cleaner_frees_segments_that_a_slow_stream_pins() {
         append(&store, slow, &i.to_le_bytes()).unwrap();
         for _ in 0..4 {
             let llsn = append(&store, fast, &[1; 4000]).unwrap();
-            if llsn % 10 == 0 {
+            if llsn.is_multiple_of(10) {
                 store.trim(fast, llsn).unwrap();
             }
         }

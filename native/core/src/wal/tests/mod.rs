@@ -3,8 +3,20 @@
 #![allow(clippy::unwrap_used)]
 
 mod basic;
+mod bitflip;
+mod concurrency;
+mod crash;
 mod damage;
+mod driver;
+mod faults;
+mod flights;
 mod follower;
+mod model;
+mod oracle;
+mod reading;
+mod salvage;
+mod space;
+mod verify;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +24,16 @@ use std::sync::Arc;
 use crate::batch::BatchView;
 use crate::error::Result;
 use crate::vfs::{MemoryVfs, Vfs};
-use crate::wal::{NewLog, NewRecord, OpenReport, Options, Position, Store, open};
+use crate::wal::{NewLog, NewRecord, OpenReport, Options, Position, Store, StreamView, View, open};
+
+/// Where the tests' node lives.
+pub const DIR: &str = "/data";
+
+/// How thoroughly to search: seeds of the random crash policies, one unless `BRAIDLOG_CRASH_SEEDS` says.
+pub fn seeds() -> u64 {
+    let given = std::env::var("BRAIDLOG_CRASH_SEEDS").ok();
+    given.and_then(|text| text.parse().ok()).unwrap_or(1).max(1)
+}
 
 /// Small segments, so that a short test rolls and recycles.
 pub fn options() -> Options {
@@ -27,7 +48,7 @@ pub fn options() -> Options {
 pub fn open_at(vfs: &MemoryVfs) -> Result<(Store, OpenReport)> {
     open(
         Arc::new(vfs.clone()) as Arc<dyn Vfs>,
-        Path::new("/data"),
+        Path::new(DIR),
         options(),
     )
 }
@@ -60,14 +81,24 @@ pub fn append(store: &Store, stream: u32, value: &[u8]) -> Result<u64> {
 }
 
 /// All readable values of a stream with their LLSNs.
-pub fn contents(view: &crate::wal::View, stream: u32) -> Result<Vec<(u64, Vec<u8>)>> {
+pub fn contents(view: &View, stream: u32) -> Result<Vec<(u64, Vec<u8>)>> {
     let stream = view.stream(stream)?;
-    let range = stream.range();
+    let first = stream.range().first;
+    values_of(view, &stream, first, 4096)
+}
+
+/// The readable values of a stream from `next` on, read `bytes_max` at a time.
+pub fn values_of(
+    view: &View,
+    stream: &StreamView,
+    mut next: u64,
+    bytes_max: usize,
+) -> Result<Vec<(u64, Vec<u8>)>> {
+    let end = stream.range().end;
     let mut found = Vec::new();
-    let mut next = range.first;
     let mut position = Position::default();
-    while next < range.end {
-        for batch in view.read(&stream, next, u64::MAX, 4096, &mut position)? {
+    while next < end {
+        for batch in view.read(stream, next, end, bytes_max, &mut position)? {
             let decoded = BatchView::parse(batch.bytes())?;
             for i in batch.begin..batch.end {
                 found.push((

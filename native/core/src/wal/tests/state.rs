@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::wal::CommitContext;
 use crate::wal::frame::Kind;
 use crate::wal::producer::ProducerId;
 

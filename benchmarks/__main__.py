@@ -1,0 +1,119 @@
+"""Measure ours beside the floor and the peers: ``python -m benchmarks``."""
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks import contest, machine, plot, report
+from benchmarks.plan import GIB, Plan, quick
+from benchmarks.questions import QUESTIONS
+from benchmarks.rows import Row
+
+_RESULTS = Path(__file__).parent / "results"
+
+
+def main() -> int:
+    """Run the questions asked for; return the exit status."""
+    arguments = _arguments()
+    console = report.console()
+    with _directory(arguments.directory) as directory:
+        plan = _plan(arguments, directory)
+        facts = machine.describe(directory, plan.parameters())
+        report.header(console, facts)
+        rows, failed = _measure(console, plan, arguments.only)
+    _write(console, arguments.output, facts, rows)
+    missed = [row for row in rows if row.missed]
+    _verdict(console, rows, missed, failed)
+    unmeasured = any(row.unmeasured for row in rows)
+    return 1 if arguments.check and (missed or failed or unmeasured) else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    names = [question.NAME for question in QUESTIONS]
+    parser.add_argument(
+        "--only", action="append", choices=names, help="one question (repeatable)"
+    )
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="small: shapes, not figures")
+    size.add_argument(
+        "--full", action="store_true", help="open after 10 GiB (needs 20 GiB of disk)"
+    )
+    parser.add_argument("--rounds", type=int, help="rounds of every measurement")
+    parser.add_argument("--seed", type=int, default=1, help="of all random data")
+    parser.add_argument(
+        "--directory", type=Path, default=_RESULTS, help="file system to measure on"
+    )
+    parser.add_argument("--output", type=Path, default=_RESULTS, help="for results")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="exit with 1 when a target is missed or not measured",
+    )
+    return parser.parse_args()
+
+
+@contextmanager
+def _directory(parent: Path) -> Iterator[Path]:
+    parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix="data-", dir=parent))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _plan(arguments: argparse.Namespace, directory: Path) -> Plan:
+    if arguments.quick:
+        return quick(directory, arguments.seed, arguments.rounds or 3)
+    plan = Plan(directory, seed=arguments.seed, rounds=arguments.rounds or 5)
+    return replace(plan, reopen_large=10 * GIB) if arguments.full else plan
+
+
+def _measure(
+    console: Console, plan: Plan, only: Sequence[str] | None
+) -> tuple[list[Row], list[str]]:
+    rows: list[Row] = []
+    failed: list[str] = []
+    for question in QUESTIONS:
+        if only and question.NAME not in only:
+            continue
+        with console.status(question.NAME) as status:
+            made, samples = contest.run(question, plan, status.update)
+        shutil.rmtree(plan.directory / question.NAME, ignore_errors=True)
+        report.table(console, question.NAME, made)
+        rows += made
+        failed += [f"{question.NAME}/{name}" for name in sorted(samples.failed)]
+    return rows, failed
+
+
+def _write(
+    console: Console, output: Path, facts: dict[str, str], rows: Sequence[Row]
+) -> None:
+    output.mkdir(parents=True, exist_ok=True)
+    lines = output / "results.jsonl"
+    report.json_lines(lines, facts, rows)
+    for path in [lines, *plot.write(output, "results", facts, rows)]:
+        console.print(f"wrote {path}", style="dim", highlight=False)
+
+
+def _verdict(
+    console: Console, rows: Sequence[Row], missed: Sequence[Row], failed: Sequence[str]
+) -> None:
+    judged = [row for row in rows if row.met is not None or row.ahead is not None]
+    console.print(f"{len(judged) - len(missed)} of {len(judged)} judged rows hold")
+    for row in missed:
+        console.print(f"MISSED {row.workload} ({row.metric})", style="bold red")
+    for name in failed:
+        console.print(f"FAILED {name}", style="bold red")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

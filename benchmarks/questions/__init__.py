@@ -1,0 +1,26 @@
+"""Every question, in printing order."""
+
+from benchmarks.contest import Question
+from benchmarks.questions import (
+    bulk,
+    concurrent,
+    index_size,
+    iterate,
+    lookup,
+    one_caller,
+    pipelined,
+    reopen,
+    scan,
+)
+
+QUESTIONS: tuple[Question, ...] = (
+    one_caller,
+    concurrent,
+    pipelined,
+    bulk,
+    scan,
+    iterate,
+    lookup,
+    reopen,
+    index_size,
+)

@@ -1,0 +1,268 @@
+//! What is not an append: the catalog, cursors, trim, commits; figures, spare slots, closing.
+
+use crate::error::{Error, Result};
+use crate::wal::appender::Sizes;
+use crate::wal::change::{Change, CommitContext, Cursor, NewLog};
+use crate::wal::store::{Inner, Store};
+
+/// Counters and sizes, for people and metrics.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stats {
+    /// Syncs done.
+    pub syncs: u64,
+    /// Bytes written by them.
+    pub synced_bytes: u64,
+    /// Segments in use.
+    pub segments: u64,
+    /// Most segments that may be in use.
+    pub segments_max: u64,
+    /// Slots that are free.
+    pub free_slots: u64,
+    /// Bytes of one segment.
+    pub segment_bytes: u64,
+    /// Memory of loaded indexes.
+    pub index_memory: u64,
+    /// Bytes of the side files of sealed segments.
+    pub index_bytes: u64,
+    /// Samples in the loaded indexes.
+    pub samples: u64,
+    /// Offset behind the last durable frame in the newest segment.
+    pub durable_offset: u64,
+}
+impl Store {
+    /// Place a change at the stream's epoch, or at the one given; returns its group.
+    pub(super) fn change(
+        &self,
+        stream: u32,
+        epoch: Option<u64>,
+        llsn: u64,
+        change: &Change,
+    ) -> Result<u64> {
+        match self.try_change(stream, epoch, llsn, change) {
+            // Segments that hold changes only die when they are sealed.
+            Err(full @ Error::LogFull { .. }) => {
+                if self.ensure_slot()? {
+                    return self.try_change(stream, epoch, llsn, change);
+                }
+                self.sync()?;
+                if self.reclaim()?.segments == 0 {
+                    return Err(full);
+                }
+                self.try_change(stream, epoch, llsn, change)
+            }
+            other => other,
+        }
+    }
+
+    pub(super) fn try_change(
+        &self,
+        stream: u32,
+        epoch: Option<u64>,
+        llsn: u64,
+        change: &Change,
+    ) -> Result<u64> {
+        let mut inner = self.guard()?;
+        let current = inner
+            .appender
+            .state
+            .streams
+            .get(&stream)
+            .map_or(0, |stream| stream.epoch);
+        inner
+            .appender
+            .change(stream, epoch.unwrap_or(current), llsn, change)
+    }
+
+    /// Create a log with one stream; returns the stream. Durable on return.
+    pub fn create_log(&self, log: NewLog) -> Result<u32> {
+        // Another thread may take the number between the look and the change; then once more.
+        let (stream, group) = loop {
+            let stream = self.guard()?.appender.state.next_stream;
+            match self.change(stream, None, 0, &Change::CreateLog(log.clone())) {
+                Err(Error::NotDense { .. }) => {}
+                other => break (stream, other?),
+            }
+        };
+        self.wait(group)?;
+        Ok(stream)
+    }
+
+    /// Delete a log and everything in it. Durable on return; its segments are reclaimed.
+    pub fn delete_log(&self, id: u128) -> Result<()> {
+        let Some(stream) = self.with_state(|state| state.logs.get(&id).map(|log| log.stream))
+        else {
+            return Err(Error::NotFound { what: "log".into() });
+        };
+        self.wait(self.change(stream, None, 0, &Change::DeleteLog(id))?)?;
+        self.reclaim().map(|_| ())
+    }
+
+    /// Replace a log's options. Durable on return.
+    pub fn alter_log(&self, id: u128, options: Vec<u8>) -> Result<()> {
+        self.wait(self.change(0, None, 0, &Change::AlterLog(id, options))?)
+    }
+
+    /// Write a cursor. Durable once [`Store::wait`] returns for the group.
+    pub fn set_cursor(&self, stream: u32, name: &str, cursor: Cursor) -> Result<u64> {
+        self.change(stream, None, 0, &Change::SetCursor(name.into(), cursor))
+    }
+
+    /// Delete a cursor. Durable on return.
+    pub fn delete_cursor(&self, stream: u32, name: &str) -> Result<()> {
+        self.wait(self.change(stream, None, 0, &Change::DeleteCursor(name.into()))?)
+    }
+
+    /// Let everything below `first` go. The new low watermark is durable before any file goes; returns it.
+    pub fn trim(&self, stream: u32, first: u64) -> Result<u64> {
+        let low = {
+            let inner = self.guard()?;
+            inner.appender.state.stream(stream)?.low
+        };
+        if first <= low {
+            return Ok(low);
+        }
+        // The records may still be on their way; what is trimmed must be committed first.
+        self.sync()?;
+        self.wait(self.change(stream, None, first, &Change::Trim)?)?;
+        self.reclaim()?;
+        Ok(first)
+    }
+
+    /// Commit a run of records of a stream with explicit commits.
+    pub fn commit(&self, stream: u32, epoch: u64, context: CommitContext) -> Result<u64> {
+        self.change(
+            stream,
+            Some(epoch),
+            context.llsn_begin,
+            &Change::Commit(context),
+        )
+    }
+
+    /// Cut an uncommitted tail: records from `from` on never happened.
+    pub fn rollback(&self, stream: u32, epoch: u64, from: u64) -> Result<u64> {
+        self.change(stream, Some(epoch), from, &Change::Rollback)
+    }
+
+    /// Enter a new epoch.
+    pub fn raise_epoch(&self, stream: u32, epoch: u64) -> Result<u64> {
+        self.change(stream, Some(epoch), 0, &Change::Epoch)
+    }
+
+    /// Counters and sizes.
+    pub fn stats(&self) -> Stats {
+        let index_memory = self
+            .view
+            .segments()
+            .iter()
+            .map(|s| s.index_memory() as u64)
+            .sum();
+        let segments = self.view.segments();
+        let sealed = segments.iter().filter_map(|segment| segment.sealed());
+        let index_bytes = sealed.map(|sealed| u64::from(sealed.side_bytes)).sum();
+        let samples = segments.iter().map(|segment| segment.samples()).sum();
+        let inner = self.inner.lock();
+        Stats {
+            syncs: inner.syncs,
+            synced_bytes: inner.synced_bytes,
+            segments: inner.appender.segments_used,
+            segments_max: inner.appender.sizes.segments_max,
+            free_slots: inner.appender.slots_ready,
+            segment_bytes: inner.appender.sizes.segment_bytes.into(),
+            index_memory,
+            index_bytes,
+            samples,
+            durable_offset: inner.appender.active.durable.into(),
+        }
+    }
+
+    /// Wait until a free slot should be made, at most `timeout`; `None` once closed or failed.
+    pub fn wait_housekeeping(&self, timeout: std::time::Duration) -> Option<bool> {
+        let mut inner = self.inner.lock();
+        if inner.check().is_ok() {
+            self.slot_wanted.wait_for(&mut inner, timeout);
+        }
+        inner.check().ok().map(|()| wants_slot(&inner))
+    }
+
+    /// Have a free slot ready before the active segment is full, so that no append waits for
+    /// zero-filling. Returns whether one was made.
+    pub fn prepare_slot(&self) -> Result<bool> {
+        let wanted = wants_slot(&*self.guard()?);
+        if wanted {
+            self.add_slot()?;
+        }
+        Ok(wanted)
+    }
+
+    /// Make `bytes` of free slots ready now (benchmarks, latency-sensitive starts). Returns the slots made.
+    pub fn provision(&self, bytes: u64) -> Result<u64> {
+        let want = {
+            let inner = self.guard()?;
+            let Sizes {
+                segment_bytes,
+                segments_max,
+            } = inner.appender.sizes;
+            let left = segments_max.saturating_sub(inner.appender.segments_used);
+            bytes.div_ceil(segment_bytes.into()).min(left)
+        };
+        let mut made = 0;
+        while self.guard()?.appender.slots_ready < want {
+            self.add_slot()?;
+            made += 1;
+        }
+        Ok(made)
+    }
+
+    /// Give up this process's copy of the lock, in the child of a fork: the lock stays its parent's, and
+    /// does not outlive it in the child.
+    pub fn abandon_lock(&self) {
+        // Held only by a close in the parent, which will not go on here.
+        if let Some(mut lock) = self.lock.try_lock() {
+            *lock = None;
+        }
+    }
+
+    /// Close in good order: everything appended is durable, and a later open knows that nothing is missing.
+    /// Idempotent. After a failure the directory is released as it is, but not before every write that
+    /// is under way has returned: what lands later would hit the next writer's log.
+    pub fn close(&self) -> Result<()> {
+        let result = self.close_log();
+        let mut inner = self.inner.lock();
+        inner.closed = true;
+        self.flushed.notify_all();
+        self.slot_wanted.notify_all();
+        self.view.shut();
+        while inner.writing > 0 {
+            self.flushed.wait(&mut inner);
+        }
+        drop(inner);
+        self.files.lock().release();
+        *self.lock.lock() = None;
+        result
+    }
+
+    pub(super) fn close_log(&self) -> Result<()> {
+        {
+            let inner = self.inner.lock();
+            if inner.closed || inner.failed.is_some() {
+                return Ok(());
+            }
+        }
+        self.sync()?;
+        match self.change(0, None, 0, &Change::Close) {
+            Ok(group) => self.wait(group)?,
+            // No room for the mark: the next open looks for a torn tail, and finds none.
+            Err(Error::LogFull { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        self.files.lock().close()
+    }
+}
+
+/// Whether the active segment is half full and a slot for the next one is missing.
+pub(super) fn wants_slot(inner: &Inner) -> bool {
+    let appender = &inner.appender;
+    appender.active.offset > appender.active.segment.bytes / 2
+        && appender.segments_used < appender.sizes.segments_max
+        && appender.slots_ready == 0
+}

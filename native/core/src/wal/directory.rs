@@ -1,0 +1,162 @@
+//! What a node directory is, and how it comes into being.
+//!
+//! Creating a directory is a sequence that may be cut anywhere: `IDENTITY` first, then the manifest,
+//! then files. Until the manifest exists nothing was ever promised, so an unfinished creation starts over;
+//! but a directory that holds log files without a manifest or an identity lost them, and is refused.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::manifest::{self, Identity, Manifest, WalFiles};
+use crate::vfs::{Access, Vfs, VfsFile};
+use crate::wal::identity::{IDENTITY, NodeIdentity};
+use crate::wal::recover::{LOCK, check_newest};
+use crate::wal::segments::slot_path;
+use crate::wal::store::{Options, make_dirs};
+use crate::wal::watermark::Watermark;
+
+pub(super) enum Found {
+    Node(NodeIdentity),
+    Unfinished,
+}
+
+/// Whose directory this is, or that its creation did not get far enough to hold anything.
+pub(super) fn identify(vfs: &dyn Vfs, dir: &Path) -> Result<Found> {
+    let names = vfs.list(dir)?;
+    let has = |name: &str| names.iter().any(|found| found == name);
+    if let Some(identity) = NodeIdentity::read(vfs, dir)? {
+        return Ok(Found::Node(identity));
+    }
+    let is_ours = |name: &String| {
+        has("CURRENT") || name.starts_with("MANIFEST-") || name == "WATERMARK" || name == "wal"
+    };
+    if names.iter().any(is_ours) {
+        let reason = "other files of the node are there; restore it from a copy".into();
+        return Err(Error::Missing {
+            path: dir.join(IDENTITY),
+            reason,
+        });
+    }
+    let harmless = |name: &String| name == LOCK || name == "IDENTITY.tmp";
+    if names.iter().all(harmless) {
+        return Ok(Found::Unfinished);
+    }
+    Err(Error::Foreign {
+        path: dir.into(),
+        what: "node directory, and it is not empty",
+    })
+}
+
+/// Make the entries durable that lead to a new node directory: without them a crash loses all of it.
+pub(super) fn sync_parents(vfs: &dyn Vfs, dir: &Path) -> Result<()> {
+    for (above, parent) in dir.ancestors().skip(1).enumerate() {
+        let parent = if parent.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            parent
+        };
+        match vfs.sync_dir(parent) {
+            // One that we may not read is not one that we made.
+            Err(Error::Io { source, .. })
+                if above > 0 && source.kind() == ErrorKind::PermissionDenied => {}
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn create_identity(
+    vfs: &dyn Vfs,
+    dir: &Path,
+    options: &Options,
+) -> Result<NodeIdentity> {
+    let random = |n: u64| u128::from(crate::wal::appender::mix(options.entropy.wrapping_add(n)));
+    let identity = NodeIdentity {
+        node: random(1) << 64 | random(2),
+        wal: random(3) << 64 | random(4),
+        segment_bytes: options.segment_bytes as u32,
+    };
+    vfs.replace(&dir.join(IDENTITY), &identity.encode())?;
+    Ok(identity)
+}
+
+pub(super) fn open_manifest(
+    vfs: &Arc<dyn Vfs>,
+    dir: &Path,
+    identity: &NodeIdentity,
+) -> Result<(Manifest<WalFiles>, Option<manifest::OpenReport>)> {
+    let who = Identity {
+        object: identity.wal,
+        node: identity.node,
+    };
+    let options = manifest::Options::default();
+    if vfs.exists(&dir.join("CURRENT"))? {
+        // Before a new file takes the place of the one that may be damaged.
+        if let Some(mark) = Watermark::read(&**vfs, dir)? {
+            let listed = Manifest::<WalFiles>::open_read_only(Arc::clone(vfs), dir, who)?;
+            check_newest(dir, listed.version(), mark)?;
+        }
+        let (manifest, report) = Manifest::open(Arc::clone(vfs), dir, who, options)?;
+        make_dirs(&**vfs, dir)?;
+        return Ok((manifest, Some(report)));
+    }
+    let wal = dir.join("wal");
+    if vfs.exists(&wal)? && !vfs.list(&wal)?.is_empty() {
+        let reason =
+            "segment files are there; restore it from a copy or run `braidlog repair`".into();
+        return Err(Error::Missing {
+            path: dir.join("CURRENT"),
+            reason,
+        });
+    }
+    let manifest = Manifest::create(Arc::clone(vfs), dir, who, options)?;
+    make_dirs(&**vfs, dir)?;
+    Ok((manifest, None))
+}
+
+/// The slot of every listed segment is there. A free one holds nothing and is made anew when needed.
+pub(super) fn check_slots(
+    vfs: &dyn Vfs,
+    dir: &Path,
+    files: &WalFiles,
+    segment_bytes: u32,
+) -> Result<()> {
+    let present: BTreeSet<String> = vfs.list(&dir.join("wal"))?.into_iter().collect();
+    let free: BTreeSet<u32> = files.free_slots().collect();
+    for (slot, bytes) in files.slots() {
+        let path = slot_path(dir, slot);
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        if !present.contains(&name) && !free.contains(&slot) {
+            let reason =
+                "the manifest lists this segment file; restore it or run `braidlog repair`";
+            return Err(Error::Missing {
+                path,
+                reason: reason.into(),
+            });
+        }
+        if bytes != u64::from(segment_bytes) {
+            return Err(Error::corrupt(
+                path,
+                0,
+                "slot length differs from the node's segment length",
+            ));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn open_or_create(vfs: &dyn Vfs, path: &Path) -> Result<Arc<dyn VfsFile>> {
+    let access = if vfs.exists(path)? {
+        Access::Write
+    } else {
+        Access::CreateNew
+    };
+    vfs.open(path, access)
+}

@@ -1,0 +1,289 @@
+//! Placing frames: their position, ordinal, checksum and index sample; rolling to the next segment.
+
+use std::mem;
+use std::sync::Arc;
+
+use crate::batch::parse_head;
+use crate::error::{Error, Result};
+use crate::limits::BLOCK_BYTES;
+use crate::vfs::PooledBuf;
+use crate::wal::appender::{Active, Appender, mix, range_of};
+use crate::wal::change::Change;
+use crate::wal::frame::{FLAG_MORE, FRAME_HEADER, Frame, FrameHeader, Kind, frame_len, seal};
+use crate::wal::parts::{Effect, Group, Part};
+use crate::wal::room::kept;
+use crate::wal::segment::{FIRST_FRAME, SegmentHeader};
+use crate::wal::segments::Segment;
+
+/// Preamble bytes per frame.
+const PREAMBLE_CHUNK: usize = 1 << 20;
+impl Appender {
+    /// Close the open batches and take everything gathered as one group.
+    pub fn seal(&mut self) -> Result<Group> {
+        let streams: Vec<u32> = self.open.keys().copied().collect();
+        for stream in streams {
+            self.close_batch(stream)?;
+        }
+        let mut parts = mem::take(&mut self.parts);
+        if let Some(last) = parts.last_mut() {
+            last.end = self.active.offset;
+            let block =
+                (self.active.offset as usize) / BLOCK_BYTES * BLOCK_BYTES - last.start as usize;
+            self.active.tail = last.buf[block..].to_vec();
+        }
+        for part in &mut parts {
+            part.pad();
+        }
+        let bytes = parts.iter().map(|part| part.buf.len()).sum();
+        let effects = mem::take(&mut self.touched)
+            .into_iter()
+            .map(|stream| self.effect(stream))
+            .collect();
+        let number = self.group;
+        self.group += 1;
+        Ok(Group {
+            number,
+            parts: parts.into_iter().map(Arc::new).collect(),
+            effects,
+            bytes,
+        })
+    }
+
+    pub(super) fn effect(&self, number: u32) -> Effect {
+        match self.state.streams.get(&number) {
+            None => Effect::Gone(number),
+            Some(stream) => Effect::Range(number, range_of(stream)),
+        }
+    }
+
+    /// Place the stream's next batch, encoded straight into the part.
+    pub(super) fn place_batch(
+        &mut self,
+        stream: u32,
+        count: u32,
+        payload_max: usize,
+        encode: impl FnOnce(&mut PooledBuf) -> Result<()>,
+    ) -> Result<()> {
+        let (epoch, llsn) = {
+            let stream = self.state.stream(stream)?;
+            (stream.epoch, stream.next)
+        };
+        let header = Self::header(Kind::Batch, stream, count, epoch, llsn);
+        let change = Change::Batch {
+            count,
+            producer: None,
+        };
+        self.state.check(&header, &change)?;
+        let mut timestamps = (0, 0);
+        let frame = self.place(header, payload_max, |out| {
+            let at = out.len();
+            encode(out)?;
+            let head = parse_head(&out[at..])?;
+            timestamps = (head.min_timestamp(), head.max_timestamp());
+            Ok(head.head_len())
+        })?;
+        self.fold(&header, &frame, &change, timestamps)
+    }
+
+    pub(super) fn header(
+        kind: Kind,
+        stream: u32,
+        count: u32,
+        epoch: u64,
+        llsn: u64,
+    ) -> FrameHeader {
+        FrameHeader {
+            kind,
+            flags: 0,
+            stream,
+            count,
+            epoch,
+            llsn,
+            durable: 0,
+            ordinal: 0,
+        }
+    }
+
+    /// Place one frame of at most `payload_max` payload bytes, which `write` appends; it returns how
+    /// many of them the frame's checksum covers.
+    pub(super) fn place(
+        &mut self,
+        mut header: FrameHeader,
+        payload_max: usize,
+        write: impl FnOnce(&mut PooledBuf) -> Result<usize>,
+    ) -> Result<Frame> {
+        let segment = self.active.segment.bytes;
+        let end = self.active.offset as usize + self.gap() + frame_len(payload_max);
+        if end + kept(header.kind, segment) > segment as usize {
+            self.roll()?;
+        }
+        self.open_part();
+        header.durable = self.active.durable;
+        header.ordinal = self.active.ordinal;
+        let (offset, seed) = (self.active.offset, self.active.segment.seed);
+        let Some(part) = self.parts.last_mut() else {
+            return Err(Error::Closed);
+        };
+        let at = part.buf.len();
+        part.buf.resize(at + FRAME_HEADER);
+        let head = match write(&mut part.buf) {
+            Ok(head) => head,
+            Err(error) => {
+                part.buf.truncate(at);
+                return Err(error);
+            }
+        };
+        let payload = part.buf.len() - at - FRAME_HEADER;
+        debug_assert!(
+            payload <= payload_max,
+            "a frame took more than was reserved"
+        );
+        part.buf.resize(at + frame_len(payload));
+        let length = part.buf.len() - at;
+        seal(
+            &mut part.buf.as_mut_slice()[at..],
+            &header,
+            seed,
+            offset,
+            payload,
+            head,
+        );
+        if header.kind == Kind::Batch {
+            part.note(header.stream, header.llsn, header.count, at, payload);
+        }
+        self.active.offset += length as u32;
+        self.active.ordinal += 1;
+        if header.stream != 0 {
+            self.touched.insert(header.stream);
+        }
+        Ok(Frame {
+            header,
+            offset,
+            length: length as u32,
+            payload: payload as u32,
+            head: head as u32,
+        })
+    }
+
+    pub(super) fn note(
+        &mut self,
+        frame: &Frame,
+        change: &Change,
+        timestamps: (i64, i64),
+    ) -> Result<()> {
+        let payload = match self.parts.last() {
+            Some(part) => {
+                let at = (frame.offset - part.start) as usize + FRAME_HEADER;
+                &part.buf[at..at + frame.payload as usize]
+            }
+            None => &[],
+        };
+        self.active.segment.note(frame, change, timestamps, payload)
+    }
+
+    /// Bytes skipped if a new part has to begin on a fresh block.
+    pub(super) fn gap(&self) -> usize {
+        let offset = self.active.offset as usize;
+        if self.parts.is_empty() && self.in_flight > 0 {
+            offset.next_multiple_of(BLOCK_BYTES) - offset
+        } else {
+            0
+        }
+    }
+
+    /// Make sure that the last part continues at the active offset.
+    pub(super) fn open_part(&mut self) {
+        if !self.parts.is_empty() {
+            return;
+        }
+        let mut buf = self.pool.take(64 << 10);
+        if self.in_flight > 0 {
+            self.active.offset = self.active.offset.next_multiple_of(BLOCK_BYTES as u32);
+        } else {
+            buf.extend_from_slice(&self.active.tail);
+        }
+        let start = self.active.offset - buf.len() as u32;
+        let segment = Arc::clone(&self.active.segment);
+        self.parts.push(Part {
+            segment,
+            start,
+            buf,
+            end: 0,
+            batches: Vec::new(),
+            seals: None,
+            opens: false,
+        });
+    }
+
+    /// Begin the next segment: header block and preamble.
+    pub(super) fn roll(&mut self) -> Result<()> {
+        if self.segments_used >= self.sizes.segments_max || self.slots_ready == 0 {
+            return Err(self.full());
+        }
+        let state = self.state.encode();
+        if state.len() > self.preamble_bytes_max() {
+            let (size, max) = (state.len() as u64, self.preamble_bytes_max() as u64);
+            return Err(Error::TooLarge {
+                what: "state at the head of a segment",
+                size,
+                max,
+            });
+        }
+        if let Some(part) = self.parts.last_mut() {
+            part.end = self.active.offset;
+        }
+        let number = self.active.segment.number + 1;
+        let salt = mix(self.entropy ^ number);
+        let segment = Arc::new(Segment::active(number, salt, self.sizes.segment_bytes));
+        let old = Arc::clone(&self.active.segment);
+        let seals = (old.number > 0).then_some((old, self.active.offset));
+        let mut buf = self.pool.take(64 << 10);
+        let bytes = u64::from(self.sizes.segment_bytes);
+        buf.extend_from_slice(
+            &SegmentHeader {
+                node: self.node,
+                number,
+                salt,
+                bytes,
+            }
+            .encode(),
+        );
+        let (batches, end) = (Vec::new(), FIRST_FRAME);
+        self.parts.push(Part {
+            segment: Arc::clone(&segment),
+            start: 0,
+            buf,
+            end,
+            batches,
+            seals,
+            opens: true,
+        });
+        self.active = Active {
+            segment,
+            offset: FIRST_FRAME,
+            ordinal: 0,
+            durable: 0,
+            tail: Vec::new(),
+        };
+        self.segments_used += 1;
+        self.slots_ready -= 1;
+        self.place_preamble(&state)
+    }
+
+    pub(super) fn place_preamble(&mut self, state: &[u8]) -> Result<()> {
+        let mut chunks = state.chunks(PREAMBLE_CHUNK).peekable();
+        while let Some(chunk) = chunks.next() {
+            let mut header = Self::header(Kind::Preamble, 0, 0, 0, 0);
+            header.flags = if chunks.peek().is_some() {
+                FLAG_MORE
+            } else {
+                0
+            };
+            self.place(header, chunk.len(), |out| {
+                out.extend_from_slice(chunk);
+                Ok(chunk.len())
+            })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,158 @@
+//! Room: what may be appended, decided before anything has a number.
+//!
+//! Space is counted in segments that may exist and in slots that do. Records leave alone a few
+//! segments and the tail of each, so that trims, cleaning and recovery find room when records do not.
+
+use std::ops::Range;
+
+use crate::batch::ColumnsRef;
+use crate::error::{Error, Result};
+use crate::limits::{BATCH_BYTES_MAX, BLOCK_BYTES};
+use crate::wal::appender::{Appender, NewRecord, Sequenced};
+use crate::wal::frame::{Kind, frame_len};
+use crate::wal::segment::FIRST_FRAME;
+use crate::wal::segments::is_data;
+
+/// Segments that records may not use, so that trim, cleaning and recovery always find room.
+pub const RESERVE_SEGMENTS: u64 = 2;
+/// Bytes at the end of each segment that only state may use: room for a thousand trims or so.
+fn tail_reserve(segment_bytes: u32) -> u32 {
+    (segment_bytes / 64).min(64 << 10)
+}
+
+/// Bytes at the end of a segment that a frame of this kind must leave alone.
+pub(super) fn kept(kind: Kind, segment_bytes: u32) -> usize {
+    if is_data(kind) {
+        tail_reserve(segment_bytes) as usize
+    } else {
+        0
+    }
+}
+
+impl Appender {
+    /// Largest preamble: a quarter of a segment.
+    pub fn preamble_bytes_max(&self) -> usize {
+        self.sizes.segment_bytes as usize / 4
+    }
+
+    /// Largest batch: within its own limit and a quarter of a segment, so that little is lost where
+    /// one does not fit behind another.
+    pub fn batch_bytes_max(&self) -> usize {
+        BATCH_BYTES_MAX.min(self.sizes.segment_bytes as usize / 4)
+    }
+
+    /// Refuse a batch that is larger than `max`.
+    pub fn check_batch_len(size: usize, max: usize) -> Result<()> {
+        if size > max {
+            return Err(Error::TooLarge {
+                what: "record batch",
+                size: size as u64,
+                max: max as u64,
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether another slot may help what was refused for want of room.
+    pub fn lacks_slot(&self) -> bool {
+        self.slots_ready == 0 && self.segments_used < self.sizes.segments_max
+    }
+
+    /// Whether `bytes` of records surely fit; false if they would with more slots.
+    ///
+    /// Fails with [`Error::LogFull`] if they do not fit within the bound either.
+    pub fn has_room(&self, bytes: usize) -> Result<bool> {
+        self.fits(Kind::Batch, bytes, RESERVE_SEGMENTS)
+    }
+
+    /// Whether `bytes` of frames of that kind surely fit with `reserve` segments left alone. What is in
+    /// open batches was admitted and keeps its room.
+    pub(super) fn fits(&self, kind: Kind, bytes: usize, reserve: u64) -> Result<bool> {
+        let open: usize = self
+            .open
+            .values()
+            .map(|open| frame_len(open.builder.encoded_len_max()))
+            .sum();
+        let need = (open + bytes + BLOCK_BYTES) as u64;
+        let max = self.sizes.segments_max - reserve;
+        let segment = self.active.segment.bytes;
+        let left =
+            (segment as usize).saturating_sub(self.active.offset as usize + kept(kind, segment));
+        if need <= left as u64 && self.segments_used <= max {
+            return Ok(true);
+        }
+        // Where the largest frame does not fit behind another, its length stays empty.
+        let lost = FIRST_FRAME as usize
+            + self.preamble_bytes_max()
+            + frame_len(self.batch_bytes_max())
+            + kept(Kind::Batch, segment)
+            + BLOCK_BYTES;
+        let usable = u64::from(self.sizes.segment_bytes).saturating_sub(lost as u64);
+        if need > max.saturating_sub(self.segments_used) * usable {
+            return Err(self.full());
+        }
+        Ok(need <= self.slots_ready * usable)
+    }
+
+    /// Refuse, before anything has a number, what could not be written.
+    pub(super) fn reserve(&self, kind: Kind, bytes: usize, reserve: u64) -> Result<()> {
+        if self.fits(kind, bytes, reserve)? {
+            Ok(())
+        } else {
+            Err(self.full())
+        }
+    }
+
+    /// Refuse, before it is there, state that no preamble would hold.
+    pub(super) fn reserve_state(&mut self, growth: usize) -> Result<()> {
+        let max = self.preamble_bytes_max();
+        if growth > 0 && self.state_bytes + growth > max {
+            self.state_bytes = self.state.encoded_len();
+            if self.state_bytes + growth > max {
+                let (size, max) = ((self.state_bytes + growth) as u64, max as u64);
+                let what = "state at the head of a segment";
+                return Err(Error::TooLarge { what, size, max });
+            }
+        }
+        self.state_bytes += growth;
+        Ok(())
+    }
+
+    pub(super) fn producer_growth(
+        &self,
+        stream: u32,
+        producer: Option<Sequenced>,
+        llsn: u64,
+    ) -> usize {
+        let stream = self.state.streams.get(&stream);
+        producer.zip(stream).map_or(0, |((id, sequence), stream)| {
+            stream.producers.growth(id, sequence, llsn)
+        })
+    }
+
+    pub(super) fn full(&self) -> Error {
+        let bytes = u64::from(self.sizes.segment_bytes);
+        Error::LogFull {
+            used: self.segments_used * bytes,
+            max: self.sizes.segments_max * bytes,
+        }
+    }
+}
+
+/// Bytes a lone record takes at most, with its frame.
+pub fn record_bytes(record: &NewRecord<'_>) -> usize {
+    let headers: usize = record
+        .headers
+        .iter()
+        .map(|(name, value)| name.len() + value.len() + 16)
+        .sum();
+    512 + record.value.len() + record.key.map_or(0, <[u8]>::len) + headers
+}
+
+/// Bytes that rows of columns take at most as batches of about `target` bytes, with their frames.
+pub fn columns_bytes(columns: &ColumnsRef<'_>, rows: &Range<usize>, target: usize) -> usize {
+    let total = columns.encoded_len_max(rows);
+    let batches = total / target.max(1) + 2;
+    // Batches are cut by records, so each may stay a good deal below the target.
+    total + batches * 1024 + total / 64
+}

@@ -1,0 +1,184 @@
+//! Reads every segment and remembers what there is.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::codec::Take;
+use crate::error::Result;
+use crate::index::CommitRun;
+use crate::vfs::{Access, Vfs};
+use crate::wal::change::Change;
+use crate::wal::frame::{Frame, Kind};
+use crate::wal::inspect::{Bad, Coverage, Ending, Fold, Found, Lap, Scan, Survey};
+use crate::wal::segment::FIRST_FRAME;
+use crate::wal::segments::is_data;
+use crate::wal::verify::{Progress, cancelled};
+
+/// Bytes between two calls of the progress callback.
+const PROGRESS_BYTES: u32 = 8 << 20;
+
+/// A place that is damaged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Segment.
+    pub segment: u64,
+    /// Slot file.
+    pub path: PathBuf,
+    /// The damage.
+    pub bad: Bad,
+}
+
+/// Everything that was found.
+pub struct Collected {
+    /// The state at the end of the log.
+    pub fold: Fold,
+    /// Where the records are.
+    pub coverage: Coverage,
+    /// Commit runs by stream, in log order, repeated where the cleaner copied them.
+    pub runs: BTreeMap<u32, Vec<CommitRun>>,
+    /// Damaged places.
+    pub places: Vec<Place>,
+    /// Bytes to look at.
+    pub bytes: u64,
+}
+
+impl Collected {
+    /// Read all segments.
+    pub fn read(vfs: &Arc<dyn Vfs>, survey: &Survey, progress: Progress<'_>) -> Result<Self> {
+        let ending = survey.ending(&**vfs).ok().flatten();
+        // Nobody was promised what stands behind a torn tail, and it need not fit.
+        let torn = ending.and_then(|(end, ending)| match ending {
+            Ending::Torn { .. } => Some(end),
+            _ => None,
+        });
+        let limit = |lap: &Lap| {
+            let newest = survey.newest() == Some(lap);
+            torn.filter(|_| newest).unwrap_or_else(|| survey.limit(lap))
+        };
+        let length = |lap: &Lap| u64::from(limit(lap).saturating_sub(FIRST_FRAME));
+        let mut collected = Self {
+            fold: Fold::new(survey.node),
+            coverage: Coverage::default(),
+            runs: BTreeMap::new(),
+            places: Vec::new(),
+            bytes: survey.laps.iter().map(length).sum::<u64>().max(1),
+        };
+        let mut done = 0;
+        for (at, lap) in survey.laps.iter().enumerate() {
+            collected.segment(&**vfs, at, lap, limit(lap), &mut |within| {
+                progress(done + within, collected_total(survey, &length))
+            })?;
+            done += length(lap);
+        }
+        Ok(collected)
+    }
+
+    fn segment(
+        &mut self,
+        vfs: &dyn Vfs,
+        at: usize,
+        lap: &Lap,
+        limit: u32,
+        progress: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<()> {
+        self.fold.begin();
+        let file = match vfs.open(&lap.path, Access::Read) {
+            Ok(file) => file,
+            Err(error) => {
+                self.note(lap, whole(limit, error.to_string()));
+                return Ok(());
+            }
+        };
+        let mut scan = Scan::new(file, lap.seed, limit);
+        let mut told = FIRST_FRAME;
+        while let Some(found) = scan.next_found() {
+            match found {
+                Found::Frame(frame) => self.frame(at, &frame, scan.payload(&frame)),
+                Found::Bad(bad) => {
+                    match &bad.frame {
+                        Some(frame) => self.fold.lost(frame),
+                        None => self.fold.damage(),
+                    }
+                    self.note(lap, bad);
+                }
+            }
+            if scan.offset - told >= PROGRESS_BYTES {
+                told = scan.offset;
+                if !progress(u64::from(told - FIRST_FRAME)) {
+                    return Err(cancelled());
+                }
+            }
+        }
+        if lap.sealed.is_some() && scan.offset < limit {
+            let bad = Bad {
+                offset: scan.offset,
+                ..whole(limit, scan.ended.clone())
+            };
+            self.note(lap, bad);
+        }
+        if progress(u64::from(limit.saturating_sub(FIRST_FRAME))) {
+            Ok(())
+        } else {
+            Err(cancelled())
+        }
+    }
+
+    fn frame(&mut self, at: usize, frame: &Frame, payload: &[u8]) {
+        self.fold.frame(frame, payload);
+        let header = &frame.header;
+        if is_data(header.kind) {
+            self.coverage.note(at, frame);
+        }
+        match header.kind {
+            Kind::Rollback => self.coverage.cut(header.stream, header.llsn),
+            Kind::Commit => {
+                if let Ok(Change::Commit(context)) = Change::decode(header, payload) {
+                    let run = CommitRun {
+                        glsn_begin: context.glsn_begin,
+                        llsn_begin: context.llsn_begin,
+                        length: context.length,
+                    };
+                    self.runs.entry(header.stream).or_default().push(run);
+                }
+            }
+            Kind::MovedRuns => {
+                let runs = moved_runs(payload).unwrap_or_default();
+                self.runs.entry(header.stream).or_default().extend(runs);
+            }
+            _ => {}
+        }
+    }
+
+    fn note(&mut self, lap: &Lap, bad: Bad) {
+        let (segment, path) = (lap.number, lap.path.clone());
+        self.places.push(Place { segment, path, bad });
+    }
+}
+
+fn collected_total(survey: &Survey, length: &dyn Fn(&Lap) -> u64) -> u64 {
+    survey.laps.iter().map(length).sum::<u64>().max(1)
+}
+
+fn whole(limit: u32, reason: String) -> Bad {
+    Bad {
+        offset: 0,
+        end: limit,
+        reason,
+        frame: None,
+        frames: 0,
+    }
+}
+
+fn moved_runs(payload: &[u8]) -> Result<Vec<CommitRun>> {
+    let mut take = Take::new("moved runs", payload);
+    (0..take.count(24)?)
+        .map(|_| {
+            Ok(CommitRun {
+                glsn_begin: take.u64()?,
+                llsn_begin: take.u64()?,
+                length: take.u64()?,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,241 @@
+//! Group commit: leaders, followers, and what happens when a group is durable.
+
+use std::sync::Arc;
+
+use parking_lot::MutexGuard;
+
+use crate::error::{Error, Result};
+use crate::wal::admin::wants_slot;
+use crate::wal::parts::{Effect, Group, Part};
+use crate::wal::store::{Flight, Inner, Store};
+use crate::wal::watermark::Watermark;
+
+impl Store {
+    /// Make everything appended so far durable.
+    pub fn sync(&self) -> Result<()> {
+        let latest = self.guard()?.appender.latest();
+        self.wait(latest)
+    }
+
+    /// Whether the group is durable.
+    pub fn is_durable(&self, group: u64) -> Result<bool> {
+        let inner = self.inner.lock();
+        if inner.durable_group >= group {
+            return Ok(true);
+        }
+        inner.check().map(|()| false)
+    }
+
+    /// Wait until the group is durable, leading its sync if nobody does.
+    ///
+    /// Fails with [`Error::Failed`] if a write failed: whether the records survive is then unknown.
+    pub fn wait(&self, group: u64) -> Result<()> {
+        let mut inner = self.inner.lock();
+        while inner.durable_group < group {
+            inner.check()?;
+            if self.may_lead(&inner) {
+                self.lead(&mut inner)?;
+            } else {
+                self.flushed.wait(&mut inner);
+            }
+        }
+        Ok(())
+    }
+
+    /// Wait at most `timeout` for the group; false if it is not durable then. Leads if it may.
+    pub fn wait_for(&self, group: u64, timeout: std::time::Duration) -> Result<bool> {
+        let mut inner = self.inner.lock();
+        while inner.durable_group < group {
+            inner.check()?;
+            if self.may_lead(&inner) {
+                self.lead(&mut inner)?;
+            } else if self.flushed.wait_for(&mut inner, timeout).timed_out() {
+                return Ok(inner.durable_group >= group);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Serve as a dedicated sync thread: return the durable group once it is above `seen`, whoever
+    /// synced it, syncing what waits meanwhile. `None` once the store is closed or failed.
+    pub fn sync_next(&self, seen: u64) -> Option<u64> {
+        let mut inner = self.inner.lock();
+        loop {
+            if inner.check().is_err() {
+                return None;
+            }
+            if inner.durable_group > seen {
+                return Some(inner.durable_group);
+            }
+            if inner.appender.has_unsealed() && self.may_lead(&inner) {
+                // A failure shows in the next check.
+                let _ = self.lead(&mut inner);
+            } else {
+                self.flushed.wait(&mut inner);
+            }
+        }
+    }
+
+    /// Tell a dedicated sync thread that something waits.
+    pub fn nudge(&self) {
+        self.flushed.notify_all();
+    }
+
+    pub(super) fn may_lead(&self, inner: &Inner) -> bool {
+        inner.appender.has_unsealed()
+            && (inner.flights.is_empty()
+                || (inner.flights.len() < self.options.sync_depth
+                    && inner.appender.unsealed_bytes() >= self.options.gather_bytes
+                    && !inner.flights.iter().any(|flight| flight.group.rolls())))
+    }
+
+    /// Wait for unsynced bytes to become durable, or make them so.
+    pub(super) fn make_room<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+    ) -> Result<MutexGuard<'a, Inner>> {
+        if self.may_lead(&inner) {
+            self.lead(&mut inner)?;
+        } else {
+            self.flushed.wait(&mut inner);
+        }
+        inner.check()?;
+        Ok(inner)
+    }
+
+    /// Seal the gathered group, write it without the lock, retire what is done.
+    pub(super) fn lead(&self, inner: &mut MutexGuard<'_, Inner>) -> Result<()> {
+        let group = match inner.appender.seal() {
+            Ok(group) => Arc::new(group),
+            Err(error) => return Err(self.fail(inner, &error)),
+        };
+        inner.flights.push_back(Flight {
+            group: Arc::clone(&group),
+            done: false,
+        });
+        inner.appender.in_flight = inner.flights.len();
+        while group.rolls() && inner.flights.len() > 1 {
+            self.flushed.wait(inner);
+            inner.check()?;
+        }
+        inner.writing += 1;
+        let written = MutexGuard::unlocked(inner, || self.write(&group));
+        inner.writing -= 1;
+        if let Err(error) = written {
+            return Err(self.fail(inner, &error));
+        }
+        if let Err(error) = inner.check() {
+            self.flushed.notify_all();
+            return Err(error);
+        }
+        if let Some(flight) = inner
+            .flights
+            .iter_mut()
+            .find(|flight| flight.group.number == group.number)
+        {
+            flight.done = true;
+        }
+        while inner.flights.front().is_some_and(|flight| flight.done) {
+            let Some(flight) = inner.flights.pop_front() else {
+                break;
+            };
+            inner.appender.in_flight = inner.flights.len();
+            if let Err(error) = self.retire(inner, &flight.group) {
+                return Err(self.fail(inner, &error));
+            }
+        }
+        self.flushed.notify_all();
+        Ok(())
+    }
+
+    pub(super) fn fail(&self, inner: &mut MutexGuard<'_, Inner>, error: &Error) -> Error {
+        let reason = inner
+            .failed
+            .get_or_insert_with(|| error.to_string())
+            .clone();
+        self.view.shut();
+        self.flushed.notify_all();
+        self.slot_wanted.notify_all();
+        Error::Failed { reason }
+    }
+
+    pub(super) fn write(&self, group: &Group) -> Result<()> {
+        for part in &group.parts {
+            if part.opens {
+                self.open_segment(part)?;
+            } else {
+                self.write_part(part)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_part(&self, part: &Part) -> Result<()> {
+        let writer = part
+            .segment
+            .take_writer(&*self.view.vfs, self.options.sync_method)?;
+        writer.write_durable_at(&part.buf, part.start.into())?;
+        part.segment.return_writer(writer);
+        Ok(())
+    }
+
+    /// Write the first part of a segment, then list it, and seal the one before: only then does it exist.
+    pub(super) fn open_segment(&self, part: &Part) -> Result<()> {
+        let mut files = self.files.lock();
+        let slot = files.take_slot(u64::from(part.segment.bytes))?;
+        part.segment.set_slot(&self.view.dir, slot);
+        self.write_part(part)?;
+        files.open_segment(&self.view, &part.segment, part.seals.as_ref())?;
+        let mut segments = self.view.segments().to_vec();
+        segments.push(Arc::clone(&part.segment));
+        self.view.set_segments(segments);
+        self.view.bound_index_memory();
+        Ok(())
+    }
+
+    /// Publish a durable group.
+    pub(super) fn retire(&self, inner: &mut MutexGuard<'_, Inner>, group: &Group) -> Result<()> {
+        for part in &group.parts {
+            if part.segment.number == inner.appender.active.segment.number {
+                inner.appender.active.durable = part.end;
+            }
+        }
+        inner.durable_group = group.number;
+        inner.syncs += 1;
+        inner.synced_bytes += group.bytes as u64;
+        // First the bytes, then the range that lets readers see them: they may replace some that a
+        // rollback cut.
+        for part in &group.parts {
+            self.view.remember(part);
+        }
+        for effect in &group.effects {
+            match effect {
+                Effect::Range(stream, range) => self.view.publish(*stream, *range),
+                Effect::Gone(stream) => self.view.remove(*stream),
+            }
+        }
+        if wants_slot(inner) {
+            self.slot_wanted.notify_all();
+        }
+        self.publish_watermark(inner)
+    }
+
+    pub(super) fn publish_watermark(&self, inner: &MutexGuard<'_, Inner>) -> Result<()> {
+        let active = &inner.appender.active;
+        // A segment that is placed but not yet durable has no watermark of its own.
+        if active.durable == 0 {
+            return Ok(());
+        }
+        let segment = &active.segment;
+        let (salt, durable) = (segment.seed.salt, active.durable);
+        self.watermark.write_all_at(
+            &Watermark {
+                segment: segment.number,
+                salt,
+                durable,
+            }
+            .encode(),
+            0,
+        )
+    }
+}

@@ -1,0 +1,127 @@
+//! Several groups in flight: a later one is durable, an earlier one is not.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::scope;
+
+use super::driver::{kept, open_with, record};
+use super::{DIR, contents, create, options};
+use crate::vfs::{CrashPolicy, FaultVfs, Gate, MemoryVfs, OpKind, Operation, Rule, Vfs};
+use crate::wal::{Options, Store, open};
+
+fn eager() -> Options {
+    Options {
+        sync_depth: 3,
+        gather_bytes: 1,
+        ..options()
+    }
+}
+
+fn open_over(vfs: &FaultVfs, entropy: u64) -> Store {
+    let options = Options { entropy, ..eager() };
+    let vfs = Arc::new(vfs.clone()) as Arc<dyn Vfs>;
+    open(vfs, Path::new(DIR), options).unwrap().0
+}
+
+fn durable_writes(vfs: &MemoryVfs) -> usize {
+    let trace = vfs.trace();
+    let durable =
+        |operation: &&Operation| matches!(operation, Operation::Write { durable: true, .. });
+    trace.operations().iter().filter(durable).count()
+}
+
+fn submit(store: &Store, stream: u32, tag: u64, len: usize) -> u64 {
+    let kept = kept(tag, len);
+    store.append(stream, record(&kept), None).unwrap().group
+}
+
+/// What a crash leaves when the first of three groups hangs and the others are written. `closed`: the
+/// log was closed in good order and opened again before.
+fn first_lost(closed: bool, acknowledged: u64, lens: [usize; 3]) -> (MemoryVfs, u32) {
+    let memory = MemoryVfs::new();
+    let vfs = FaultVfs::new(Arc::new(memory.clone()));
+    let mut store = open_over(&vfs, 1);
+    let stream = create(&store, "a");
+    for tag in 1..=acknowledged {
+        store.wait(submit(&store, stream, tag, 100)).unwrap();
+    }
+    if closed {
+        store.close().unwrap();
+        drop(store);
+        store = open_over(&vfs, 2);
+    }
+    let gate = Gate::new();
+    vfs.add(Rule::hang(OpKind::WriteDurable, &gate).on("slot-").once());
+    let written = durable_writes(&memory);
+    let shared = &store;
+    let image = scope(|scope| {
+        let mut writers = Vec::new();
+        for (i, len) in lens.into_iter().enumerate() {
+            let group = submit(&store, stream, 1000 + i as u64, len);
+            writers.push(scope.spawn(move || shared.wait(group)));
+            gate.wait_for(1);
+            while durable_writes(&memory) < written + i {
+                std::thread::yield_now();
+            }
+        }
+        let seen = contents(store.view(), stream).unwrap();
+        assert_eq!(seen.len() as u64, acknowledged, "seen before it is durable");
+        let image = memory
+            .trace()
+            .crash(memory.operations(), CrashPolicy::DropUnsynced);
+        gate.open();
+        for writer in writers {
+            writer.join().unwrap().unwrap();
+        }
+        image
+    });
+    let all = contents(store.view(), stream).unwrap();
+    assert_eq!(all.len() as u64, acknowledged + 3);
+    (image, stream)
+}
+
+#[test]
+fn a_later_group_does_not_survive_the_loss_of_an_earlier_one() {
+    for closed in [false, true] {
+        for (acknowledged, lens) in [(0, [100; 3]), (3, [100, 5000, 100]), (40, [9000, 10, 4000])] {
+            let (image, stream) = first_lost(closed, acknowledged, lens);
+            let text = format!("closed {closed}, {acknowledged} acknowledged, {lens:?}");
+            let (store, report) = open_with(&image, &eager(), 7).unwrap();
+            let acked = contents(store.view(), stream).unwrap();
+            assert_eq!(acked.len() as u64, acknowledged, "{text}");
+            let torn = report.torn.unwrap_or_else(|| panic!("{text}: not torn"));
+            assert!(torn.erased > 0 && !report.clean, "{text}: {torn:?}");
+            // What goes on has the length of what was lost, so that its place would be free for the
+            // ones behind.
+            store.wait(submit(&store, stream, 1, lens[0])).unwrap();
+            let expected = contents(store.view(), stream).unwrap();
+            drop(store);
+            let (store, _) = open_with(&image.snapshot(), &eager(), 8).unwrap();
+            let found = contents(store.view(), stream).unwrap();
+            assert_eq!(found.len() as u64, acknowledged + 1, "{text}");
+            assert!(found == expected, "{text}");
+        }
+    }
+}
+
+/// The open that cuts the tail may be cut itself, anywhere.
+#[test]
+fn erasing_what_was_lost_may_be_interrupted() {
+    let (image, stream) = first_lost(true, 3, [100, 5000, 9000]);
+    let recovered = image.snapshot();
+    drop(open_with(&recovered, &eager(), 7).unwrap());
+    let trace = recovered.trace();
+    for (cut, policy, again) in trace.crashes(12) {
+        let (store, _) = open_with(&again, &eager(), 8)
+            .unwrap_or_else(|error| panic!("cut {cut} {policy:?}: {error}"));
+        assert_eq!(contents(store.view(), stream).unwrap().len(), 3);
+        store.wait(submit(&store, stream, 1, 100)).unwrap();
+        drop(store);
+        let (store, _) = open_with(&again.snapshot(), &eager(), 9).unwrap();
+        assert_eq!(
+            contents(store.view(), stream).unwrap().len(),
+            4,
+            "{cut} {policy:?}"
+        );
+    }
+}

@@ -1,0 +1,200 @@
+//! Reading what was cut, moved or only partly committed, from files and from memory.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::driver::{Driver, record};
+use super::{DIR, options, values_of};
+use crate::batch::BatchView;
+use crate::vfs::{FaultVfs, Gate, MemoryVfs, OpKind, Rule, Vfs};
+use crate::wal::{CommitContext, NewLog, Options, Position, Store, open};
+
+fn from_files() -> Options {
+    Options {
+        recent_bytes_max: 0,
+        ..options()
+    }
+}
+
+/// Fill the rest of the active segment and more.
+fn roll(driver: &mut Driver, filler: u32) {
+    for _ in 0..6 {
+        driver.push(filler, 12_000).unwrap();
+        driver.sync();
+    }
+}
+
+#[test]
+fn a_rollback_in_the_active_segment_cuts_what_older_ones_hold() {
+    let mut driver = Driver::new(from_files());
+    let (ordered, filler) = (
+        driver.create("ordered", true),
+        driver.create("filler", false),
+    );
+    for _ in 0..20 {
+        driver.push(ordered, 100).unwrap();
+    }
+    driver.commit(ordered, 10);
+    driver.sync();
+    roll(&mut driver, filler);
+    driver.roll_back(ordered, 13);
+    for _ in 0..10 {
+        driver.push(ordered, 100).unwrap();
+    }
+    driver.commit(ordered, 12);
+    driver.sync();
+    driver.check("active");
+    driver
+        .history
+        .check_points(driver.store.view(), 1, "active");
+    driver.reopen();
+    driver
+        .history
+        .check_points(driver.store.view(), 1, "reopened");
+    roll(&mut driver, filler);
+    driver.check("sealed");
+}
+
+#[test]
+fn the_cleaner_does_not_bring_back_what_was_rolled_back() {
+    let mut driver = Driver::new(from_files());
+    let (ordered, filler) = (
+        driver.create("ordered", true),
+        driver.create("filler", false),
+    );
+    for _ in 0..20 {
+        driver.push(ordered, 100).unwrap();
+    }
+    driver.commit(ordered, 10);
+    driver.sync();
+    roll(&mut driver, filler);
+    driver.roll_back(ordered, 13);
+    for _ in 0..10 {
+        driver.push(ordered, 100).unwrap();
+    }
+    driver.commit(ordered, 12);
+    driver.sync();
+    let next = driver.history.get(filler).next();
+    driver.trim(filler, next);
+    assert!(driver.clean(1).moved_bytes > 0);
+    driver.check("moved");
+    driver.history.check_points(driver.store.view(), 1, "moved");
+    roll(&mut driver, filler);
+    driver.check("sealed");
+    driver.reopen();
+}
+
+#[test]
+fn a_reader_goes_on_in_the_middle_of_a_batch() {
+    let mut driver = Driver::new(from_files());
+    let ordered = driver.create("ordered", true);
+    for _ in 0..20 {
+        driver.push(ordered, 100).unwrap();
+    }
+    driver.sync();
+    let view = Arc::clone(driver.store.view());
+    let stream = view.stream(ordered).unwrap();
+    let (mut position, mut next) = (Position::default(), 1);
+    for count in [3, 1, 7, 9] {
+        driver.commit(ordered, count);
+        driver.sync();
+        for batch in view
+            .read(&stream, next, u64::MAX, 1 << 20, &mut position)
+            .unwrap()
+        {
+            assert_eq!(batch.first(), next);
+            next = batch.next();
+        }
+        assert_eq!(next, driver.history.get(ordered).committed);
+    }
+}
+
+#[test]
+fn a_batch_in_memory_ends_where_a_rollback_cut_it() {
+    for wait_between in [false, true] {
+        let mut driver = Driver::new(options());
+        let ordered = driver.create("ordered", true);
+        for _ in 0..20 {
+            driver.push(ordered, 100).unwrap();
+        }
+        if wait_between {
+            driver.sync();
+        }
+        driver.roll_back(ordered, 13);
+        driver.push(ordered, 50).unwrap();
+        driver.push(ordered, 50).unwrap();
+        driver.commit(ordered, 14);
+        driver.sync();
+        driver.check("in memory");
+        driver
+            .history
+            .check_points(driver.store.view(), 1, "in memory");
+    }
+}
+
+/// A group that was in flight when the rollback was submitted becomes readable after it.
+#[test]
+fn a_rollback_while_its_records_are_in_flight_is_seen_by_readers() {
+    let memory = MemoryVfs::new();
+    let vfs = FaultVfs::new(Arc::new(memory));
+    let (store, _) = open(
+        Arc::new(vfs.clone()) as Arc<dyn Vfs>,
+        Path::new(DIR),
+        options(),
+    )
+    .unwrap();
+    let log = NewLog {
+        id: 1,
+        explicit_commit: true,
+        created: 0,
+        name: "ordered".into(),
+        options: Vec::new(),
+    };
+    let stream = store.create_log(log).unwrap();
+    let push = |tag: u64| {
+        let kept = super::driver::kept(tag, 100);
+        store.append(stream, record(&kept), None).unwrap().group
+    };
+    let first = (1..=20).map(push).last().unwrap();
+    let gate = Gate::new();
+    vfs.add(Rule::hang(OpKind::WriteDurable, &gate).on("slot-").once());
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| store.wait(first));
+        gate.wait_for(1);
+        store.rollback(stream, 0, 13).unwrap();
+        push(100);
+        gate.open();
+        writer.join().unwrap().unwrap();
+    });
+    let context = CommitContext {
+        version: 1,
+        glsn_begin: 1,
+        llsn_begin: 1,
+        length: 13,
+        high_watermark: 13,
+    };
+    store
+        .wait(store.commit(stream, 0, context).unwrap())
+        .unwrap();
+    let view = store.view().stream(stream).unwrap();
+    let found = values_of(store.view(), &view, 1, 1 << 20).unwrap();
+    assert_eq!(found.len(), 13);
+    assert_eq!(found[12].1, *super::driver::kept(100, 100).value);
+    let by_position = store.view().get(&view, 13).unwrap().value;
+    assert_eq!(by_position, *super::driver::kept(100, 100).value);
+    assert_eq!(batches(&store, stream), [12, 1]);
+}
+
+/// Records wanted of each batch of a stream.
+fn batches(store: &Store, stream: u32) -> Vec<u32> {
+    let stream = store.view().stream(stream).unwrap();
+    let mut position = Position::default();
+    let read = store
+        .view()
+        .read(&stream, 1, u64::MAX, 1 << 20, &mut position);
+    let counts = read.unwrap().into_iter().map(|batch| {
+        assert!(BatchView::parse(batch.bytes()).is_ok());
+        batch.end - batch.begin
+    });
+    counts.collect()
+}

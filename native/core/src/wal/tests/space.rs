@@ -1,0 +1,317 @@
+//! Bounds: the log never fails to place what it gave a number, and refuses the rest before.
+
+use super::driver::{Driver, kept, record, with_columns};
+use super::{contents, options};
+use crate::batch::{BytesRef, ColumnsRef, Compression, Offsets, Timestamps, encode_columns};
+use crate::error::{Error, Result};
+use crate::wal::{Cursor, NewLog, Options, ProducerId};
+
+fn small() -> Options {
+    Options {
+        wal_bytes_max: 5 * (64 << 10),
+        ..options()
+    }
+}
+
+fn is_full<T>(result: &Result<T>) -> bool {
+    matches!(result, Err(Error::LogFull { .. }))
+}
+
+fn cursor(position: u64) -> Cursor {
+    Cursor {
+        position,
+        pin: false,
+        touched: 1,
+        lease: 0,
+    }
+}
+
+/// Append until the log is full, syncing every so often.
+fn fill(driver: &mut Driver, stream: u32, len: usize, sync_every: u64) {
+    for i in 1.. {
+        match driver.push(stream, len) {
+            Ok(_) if i % sync_every == 0 => driver.sync(),
+            Ok(_) => {}
+            Err(error) => {
+                assert!(matches!(error, Error::LogFull { .. }), "{error}");
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn what_has_a_number_is_placed_whatever_comes_before_the_sync() {
+    for (len, between) in [(3000, 10), (3000, 100), (500, 300), (7000, 30), (100, 500)] {
+        let mut driver = Driver::new(small());
+        let (a, b) = (driver.create("a", false), driver.create("b", true));
+        driver.push(b, 100).unwrap();
+        fill(&mut driver, a, len, u64::MAX);
+        // Small frames take the room that open batches were counted into.
+        for i in 0..between {
+            if is_full(&driver.store.set_cursor(b, "c", cursor(i))) {
+                break;
+            }
+            let _ = driver
+                .store
+                .commit(b, 0, crate::wal::CommitContext::default());
+        }
+        driver
+            .store
+            .sync()
+            .unwrap_or_else(|e| panic!("{len} {between}: {e}"));
+        driver.history.get(a).check(driver.store.view(), a, "full");
+        let next = driver.history.get(a).next();
+        driver.trim(a, next);
+        driver.push(a, len).unwrap();
+        driver.store.close().unwrap();
+    }
+}
+
+#[test]
+fn a_full_log_closes_opens_and_takes_records_again() {
+    for sync_every in [1, 3, 1000] {
+        let mut driver = Driver::new(small());
+        let stream = driver.create("a", false);
+        fill(&mut driver, stream, 5000, sync_every);
+        driver.reopen();
+        assert!(is_full(&driver.push(stream, 5000)));
+        driver.trim(stream, driver.history.get(stream).next() - 1);
+        fill(&mut driver, stream, 900, sync_every);
+        driver.sync();
+        driver.check("full again");
+        let records: Vec<_> = (0..90).map(|i| kept(i, 900)).collect();
+        let refused = with_columns(&records, |columns| {
+            driver
+                .store
+                .append_columns(stream, columns, 0..columns.len, 8000, None)
+        });
+        assert!(is_full(&refused), "{refused:?}");
+        driver.check("nothing changed");
+        driver.reopen();
+    }
+}
+
+#[test]
+fn cursors_cannot_use_up_what_trim_needs() {
+    let mut driver = Driver::new(small());
+    let stream = driver.create("a", false);
+    fill(&mut driver, stream, 5000, 1);
+    for position in 0..20_000 {
+        match driver.store.set_cursor(stream, "c", cursor(position)) {
+            Ok(_) if position % 50 == 0 => driver.store.sync().unwrap(),
+            Ok(_) => {}
+            full => {
+                assert!(is_full(&full), "{full:?}");
+                break;
+            }
+        }
+    }
+    driver.trim(stream, driver.history.get(stream).next());
+    driver.push(stream, 5000).unwrap();
+    driver.sync();
+}
+
+/// Trimming record by record while the log is full frees nothing for long.
+#[test]
+fn trims_that_free_nothing_do_not_fill_the_log() {
+    let mut driver = Driver::new(small());
+    let stream = driver.create("a", false);
+    fill(&mut driver, stream, 200, 50);
+    driver.sync();
+    let next = driver.history.get(stream).next();
+    for first in 2..next.min(200) {
+        driver.store.trim(stream, 2).unwrap();
+        driver.store.trim(stream, first).unwrap();
+    }
+    for first in 200..=next {
+        driver.store.trim(stream, first).unwrap();
+    }
+    assert!(
+        driver
+            .store
+            .append(stream, record(&kept(1, 200)), None)
+            .is_ok()
+    );
+    driver.store.close().unwrap();
+}
+
+#[test]
+fn state_that_would_not_fit_a_preamble_is_refused_before_it_exists() {
+    let mut driver = Driver::new(options());
+    let stream = driver.create("a", false);
+    let mut refused = 0;
+    for i in 0..200 {
+        let name = format!("{i:0>200}");
+        match driver.store.set_cursor(stream, &name, cursor(1)) {
+            Ok(_) => {}
+            Err(Error::TooLarge { .. }) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(refused > 0);
+    let log = NewLog {
+        id: 99,
+        explicit_commit: false,
+        created: 0,
+        name: "large".into(),
+        options: vec![1; 12_000],
+    };
+    let created = driver.store.create_log(log);
+    assert!(
+        matches!(created, Err(Error::TooLarge { .. })),
+        "{created:?}"
+    );
+    for _ in 0..40 {
+        driver.push(stream, 5000).unwrap();
+        driver.sync();
+    }
+    driver
+        .history
+        .get(stream)
+        .check(driver.store.view(), stream, "goes on");
+    // Moving a cursor that is there takes no more room.
+    driver
+        .store
+        .set_cursor(stream, &format!("{:0>200}", 0), cursor(2))
+        .unwrap();
+    driver.store.close().unwrap();
+}
+
+#[test]
+fn producers_that_would_not_fit_a_preamble_fail_nobody() {
+    let mut driver = Driver::new(options());
+    let streams: Vec<u32> = (0..4)
+        .map(|i| driver.create(&format!("s{i}"), false))
+        .collect();
+    let mut placed = 0;
+    for sequence in 1..=6 {
+        for producer in 1..=120 {
+            for stream in &streams {
+                let id = ProducerId {
+                    id: producer,
+                    epoch: 0,
+                };
+                let kept = kept(1, 40);
+                match driver
+                    .store
+                    .append(*stream, record(&kept), Some((id, sequence)))
+                {
+                    Ok(_) => placed += 1,
+                    Err(Error::TooLarge { .. } | Error::NotDense { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        driver.store.sync().unwrap();
+    }
+    let found: usize = streams
+        .iter()
+        .map(|stream| contents(driver.store.view(), *stream).unwrap().len())
+        .sum();
+    assert_eq!(found, placed);
+    let state = driver.store.state();
+    driver.store.close().unwrap();
+    let (store, _) = super::driver::open_with(&driver.vfs, &driver.options, 5).unwrap();
+    assert_eq!(store.state(), state);
+}
+
+#[test]
+fn epochs_do_not_grow_the_state_for_ever() {
+    let mut driver = Driver::new(options());
+    let stream = driver.create("a", true);
+    for epoch in 1..4000 {
+        driver.store.raise_epoch(stream, epoch).unwrap();
+        if epoch % 100 == 0 {
+            driver.store.sync().unwrap();
+            driver.store.reclaim().unwrap();
+        }
+    }
+    driver.store.close().unwrap();
+}
+
+#[test]
+fn what_fits_no_segment_is_refused_and_changes_nothing() {
+    let mut driver = Driver::new(options());
+    let stream = driver.create("a", false);
+    driver.push(stream, 100).unwrap();
+    assert!(matches!(
+        driver.push(stream, 40_000),
+        Err(Error::TooLarge { .. })
+    ));
+    let before = driver.store.state();
+    let records: Vec<_> = (0..40).map(|i| kept(i, 1000)).collect();
+    let mut batch = Vec::new();
+    with_columns(&records, |columns| {
+        let producer = crate::batch::Producer::default();
+        encode_columns(columns, 0..40, producer, Compression::None, &mut batch)
+    })
+    .unwrap();
+    let encoded = driver.store.append_encoded(stream, 0, 2, &batch);
+    assert!(
+        matches!(encoded, Err(Error::TooLarge { .. })),
+        "{encoded:?}"
+    );
+    for len in [20_000, 40_000, 80_000, 20 << 20] {
+        let log = NewLog {
+            id: 99,
+            explicit_commit: false,
+            created: 0,
+            name: "large".into(),
+            options: vec![1; len],
+        };
+        let created = driver.store.create_log(log);
+        assert!(
+            matches!(created, Err(Error::TooLarge { .. })),
+            "{created:?}"
+        );
+        let id = u128::from(crc32c::crc32c(b"a")) + 1;
+        let altered = driver.store.alter_log(id, vec![1; len]);
+        assert!(
+            matches!(altered, Err(Error::TooLarge { .. })),
+            "{altered:?}"
+        );
+    }
+    assert_eq!(driver.store.state().logs, before.logs);
+    driver.push(stream, 100).unwrap();
+    driver.reopen();
+}
+
+#[test]
+fn columns_that_make_no_sense_are_refused_and_harm_nobody() {
+    let mut driver = Driver::new(options());
+    let stream = driver.create("a", false);
+    driver.push(stream, 100).unwrap();
+    let data = vec![1; 30_000];
+    let nonsense: [&[u32]; 4] = [
+        &[0, 20, 10],
+        &[0, 10, 90_000],
+        &[0, 10],
+        &[0, 9000, 18_000, 10],
+    ];
+    for offsets in nonsense {
+        for len in 2..=3 {
+            let columns = ColumnsRef {
+                len,
+                values: BytesRef {
+                    offsets: Offsets::U32(offsets),
+                    data: &data,
+                },
+                keys: None,
+                timestamps: Timestamps::All(1),
+                headers: None,
+            };
+            let read = offsets.get(..=len);
+            if read.is_some_and(|read| read.is_sorted() && read[len] <= 30_000) {
+                continue;
+            }
+            let refused =
+                driver
+                    .store
+                    .append_columns(stream, &columns, 0..columns.len, 10_000, None);
+            assert!(refused.is_err());
+            driver.push(stream, 100).unwrap();
+        }
+    }
+    driver.reopen();
+}

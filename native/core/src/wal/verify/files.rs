@@ -1,0 +1,152 @@
+//! The files beside the segments: identity, manifest, slots, watermark, and what does not belong.
+
+use super::{Finding, Verifier};
+use crate::manifest::WalFiles;
+use crate::vfs::Access;
+use crate::wal::identity::IDENTITY;
+use crate::wal::inspect::{SALVAGED, edits, strangers};
+use crate::wal::segments::slot_path;
+use crate::wal::watermark::WATERMARK;
+
+impl Verifier<'_> {
+    pub(super) fn files(&mut self) {
+        self.identity();
+        self.manifest();
+        if let Ok(files) = &self.survey.files {
+            let files = files.clone();
+            self.slots(&files);
+        }
+        self.watermark();
+        self.strangers();
+    }
+
+    fn identity(&mut self) {
+        let path = self.survey.dir.join(IDENTITY);
+        let finding = match &self.survey.identity {
+            Ok(Some(_)) => return,
+            Ok(None) => Finding::corruption(&path, None, "missing, though the node has files"),
+            Err(error) => Finding::of(error, &path),
+        };
+        self.find(finding);
+    }
+
+    fn manifest(&mut self) {
+        // Without an identity the manifest cannot be judged, and that was found already.
+        if !matches!(self.survey.identity, Ok(Some(_))) {
+            return;
+        }
+        let finding = self.survey.files.as_ref().err().map(|error| {
+            let path = self.survey.dir.join("CURRENT");
+            Finding::of(error, &path)
+        });
+        if let Some(finding) = finding {
+            return self.find(finding);
+        }
+        if self.survey.alive {
+            return;
+        }
+        match edits(&**self.vfs, &self.survey.dir) {
+            Ok(edits) => {
+                if let Some(offset) = edits.torn {
+                    let what = "torn last edit; nobody was promised it";
+                    let next = "nothing: the next open drops it";
+                    self.find(Finding::note(&edits.path, offset, what, next));
+                }
+            }
+            Err(error) => self.find(Finding::of(&error, &self.survey.dir.join("CURRENT"))),
+        }
+        let newest = self.survey.newest();
+        if newest.is_some_and(|lap| lap.sealed.is_some()) {
+            let what = "the manifest lists no segment to write to";
+            self.find(Finding::corruption(
+                &self.survey.dir.join("CURRENT"),
+                None,
+                what,
+            ));
+        }
+    }
+
+    /// Free slots are there with their length; the others are found with their segments.
+    fn slots(&mut self, files: &WalFiles) {
+        let node_bytes = match &self.survey.identity {
+            Ok(Some(identity)) => u64::from(identity.segment_bytes),
+            _ => return,
+        };
+        for (slot, bytes) in files.slots() {
+            let path = slot_path(&self.survey.dir, slot);
+            if bytes != node_bytes {
+                let what =
+                    format!("listed with {bytes} bytes, the node's segments have {node_bytes}");
+                self.find(Finding::corruption(&path, None, what));
+            }
+        }
+        for slot in files.free_slots() {
+            let path = slot_path(&self.survey.dir, slot);
+            let bytes = files.slot_bytes(slot).unwrap_or(0);
+            let len = self
+                .vfs
+                .open(&path, Access::Read)
+                .and_then(|file| file.len());
+            let finding = match len {
+                Ok(len) if len == bytes => continue,
+                Ok(len) => {
+                    let what = format!("free slot of {len} bytes instead of {bytes}");
+                    Finding::corruption(&path, None, what)
+                }
+                Err(error) => Finding::of(&error, &path),
+            };
+            self.find(finding);
+        }
+    }
+
+    fn watermark(&mut self) {
+        let path = self.survey.dir.join(WATERMARK);
+        let Some(mark) = self.survey.watermark else {
+            let exists = self.vfs.exists(&path).unwrap_or(false);
+            let what = if exists { "not whole" } else { "missing" };
+            let next = "nothing: the next open writes it";
+            return self.find(Finding::note(&path, None, what, next));
+        };
+        let Some(newest) = self.survey.newest().filter(|_| self.survey.files.is_ok()) else {
+            return;
+        };
+        // It is written only after the manifest lists the segment.
+        let other_lap = mark.segment == newest.number && mark.salt != newest.seed.salt;
+        if mark.segment > newest.number || other_lap {
+            let what = format!(
+                "the log was durable in segment {} (salt {:016x}), which the manifest does not list: \
+                 edits of the manifest are lost",
+                mark.segment, mark.salt
+            );
+            self.find(Finding::corruption(&path, None, what));
+        }
+    }
+
+    /// Files that are not in use.
+    fn strangers(&mut self) {
+        let salvaged = self.survey.dir.join(SALVAGED);
+        if self.vfs.exists(&salvaged).unwrap_or(false) {
+            let what = "the directory was made by `braidlog repair`; the file says what was lost";
+            self.find(Finding::note(&salvaged, None, what, "nothing"));
+        }
+        let found = match strangers(&**self.vfs, &self.survey) {
+            Ok(found) => found,
+            Err(error) => {
+                let finding = Finding::of(&error, &self.survey.dir);
+                return self.find(finding);
+            }
+        };
+        // A running writer has files that are not listed yet.
+        let orphans = found.files.iter().filter(|_| !self.survey.alive);
+        let orphans: Vec<_> = orphans.map(|path| self.survey.dir.join(path)).collect();
+        for path in orphans {
+            let next = "nothing: the next open removes it";
+            self.find(Finding::note(&path, None, "nothing names this file", next));
+        }
+        for path in found.foreign {
+            let path = self.survey.dir.join(path);
+            let next = "nothing: it is left alone";
+            self.find(Finding::note(&path, None, "not a file of Braidlog", next));
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Frames that arrive whole: encoded batches, copies of the cleaner, changes of the state.
+
+use crate::batch::parse_head;
+use crate::error::{Error, Result};
+use crate::wal::appender::{Appender, Ticket};
+use crate::wal::change::Change;
+use crate::wal::frame::{FrameHeader, Kind, frame_len};
+use crate::wal::producer::ProducerId;
+use crate::wal::room::RESERVE_SEGMENTS;
+
+/// Segments kept from what is neither record nor needed to free space.
+const CATALOG_RESERVE: u64 = 1;
+
+impl Appender {
+    /// Append an encoded, verified batch as it is (replication, salvage). `llsn` must be the next one.
+    pub fn append_encoded(
+        &mut self,
+        stream: u32,
+        epoch: u64,
+        llsn: u64,
+        batch: &[u8],
+    ) -> Result<Ticket> {
+        let head = parse_head(batch)?;
+        Self::check_batch_len(batch.len(), self.batch_bytes_max())?;
+        self.reserve(Kind::Batch, frame_len(batch.len()), RESERVE_SEGMENTS)?;
+        self.close_batch(stream)?;
+        let producer = head.producer();
+        let id = (producer.id != 0).then_some((
+            ProducerId {
+                id: producer.id,
+                epoch: producer.epoch,
+            },
+            producer.base_sequence,
+        ));
+        let header = Self::header(Kind::Batch, stream, head.count(), epoch, llsn);
+        let change = Change::Batch {
+            count: head.count(),
+            producer: id,
+        };
+        self.state.check(&header, &change)?;
+        self.reserve_state(self.state.growth(&header, &change))?;
+        let timestamps = (head.min_timestamp(), head.max_timestamp());
+        let head_len = head.head_len();
+        let placed = self.place(header, batch.len(), |out| {
+            out.extend_from_slice(batch);
+            Ok(head_len)
+        });
+        let frame = self.must(placed)?;
+        self.fold(&header, &frame, &change, timestamps)?;
+        Ok(Ticket {
+            llsn,
+            count: head.count().into(),
+            group: self.group,
+        })
+    }
+
+    /// Copy a batch forward for the cleaner, with `count` records that count.
+    pub fn append_moved(
+        &mut self,
+        stream: u32,
+        epoch: u64,
+        llsn: u64,
+        count: u32,
+        batch: &[u8],
+    ) -> Result<u64> {
+        let head = parse_head(batch)?;
+        let header = Self::header(Kind::Moved, stream, count, epoch, llsn);
+        let (head_len, timestamps) = (
+            head.head_len(),
+            (head.min_timestamp(), head.max_timestamp()),
+        );
+        Self::check_batch_len(batch.len(), self.batch_bytes_max())?;
+        self.reserve(Kind::Moved, frame_len(batch.len()), 0)?;
+        let placed = self.place(header, batch.len(), |out| {
+            out.extend_from_slice(batch);
+            Ok(head_len)
+        });
+        let frame = self.must(placed)?;
+        self.fold(&header, &frame, &Change::Nothing, timestamps)?;
+        Ok(self.group)
+    }
+
+    /// Copy commit runs forward for the cleaner.
+    pub fn append_moved_runs(&mut self, stream: u32, payload: &[u8]) -> Result<u64> {
+        let header = Self::header(Kind::MovedRuns, stream, 0, 0, 0);
+        self.place_payload(&header, &Change::Nothing, payload, 0)
+    }
+
+    /// Place a change that is not a batch. `llsn` and `epoch` as the kind needs them.
+    pub fn change(&mut self, stream: u32, epoch: u64, llsn: u64, change: &Change) -> Result<u64> {
+        let kept = match change {
+            Change::CreateLog(_) | Change::AlterLog(..) | Change::SetCursor(..) => CATALOG_RESERVE,
+            _ => 0,
+        };
+        if stream != 0 {
+            self.close_batch(stream)?;
+        }
+        let header = Self::header(change.kind(), stream, 0, epoch, llsn);
+        self.state.check(&header, change)?;
+        self.reserve_state(self.state.growth(&header, change))?;
+        let group = self.place_payload(&header, change, &change.payload(), kept)?;
+        self.rollbacks += u64::from(matches!(change, Change::Rollback));
+        Ok(group)
+    }
+
+    pub(super) fn place_payload(
+        &mut self,
+        header: &FrameHeader,
+        change: &Change,
+        payload: &[u8],
+        reserve: u64,
+    ) -> Result<u64> {
+        let (size, max) = (payload.len(), self.batch_bytes_max());
+        if size > max {
+            let (what, size, max) = (header.kind.name(), size as u64, max as u64);
+            return Err(Error::TooLarge { what, size, max });
+        }
+        self.reserve(header.kind, frame_len(size), reserve)?;
+        let placed = self.place(*header, size, |out| {
+            out.extend_from_slice(payload);
+            Ok(size)
+        });
+        let frame = self.must(placed)?;
+        self.fold(header, &frame, change, (0, 0))?;
+        Ok(self.group)
+    }
+}

@@ -1,0 +1,97 @@
+//! The one place where an error of the core becomes a Python exception.
+
+use braidlog_core::Error;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// The Python exception for an error of the core.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "it is the argument of `map_err`"
+)]
+pub fn to_py(error: Error) -> PyErr {
+    Python::attach(|py| build(py, &error).unwrap_or_else(|failure| failure))
+}
+
+fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
+    let fields = PyDict::new(py);
+    let text = |path: &std::path::Path| path.display().to_string();
+    let name = match error {
+        Error::Io { path, .. } => {
+            fields.set_item("path", text(path))?;
+            "UnavailableError"
+        }
+        Error::Corruption { path, offset, .. } => {
+            fields.set_item("path", text(path))?;
+            fields.set_item("offset", offset)?;
+            "CorruptionError"
+        }
+        Error::Malformed { offset, .. } => {
+            fields.set_item("offset", offset)?;
+            "CorruptionError"
+        }
+        Error::Foreign { path, .. } | Error::WrongIdentity { path, .. } => {
+            fields.set_item("path", text(path))?;
+            "ForeignFormatError"
+        }
+        Error::Newer {
+            path,
+            found,
+            supported,
+            ..
+        } => {
+            fields.set_item("path", text(path))?;
+            fields.set_item("found", found)?;
+            fields.set_item("supported", supported)?;
+            "NewerFormatError"
+        }
+        Error::Missing { path, .. } => {
+            fields.set_item("path", text(path))?;
+            "MissingFileError"
+        }
+        Error::Locked { path, .. } => {
+            fields.set_item("path", text(path))?;
+            "LockedError"
+        }
+        Error::ReadOnly { .. } => "ReadOnlyError",
+        Error::LogFull { used, max } => {
+            fields.set_item("used", used)?;
+            fields.set_item("limit", max)?;
+            "LogFullError"
+        }
+        Error::Failed { .. } => "StoreFailedError",
+        Error::Closed => "ClosedError",
+        Error::TooLarge { size, max, .. } => {
+            fields.set_item("size", size)?;
+            fields.set_item("limit", max)?;
+            "TooLargeError"
+        }
+        Error::Trimmed { first } => {
+            fields.set_item("first", first)?;
+            "TrimmedError"
+        }
+        Error::BeyondEnd { next, .. } => {
+            fields.set_item("next", next)?;
+            "BeyondEndError"
+        }
+        Error::NotFound { .. } => "NotFoundError",
+        Error::AlreadyExists { .. } => "AlreadyExistsError",
+        Error::StaleEpoch { given, current } => {
+            fields.set_item("given", given)?;
+            fields.set_item("current", current)?;
+            "FencedError"
+        }
+        Error::NotDense { expected, .. } => {
+            fields.set_item("expected", expected)?;
+            "SequenceGapError"
+        }
+        Error::SequenceExpired { first, .. } => {
+            fields.set_item("first", first)?;
+            "SequenceExpiredError"
+        }
+        _ => "InvalidArgumentError",
+    };
+    let class = py.import("braidlog.errors")?.getattr(name)?;
+    let value = class.call((error.to_string(),), Some(&fields))?;
+    Ok(PyErr::from_value(value))
+}

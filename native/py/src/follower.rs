@@ -1,0 +1,77 @@
+//! The reader of a directory that another process may be writing.
+
+use std::sync::Arc;
+
+use braidlog_core::vfs::RealVfs;
+use braidlog_core::wal;
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::entry::{Entry, entries_dict};
+use crate::error::to_py;
+use crate::gate::{Gate, Reader};
+use crate::log::LogView;
+use crate::options::options;
+
+/// A read-only view of a node directory.
+#[pyclass(frozen, module = "braidlog._native")]
+pub struct Follower {
+    follower: Arc<Mutex<wal::Follower>>,
+    gate: Arc<Gate>,
+}
+
+#[pymethods]
+impl Follower {
+    #[staticmethod]
+    #[pyo3(signature = (path, **keywords))]
+    fn open(
+        py: Python<'_>,
+        path: std::path::PathBuf,
+        keywords: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let options = options(keywords)?;
+        let opened = py.detach(|| wal::Follower::open(Arc::new(RealVfs), &path, &options));
+        Ok(Self {
+            follower: Arc::new(Mutex::new(opened.map_err(to_py)?)),
+            gate: Arc::default(),
+        })
+    }
+
+    /// Show what has become durable since; true if anything changed.
+    fn refresh(&self, py: Python<'_>) -> PyResult<bool> {
+        py.detach(|| self.follower.lock().refresh()).map_err(to_py)
+    }
+
+    fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let entries = py.detach(|| self.follower.lock().with_state(Entry::all));
+        entries_dict(py, entries)
+    }
+
+    /// One log of the state, or `None`.
+    fn entry<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let found = py.detach(|| {
+            self.follower
+                .lock()
+                .with_state(|state| Entry::of(state, name))
+        });
+        found.map(|entry| entry.into_row(py)).transpose()
+    }
+
+    fn view(&self, py: Python<'_>, stream: u32) -> PyResult<LogView> {
+        let view = py.detach(|| Arc::clone(self.follower.lock().view()));
+        let stream = view.stream(stream).map_err(to_py)?;
+        Ok(LogView::new(Reader {
+            view,
+            stream,
+            gate: Arc::clone(&self.gate),
+            store: None,
+            follower: Some(Arc::clone(&self.follower)),
+        }))
+    }
+
+    /// End everything that was made from this; there is no lock to release.
+    fn close(&self) {
+        self.gate.close();
+    }
+}

@@ -1,0 +1,189 @@
+//! Reading one log: ranges, records, scans, waiting. The same for a writer and a follower.
+
+use std::time::Instant;
+
+use braidlog_core::Error;
+use braidlog_core::wal::{Cancel, StreamView, View, Waited};
+use pyo3::prelude::*;
+
+use crate::append::with_bytes;
+use crate::arrow::Projection;
+use crate::error::to_py;
+use crate::gate::Reader;
+use crate::number::{Micros, Seconds, Unsigned};
+use crate::pending::SIGNAL_INTERVAL;
+use crate::record::{Record, RecordIterator, Selection, owned_object};
+use crate::scan::{BatchIterator, Scan};
+
+/// A log as readers see it.
+#[pyclass(frozen, module = "braidlog._native")]
+pub struct LogView {
+    reader: Reader,
+    /// Ends waits when cancelled.
+    cancel: Cancel,
+}
+
+impl LogView {
+    /// A view of a stream.
+    pub fn new(reader: Reader) -> Self {
+        let cancel = Cancel::default();
+        Self { reader, cancel }
+    }
+
+    /// Check a range against what can be read; `None` means the first position and the current end.
+    fn bounds(&self, start: Option<Unsigned>, end: Option<Unsigned>) -> PyResult<(u64, u64)> {
+        self.reader.check().map_err(to_py)?;
+        let range = self.reader.stream.range();
+        let start = start.map_or(range.first, |Unsigned(start)| start);
+        let end = end.map_or(range.end, |Unsigned(end)| end);
+        if start < range.first {
+            return Err(to_py(Error::Trimmed { first: range.first }));
+        }
+        if start > range.end {
+            return Err(to_py(Error::BeyondEnd {
+                position: start,
+                next: range.end,
+            }));
+        }
+        Ok((start, end.min(range.end).max(start)))
+    }
+
+    fn scan(
+        &self,
+        start: Option<Unsigned>,
+        end: Option<Unsigned>,
+        columns: Option<Vec<String>>,
+    ) -> PyResult<Scan> {
+        let (start, end) = self.bounds(start, end)?;
+        let projection = match columns {
+            None => Projection::all(),
+            Some(names) => Projection::of(names.iter().map(String::as_str)).map_err(to_py)?,
+        };
+        Ok(Scan::new(self.reader.clone(), projection, start, end))
+    }
+}
+
+/// (segment, lane, begin, end, bytes, frames, smallest and largest timestamp).
+type SegmentRow = (u64, u32, u64, u64, u64, u64, i64, i64);
+
+#[pymethods]
+impl LogView {
+    /// (first, end, durable end, epoch).
+    fn range(&self) -> PyResult<(u64, u64, u64, u64)> {
+        self.reader.check().map_err(to_py)?;
+        let range = self.reader.stream.range();
+        Ok((range.first, range.end, range.durable, range.epoch))
+    }
+
+    fn get(&self, py: Python<'_>, position: Unsigned) -> PyResult<Py<Record>> {
+        let Unsigned(position) = position;
+        let found = py
+            .detach(|| self.reader.read(|view, stream| view.get(stream, position)))
+            .map_err(to_py)?;
+        owned_object(py, position, &found)
+    }
+
+    #[pyo3(signature = (start=None, end=None, key=None, since=None, until=None, limit=None))]
+    fn records(
+        &self,
+        start: Option<Unsigned>,
+        end: Option<Unsigned>,
+        key: Option<&Bound<'_, PyAny>>,
+        since: Option<Micros>,
+        until: Option<Micros>,
+        limit: Option<Unsigned>,
+    ) -> PyResult<RecordIterator> {
+        let (start, end) = self.bounds(start, end)?;
+        let wanted = Selection {
+            start,
+            end,
+            key: key
+                .map(|key| with_bytes(key, "key", <[u8]>::to_vec))
+                .transpose()?,
+            since: since.map(|Micros(since)| since),
+            until: until.map(|Micros(until)| until),
+            limit: limit.map_or(u64::MAX, |Unsigned(limit)| limit),
+        };
+        Ok(RecordIterator::new(self.reader.clone(), wanted))
+    }
+
+    #[pyo3(signature = (start=None, end=None, columns=None))]
+    fn batches(
+        &self,
+        start: Option<Unsigned>,
+        end: Option<Unsigned>,
+        columns: Option<Vec<String>>,
+    ) -> PyResult<BatchIterator> {
+        Ok(BatchIterator::new(self.scan(start, end, columns)?))
+    }
+
+    fn find(&self, py: Python<'_>, timestamp: Micros) -> PyResult<Option<u64>> {
+        let Micros(timestamp) = timestamp;
+        py.detach(|| {
+            self.reader
+                .read(|view, stream| view.find(stream, timestamp))
+        })
+        .map_err(to_py)
+    }
+
+    /// Wait until `position` can be read: true, or false when the time is up first.
+    #[pyo3(signature = (position, timeout=None))]
+    fn wait(&self, py: Python<'_>, position: Unsigned, timeout: Option<Seconds>) -> PyResult<bool> {
+        self.reader.check().map_err(to_py)?;
+        let deadline = timeout.map(|Seconds(time)| Instant::now() + time);
+        let stream = &self.reader.stream;
+        loop {
+            let slice = deadline.map_or(SIGNAL_INTERVAL, |deadline| {
+                deadline
+                    .saturating_duration_since(Instant::now())
+                    .min(SIGNAL_INTERVAL)
+            });
+            match py.detach(|| stream.wait(position.0, slice, Some(&self.cancel))) {
+                Waited::Ready => return Ok(true),
+                Waited::Cancelled => return Err(to_py(self.reader.ended())),
+                Waited::TimedOut if deadline.is_some_and(|deadline| Instant::now() >= deadline) => {
+                    return Ok(false);
+                }
+                Waited::TimedOut => py.check_signals()?,
+            }
+        }
+    }
+
+    /// End all waits that go through this object; they raise `ClosedError`.
+    fn cancel(&self) {
+        self.cancel.cancel(&self.reader.stream);
+    }
+
+    /// Where the log is stored, by segment; the newest last.
+    fn segments(&self, py: Python<'_>) -> PyResult<Vec<SegmentRow>> {
+        py.detach(|| self.reader.read(segment_rows)).map_err(to_py)
+    }
+}
+
+fn segment_rows(view: &View, stream: &StreamView) -> braidlog_core::Result<Vec<SegmentRow>> {
+    let range = stream.range();
+    let mut rows = Vec::new();
+    for segment in view.segments().iter() {
+        for entry in segment.summary(&*view.vfs, &view.dir)?.iter() {
+            let held = entry.range.clone();
+            let Some(held) = held.filter(|_| entry.stream == stream.number) else {
+                continue;
+            };
+            let (begin, end) = (held.start.max(range.first), held.end.min(range.end));
+            if begin < end {
+                let (earliest, latest) = entry.timestamps.unwrap_or_default();
+                rows.push((
+                    segment.number,
+                    entry.lane,
+                    begin,
+                    end,
+                    entry.bytes,
+                    entry.frames,
+                    earliest,
+                    latest,
+                ));
+            }
+        }
+    }
+    Ok(rows)
+}

@@ -1,0 +1,116 @@
+//! Appends on their way to the disk.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use braidlog_core::wal::{self, Ticket};
+use pyo3::prelude::*;
+
+use crate::error::to_py;
+use crate::gate::Gate;
+use crate::number::Seconds;
+
+/// Waiting threads look for signals this often.
+pub const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A pending append.
+#[pyclass(frozen, module = "braidlog._native")]
+pub struct Pending {
+    store: Arc<wal::Store>,
+    gate: Arc<Gate>,
+    ticket: Ticket,
+    /// Whether the result is a range of positions.
+    many: bool,
+}
+
+impl Pending {
+    /// What `ticket` promises.
+    pub fn new(store: &Arc<wal::Store>, gate: &Arc<Gate>, ticket: Ticket, many: bool) -> Self {
+        let (store, gate) = (Arc::clone(store), Arc::clone(gate));
+        Self {
+            store,
+            gate,
+            ticket,
+            many,
+        }
+    }
+}
+
+/// Wait for a group with the GIL released, minding signals. False when the time is up.
+pub fn wait_group(
+    py: Python<'_>,
+    store: &wal::Store,
+    group: u64,
+    timeout: Option<Seconds>,
+) -> PyResult<bool> {
+    let mut left = timeout.map(|Seconds(time)| time);
+    loop {
+        let slice = left.map_or(SIGNAL_INTERVAL, |left| left.min(SIGNAL_INTERVAL));
+        if py.detach(|| store.wait_for(group, slice)).map_err(to_py)? {
+            return Ok(true);
+        }
+        py.check_signals()?;
+        if let Some(left) = left.as_mut() {
+            *left = left.saturating_sub(slice);
+            if left.is_zero() {
+                return Ok(false);
+            }
+        }
+    }
+}
+
+fn timed_out(py: Python<'_>) -> PyResult<PyErr> {
+    let class = py.import("braidlog.errors")?.getattr("TimeoutError_")?;
+    Ok(PyErr::from_value(class.call1(("not durable in time",))?))
+}
+
+#[pymethods]
+impl Pending {
+    /// Position of the first record.
+    #[getter]
+    fn position(&self) -> u64 {
+        self.ticket.llsn
+    }
+
+    /// Number of records.
+    #[getter]
+    fn count(&self) -> u64 {
+        self.ticket.count
+    }
+
+    /// Sync group that makes the records durable.
+    #[getter]
+    fn group(&self) -> u64 {
+        self.ticket.group
+    }
+
+    /// The position, or for many records the range of positions, once they are durable.
+    #[pyo3(signature = (timeout=None))]
+    fn result(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<Py<PyAny>> {
+        if !self.wait(py, timeout)? {
+            return Err(timed_out(py)?);
+        }
+        let Ticket { llsn, count, .. } = self.ticket;
+        if self.many {
+            let range = py.import("builtins")?.getattr("range")?;
+            return Ok(range.call1((llsn, llsn + count))?.unbind());
+        }
+        Ok(llsn.into_pyobject(py)?.into_any().unbind())
+    }
+
+    fn done(&self) -> PyResult<bool> {
+        self.gate.check_forked().map_err(to_py)?;
+        self.store.is_durable(self.ticket.group).map_err(to_py)
+    }
+
+    #[pyo3(signature = (timeout=None))]
+    fn wait(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<bool> {
+        self.gate.check_forked().map_err(to_py)?;
+        wait_group(py, &self.store, self.ticket.group, timeout)
+    }
+
+    fn __repr__(&self) -> String {
+        let Ticket { llsn, count, .. } = self.ticket;
+        format!("<Pending {llsn}..{}>", llsn + count)
+    }
+}

@@ -1,0 +1,306 @@
+//! Records as Python objects: one at a time only where a program asks for them one at a time.
+
+use braidlog_core::batch::{BatchView, Headers, OwnedRecord, RecordRef, filter_key};
+use braidlog_core::wal::{BatchRef, Position};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+
+use crate::error::to_py;
+use crate::gate::Reader;
+
+/// Bytes read from the log at a time.
+const READ_BYTES: usize = 256 << 10;
+
+/// Records made at a time, so that a batch of many small ones does not become a million objects.
+const OBJECTS_MAX: u32 = 4096;
+
+/// One record of a log. Immutable, hashable, comparable, picklable.
+#[pyclass(frozen, module = "braidlog._native")]
+pub struct Record {
+    /// Position in the log, from 1.
+    #[pyo3(get)]
+    position: u64,
+    /// Microseconds since the Unix epoch, UTC.
+    #[pyo3(get)]
+    timestamp: i64,
+    /// Key, or `None`.
+    #[pyo3(get)]
+    key: Option<Py<PyBytes>>,
+    /// Value.
+    #[pyo3(get)]
+    value: Py<PyBytes>,
+    headers: Option<Py<PyTuple>>,
+}
+
+#[pymethods]
+impl Record {
+    #[new]
+    #[pyo3(signature = (position, timestamp, key, value, headers=None))]
+    fn new(
+        position: u64,
+        timestamp: i64,
+        key: Option<Py<PyBytes>>,
+        value: Py<PyBytes>,
+        headers: Option<Py<PyTuple>>,
+    ) -> Self {
+        Self {
+            position,
+            timestamp,
+            key,
+            value,
+            headers,
+        }
+    }
+
+    /// Named values beside the record, in order; a name may repeat.
+    #[getter]
+    fn headers<'py>(&self, py: Python<'py>) -> Bound<'py, PyTuple> {
+        self.headers
+            .as_ref()
+            .map_or_else(|| PyTuple::empty(py), |headers| headers.bind(py).clone())
+    }
+
+    fn as_tuple<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let key = self.key.as_ref().map(|key| key.clone_ref(py));
+        (
+            self.position,
+            self.timestamp,
+            key,
+            self.value.clone_ref(py),
+            self.headers(py),
+        )
+            .into_pyobject(py)
+    }
+
+    fn __eq__(&self, py: Python<'_>, other: &Self) -> PyResult<bool> {
+        self.as_tuple(py)?.eq(other.as_tuple(py)?)
+    }
+
+    fn __hash__(&self, py: Python<'_>) -> PyResult<isize> {
+        self.as_tuple(py)?.hash()
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let key = self
+            .key
+            .as_ref()
+            .map(|key| key.bind(py).repr())
+            .transpose()?;
+        let key = key.map_or_else(|| "None".to_owned(), |key| key.to_string());
+        let value = self.value.bind(py).repr()?;
+        let headers = match &self.headers {
+            Some(headers) if !headers.bind(py).is_empty() => {
+                format!(", headers={}", headers.bind(py).repr()?)
+            }
+            _ => String::new(),
+        };
+        Ok(format!(
+            "Record(position={}, timestamp={}, key={key}, value={value}{headers})",
+            self.position, self.timestamp
+        ))
+    }
+
+    fn __reduce__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        Ok((py.get_type::<Self>().into_any(), self.as_tuple(py)?))
+    }
+}
+
+fn header_tuple(py: Python<'_>, headers: Headers<'_>) -> PyResult<Option<Py<PyTuple>>> {
+    if headers.len() == 0 {
+        return Ok(None);
+    }
+    let pairs: Vec<_> = headers
+        .map(|(name, value)| (name, PyBytes::new(py, value)))
+        .collect();
+    Ok(Some(PyTuple::new(py, pairs)?.unbind()))
+}
+
+/// The Python object of a borrowed record.
+pub fn record_object(py: Python<'_>, position: u64, record: RecordRef<'_>) -> PyResult<Py<Record>> {
+    let key = record.key.map(|key| PyBytes::new(py, key).unbind());
+    let value = PyBytes::new(py, record.value).unbind();
+    let headers = header_tuple(py, record.headers)?;
+    Py::new(
+        py,
+        Record {
+            position,
+            timestamp: record.timestamp,
+            key,
+            value,
+            headers,
+        },
+    )
+}
+
+/// The Python object of a record read by position.
+pub fn owned_object(py: Python<'_>, position: u64, record: &OwnedRecord) -> PyResult<Py<Record>> {
+    let key = record
+        .key
+        .as_ref()
+        .map(|key| PyBytes::new(py, key).unbind());
+    let value = PyBytes::new(py, &record.value).unbind();
+    let headers = if record.headers.is_empty() {
+        None
+    } else {
+        let pairs: Vec<_> = record
+            .headers
+            .iter()
+            .map(|(n, v)| (n.as_str(), PyBytes::new(py, v)))
+            .collect();
+        Some(PyTuple::new(py, pairs)?.unbind())
+    };
+    Py::new(
+        py,
+        Record {
+            position,
+            timestamp: record.timestamp,
+            key,
+            value,
+            headers,
+        },
+    )
+}
+
+/// What to read.
+pub struct Selection {
+    /// First position.
+    pub start: u64,
+    /// One past the last position.
+    pub end: u64,
+    /// Only this key.
+    pub key: Option<Vec<u8>>,
+    /// Only timestamps from this one on.
+    pub since: Option<i64>,
+    /// Only timestamps below this one.
+    pub until: Option<i64>,
+    /// At most so many records.
+    pub limit: u64,
+}
+
+impl Selection {
+    fn is_before(&self, timestamp: i64) -> bool {
+        self.since.is_some_and(|since| timestamp < since)
+    }
+
+    fn is_after(&self, timestamp: i64) -> bool {
+        self.until.is_some_and(|until| timestamp >= until)
+    }
+}
+
+/// Iterates over records in position order. Holds about one chunk of the log in memory.
+#[pyclass(module = "braidlog._native")]
+pub struct RecordIterator {
+    reader: Reader,
+    wanted: Selection,
+    next: u64,
+    position: Position,
+    batches: std::vec::IntoIter<BatchRef>,
+    current: Option<BatchRef>,
+    ready: Vec<Py<Record>>,
+    given: u64,
+}
+
+impl RecordIterator {
+    /// Iterate over what `wanted` selects.
+    pub fn new(reader: Reader, wanted: Selection) -> Self {
+        let next = wanted.start;
+        Self {
+            reader,
+            wanted,
+            next,
+            position: Position::default(),
+            batches: Vec::new().into_iter(),
+            current: None,
+            ready: Vec::new(),
+            given: 0,
+        }
+    }
+
+    /// Make the objects of the next records; false at the end.
+    fn fill(&mut self, py: Python<'_>) -> PyResult<bool> {
+        while self.ready.is_empty() {
+            let Some(batch) = self.current.take().or_else(|| self.batches.next()) else {
+                if self.next >= self.wanted.end || self.given >= self.wanted.limit {
+                    return Ok(false);
+                }
+                // Filters may pass over much of the log.
+                py.check_signals()?;
+                let (from, to, position) = (self.next, self.wanted.end, &mut self.position);
+                let found = py.detach(|| {
+                    self.reader
+                        .read(|view, stream| view.read(stream, from, to, READ_BYTES, position))
+                });
+                let found = found.map_err(to_py)?;
+                if let Some(last) = found.last() {
+                    self.next = last.next();
+                } else {
+                    return Ok(false);
+                }
+                self.batches = found.into_iter();
+                continue;
+            };
+            self.take(py, batch)?;
+        }
+        Ok(true)
+    }
+
+    fn take(&mut self, py: Python<'_>, batch: BatchRef) -> PyResult<()> {
+        let view = BatchView::parse_verified(batch.bytes()).map_err(to_py)?;
+        let wanted = &self.wanted;
+        let head = view.head();
+        if wanted.is_before(head.max_timestamp()) || wanted.is_after(head.min_timestamp()) {
+            return Ok(());
+        }
+        let end = batch.end.min(batch.begin + OBJECTS_MAX);
+        let mut push = |i: u32| -> PyResult<()> {
+            match view.record(i) {
+                Some(record)
+                    if !wanted.is_before(record.timestamp)
+                        && !wanted.is_after(record.timestamp) =>
+                {
+                    self.ready
+                        .push(record_object(py, batch.llsn + u64::from(i), record)?);
+                    Ok(())
+                }
+                _ => Ok(()),
+            }
+        };
+        if let Some(key) = &wanted.key {
+            for i in filter_key(&view, key) {
+                if i >= batch.begin && i < batch.end {
+                    push(i)?;
+                }
+            }
+        } else {
+            for i in batch.begin..end {
+                push(i)?;
+            }
+            if end < batch.end {
+                let mut rest = batch.clone();
+                rest.begin = end;
+                self.current = Some(rest);
+            }
+        }
+        self.ready.reverse();
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl RecordIterator {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&mut self, py: Python<'_>) -> PyResult<Option<Py<Record>>> {
+        self.reader.check().map_err(to_py)?;
+        if self.given >= self.wanted.limit || (self.ready.is_empty() && !self.fill(py)?) {
+            return Ok(None);
+        }
+        self.given += 1;
+        Ok(self.ready.pop())
+    }
+}

@@ -1,0 +1,396 @@
+//! The writer: append, wait, administer.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use braidlog_core::Error;
+use braidlog_core::batch::Compression;
+use braidlog_core::vfs::RealVfs;
+use braidlog_core::wal::{self, Cursor, NewLog, NewRecord, Sequenced, Ticket};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::append::{HeaderList, ListColumns, sequenced, with_bytes};
+use crate::arrow::import_stream;
+use crate::bulk::Bulk;
+use crate::entry::{Entry, entries_dict};
+use crate::error::to_py;
+use crate::gate::{Gate, Reader};
+use crate::log::LogView;
+use crate::number::{Micros, Unsigned};
+use crate::options::{options, report_dict};
+use crate::pending::{Pending, SIGNAL_INTERVAL, wait_group};
+
+/// Microseconds since the Unix epoch.
+pub fn now() -> i64 {
+    let elapsed = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// The writer of a node directory.
+#[pyclass(frozen, module = "braidlog._native")]
+pub struct Store {
+    store: Arc<wal::Store>,
+    gate: Arc<Gate>,
+}
+
+/// Bytes of a value, near enough for a reservation.
+fn length(value: &Bound<'_, PyAny>) -> usize {
+    value.len().unwrap_or(0)
+}
+
+impl Store {
+    fn check(&self) -> PyResult<&Arc<wal::Store>> {
+        self.gate.check_forked().map_err(to_py)?;
+        Ok(&self.store)
+    }
+
+    fn push(
+        &self,
+        py: Python<'_>,
+        stream: u32,
+        value: &Bound<'_, PyAny>,
+        key: Option<&Bound<'_, PyAny>>,
+        timestamp: Option<Micros>,
+        headers: Option<&Bound<'_, PyAny>>,
+        producer: Option<Sequenced>,
+    ) -> PyResult<Ticket> {
+        let store = self.check()?;
+        let timestamp = timestamp.map_or_else(now, |Micros(timestamp)| timestamp);
+        let headers = HeaderList::from_py(headers)?;
+        let headers = headers.borrow();
+        // Never wait for other appenders, or for the disk, with the GIL held.
+        let of_headers: usize = headers
+            .iter()
+            .map(|(name, value)| 16 + name.len() + value.len())
+            .sum();
+        let bytes = 1024 + length(value) + key.map_or(0, length) + of_headers;
+        while store.would_wait(stream, bytes) {
+            py.detach(|| store.wait_for_room(stream, bytes, SIGNAL_INTERVAL))
+                .map_err(to_py)?;
+            py.check_signals()?;
+        }
+        let append = |value: &[u8], key: Option<&[u8]>| {
+            store.append(
+                stream,
+                NewRecord {
+                    value,
+                    key,
+                    timestamp,
+                    headers: &headers,
+                },
+                producer,
+            )
+        };
+        let ticket = with_bytes(value, "value", |value| match key {
+            None => Ok(append(value, None)),
+            Some(key) => with_bytes(key, "key", |key| append(value, Some(key))),
+        })??;
+        ticket.map_err(to_py)
+    }
+}
+
+#[pymethods]
+impl Store {
+    /// Open a directory for writing: the store, and what the open found.
+    #[staticmethod]
+    #[pyo3(signature = (path, **keywords))]
+    fn open<'py>(
+        py: Python<'py>,
+        path: std::path::PathBuf,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<(Self, Bound<'py, PyDict>)> {
+        let options = options(keywords)?;
+        let opened = py.detach(|| wal::open(Arc::new(RealVfs), &path, options));
+        let (store, report) = opened.map_err(to_py)?;
+        let store = Self {
+            store: Arc::new(store),
+            gate: Arc::default(),
+        };
+        Ok((store, report_dict(py, &report)?))
+    }
+
+    /// Make this object refuse everything: called in the child of a fork.
+    fn set_forked(&self) {
+        self.gate.fork();
+        self.store.abandon_lock();
+    }
+
+    /// Append one record; durable on return.
+    #[pyo3(signature = (stream, value, key=None, timestamp=None, headers=None, producer=None, sequence=None))]
+    fn append(
+        &self,
+        py: Python<'_>,
+        stream: u32,
+        value: &Bound<'_, PyAny>,
+        key: Option<&Bound<'_, PyAny>>,
+        timestamp: Option<Micros>,
+        headers: Option<&Bound<'_, PyAny>>,
+        producer: Option<(u64, u32)>,
+        sequence: Option<Unsigned>,
+    ) -> PyResult<u64> {
+        let producer = sequenced(producer, sequence)?;
+        let ticket = self.push(py, stream, value, key, timestamp, headers, producer)?;
+        wait_group(py, &self.store, ticket.group, None)?;
+        Ok(ticket.llsn)
+    }
+
+    /// Append one record; durable once the result says so.
+    #[pyo3(signature = (stream, value, key=None, timestamp=None, headers=None, producer=None, sequence=None))]
+    fn submit(
+        &self,
+        py: Python<'_>,
+        stream: u32,
+        value: &Bound<'_, PyAny>,
+        key: Option<&Bound<'_, PyAny>>,
+        timestamp: Option<Micros>,
+        headers: Option<&Bound<'_, PyAny>>,
+        producer: Option<(u64, u32)>,
+        sequence: Option<Unsigned>,
+    ) -> PyResult<Pending> {
+        let producer = sequenced(producer, sequence)?;
+        let ticket = self.push(py, stream, value, key, timestamp, headers, producer)?;
+        self.store.nudge();
+        Ok(Pending::new(&self.store, &self.gate, ticket, false))
+    }
+
+    /// Append lists of values at consecutive positions.
+    #[pyo3(signature = (stream, values, keys=None, timestamps=None, headers=None, producer=None, sequence=None))]
+    fn submit_many(
+        &self,
+        py: Python<'_>,
+        stream: u32,
+        values: &Bound<'_, PyAny>,
+        keys: Option<&Bound<'_, PyAny>>,
+        timestamps: Option<&Bound<'_, PyAny>>,
+        headers: Option<&Bound<'_, PyAny>>,
+        producer: Option<(u64, u32)>,
+        sequence: Option<Unsigned>,
+    ) -> PyResult<Pending> {
+        let store = self.check()?;
+        let producer = sequenced(producer, sequence)?;
+        let columns = ListColumns::from_py(values, keys, timestamps, headers, now())?;
+        let bulk = Bulk::new(store, stream, producer);
+        let ticket = py
+            .detach(|| bulk.columns(&columns.borrow()))
+            .map_err(|broken| broken.into_py(py))?;
+        store.nudge();
+        Ok(Pending::new(store, &self.gate, ticket, true))
+    }
+
+    /// Append Arrow data at consecutive positions.
+    #[pyo3(signature = (stream, data, producer=None, sequence=None))]
+    fn submit_arrow(
+        &self,
+        py: Python<'_>,
+        stream: u32,
+        data: &Bound<'_, PyAny>,
+        producer: Option<(u64, u32)>,
+        sequence: Option<Unsigned>,
+    ) -> PyResult<Pending> {
+        let store = self.check()?;
+        let producer = sequenced(producer, sequence)?;
+        let batches = import_stream(data)?;
+        let (stamp, bulk) = (now(), Bulk::new(store, stream, producer));
+        let ticket = py
+            .detach(|| bulk.batches(batches, stamp))
+            .map_err(|broken| broken.into_py(py))?;
+        store.nudge();
+        Ok(Pending::new(store, &self.gate, ticket, true))
+    }
+
+    /// Serve as the sync thread until the store closes; after each sync 1 is added to the eventfd-like
+    /// descriptor `notify`, if it is not negative.
+    fn run_syncer(&self, py: Python<'_>, notify: i32) {
+        py.detach(|| {
+            let mut durable = 0;
+            while let Some(group) = self.store.sync_next(durable) {
+                durable = group;
+                crate::notify::signal(notify);
+            }
+            crate::notify::signal(notify);
+        });
+    }
+
+    fn is_durable(&self, group: u64) -> PyResult<bool> {
+        self.check()?.is_durable(group).map_err(to_py)
+    }
+
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        let store = self.check()?;
+        py.detach(|| store.sync()).map_err(to_py)
+    }
+
+    fn view(&self, py: Python<'_>, stream: u32) -> PyResult<LogView> {
+        let store = self.check()?;
+        let view = Arc::clone(store.view());
+        let stream = view.stream(stream).or_else(|_| {
+            // Another thread may be creating the log: the state has it, readers will when it is durable.
+            py.detach(|| store.sync().and_then(|()| view.stream(stream)))
+                .map_err(to_py)
+        })?;
+        Ok(LogView::new(Reader {
+            view,
+            stream,
+            gate: Arc::clone(&self.gate),
+            store: Some(Arc::clone(store)),
+            follower: None,
+        }))
+    }
+
+    fn next_position(&self, stream: u32) -> PyResult<u64> {
+        self.check()?.next_llsn(stream).map_err(to_py)
+    }
+
+    fn create_log(
+        &self,
+        py: Python<'_>,
+        name: String,
+        log_id: u128,
+        options: Vec<u8>,
+    ) -> PyResult<u32> {
+        let store = self.check()?;
+        let log = NewLog {
+            id: log_id,
+            explicit_commit: false,
+            created: now(),
+            name,
+            options,
+        };
+        py.detach(|| store.create_log(log)).map_err(to_py)
+    }
+
+    fn delete_log(&self, py: Python<'_>, log_id: u128) -> PyResult<()> {
+        let store = self.check()?;
+        py.detach(|| store.delete_log(log_id)).map_err(to_py)
+    }
+
+    fn alter_log(&self, py: Python<'_>, log_id: u128, options: Vec<u8>) -> PyResult<()> {
+        let store = self.check()?;
+        py.detach(|| store.alter_log(log_id, options))
+            .map_err(to_py)
+    }
+
+    fn set_compression(&self, stream: u32, compression: &str) -> PyResult<()> {
+        let compression = match compression {
+            "none" => Compression::None,
+            "zstd" => Compression::Zstd,
+            "lz4" => Compression::Lz4,
+            other => {
+                return Err(to_py(Error::InvalidArgument(format!(
+                    "compression {other:?} is not none, zstd or lz4"
+                ))));
+            }
+        };
+        self.store.set_compression(stream, compression);
+        Ok(())
+    }
+
+    fn trim(&self, py: Python<'_>, stream: u32, first: Unsigned) -> PyResult<u64> {
+        let store = self.check()?;
+        py.detach(|| store.trim(stream, first.0)).map_err(to_py)
+    }
+
+    #[pyo3(signature = (stream, name, position, pin, lease=0))]
+    fn set_cursor(
+        &self,
+        py: Python<'_>,
+        stream: u32,
+        name: &str,
+        position: Unsigned,
+        pin: bool,
+        lease: u64,
+    ) -> PyResult<()> {
+        let store = self.check()?;
+        let cursor = Cursor {
+            position: position.0,
+            pin,
+            touched: now(),
+            lease,
+        };
+        let group = store.set_cursor(stream, name, cursor).map_err(to_py)?;
+        wait_group(py, store, group, None).map(|_| ())
+    }
+
+    fn delete_cursor(&self, py: Python<'_>, stream: u32, name: &str) -> PyResult<()> {
+        let store = self.check()?;
+        py.detach(|| store.delete_cursor(stream, name))
+            .map_err(to_py)
+    }
+
+    fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let store = self.check()?;
+        let entries = py.detach(|| store.with_state(Entry::all));
+        entries_dict(py, entries)
+    }
+
+    /// One log of the state, or `None`.
+    fn entry<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let store = self.check()?;
+        let found = py.detach(|| store.with_state(|state| Entry::of(state, name)));
+        found.map(|entry| entry.into_row(py)).transpose()
+    }
+
+    /// Next sequence and current epoch of a producer; (1, None) if it is unknown.
+    fn producer(&self, stream: u32, producer_id: u64) -> PyResult<(u64, Option<u32>)> {
+        self.check()?.with_state(|state| {
+            let stream = state.stream(stream).map_err(to_py)?;
+            Ok((
+                stream.producers.next_sequence(producer_id),
+                stream.producers.epoch(producer_id),
+            ))
+        })
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = self.check()?.stats();
+        let dict = PyDict::new(py);
+        dict.set_item("syncs", stats.syncs)?;
+        dict.set_item("synced_bytes", stats.synced_bytes)?;
+        dict.set_item("segments", stats.segments)?;
+        dict.set_item("segments_max", stats.segments_max)?;
+        dict.set_item("free_slots", stats.free_slots)?;
+        dict.set_item("segment_bytes", stats.segment_bytes)?;
+        dict.set_item("index_memory", stats.index_memory)?;
+        dict.set_item("index_bytes", stats.index_bytes)?;
+        dict.set_item("samples", stats.samples)?;
+        dict.set_item("durable_offset", stats.durable_offset)?;
+        Ok(dict)
+    }
+
+    /// Wait until a free slot should be made, at most `timeout` seconds; `None` once the store is closed.
+    fn wait_housekeeping(&self, py: Python<'_>, timeout: f64) -> Option<bool> {
+        py.detach(|| {
+            self.store
+                .wait_housekeeping(Duration::from_secs_f64(timeout))
+        })
+    }
+
+    fn prepare_slot(&self, py: Python<'_>) -> PyResult<bool> {
+        let store = self.check()?;
+        py.detach(|| store.prepare_slot()).map_err(to_py)
+    }
+
+    fn provision(&self, py: Python<'_>, size: Unsigned) -> PyResult<u64> {
+        let store = self.check()?;
+        py.detach(|| store.provision(size.0)).map_err(to_py)
+    }
+
+    /// Free up to `target` segments by moving live records; (segments freed, bytes moved).
+    fn clean(&self, py: Python<'_>, target: u64, live_max: f64) -> PyResult<(u64, u64)> {
+        let store = self.check()?;
+        let done = py.detach(|| store.clean(target, live_max)).map_err(to_py)?;
+        Ok((done.segments, done.moved_bytes))
+    }
+
+    /// Close; in the child of a fork do nothing, the directory is its parent's.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let Ok(store) = self.check() else {
+            return Ok(());
+        };
+        self.gate.close();
+        py.detach(|| store.close()).map_err(to_py)
+    }
+}

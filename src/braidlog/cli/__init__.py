@@ -1,0 +1,20 @@
+"""The ``braidlog`` command: parsing and printing only, over the public API.
+
+One file holds one group of commands. What all of them share:
+
+    --data, -d DIR    the data directory, else $BRAIDLOG_DATA, else ./data
+    --json            one JSON value a line on stdout, and nothing else there
+
+Progress and messages go to stderr. A failure is one line ``error: ...``, then one line
+``hint: ...`` with the next step, and an exit code:
+
+    0  done                         5  corruption found
+    1  failure                      6  position trimmed, or beyond the end
+    2  wrong usage                  7  log full
+    3  not found                    130 interrupted, 141 the reader of stdout went away
+    4  locked by another writer
+"""
+
+from braidlog.cli.root import main
+
+__all__ = ["main"]

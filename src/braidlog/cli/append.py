@@ -1,0 +1,148 @@
+"""``braidlog append``: values from the command line or from stdin."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import click
+
+import braidlog
+from braidlog.cli import parameters
+from braidlog.cli.failures import USAGE, Problem
+from braidlog.cli.output import line
+from braidlog.cli.session import Session, command
+
+__all__ = ["append", "groups"]
+
+# One read takes what is there, so that a slow producer's lines are durable at once and
+# a fast one's go in large batches.
+_READ_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class Range:
+    """Positions that one run appended."""
+
+    first: int | None = None
+    end: int | None = None
+    records: int = 0
+
+    def add(self, positions: range) -> None:
+        """Take in the positions of one more batch."""
+        if self.first is None:
+            self.first = positions.start
+        self.end = positions.stop
+        self.records += len(positions)
+
+
+@command()
+@click.argument("log")
+@click.argument("values", nargs=-1)
+@click.option("--key", help="Key of every record.")
+@click.option(
+    "--key-separator",
+    type=parameters.delimiter,
+    help="Split each input at this text into key and value.",
+)
+@click.option(
+    "--delimiter",
+    type=parameters.delimiter,
+    default=r"\n",
+    help=r"What ends a value on stdin [default: \n; also \0, \t or any text].",
+)
+@click.option("--create", is_flag=True, help="Create the log if there is none.")
+@click.pass_obj
+def append(
+    session: Session,
+    log: str,
+    values: tuple[str, ...],
+    *,
+    key: str | None,
+    key_separator: bytes | None,
+    delimiter: bytes,
+    create: bool,
+) -> None:
+    """Append values or the lines of stdin.
+
+    What VALUES or stdin hold is durable in LOG when the command returns.
+    """
+    if key is not None and key_separator is not None:
+        raise click.UsageError("--key and --key-separator exclude each other")
+    stdin = sys.stdin.buffer
+    batches = [[v.encode() for v in values]] if values else groups(stdin, delimiter)
+    appended = Range()
+    with session.writer(create=create) as node:
+        target = node.create_log(log, exist_ok=True) if create else node.log(log)
+        try:
+            _append_all(target, batches, key, key_separator, appended)
+        finally:
+            _report(session, log, appended)
+
+
+def groups(stream: BinaryIO, delimiter: bytes) -> Iterator[list[bytes]]:
+    """Split a stream at `delimiter`; yield what each read completed, never empty."""
+    rest = b""
+    while block := _read(stream):
+        *complete, rest = (rest + block).split(delimiter)
+        if complete:
+            yield complete
+    if rest:
+        yield [rest]
+
+
+def _read(stream: BinaryIO) -> bytes:
+    read_available = getattr(stream, "read1", stream.read)
+    return bytes(read_available(_READ_BYTES))
+
+
+def _append_all(
+    log: braidlog.Log,
+    batches: Iterable[list[bytes]],
+    key: str | None,
+    separator: bytes | None,
+    appended: Range,
+) -> None:
+    for batch in batches:
+        if separator is not None:
+            keys, values = _split(batch, separator, appended.records)
+            appended.add(log.append_many(values, keys=keys))
+        elif key is not None:
+            appended.add(log.append_many(batch, keys=[key.encode()] * len(batch)))
+        else:
+            appended.add(log.append_many(batch))
+
+
+def _split(
+    batch: list[bytes], separator: bytes, before: int
+) -> tuple[list[bytes], list[bytes]]:
+    keys, values = [], []
+    for number, item in enumerate(batch, before + 1):
+        key, found, value = item.partition(separator)
+        if not found:
+            text = separator.decode()
+            raise Problem(
+                f"input {number} has no key separator {text!r}",
+                "what came before its batch is appended; fix the input and go on there",
+                USAGE,
+            )
+        keys.append(key)
+        values.append(value)
+    return keys, values
+
+
+def _report(session: Session, log: str, appended: Range) -> None:
+    if appended.end is None:
+        text = "nothing to append"
+    else:
+        text = f"appended {appended.records}: {appended.first} to {appended.end - 1}"
+    line(
+        session,
+        text,
+        log=log,
+        first=appended.first,
+        end=appended.end,
+        records=appended.records,
+    )

@@ -1,0 +1,233 @@
+"""``braidlog export``: a log as JSONL, CSV, Parquet or Arrow."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias, cast
+
+import click
+
+import braidlog
+from braidlog.cli.failures import USAGE, Problem
+from braidlog.cli.output import human_bytes, line
+from braidlog.cli.progress import Meter, meter
+from braidlog.cli.records import encoder, escape, json_value
+from braidlog.cli.session import Session, command
+
+__all__ = ["export"]
+
+Writer: TypeAlias = Callable[["braidlog.Log", int, int, BinaryIO, Meter], None]
+
+_ROW_GROUP_RECORDS = 1 << 17
+_ROW_GROUP_BYTES = 64 << 20
+
+_SUFFIXES = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+}
+
+
+@command()
+@click.argument("log")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--format",
+    "layout",
+    type=click.Choice(["jsonl", "csv", "parquet", "arrow"]),
+    help="Format [default: what the name of FILE tells]; arrow is an IPC stream.",
+)
+@click.option("--start", type=click.IntRange(1), help="From this position on.")
+@click.option("--end", type=click.IntRange(1), help="Up to before this position.")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@click.pass_obj
+def export(
+    session: Session,
+    log: str,
+    file: Path,
+    *,
+    layout: str | None,
+    start: int | None,
+    end: int | None,
+    force: bool,
+) -> None:
+    """Write a log to a file.
+
+    FILE may be - for stdout.
+
+    JSONL and CSV are compressed if the name ends in .gz or .zst. JSONL and Parquet
+    come back through `import --value value --key key --timestamp timestamp`.
+    """
+    to_stdout = str(file) == "-"
+    write: Writer = _WRITERS[layout or _layout_of(file)]
+    if file.exists() and not force and not to_stdout:
+        raise Problem(f"{file} exists", "say --force to replace it", USAGE)
+    with session.reader() as node:
+        source = node.log(log)
+        begin = source.first if start is None else start
+        stop = source.end if end is None else min(end, source.end)
+        with meter("export", max(0, stop - begin), unit="records") as progress:
+            if to_stdout:
+                write(source, begin, stop, sys.stdout.buffer, progress)
+                return
+            with _replacing(file) as stream:
+                write(source, begin, stop, stream, progress)
+    records, size = max(0, stop - begin), file.stat().st_size
+    line(
+        session,
+        f"exported {records} records to {file}, {human_bytes(size)}",
+        log=log,
+        file=str(file),
+        records=records,
+        bytes=size,
+    )
+
+
+def _layout_of(file: Path) -> str:
+    suffixes = [suffix for suffix in file.suffixes if suffix not in {".gz", ".zst"}]
+    layout = _SUFFIXES.get(suffixes[-1].lower()) if suffixes else None
+    if layout is None:
+        raise Problem(
+            f"{file}: the name tells no format", "say it with --format", USAGE
+        )
+    return layout
+
+
+@contextmanager
+def _replacing(file: Path) -> Iterator[BinaryIO]:
+    """Write beside `file` and rename at the end, so that no half file is ever seen."""
+    partial = file.with_name(f".{file.name}.partial")
+    try:
+        with partial.open("wb") as raw, _compressed(file, raw) as stream:
+            yield stream
+        partial.replace(file)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _compressed(file: Path, raw: BinaryIO) -> Iterator[BinaryIO]:
+    if file.suffix == ".gz":
+        with gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=6) as stream:
+            yield cast(BinaryIO, stream)
+    elif file.suffix == ".zst":
+        import pyarrow
+
+        with pyarrow.CompressedOutputStream(raw, "zstd") as stream:
+            yield stream
+    else:
+        yield raw
+
+
+def _write_jsonl(
+    log: braidlog.Log, begin: int, end: int, stream: BinaryIO, progress: Meter
+) -> None:
+    encode = encoder("json", binary="base64", delimiter=b"")
+    for record in log.read(begin, end):
+        stream.write(encode(record))
+        if record.position % 1000 == 0:
+            progress.at(record.position - begin)
+
+
+def _write_csv(
+    log: braidlog.Log, begin: int, end: int, stream: BinaryIO, progress: Meter
+) -> None:
+    text = io.TextIOWrapper(stream, encoding="utf-8", newline="", write_through=True)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["position", "timestamp", "key", "value", "headers"])
+    for record in log.read(begin, end):
+        writer.writerow(_csv_row(record))
+        if record.position % 1000 == 0:
+            progress.at(record.position - begin)
+    text.detach()
+
+
+def _csv_row(record: braidlog.Record) -> list[Any]:
+    headers = [[name, json_value(value, "base64")] for name, value in record.headers]
+    return [
+        record.position,
+        record.timestamp,
+        "" if record.key is None else _csv_text(record.key),
+        _csv_text(record.value),
+        json.dumps(headers, ensure_ascii=False) if headers else "",
+    ]
+
+
+def _csv_text(data: bytes) -> str:
+    # CSV quotes line ends itself; only what is no text at all needs an escape.
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return escape(data)
+
+
+def _write_parquet(
+    log: braidlog.Log, begin: int, end: int, stream: BinaryIO, progress: Meter
+) -> None:
+    import pyarrow.parquet as parquet
+
+    def opened(schema: Any) -> Any:
+        return parquet.ParquetWriter(stream, schema, compression="zstd")
+
+    batches = log.batches(begin, end)
+    _write_batches(log, begin, _row_groups(batches), opened, progress)
+
+
+def _row_groups(batches: Iterable[Any]) -> Iterator[Any]:
+    """Join batches as they were appended into ones that are worth a row group."""
+    import pyarrow
+
+    group: list[Any] = []
+    for batch in batches:
+        group.append(batch)
+        rows, size = sum(b.num_rows for b in group), sum(b.nbytes for b in group)
+        if rows >= _ROW_GROUP_RECORDS or size >= _ROW_GROUP_BYTES:
+            yield pyarrow.concat_batches(group)
+            group = []
+    if group:
+        yield pyarrow.concat_batches(group)
+
+
+def _write_arrow(
+    log: braidlog.Log, begin: int, end: int, stream: BinaryIO, progress: Meter
+) -> None:
+    import pyarrow
+
+    def opened(schema: Any) -> Any:
+        return pyarrow.ipc.new_stream(stream, schema)
+
+    _write_batches(log, begin, log.batches(begin, end), opened, progress)
+
+
+def _write_batches(
+    log: braidlog.Log,
+    begin: int,
+    batches: Iterable[Any],
+    opened: Callable[[Any], Any],
+    progress: Meter,
+) -> None:
+    # An empty range has no batch, yet the file needs the schema.
+    done = 0
+    with opened(log.to_arrow(begin, begin).schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            done += batch.num_rows
+            progress.at(done)
+
+
+_WRITERS: dict[str, Writer] = {
+    "jsonl": _write_jsonl,
+    "csv": _write_csv,
+    "parquet": _write_parquet,
+    "arrow": _write_arrow,
+}

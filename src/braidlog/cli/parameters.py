@@ -1,0 +1,76 @@
+"""Values on the command line: sizes, durations, times and delimiters.
+
+Each function is a type for click: it names the value in the help and converts it.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+import click
+
+__all__ = ["delimiter", "duration", "microseconds", "size", "timestamp"]
+
+_SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_DURATIONS_MS = {
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "w": 604_800_000,
+}
+_ESCAPES = {"\\n": "\n", "\\t": "\t", "\\0": "\0", "\\r": "\r"}
+
+
+def microseconds(text: str) -> int:
+    """Return an ISO 8601 time as microseconds since the epoch; UTC unless it says.
+
+    Raises:
+        ValueError: It is no time.
+    """
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def size(text: str) -> int:
+    """Return bytes."""
+    match = re.fullmatch(r"(\d+)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
+    if not match:
+        raise click.BadParameter(f"{text!r} is no size; write 1000000, 64MiB or 10G")
+    return int(match[1]) * _SIZES[match[2]]
+
+
+def duration(text: str) -> int:
+    """Return milliseconds."""
+    match = re.fullmatch(r"(\d+)\s*(ms|s|m|h|d|w)", text.strip().lower())
+    if not match:
+        raise click.BadParameter(f"{text!r} is no duration; write 30s, 12h or 7d")
+    return int(match[1]) * _DURATIONS_MS[match[2]]
+
+
+def timestamp(text: str) -> int:
+    """Return microseconds since the epoch."""
+    # Fewer digits are a year or a date of ISO 8601.
+    if re.fullmatch(r"-?\d{9,}", text.strip()):
+        return int(text)
+    try:
+        return microseconds(text.strip())
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is no time; write 2024-05-01, 2024-05-01T12:00:00Z"
+            " or microseconds since 1970"
+        ) from None
+
+
+def delimiter(text: str) -> bytes:
+    """Return the bytes, with the common escapes resolved."""
+    for escape, character in _ESCAPES.items():
+        text = text.replace(escape, character)
+    if not text:
+        raise click.BadParameter("it cannot be empty")
+    return text.encode()

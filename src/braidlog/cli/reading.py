@@ -1,0 +1,152 @@
+"""``braidlog read`` and ``braidlog tail``: records on stdout."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import click
+
+import braidlog
+from braidlog.cli import parameters
+from braidlog.cli.records import encoder
+from braidlog.cli.session import Session, command
+
+__all__ = ["read", "tail"]
+
+
+def layout_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say how a record is printed."""
+    for option in (
+        click.option(
+            "--delimiter",
+            type=parameters.delimiter,
+            default=r"\n",
+            help=r"What ends a raw value [default: \n].",
+        ),
+        click.option(
+            "--binary",
+            type=click.Choice(["base64", "hex"]),
+            default="base64",
+            show_default=True,
+            help="How JSON shows bytes that are not UTF-8.",
+        ),
+        click.option(
+            "--format",
+            "layout",
+            type=click.Choice(["text", "json", "raw"]),
+            default="text",
+            show_default=True,
+            help="text: position, time, key and value with tabs between;"
+            " json: an object a line; raw: the values alone.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+@command()
+@click.argument("log")
+@click.argument("position", type=click.IntRange(1), required=False)
+@click.option("--start", type=click.IntRange(1), help="From this position on.")
+@click.option("--end", type=click.IntRange(1), help="Up to before this position.")
+@click.option("--key", help="Only records with this key.")
+@click.option("--since", type=parameters.timestamp, help="Only from this time on.")
+@click.option("--until", type=parameters.timestamp, help="Only up to before this time.")
+@click.option("--limit", type=click.IntRange(0), help="At most so many records.")
+@layout_options
+@click.pass_obj
+def read(
+    session: Session,
+    /,
+    log: str,
+    position: int | None,
+    *,
+    start: int | None,
+    key: str | None,
+    layout: str,
+    binary: Any,
+    delimiter: bytes,
+    **bounds: int | None,
+) -> None:
+    """Print records.
+
+    The one at POSITION of LOG, or all that the options let through.
+    """
+    filters = {name: value for name, value in bounds.items() if value is not None}
+    if position is not None and (filters or start or key):
+        raise click.UsageError("POSITION and the range options exclude each other")
+    with session.reader() as node:
+        source = node.log(log)
+        records: Iterable[braidlog.Record]
+        if position is not None:
+            records = [source.get(position)]
+        else:
+            encoded = None if key is None else key.encode()
+            begin = source.first if start is None else start
+            records = source.read(begin, key=encoded, **filters)
+        _print(session, records, layout, binary, delimiter)
+
+
+@command()
+@click.argument("log")
+@click.option(
+    "--lines",
+    "-n",
+    "count",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    help="Begin with the last so many records.",
+)
+@click.option("--follow", "-f", is_flag=True, help="Go on with what is appended.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    help="With --follow: stop after so many idle seconds.",
+)
+@layout_options
+@click.pass_obj
+def tail(
+    session: Session,
+    log: str,
+    *,
+    count: int,
+    follow: bool,
+    timeout: float | None,
+    layout: str,
+    binary: Any,
+    delimiter: bytes,
+) -> None:
+    """Print the last records, follow the log.
+
+    With --follow it goes on with what is appended to LOG.
+    """
+    with session.reader() as node:
+        source = node.log(log)
+        start = max(source.first, source.end - count)
+        records = (
+            source.subscribe(start, timeout=timeout) if follow else source.read(start)
+        )
+        _print(session, records, layout, binary, delimiter, flush=follow)
+
+
+def _print(
+    session: Session,
+    records: Iterable[braidlog.Record],
+    layout: str,
+    binary: Any,
+    delimiter: bytes,
+    *,
+    flush: bool = False,
+) -> None:
+    encode = encoder(
+        "json" if session.as_json else layout, binary=binary, delimiter=delimiter
+    )
+    stdout = sys.stdout.buffer
+    for record in records:
+        stdout.write(encode(record))
+        if flush:
+            stdout.flush()
+    stdout.flush()

@@ -1,0 +1,112 @@
+"""``braidlog verify`` and ``braidlog repair``: find damage; save what can be saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from braidlog.cli import failures
+from braidlog.cli.output import facts, human_bytes, line, message, plain, rows
+from braidlog.cli.progress import meter
+from braidlog.cli.session import Session, command
+
+__all__ = ["repair", "verify"]
+
+
+@command()
+@click.pass_context
+def verify(context: click.Context) -> None:
+    """Check every checksum and invariant.
+
+    Changes nothing; ends with code 5 if it finds damage.
+    """
+    from braidlog.storage import inspect as files
+
+    session: Session = context.obj
+    session.require()
+    with meter("verify", None, unit="bytes") as progress:
+        report = files.verify(session.data, progress=progress.at)
+    if session.as_json:
+        facts(session, report)
+    else:
+        rows(session, report.findings, empty="no damage found")
+        for note in report.notes:
+            at = "" if note.offset is None else f" at {note.offset}"
+            message(f"note: {note.path}{at}: {note.problem}")
+        message(
+            f"checked {report.segments} segments, {report.frames} frames,"
+            f" {report.records} records, {human_bytes(report.bytes)}"
+        )
+    if report.findings:
+        if not session.as_json:
+            for step in dict.fromkeys(found.next_step for found in report.findings):
+                message(f"hint: {step}")
+        context.exit(failures.CORRUPTION)
+
+
+@command()
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    help="Directory of the repaired copy [default: DIR-repaired].",
+)
+@click.option(
+    "--keep",
+    type=click.Choice(["most", "newest", "oldest"]),
+    default="most",
+    show_default=True,
+    help="Which side of a hole to keep: positions must stay dense.",
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would be lost.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def repair(
+    session: Session,
+    *,
+    output: Path | None,
+    keep: Literal["most", "newest", "oldest"],
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Make a copy that opens again.
+
+    Shows what would be lost and asks first; the original stays as it is.
+    """
+    from braidlog.storage import inspect as files
+
+    session.require()
+    with meter("look", None, unit="bytes") as progress:
+        plan = files.repair_plan(session.data, keep=keep, progress=progress.at)
+    if not session.as_json:
+        rows(session, plan.losses, empty="no records would be lost")
+        for guess in plan.guesses:
+            message(f"note: {guess}")
+    if dry_run:
+        if session.as_json:
+            facts(session, plan)
+        return
+    target = output or session.data.with_name(session.data.name + "-repaired")
+    if target.exists():
+        raise failures.Problem(f"{target} exists", "name another with --output")
+    lost = sum(loss.records for loss in plan.losses)
+    if plan.losses:
+        known = f"{lost} lost records" if lost else "what is lost"
+        session.confirm(f"make {target} without {known}", yes=yes)
+    with meter("repair", None, unit="bytes") as progress:
+        done = files.repair(session.data, target, keep=keep, progress=progress.at)
+    line(
+        session,
+        f"verified copy in {target}: {done.report.records} records,"
+        f" {human_bytes(done.report.bytes)}",
+        output=str(target),
+        losses=plain(plan.losses),
+        guesses=plan.guesses,
+    )
+    if not session.as_json:
+        aside = session.data.with_name(session.data.name + "-damaged")
+        message(
+            f"hint: to use it, mv {session.data} {aside} && mv {target} {session.data}"
+        )

@@ -1,0 +1,127 @@
+"""The root command: registers the groups and turns failures into exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, NoReturn
+
+import click
+
+import braidlog
+from braidlog.cli import failures
+from braidlog.cli.append import append
+from braidlog.cli.bench import bench
+from braidlog.cli.cursors import cursor
+from braidlog.cli.demo import demo
+from braidlog.cli.exporting import export
+from braidlog.cli.importing import import_
+from braidlog.cli.inspecting import inspect
+from braidlog.cli.logs import log
+from braidlog.cli.reading import read, tail
+from braidlog.cli.repair import repair, verify
+from braidlog.cli.stats import stats
+from braidlog.cli.trim import trim
+
+__all__ = ["main"]
+
+
+class _Stopped(Exception):
+    """A person or the reader of stdout ended the command."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__()
+        self.exit_code = exit_code
+
+
+class Root(click.Group):
+    """A group whose failures are one line, a hint and an exit code."""
+
+    def main(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Run a command and leave the process with its exit code."""
+        kwargs["standalone_mode"] = False
+        try:
+            code = super().main(*args, **kwargs)
+        except _Stopped as stopped:
+            code = stopped.exit_code
+        except click.Abort:
+            code = _interrupted()
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            code = failures.USAGE
+        except failures.KNOWN as error:
+            code = _report(failures.explain(error))
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; further out click would give these two its own codes."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _forget_stdout()
+            raise _Stopped(failures.BROKEN_PIPE) from None
+        except KeyboardInterrupt:
+            raise _Stopped(_interrupted()) from None
+        return result
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """List the commands in the order of use, not of the alphabet."""
+        return list(self.commands)
+
+
+def _interrupted() -> int:
+    click.echo("interrupted", err=True)
+    return failures.INTERRUPTED
+
+
+def _report(failure: failures.Failure) -> int:
+    click.echo(f"error: {' '.join(failure.message.split())}", err=True)
+    if failure.hint:
+        click.echo(f"hint: {failure.hint}", err=True)
+    return failure.exit_code
+
+
+def _forget_stdout() -> None:
+    # Else the interpreter flushes into the closed pipe once more on its way out.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+_HELP = """Keep a durable, totally ordered log in a directory.
+
+\b
+Start with:
+  braidlog log create orders
+  echo hello | braidlog append orders
+  braidlog read orders
+
+Exit codes: 0 done, 1 failure, 2 usage, 3 not found, 4 locked by another writer,
+5 corruption, 6 trimmed or beyond the end, 7 log full.
+"""
+
+
+@click.group(
+    cls=Root, help=_HELP, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.version_option(braidlog.__version__, prog_name="braidlog")
+def main() -> None:
+    """Run the command line."""
+
+
+for _command in (
+    log,
+    append,
+    import_,
+    tail,
+    read,
+    export,
+    trim,
+    cursor,
+    stats,
+    inspect,
+    verify,
+    repair,
+    bench,
+    demo,
+):
+    main.add_command(_command)

@@ -1,0 +1,99 @@
+"""What every command gets: the data directory and where to print."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+import braidlog
+from braidlog.cli.failures import NOT_FOUND, USAGE, Problem
+
+__all__ = ["Command", "Session", "command"]
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The options that every command shares."""
+
+    data: Path
+    as_json: bool = False
+
+    @contextmanager
+    def reader(self) -> Iterator[braidlog.Node]:
+        """Open the data directory read-only; any number of processes may."""
+        self.require()
+        with braidlog.open(self.data, read_only=True) as node:
+            yield node
+
+    @contextmanager
+    def writer(self, *, create: bool = False) -> Iterator[braidlog.Node]:
+        """Open the data directory as its one writer; make it only if `create`."""
+        if not create:
+            self.require()
+        with braidlog.open(self.data) as node:
+            yield node
+
+    def require(self) -> None:
+        """Refuse a directory that is not there.
+
+        Raises:
+            Problem: There is nothing to open.
+        """
+        if not self.data.is_dir():
+            raise Problem(
+                f"no data directory {self.data}",
+                "name it with --data or BRAIDLOG_DATA;"
+                " `braidlog log create NAME` makes one",
+                NOT_FOUND,
+            )
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Ask before something is lost; only a person at a terminal is asked.
+
+        Raises:
+            Problem: Nobody can answer and `yes` was not given.
+        """
+        if yes:
+            return
+        if not sys.stdin.isatty():
+            raise Problem(f"{question} needs an answer", "say --yes", USAGE)
+        click.confirm(f"{question}?", abort=True, err=True)
+
+
+class Command(click.Command):
+    """A command with the shared options, which become its `Session`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Add the shared options behind the command's own."""
+        super().__init__(*args, **kwargs)
+        self.params += [
+            click.Option(
+                ["--data", "-d"],
+                type=click.Path(file_okay=False, path_type=Path),
+                default=Path("data"),
+                envvar="BRAIDLOG_DATA",
+                metavar="DIR",
+                help="Data directory [env: BRAIDLOG_DATA; default: ./data].",
+            ),
+            click.Option(
+                ["--json", "as_json"],
+                is_flag=True,
+                help="Print JSON, one value a line, and nothing else.",
+            ),
+        ]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Turn the shared options into the session that the command is passed."""
+        ctx.obj = Session(ctx.params.pop("data"), ctx.params.pop("as_json"))
+        return super().invoke(ctx)
+
+
+def command(name: str | None = None) -> Callable[[Callable[..., None]], Command]:
+    """Make a function a command that gets a `Session` first."""
+    return click.command(name, cls=Command)

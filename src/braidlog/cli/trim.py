@@ -1,0 +1,50 @@
+"""``braidlog trim``: forget the oldest records."""
+
+from __future__ import annotations
+
+import click
+
+from braidlog.cli import parameters
+from braidlog.cli.output import line
+from braidlog.cli.session import Session, command
+
+__all__ = ["trim"]
+
+
+@command()
+@click.argument("log")
+@click.option("--before", type=click.IntRange(1), help="First position to keep.")
+@click.option(
+    "--before-time", type=parameters.timestamp, help="Time of the first to keep."
+)
+@click.option("--keep", type=click.IntRange(0), help="Keep the last so many records.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def trim(
+    session: Session,
+    log: str,
+    *,
+    before: int | None,
+    before_time: int | None,
+    keep: int | None,
+    yes: bool,
+) -> None:
+    """Delete the oldest records.
+
+    The positions of the others in LOG stay what they are.
+    """
+    if sum(option is not None for option in (before, before_time, keep)) != 1:
+        raise click.UsageError("say one of --before, --before-time and --keep")
+    with session.writer() as node:
+        target = node.log(log)
+        first = target.first
+        if keep is not None:
+            before = max(first, target.end - keep)
+        elif before_time is not None:
+            found = target.find(timestamp=before_time)
+            before = target.end if found is None else found
+        assert before is not None
+        if before > first:
+            session.confirm(f"delete {before - first} records of {log}", yes=yes)
+            first = target.trim(before=before)
+    line(session, f"{log} begins at {first}", log=log, first=first)

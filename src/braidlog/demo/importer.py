@@ -1,0 +1,155 @@
+"""The process that imports: ``python -m braidlog.demo.importer``.
+
+Theory of operation: positions are dense and the log is never trimmed here, so line n
+of the input belongs at position n. On start the process asks the log for its end,
+skips that many lines and goes on. Lines of one source that follow each other are one
+batch, under the source's producer with sequence ``seq + 1``; many batches are in
+flight, and each must come back with exactly the positions of its lines. The last
+lines that the log already has are sent again on purpose: the log must answer with the
+positions of the first time.
+
+It prints JSON lines: ``ready``, then ``stored`` as appends become durable, then
+``done``. It may be killed at any moment; that is what it is for. It ends by itself
+when its parent is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from argparse import ArgumentParser
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import braidlog
+from braidlog.demo.events import Event, decode, key_of, producer_of, runs
+from braidlog.demo.files import read_lines
+from braidlog.demo.options import LOG
+
+__all__ = ["Import", "main"]
+
+_BATCH_RECORDS: Final = 512
+_IN_FLIGHT: Final = 64
+_RESENT_LINES: Final = 100
+_RESENT_BATCHES: Final = 8
+_REPORT_SECONDS: Final = 0.05
+_TIMEOUT_SECONDS: Final = 120.0
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Lines of one source, and where they must go."""
+
+    first: int
+    events: list[Event]
+    lines: list[bytes]
+
+
+class Import:
+    """One run of the importing process over an open log."""
+
+    def __init__(self, log: Any, say: Callable[..., None]) -> None:
+        """Ask the log where it stopped."""
+        self._log = log
+        self._say = say
+        self._waiting: deque[tuple[Any, range]] = deque()
+        self._began = time.perf_counter()
+        self._reported = 0.0
+        self.stored: int = log.end - 1
+        self.resent = 0
+
+    def run(self, path: Path, hold_at: int | None) -> None:
+        """Send what the log does not have yet, up to line ``hold_at`` if given."""
+        stored = self.stored
+        again = max(0, stored - _RESENT_LINES)
+        lines = read_lines(path, skip=again)
+        # A producer's window remembers its last few runs, so no more of them than that.
+        known = deque(_batches(again, islice(lines, stored - again)), _RESENT_BATCHES)
+        self.resent = sum(len(batch.lines) for batch in known)
+        self._send(known)
+        left = None if hold_at is None else max(0, hold_at - stored)
+        self._send(_batches(stored, islice(lines, left)))
+
+    def _send(self, batches: Iterable[_Batch]) -> None:
+        for batch in batches:
+            while len(self._waiting) >= _IN_FLIGHT:
+                self._settle()
+            self._submit(batch)
+        while self._waiting:
+            self._settle()
+        self._report()
+
+    def _submit(self, batch: _Batch) -> None:
+        first = batch.events[0]
+        pending = self._log.submit_many(
+            batch.lines,
+            keys=[key_of(event) for event in batch.events],
+            timestamps=[event.ts * 1_000_000 for event in batch.events],
+            producer=producer_of(first.source),
+            sequence=first.seq + 1,
+        )
+        end = batch.first + len(batch.lines)
+        self._waiting.append((pending, range(batch.first, end)))
+
+    def _settle(self) -> None:
+        pending, expected = self._waiting.popleft()
+        found = pending.result(timeout=_TIMEOUT_SECONDS)
+        if (found.start, found.stop) != (expected.start, expected.stop):
+            raise AssertionError(f"lines {expected} were stored at {found}")
+        self.stored = max(self.stored, expected.stop - 1)
+        if time.perf_counter() - self._reported >= _REPORT_SECONDS:
+            self._report()
+
+    def _report(self) -> None:
+        self._reported = time.perf_counter()
+        self._say(
+            "stored",
+            stored=self.stored,
+            resent=self.resent,
+            seconds=self._reported - self._began,
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Import, or hold before the end and wait for the signal that kills."""
+    parser = ArgumentParser()
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--input", type=Path, required=True)
+    parser.add_argument("--hold-at", type=int)
+    given = parser.parse_args(arguments)
+    with braidlog.open(given.data) as node:
+        job = Import(node.create_log(LOG, exist_ok=True), _say)
+        _say("ready", stored=job.stored)
+        job.run(given.input, given.hold_at)
+        if given.hold_at is not None:
+            sys.stdin.read()  # ends with the parent, unless the signal comes first
+        _say("done", stored=job.stored)
+
+
+def _batches(skipped: int, lines: Iterator[bytes]) -> Iterator[_Batch]:
+    """Group lines into batches; the first line stands ``skipped`` lines behind."""
+    kept: deque[bytes] = deque()
+
+    def decoded() -> Iterator[Event]:
+        for line in lines:
+            kept.append(line)
+            yield decode(line)
+
+    first = skipped + 1
+    for events in runs(decoded(), _BATCH_RECORDS):
+        yield _Batch(first, events, [kept.popleft() for _ in events])
+        first += len(events)
+
+
+def _say(event: str, **facts: float) -> None:
+    sys.stdout.write(json.dumps({"event": event, **facts}) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

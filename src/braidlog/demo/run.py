@@ -1,0 +1,267 @@
+"""The steps of the demo, one after the other."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.text import Text
+
+import braidlog
+from braidlog.demo.events import Tree
+from braidlog.demo.files import Survey, read_oracle, survey, write_events
+from braidlog.demo.githistory import open_history
+from braidlog.demo.options import LOG, DemoError, DemoOptions
+from braidlog.demo.page import page
+from braidlog.demo.plot import draw, to_png, to_svg
+from braidlog.demo.replay import Replay, Row, compare
+from braidlog.demo.report import DemoReport
+from braidlog.demo.sparkjob import count_with_spark, differences
+from braidlog.demo.summary import counts, summary
+from braidlog.demo.supervisor import run_import
+
+__all__ = ["run_demo"]
+
+_SHOWN: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Material:
+    """The input as a file, what is in it, and what a replay of it must give."""
+
+    path: Path
+    survey: Survey
+    trees: dict[str, Tree]
+
+
+def run_demo(options: DemoOptions, console: Console) -> DemoReport:
+    """Do the main job; look at ``passed`` of the report that is returned.
+
+    The data directory is deleted at the end unless ``keep`` is set or something was not
+    equal.
+
+    Raises:
+        DemoError: The input, the oracle or the system is not fit for it.
+        LogError: The log, or Spark's Java, failed.
+    """
+    options.check()
+    if options.spark:
+        _need_java()
+    demo = _Demo(options, console)
+    with tempfile.TemporaryDirectory(prefix="braidlog-demo-") as scratch:
+        demo.run(Path(scratch))
+    return demo.report
+
+
+class _Demo:
+    """One run: what is known so far is in ``report``."""
+
+    def __init__(self, options: DemoOptions, console: Console) -> None:
+        self.options = options
+        self.console = console
+        self.report = DemoReport(origin="")
+        self.data = options.data or options.out
+
+    def run(self, scratch: Path) -> None:
+        """Prepare, work, and delete the log if nothing asks to keep it."""
+        material = self._prepare(scratch)
+        self.options.out.mkdir(parents=True, exist_ok=True)
+        if self.options.data is None:
+            self.data = Path(tempfile.mkdtemp(prefix="log-", dir=self.options.out))
+        keep = True
+        try:
+            self._work(material, scratch)
+            keep = self.options.keep or not self.report.passed
+        finally:
+            if keep:
+                self.say(f"the log is kept in {self.data}")
+        if not keep:
+            shutil.rmtree(self.data)
+
+    def _work(self, material: _Material, scratch: Path) -> None:
+        self._import(material)
+        replay = self._replay(material)
+        self._compare(material, replay)
+        self.report.months = replay.counts.months
+        self.report.top = replay.counts.top(self.options.top)
+        if self.options.spark:
+            self._count(replay, scratch)
+        self.console.print(counts(self.report))
+        self._draw()
+        self.console.print(summary(self.report))
+
+    def say(self, text: str) -> None:
+        """Tell how far it is."""
+        self.console.print(Text(text))
+
+    def _prepare(self, scratch: Path) -> _Material:
+        """Read the whole input once, so that progress has an end."""
+        if self.options.input is not None and self.options.oracle is not None:
+            path, trees = self.options.input, read_oracle(self.options.oracle)
+            self.report.origin = path.name
+        else:
+            path, trees = self._extract(scratch)
+        found = survey(path)
+        if not found.events:
+            raise DemoError(f"{self.report.origin} has no changes to import")
+        self.report.events = found.events
+        self.report.measure("input", found.bytes / 1e6, "MB")
+        self.say(f"{found.events:,} events, {found.bytes / 1e6:,.1f} MB")
+        return _Material(path, found, trees)
+
+    def _extract(self, scratch: Path) -> tuple[Path, dict[str, Tree]]:
+        history = open_history(self.options.git)
+        self.report.origin = f"{history.source} at {history.head[:12]}"
+        path = scratch / "events.jsonl"
+        with self._progress(f"reading the history of {history.source}", None) as bar:
+            for written in write_events(path, history.events()):
+                bar(written)
+        return path, {history.source: history.tree()}
+
+    def _import(self, material: _Material) -> None:
+        events, kills = material.survey.events, self.options.kills
+        with self._progress("importing", events) as bar:
+            outcome = run_import(self.data, material.path, events, kills, bar)
+        for kill in outcome.kills:
+            self.say(
+                f"SIGKILL to process {kill.pid}: {kill.acknowledged:,} events were "
+                f"acknowledged, the log has {kill.found:,}, the last one {kill.last}"
+            )
+            self.report.measure("recovery", kill.recovery_seconds * 1000, "ms")
+        self.report.kills, self.report.resent = outcome.kills, outcome.resent
+        self.report.measure("import", events / outcome.seconds, "events/s")
+        if outcome.kills:
+            found = ", ".join(f"{kill.found:,}" for kill in outcome.kills)
+            self.report.check(
+                "resumed where the log stopped",
+                all(kill.found >= kill.acknowledged for kill in outcome.kills),
+                f"after {found} events; {outcome.resent:,} sent again, not doubled",
+            )
+
+    def _replay(self, material: _Material) -> Replay:
+        began = time.perf_counter()
+        replay = Replay()
+        with (
+            braidlog.open(self.data, read_only=True) as node,
+            self._progress("replaying", material.survey.events) as bar,
+        ):
+            for batch in node.log(LOG).batches(
+                columns=["position", "timestamp", "key", "value"]
+            ):
+                replay.feed(_rows(batch))
+                bar(replay.records)
+        seconds = time.perf_counter() - began
+        self.report.measure("replay", replay.records / seconds, "events/s")
+        return replay
+
+    def _compare(self, material: _Material, replay: Replay) -> None:
+        report, events = self.report, material.survey.events
+        stored = replay.records - replay.doubled
+        report.lost = max(replay.lost, events - stored)
+        report.doubled = replay.doubled
+        whole = not report.lost and not report.doubled and replay.records == events
+        report.check(
+            "nothing lost or doubled",
+            whole and not replay.mismatched,
+            f"{replay.records:,} records; lost {report.lost}, "
+            f"doubled {report.doubled}, out of place {replay.mismatched}",
+        )
+        same = replay.digest == material.survey.digest
+        report.check(
+            "log equals input, byte for byte",
+            same,
+            f"SHA-256 {replay.digest[:16]}…" if same else "the digests differ",
+        )
+        wrong = list(compare(material.trees, replay.trees))
+        for difference in islice(wrong, _SHOWN):
+            self.console.print(Text(f"DIFFERENT {difference}", "red"))
+        files = sum(map(len, material.trees.values()))
+        report.check(
+            "replay equals the oracle",
+            not wrong,
+            f"{files:,} files, {len(wrong):,} differ",
+        )
+
+    def _count(self, replay: Replay, scratch: Path) -> None:
+        with self.console.status("counting with Spark"):
+            result = count_with_spark(
+                self.data,
+                self.options.top,
+                scratch / "spark",
+                self.options.out / "spark.log",
+            )
+        wrong = differences(result, replay.counts)
+        for line in wrong[:_SHOWN]:
+            self.console.print(Text(f"DIFFERENT {line}", "red"))
+        self.report.check(
+            "Spark counts what the replay counts",
+            not wrong,
+            f"{result.months.total():,} changes, {len(result.months):,} counts per "
+            f"source and month, top {len(result.top)} paths, "
+            f"{result.partitions} partition(s)",
+        )
+        self.report.measure("Spark start", result.start_seconds, "s")
+        self.report.measure("Spark jobs", result.job_seconds, "s")
+        self.report.months, self.report.top = result.months, result.top
+        self.report.counted_by = "Spark"
+
+    def _draw(self) -> None:
+        report, out = self.report, self.options.out
+        title = f"{report.events:,} changes of {report.origin}"
+        figure = draw(report.months, report.top, title)
+        png, html = out / "changes.png", out / "changes.html"
+        to_png(figure, png)
+        html.write_text(page(report, to_svg(figure)), encoding="utf-8")
+        report.files += [png, html]
+
+    @contextmanager
+    def _progress(self, name: str, total: int | None) -> Iterator[Any]:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=self.console) as progress:
+            task = progress.add_task(name, total=total)
+            yield lambda count: progress.update(task, completed=count)
+
+
+def _rows(batch: Any) -> Iterator[Row]:
+    instants = batch.column("timestamp").cast("int64")
+    return zip(
+        batch.column("position").to_pylist(),
+        instants.to_pylist(),
+        batch.column("key").to_pylist(),
+        batch.column("value").to_pylist(),
+        strict=True,
+    )
+
+
+def _need_java() -> None:
+    """Fail before the work, not after it."""
+    try:
+        import pyspark  # noqa: F401
+
+        from braidlog.spark import ensure_java
+    except ImportError:
+        raise DemoError(
+            "the Spark part needs pyspark: pip install 'braidlog[spark]', "
+            "or leave it out with --no-spark"
+        ) from None
+    ensure_java()

@@ -1,0 +1,288 @@
+"""Errors of the log, split by what the caller does next.
+
+    LogError
+    ├─ UnavailableError        wait or fix the system, then retry the same call
+    │  ├─ LockedError          another process is the writer
+    │  ├─ LogFullError         trim, then retry
+    │  └─ TimeoutError_        the deadline passed; the outcome may still come
+    ├─ TrimmedError            go on from ``first``
+    ├─ BeyondEndError          wait until ``next`` is written
+    ├─ ClosedError             open again
+    │  └─ StoreFailedError     a write or sync failed: open again, then look
+    ├─ FencedError             a newer epoch is in charge: stop
+    ├─ InvalidArgumentError    fix the call; nothing was changed
+    │  ├─ TooLargeError
+    │  ├─ NotFoundError
+    │  ├─ AlreadyExistsError
+    │  ├─ ReadOnlyError
+    │  ├─ SequenceGapError     send ``expected`` next
+    │  └─ SequenceExpiredError the record was stored; its position is forgotten
+    ├─ FormatError             the files are not for this build
+    │  ├─ ForeignFormatError
+    │  └─ NewerFormatError
+    └─ CorruptionError         an operator has to look at ``path``, ``offset``
+       └─ MissingFileError
+
+Every class has ``retryable`` (may the same call succeed later without a change?),
+``code`` (stable, goes over the wire, never reused) and ``hint`` (what to do next, the
+last sentence of the message). All of them survive pickling.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "AlreadyExistsError",
+    "BeyondEndError",
+    "ClosedError",
+    "CorruptionError",
+    "FencedError",
+    "ForeignFormatError",
+    "FormatError",
+    "InvalidArgumentError",
+    "LockedError",
+    "LogError",
+    "LogFullError",
+    "MissingFileError",
+    "NewerFormatError",
+    "NotFoundError",
+    "ReadOnlyError",
+    "SequenceExpiredError",
+    "SequenceGapError",
+    "StoreFailedError",
+    "TimeoutError_",
+    "TooLargeError",
+    "TrimmedError",
+    "UnavailableError",
+]
+
+
+class LogError(Exception):
+    """Root of every error that the log raises on purpose."""
+
+    retryable: ClassVar[bool] = False
+    code: ClassVar[int] = 1
+    hint: ClassVar[str] = ""
+
+    # Keyword arguments of the subclasses have defaults, because unpickling calls the
+    # class with the message alone and then restores the attributes.
+    def __init__(self, message: str = "") -> None:
+        """Describe what happened; the class adds what to do next."""
+        super().__init__(message)
+        self.message = message
+
+    def __str__(self) -> str:
+        """Return the message followed by the hint."""
+        return ". ".join(part for part in (self.message, self.hint) if part)
+
+
+class UnavailableError(LogError):
+    """The system refused: a full disk, missing permission, an I/O error on read."""
+
+    retryable = True
+    code = 10
+    hint = "Fix what the system reports, then retry"
+
+    def __init__(self, message: str = "", *, path: str = "") -> None:
+        """Name the file the system refused, if there is one."""
+        super().__init__(message)
+        self.path = path
+
+
+class LockedError(UnavailableError):
+    """Another process has the directory open for writing."""
+
+    code = 11
+    hint = "Stop the other writer, or open with read_only=True"
+
+
+class LogFullError(UnavailableError):
+    """The log reached its maximum size; nothing was written."""
+
+    code = 12
+    hint = "Trim a log or raise the maximum size, then retry"
+
+    def __init__(
+        self, message: str = "", *, path: str = "", used: int = 0, limit: int = 0
+    ) -> None:
+        """Give the bytes in use and the bound."""
+        super().__init__(message, path=path)
+        self.used = used
+        self.limit = limit
+
+
+class TimeoutError_(UnavailableError, TimeoutError):  # noqa: N801, RUF100
+    """The deadline passed; an append may still become durable."""
+
+    code = 13
+    hint = "Wait again, or repeat the append with the same producer and sequence"
+
+
+class TrimmedError(LogError, IndexError):
+    """The position was trimmed away."""
+
+    code = 20
+    hint = "Read from the first position instead"
+
+    def __init__(self, message: str = "", *, first: int = 0) -> None:
+        """Give the first position that can still be read."""
+        super().__init__(message)
+        self.first = first
+
+
+class BeyondEndError(LogError, IndexError):
+    """The position is not written yet."""
+
+    retryable = True
+    code = 21
+    hint = "Subscribe to wait for it"
+
+    def __init__(self, message: str = "", *, next: int = 0) -> None:  # noqa: A002
+        """Give the position that the next record will get."""
+        super().__init__(message)
+        self.next = next
+
+
+class ClosedError(LogError):
+    """The handle was closed."""
+
+    code = 30
+    hint = "Open the directory again"
+
+
+class StoreFailedError(ClosedError):
+    """A write or sync failed, so the store takes nothing more until it is reopened."""
+
+    code = 31
+    hint = "Open the directory again; what was acknowledged is there"
+
+
+class FencedError(LogError):
+    """The epoch of the caller is older than the current one."""
+
+    code = 32
+    hint = "Stop this producer: a newer one took over"
+
+    def __init__(self, message: str = "", *, given: int = 0, current: int = 0) -> None:
+        """Give the epoch of the call and the one in force."""
+        super().__init__(message)
+        self.given = given
+        self.current = current
+
+
+class InvalidArgumentError(LogError, ValueError):
+    """The call makes no sense; nothing was changed."""
+
+    code = 40
+
+
+class TooLargeError(InvalidArgumentError):
+    """Something is over its limit; nothing was written."""
+
+    code = 41
+    hint = "Split it, or store it elsewhere and append a reference"
+
+    def __init__(self, message: str = "", *, size: int = 0, limit: int = 0) -> None:
+        """Give the size and its limit."""
+        super().__init__(message)
+        self.size = size
+        self.limit = limit
+
+
+class NotFoundError(InvalidArgumentError):
+    """Nothing has that name."""
+
+    code = 42
+    hint = "`braidlog log list` shows what is there"
+
+
+class AlreadyExistsError(InvalidArgumentError):
+    """Something has that name already."""
+
+    code = 43
+    hint = "Choose another name, or pass exist_ok=True"
+
+
+class ReadOnlyError(InvalidArgumentError):
+    """The directory was opened read-only."""
+
+    code = 44
+    hint = "Open it without read_only=True"
+
+
+class SequenceGapError(InvalidArgumentError):
+    """The producer skipped a sequence number; nothing was written."""
+
+    code = 45
+    hint = "Send the expected sequence first"
+
+    def __init__(self, message: str = "", *, expected: int = 0) -> None:
+        """Give the sequence that must come next."""
+        super().__init__(message)
+        self.expected = expected
+
+
+class SequenceExpiredError(InvalidArgumentError):
+    """The sequence was stored so long ago that its position is no longer known."""
+
+    code = 46
+    hint = "The record is stored: do not send it again"
+
+    def __init__(self, message: str = "", *, first: int = 0) -> None:
+        """Give the oldest sequence whose position is known."""
+        super().__init__(message)
+        self.first = first
+
+
+class FormatError(LogError):
+    """The files are not what this build reads and writes."""
+
+    code = 50
+
+    def __init__(self, message: str = "", *, path: str = "") -> None:
+        """Name the file."""
+        super().__init__(message)
+        self.path = path
+
+
+class ForeignFormatError(FormatError):
+    """The file belongs to another program."""
+
+    code = 51
+    hint = "Check the path: this is not a Braidlog directory"
+
+
+class NewerFormatError(FormatError):
+    """A newer version wrote the file."""
+
+    code = 52
+    hint = "Upgrade braidlog to open it"
+
+    def __init__(
+        self, message: str = "", *, path: str = "", found: int = 0, supported: int = 0
+    ) -> None:
+        """Give the version found and the newest one that this build reads."""
+        super().__init__(message, path=path)
+        self.found = found
+        self.supported = supported
+
+
+class CorruptionError(LogError):
+    """Durable bytes are not what was written; nothing was cut."""
+
+    code = 60
+    hint = "`braidlog repair` shows what would be lost and works on a copy"
+
+    def __init__(self, message: str = "", *, path: str = "", offset: int = 0) -> None:
+        """Name the file and the first byte that cannot be trusted."""
+        super().__init__(message)
+        self.path = path
+        self.offset = offset
+
+
+class MissingFileError(CorruptionError):
+    """A file that the manifest lists is gone or too short."""
+
+    code = 61
+    hint = "Put the file back, or let `braidlog repair` show what would be lost"

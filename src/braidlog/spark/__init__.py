@@ -1,0 +1,54 @@
+"""Read a log with Spark: ``spark.read.format("braidlog")``.
+
+Importing this package costs nothing and needs neither pyspark nor pyarrow; the names
+below are loaded when they are used.
+
+    from braidlog.spark import local_session, register
+
+    spark = local_session()
+    register(spark)
+    orders = (
+        spark.read.format("braidlog")
+        .option("path", "data/")
+        .option("log", "orders")
+        .load()
+    )
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from braidlog.spark.java import ensure_java
+    from braidlog.spark.session import local_session
+    from braidlog.spark.source import BraidlogDataSource
+
+__all__ = ["BraidlogDataSource", "ensure_java", "local_session", "register"]
+
+_HOMES: Final = {
+    "BraidlogDataSource": "braidlog.spark.source",
+    "ensure_java": "braidlog.spark.java",
+    "local_session": "braidlog.spark.session",
+}
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format ``braidlog`` known to a session.
+
+    Registering again replaces the source by itself. Sessions of an interpreter in which
+    the package is installed find the source without this call.
+    """
+    from braidlog.spark.source import BraidlogDataSource
+
+    spark.dataSource.register(BraidlogDataSource)
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name on first use."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

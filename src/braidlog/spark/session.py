@@ -1,0 +1,96 @@
+"""A Spark session on this machine, set up the way the log likes it.
+
+The settings that matter: workers run this very interpreter, talk to the JVM through
+Unix sockets (20-40 % less work than TCP), times are UTC, nothing listens beyond
+loopback, and no web interface is started.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from braidlog.spark.java import ensure_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["local_session"]
+
+_SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
+
+
+def local_session(
+    name: str = "braidlog",
+    *,
+    master: str = "local[*]",
+    settings: Mapping[str, str] | None = None,
+    scratch: str | Path | None = None,
+    diagnostics: str | Path | None = None,
+) -> SparkSession:
+    """Start Spark on this machine, or return the session that already runs.
+
+    ``settings`` are added to the defaults and win over them. Spark's temporary files go
+    to ``scratch``. With ``diagnostics`` everything that the JVM and the workers print
+    goes to that file instead of the terminal.
+
+    Raises:
+        UnavailableError: There is no Java; the message says how to get one.
+    """
+    from pyspark.sql import SparkSession
+
+    ensure_java()
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # else: whatever `python3` is
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    folder = Path(scratch or tempfile.mkdtemp(prefix="braidlog-spark-"))
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in {**_SETTINGS, **_folders(folder), **(settings or {})}.items():
+        builder = builder.config(key, value)
+    with _errors_to(diagnostics):
+        return builder.getOrCreate()
+
+
+def _folders(folder: Path) -> dict[str, str]:
+    return {
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": (folder / "warehouse").absolute().as_uri(),
+    }
+
+
+@contextmanager
+def _errors_to(path: str | Path | None) -> Iterator[None]:
+    """Let a process started meanwhile inherit a file as its standard error.
+
+    The JVM writes to the descriptor directly, so replacing ``sys.stderr`` would not
+    reach it.
+    """
+    if path is None:
+        yield
+        return
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with Path(path).open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)

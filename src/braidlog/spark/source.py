@@ -1,0 +1,161 @@
+"""The data source: ``spark.read.format("braidlog")``.
+
+Theory of operation: Spark makes the reader on the driver, once for each action, and
+asks it for partitions. That opens the directory read-only and takes the end of the
+log, which pins what the action sees: records appended later are in no partition, so a
+growing log is a consistent snapshot. Each task opens the directory again, read-only,
+and reads its span. Readers take no lock, so a writer process may append all the
+while.
+
+    option              meaning
+    path                data directory (needed)
+    log                 name of the log (needed)
+    from, to            positions, half-open
+    since, until        ISO 8601 or microseconds since 1970, UTC, half-open
+    bytesPerPartition   about how much one task reads, default 128m
+    pushdown            true: take over filters on position and timestamp; Spark wants
+                        spark.sql.python.filterPushdown.enabled=true for it, and refuses
+                        every read otherwise
+
+Bounds beyond the end are no error: the end is wherever the log is. A start that was
+trimmed is one, because records that were asked for are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    Filter,
+    InputPartition,
+)
+
+import braidlog
+from braidlog.errors import NotFoundError, TrimmedError
+from braidlog.spark.chunks import rechunk
+from braidlog.spark.filters import EVERYTHING, narrow
+from braidlog.spark.options import ReadOptions, parse
+from braidlog.spark.plan import Bounds, Extent, Span, plan
+from braidlog.spark.schema import DDL, Column, Slice, project, requested, stored
+
+__all__ = ["BraidlogDataSource", "LogReader", "PushdownLogReader"]
+
+
+class BraidlogDataSource(DataSource):  # type: ignore[misc]
+    """A log of a data directory as a Spark table."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "braidlog"
+
+    def schema(self) -> str:
+        """Check options and log, so that ``load()`` fails early; return all columns."""
+        with _opened(parse(self.options)):
+            return DDL
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        """Return a reader of the columns that ``schema`` names."""
+        options, columns = parse(self.options), requested(schema)
+        # Spark refuses a reader that overrides pushFilters while its setting is off,
+        # even for a query without filters: so only on request.
+        kind = PushdownLogReader if options.pushdown else LogReader
+        return kind(options, columns)
+
+
+class LogReader(DataSourceReader):  # type: ignore[misc]
+    """Plan on the driver, read in the tasks."""
+
+    def __init__(self, options: ReadOptions, columns: tuple[Column, ...]) -> None:
+        """Keep what was asked for; nothing is opened yet."""
+        self.options = options
+        self.columns = columns
+        self.bounds = EVERYTHING.within(
+            Bounds(
+                EVERYTHING.begin if options.begin is None else options.begin,
+                EVERYTHING.end if options.end is None else options.end,
+                options.since,
+                options.until,
+            )
+        )
+
+    def partitions(self) -> list[InputPartition]:
+        """Pin the end of the log and cut what was asked for into spans.
+
+        Raises:
+            TrimmedError: ``from`` is below the first readable position.
+            NotFoundError: The directory has no such log.
+        """
+        with _opened(self.options) as log:
+            # The end first: segments seen later may reach beyond it, never fall short.
+            pinned = Bounds(log.first, log.end)
+            extents = [_extent(segment) for segment in log.segments()]
+        self._refuse_trimmed(pinned.begin)
+        spans = plan(
+            extents, self.bounds.within(pinned), self.options.bytes_per_partition
+        )
+        return [InputPartition(span) for span in spans or [Span(0, 0, 0)]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one span in batches of about 1 MB."""
+        span: Span = partition.value
+        if span.begin >= span.end:
+            return
+        with _opened(self.options) as log:
+            wanted = Slice(
+                self.columns,
+                self.bounds.since,
+                self.bounds.until,
+                log.describe().stream,
+            )
+            names = stored(self.columns, timestamps=wanted.timed)
+            batches = log.batches(span.begin, span.end, columns=names)
+            yield from project(rechunk(batches), wanted)
+
+    def _refuse_trimmed(self, first: int) -> None:
+        begin = self.options.begin
+        if begin is not None and begin < first:
+            raise TrimmedError(
+                f"log {self.options.log!r} was trimmed: it begins at position {first}, "
+                f"option 'from' asks for {begin}",
+                first=first,
+            )
+
+
+class PushdownLogReader(LogReader):
+    """A reader that takes filters over from Spark."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Tighten the bounds; return the filters that Spark must still apply."""
+        bounds, left = narrow(filters)
+        self.bounds = self.bounds.within(bounds)
+        return left
+
+
+@contextmanager
+def _opened(options: ReadOptions) -> Iterator[Any]:
+    """Open the log to read; a missing one names those that are there."""
+    with braidlog.open(options.path, read_only=True) as node:
+        try:
+            log = node.log(options.log)
+        except NotFoundError:
+            names = ", ".join(repr(name) for name in node.logs()) or "none"
+            raise NotFoundError(
+                f"{options.path} has no log {options.log!r}; its logs: {names}"
+            ) from None
+        yield log
+
+
+def _extent(segment: Any) -> Extent:
+    return Extent(
+        segment.begin,
+        segment.end,
+        segment.bytes,
+        segment.timestamp_min,
+        segment.timestamp_max,
+    )

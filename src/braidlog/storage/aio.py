@@ -1,0 +1,379 @@
+"""The embedded log for asyncio, over the same native store.
+
+An append is submitted at once and its future is resolved when the sync thread reports
+the group durable: one wake-up of the loop per sync, however many records it covered.
+Calls that may touch the disk run in a worker thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from braidlog.errors import ClosedError, LogError, ReadOnlyError, StoreFailedError
+from braidlog.storage.backend import WriterBackend
+from braidlog.storage.catalog import LogDescription, LogStats
+from braidlog.storage.cursor import Cursor
+from braidlog.storage.log import Log
+from braidlog.storage.node import Node, NodeStats, open_node
+from braidlog.types import Producer, Timestamp
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from braidlog._native import Pending, Record
+
+__all__ = ["AsyncLog", "AsyncNode", "open_async"]
+
+# Records handed to the loop at a time.
+_CHUNK: Final = 1024
+# A cancelled wait gives its worker thread back after at most this long.
+_WAIT_SLICE_S: Final = 0.1
+
+
+class _Waker:
+    """Resolves futures of one loop when their sync groups are durable."""
+
+    def __init__(self, backend: WriterBackend) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._store = backend.store
+        self._waiting: deque[tuple[int, Pending, asyncio.Future[Any]]] = deque()
+        self._looking = False
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+        self._loop.add_reader(self._reader, self._wake)
+        backend.start_syncer(self._writer)
+
+    def wait(self, pending: Pending) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._waiting.append((pending.group, pending, future))
+        # It may be durable already (a repeat, nothing, a sync on another thread), and
+        # then no wake-up comes for it.
+        if not self._looking:
+            self._looking = True
+            self._loop.call_soon(self._look)
+        return future
+
+    def _look(self) -> None:
+        self._looking = False
+        self._resolve()
+
+    def _wake(self) -> None:
+        try:
+            while os.read(self._reader, 4096):
+                pass
+        except BlockingIOError:
+            pass
+        self._resolve()
+
+    def _resolve(self) -> None:
+        waiting = self._waiting
+        durable = 0
+        while waiting:
+            group, pending, future = waiting[0]
+            try:
+                if group > durable and not self._store.is_durable(group):
+                    return
+                durable = max(durable, group)
+                if not future.done():
+                    future.set_result(pending.result())
+            except LogError as error:
+                if not future.done():
+                    future.set_exception(error)
+            waiting.popleft()
+
+    def close(self) -> None:
+        self._resolve()
+        self._loop.remove_reader(self._reader)
+        os.close(self._reader)
+        os.close(self._writer)
+
+
+class AsyncLog:
+    """A log for asyncio; see `Log` for what each call promises.
+
+    Cancelling an append does not take the record back: it was given its position and
+    becomes durable with its group.
+    """
+
+    def __init__(self, node: AsyncNode, log: Log) -> None:
+        """Wrap a log; users call `AsyncNode.log`."""
+        self._node = node
+        self.blocking = log
+
+    @property
+    def name(self) -> str:
+        """Name of the log."""
+        return self.blocking.name
+
+    @property
+    def first(self) -> int:
+        """First position that can be read."""
+        return self.blocking.first
+
+    @property
+    def end(self) -> int:
+        """Next position."""
+        return self.blocking.end
+
+    def submit(
+        self,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        timestamp: Timestamp | None = None,
+        headers: Iterable[tuple[str, bytes]] | None = None,
+        producer: Producer | None = None,
+        sequence: int | None = None,
+    ) -> asyncio.Future[int]:
+        """Append one record; the future gives its position once it is durable."""
+        waker = self._node._waker()
+        pending = self.blocking.submit(
+            value,
+            key=key,
+            timestamp=timestamp,
+            headers=headers,
+            producer=producer,
+            sequence=sequence,
+        )
+        return waker.wait(pending)
+
+    async def append(
+        self,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        timestamp: Timestamp | None = None,
+        headers: Iterable[tuple[str, bytes]] | None = None,
+        producer: Producer | None = None,
+        sequence: int | None = None,
+    ) -> int:
+        """Append one record and return its position once it is durable."""
+        return await self.submit(
+            value,
+            key=key,
+            timestamp=timestamp,
+            headers=headers,
+            producer=producer,
+            sequence=sequence,
+        )
+
+    async def append_many(self, values: Iterable[bytes], **options: Any) -> range:
+        """Append many records at consecutive positions; see `Log.append_many`."""
+        waker = self._node._waker()
+        pending = await asyncio.to_thread(self.blocking.submit_many, values, **options)
+        positions: range = await waker.wait(pending)
+        return positions
+
+    async def append_arrow(self, data: Any, **options: Any) -> range:
+        """Append Arrow data at consecutive positions; see `Log.append_arrow`."""
+        waker = self._node._waker()
+        pending = await asyncio.to_thread(self.blocking.submit_arrow, data, **options)
+        positions: range = await waker.wait(pending)
+        return positions
+
+    async def get(self, position: int) -> Record:
+        """Return the record at ``position``; see `Log.get`."""
+        return await asyncio.to_thread(self.blocking.get, position)
+
+    async def read(
+        self, start: int | None = None, end: int | None = None, **filters: Any
+    ) -> AsyncIterator[Record]:
+        """Iterate over records; see `Log.read`."""
+        records = self.blocking.read(start, end, **filters)
+        while True:
+            chunk = await asyncio.to_thread(list, itertools.islice(records, _CHUNK))
+            if not chunk:
+                return
+            for record in chunk:
+                yield record
+
+    async def wait(self, position: int, *, timeout: float | None = None) -> bool:  # noqa: ASYNC109
+        """Wait until ``position`` can be read; see `Log.wait`."""
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
+        while not self._node.blocking.closed:
+            left = _WAIT_SLICE_S if deadline is None else deadline - loop.time()
+            pause = max(0.0, min(left, _WAIT_SLICE_S))
+            if await asyncio.to_thread(self.blocking.wait, position, timeout=pause):
+                return True
+            if deadline is not None and loop.time() >= deadline:
+                return False
+        return False
+
+    async def subscribe(
+        self,
+        start: int | None = None,
+        *,
+        key: bytes | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> AsyncIterator[Record]:
+        """Follow the log; see `Log.subscribe`."""
+        position = self.first if start is None else start
+        try:
+            while await self.wait(position, timeout=timeout):
+                end = self.end
+                async for record in self.read(position, end, key=key):
+                    yield record
+                position = end
+        except StoreFailedError:
+            raise
+        except ClosedError:
+            return  # In the middle of what had been written when the node was closed.
+
+    async def find(self, timestamp: Timestamp) -> int | None:
+        """Return the first position at or after a time; see `Log.find`."""
+        return await asyncio.to_thread(self.blocking.find, timestamp)
+
+    async def to_arrow(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        columns: list[str] | None = None,
+    ) -> pa.Table:
+        """Return the log as an Arrow table; see `Log.to_arrow`."""
+        read = self.blocking.to_arrow
+        return await asyncio.to_thread(read, start, end, columns=columns)
+
+    async def trim(self, before: int, *, ignore_pins: bool = False) -> int:
+        """Let records go; see `Log.trim`."""
+        trim = self.blocking.trim
+        return await asyncio.to_thread(trim, before, ignore_pins=ignore_pins)
+
+    async def cursor(
+        self, name: str, *, pin: bool = False, lease: float | None = None
+    ) -> Cursor:
+        """Return a cursor; see `Log.cursor`."""
+        return await asyncio.to_thread(self.blocking.cursor, name, pin=pin, lease=lease)
+
+    async def cursors(self) -> list[Cursor]:
+        """Return the cursors of the log, by name."""
+        return await asyncio.to_thread(self.blocking.cursors)
+
+    async def next_sequence(self, producer: Producer) -> int:
+        """Return the producer's next sequence; see `Log.next_sequence`."""
+        return await asyncio.to_thread(self.blocking.next_sequence, producer)
+
+    async def set_options(self, **options: Any) -> None:
+        """Replace the log's retention; see `Log.set_options`."""
+        await asyncio.to_thread(self.blocking.set_options, **options)
+
+    async def describe(self) -> LogDescription:
+        """Return what there is to know of the log."""
+        return await asyncio.to_thread(self.blocking.describe)
+
+    async def stats(self) -> LogStats:
+        """Return figures of the log."""
+        return await asyncio.to_thread(self.blocking.stats)
+
+
+class AsyncNode:
+    """A node for asyncio: ``async with braidlog.open_async("data/") as node``."""
+
+    def __init__(self, path: str | os.PathLike[str], options: dict[str, Any]) -> None:
+        """Remember what to open; entering opens it."""
+        self._path = path
+        self._options = options
+        self._node: Node | None = None
+        self._wakers: _Waker | None = None
+
+    async def __aenter__(self) -> Self:
+        """Open the directory."""
+        opening = asyncio.create_task(
+            asyncio.to_thread(open_node, self._path, **self._options)
+        )
+        try:
+            self._node = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # The thread goes on; what it opens must not stay locked.
+            opening.add_done_callback(_close_unwanted)
+            raise
+        if not self._node.read_only:
+            self._waker()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the directory."""
+        await self.close()
+
+    @property
+    def blocking(self) -> Node:
+        """The same node for blocking code."""
+        if self._node is None:
+            msg = "enter the node first: async with braidlog.open_async(...)"
+            raise RuntimeError(msg)
+        return self._node
+
+    def _waker(self) -> _Waker:
+        backend = self.blocking._backend
+        if not isinstance(backend, WriterBackend):
+            msg = "this directory was opened read-only"
+            raise ReadOnlyError(msg)
+        if self._wakers is None:
+            self._wakers = _Waker(backend)
+        return self._wakers
+
+    async def create_log(self, name: str, **options: Any) -> AsyncLog:
+        """Create a log; see `Node.create_log`."""
+        create = self.blocking.create_log
+        return AsyncLog(self, await asyncio.to_thread(create, name, **options))
+
+    async def log(self, name: str) -> AsyncLog:
+        """Return an existing log; see `Node.log`."""
+        return AsyncLog(self, await asyncio.to_thread(self.blocking.log, name))
+
+    async def logs(self) -> list[str]:
+        """Return the names of all logs."""
+        return await asyncio.to_thread(self.blocking.logs)
+
+    async def delete_log(self, name: str) -> None:
+        """Delete a log; see `Node.delete_log`."""
+        await asyncio.to_thread(self.blocking.delete_log, name)
+
+    async def stats(self) -> NodeStats:
+        """Return figures of the node."""
+        return await asyncio.to_thread(self.blocking.stats)
+
+    async def sync(self) -> None:
+        """Make everything submitted so far durable."""
+        await asyncio.to_thread(self.blocking.sync)
+
+    async def maintain(self) -> None:
+        """Keep house now; see `Node.maintain`."""
+        await asyncio.to_thread(self.blocking.maintain)
+
+    async def close(self) -> None:
+        """Make everything durable and release the directory. Idempotent."""
+        if self._node is None:
+            return
+        closing = asyncio.create_task(asyncio.to_thread(self._node.close))
+        # The sync thread writes to the waker's pipe until the node is closed.
+        closing.add_done_callback(self._forget_waker)
+        await asyncio.shield(closing)
+
+    def _forget_waker(self, closing: asyncio.Task[None]) -> None:
+        if self._wakers is not None:
+            self._wakers.close()
+            self._wakers = None
+
+
+def _close_unwanted(opening: asyncio.Task[Node]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
+
+
+def open_async(path: str | os.PathLike[str], **options: Any) -> AsyncNode:
+    """Open a directory for asyncio, with ``async with``; options as `braidlog.open`."""
+    return AsyncNode(path, options)

@@ -1,0 +1,132 @@
+"""What the catalog stores of a log, and how it is described to people.
+
+Pure: options are encoded as JSON in the catalog entry of the log; unknown keys of a
+newer build are kept when options are rewritten.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Final, cast, get_args
+
+from braidlog.errors import InvalidArgumentError
+from braidlog.types import Compression
+
+__all__ = ["CatalogEntry", "LogDescription", "LogOptions", "LogStats", "SegmentRange"]
+
+# Milliseconds of a retention become microseconds, which are 64 bits wide.
+_RETENTION_MAX: Final = (1 << 63) // 1000 - 1
+
+_KNOWN: Final = ("compression", "retention_ms", "retention_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """How a log is stored and how long its records are kept."""
+
+    compression: Compression = "none"
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+    unknown: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        if self.compression not in get_args(Compression):
+            known = ", ".join(get_args(Compression))
+            msg = f"compression {self.compression!r} is not one of {known}"
+            raise InvalidArgumentError(msg)
+        for name in ("retention_ms", "retention_bytes"):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool):
+                msg = f"{name} must be an int or None, not {value!r}"
+                raise InvalidArgumentError(msg)
+            if not 0 <= value <= _RETENTION_MAX:
+                msg = f"{name} must be from 0 to {_RETENTION_MAX}, got {value}"
+                raise InvalidArgumentError(msg)
+
+    @property
+    def lets_go(self) -> bool:
+        """Whether there is any retention to apply."""
+        return self.retention_ms is not None or self.retention_bytes is not None
+
+    def encode(self) -> bytes:
+        """Encode for the catalog."""
+        known = {name: getattr(self, name) for name in _KNOWN}
+        return json.dumps(self.unknown | known, sort_keys=True).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> LogOptions:
+        """Decode what the catalog stores; keeps what a newer build added."""
+        stored = json.loads(data) if data else {}
+        known = {name: stored.pop(name) for name in _KNOWN if name in stored}
+        return cls(**known, unknown=stored)
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry:
+    """One log as the catalog lists it."""
+
+    name: str
+    id: int
+    stream: int
+    created: int
+    options: LogOptions
+    epoch: int
+    cursors: dict[str, tuple[int, bool, int, int]]
+
+    @classmethod
+    def of(cls, name: str, row: tuple[Any, ...]) -> CatalogEntry:
+        """Build from a row of the native state."""
+        log_id, stream, created, options, epoch, cursors = row
+        decoded = LogOptions.decode(cast("bytes", options))
+        return cls(name, log_id, stream, created, decoded, epoch, cursors)
+
+
+@dataclass(frozen=True, slots=True)
+class LogDescription:
+    """What there is to know of a log. Times in microseconds since the epoch."""
+
+    name: str
+    id: str
+    stream: int
+    created: int
+    epoch: int
+    first: int
+    end: int
+    records: int
+    bytes: int
+    segments: int
+    compression: Compression
+    retention_ms: int | None
+    retention_bytes: int | None
+    cursors: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogStats:
+    """Figures of one log: ``first`` to ``end`` are positions, half-open."""
+
+    first: int
+    end: int
+    records: int
+    bytes: int
+    segments: int
+    timestamp_min: int | None
+    timestamp_max: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRange:
+    """Part of a log stored in one segment: positions ``begin`` to ``end``."""
+
+    number: int
+    begin: int
+    end: int
+    bytes: int
+    frames: int
+    timestamp_min: int
+    timestamp_max: int
+    moved: bool

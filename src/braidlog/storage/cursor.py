@@ -1,0 +1,60 @@
+"""Named, stored positions of readers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from braidlog.storage.log import Log
+
+__all__ = ["Cursor"]
+
+
+class Cursor:
+    """A reader's position, stored in the log's node. Get one from `Log.cursor`."""
+
+    def __init__(self, log: Log, name: str) -> None:
+        """Bind to a cursor of the log; users call `Log.cursor`."""
+        self._log = log
+        self.name = name
+
+    def __repr__(self) -> str:
+        """Show name and position."""
+        return f"<Cursor {self.name!r} of {self._log.name!r} at {self.position}>"
+
+    @property
+    def position(self) -> int:
+        """Next position to read."""
+        return self._log._cursor_row(self.name)[0]
+
+    @property
+    def pin(self) -> bool:
+        """Whether the cursor asks to keep what it has not read."""
+        return self._log._cursor_row(self.name)[1]
+
+    @property
+    def touched(self) -> int:
+        """When the cursor was last written, microseconds since the epoch."""
+        return self._log._cursor_row(self.name)[2]
+
+    @property
+    def lease(self) -> float | None:
+        """Seconds that a pin holds after the last commit; None for ever."""
+        lease = self._log._cursor_row(self.name)[3]
+        return lease / 1_000_000 if lease else None
+
+    def commit(self, position: int) -> None:
+        """Store ``position`` as the next one to read; durable on return.
+
+        Going back is allowed: the records are read again.
+
+        Raises:
+            NotFoundError: the cursor was deleted.
+            InvalidArgumentError: the position is beyond the end of the log.
+        """
+        _, pin, _, lease = self._log._cursor_row(self.name)
+        self._log._set_cursor(self.name, position, pin, lease)
+
+    def delete(self) -> None:
+        """Delete the cursor; durable on return."""
+        self._log._delete_cursor(self.name)

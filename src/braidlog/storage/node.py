@@ -1,0 +1,330 @@
+"""A node directory opened in this process: the embedded log.
+
+One process may have a directory open for writing; any number may follow it read-only.
+The writer runs two threads: one syncs what was submitted (started by the first
+submit), one keeps house (retention, free segments). Neither runs Python per record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from braidlog.errors import AlreadyExistsError, ClosedError, NotFoundError
+from braidlog.storage.backend import Backend, FollowerBackend, WriterBackend
+from braidlog.storage.catalog import CatalogEntry, LogOptions
+from braidlog.storage.log import Log
+from braidlog.types import Compression
+
+__all__ = ["Node", "NodeStats", "open_node"]
+
+_LOGGER = logging.getLogger("braidlog")
+
+_HOUSEKEEPING_S: Final = 1.0
+# The cleaner runs when this share of the bound is in use, and copies only from segments
+# of which at most half is alive.
+_CLEAN_ABOVE: Final = 0.75
+_LIVE_MAX: Final = 0.5
+_CLEAN_SEGMENTS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStats:
+    """Figures of a node, since it was opened. Sizes in bytes."""
+
+    path: str
+    logs: int
+    syncs: int
+    synced_bytes: int
+    segments: int
+    segments_max: int
+    segment_bytes: int
+    free_slots: int
+    wal_bytes: int
+    wal_bytes_max: int
+    index_bytes: int
+    index_memory: int
+    samples: int
+
+
+class Node:
+    """An open directory of logs. Use `braidlog.open`, best as a context manager."""
+
+    def __init__(self, path: Path, backend: Backend, *, read_only: bool) -> None:
+        """Wrap an opened backend; users call `braidlog.open`."""
+        self.path = path
+        self.read_only = read_only
+        self._backend = backend
+        self._closed = threading.Event()
+        self._closing = threading.RLock()
+        self._housekeeper: threading.Thread | None = None
+        if isinstance(backend, WriterBackend):
+            self._prepare(backend)
+
+    def _prepare(self, backend: WriterBackend) -> None:
+        torn = backend.report["torn"]
+        if torn is not None:
+            path, offset, reason, erased = torn
+            _LOGGER.warning(
+                "cut a torn tail nobody was promised: %s at %d (%s; %d bytes erased)",
+                path,
+                offset,
+                reason,
+                erased,
+            )
+        for entry in backend.catalog().values():
+            backend.store.set_compression(entry.stream, entry.options.compression)
+        self._housekeeper = threading.Thread(
+            target=self._keep_house, name="braidlog-house", daemon=True
+        )
+        self._housekeeper.start()
+
+    def __enter__(self) -> Self:
+        """Return the node."""
+        self._check_open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the node."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Show path and mode."""
+        mode = "read-only" if self.read_only else "writer"
+        return f"<Node {str(self.path)!r} {mode}>"
+
+    @property
+    def closed(self) -> bool:
+        """Whether the node was closed."""
+        return self._closed.is_set()
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """What the open found: ``created``, ``clean``, ``torn``, and more."""
+        backend = self._backend
+        return dict(backend.report) if isinstance(backend, WriterBackend) else {}
+
+    def _check_open(self) -> None:
+        if self.closed:
+            msg = f"the node at {self.path} is closed"
+            raise ClosedError(msg)
+
+    def _entry(self, name: str) -> CatalogEntry:
+        self._check_open()
+        entry = self._backend.entry(name)
+        if entry is None:
+            there = ", ".join(self.logs()) or "none"
+            msg = f"there is no log {name!r} (logs here: {there})"
+            raise NotFoundError(msg)
+        return entry
+
+    def logs(self) -> list[str]:
+        """Return the names of all logs, sorted."""
+        self._check_open()
+        return sorted(self._backend.catalog())
+
+    def log(self, name: str) -> Log:
+        """Return an existing log.
+
+        Raises:
+            NotFoundError: there is no log of that name.
+        """
+        return Log(self, self._backend, self._entry(name))
+
+    def create_log(
+        self,
+        name: str,
+        *,
+        exist_ok: bool = False,
+        compression: Compression = "none",
+        retention_ms: int | None = None,
+        retention_bytes: int | None = None,
+    ) -> Log:
+        """Create a log; durable on return.
+
+        ``compression`` applies to record batches. Retention lets records go that are
+        older than ``retention_ms``, or when more than ``retention_bytes`` are kept (in
+        whole segments); None keeps them until they are trimmed. With ``exist_ok`` an
+        existing log is returned as it is.
+
+        Raises:
+            AlreadyExistsError: there is one, and not ``exist_ok``.
+            ReadOnlyError: the node was opened read-only.
+        """
+        self._check_open()
+        options = LogOptions(compression, retention_ms, retention_bytes)
+        store = self._backend.store
+        if exist_ok and self._backend.entry(name) is not None:
+            return self.log(name)
+        with contextlib.ExitStack() as stack:
+            if exist_ok:
+                stack.enter_context(contextlib.suppress(AlreadyExistsError))
+            store.create_log(name, secrets.randbits(128) | 1, options.encode())
+        log = self.log(name)
+        store.set_compression(log._stream, log.options.compression)
+        return log
+
+    def delete_log(self, name: str) -> None:
+        """Delete a log with everything in it; durable on return. Cannot be undone.
+
+        Raises:
+            NotFoundError: there is no log of that name.
+        """
+        self._backend.store.delete_log(self._entry(name).id)
+
+    def _start_syncer(self) -> None:
+        if isinstance(self._backend, WriterBackend):
+            self._backend.start_syncer()
+
+    def _entry_of(self, log_id: int, name: str) -> CatalogEntry:
+        # By identity: a log of the same name may have taken the place of a deleted one.
+        self._check_open()
+        entry = self._backend.entry(name)
+        if entry is not None and entry.id == log_id:
+            return entry
+        msg = f"the log {name!r} was deleted"
+        raise NotFoundError(msg)
+
+    def sync(self) -> None:
+        """Make everything submitted so far durable."""
+        self._check_open()
+        self._backend.store.sync()
+
+    def provision(self, size: int) -> int:
+        """Make ``size`` bytes of zero-filled segments ready now; return segments made.
+
+        Segments are otherwise made shortly before they are needed. Worth it before a
+        burst of writes faster than the disk can be zero-filled.
+        """
+        self._check_open()
+        return self._backend.store.provision(size)
+
+    def stats(self) -> NodeStats:
+        """Return figures of the node; the writer's only."""
+        self._check_open()
+        raw = self._backend.store.stats()
+        size = raw["segment_bytes"]
+        return NodeStats(
+            path=str(self.path),
+            logs=len(self._backend.catalog()),
+            syncs=raw["syncs"],
+            synced_bytes=raw["synced_bytes"],
+            segments=raw["segments"],
+            segments_max=raw["segments_max"],
+            segment_bytes=size,
+            free_slots=raw["free_slots"],
+            wal_bytes=raw["segments"] * size,
+            wal_bytes_max=raw["segments_max"] * size,
+            index_bytes=raw["index_bytes"],
+            index_memory=raw["index_memory"],
+            samples=raw["samples"],
+        )
+
+    def maintain(self, now_us: int | None = None) -> None:
+        """Apply retention, free segments, and make a free one ready.
+
+        A thread does this every second; call it to have it done now.
+        """
+        self._check_open()
+        now_us = time.time_ns() // 1000 if now_us is None else now_us
+        for entry in self._backend.catalog().values():
+            if entry.options.lets_go:
+                with contextlib.suppress(NotFoundError):  # Deleted meanwhile.
+                    Log(self, self._backend, entry).apply_retention(now_us)
+        store = self._backend.store
+        raw = store.stats()
+        if raw["segments"] >= _CLEAN_ABOVE * raw["segments_max"]:
+            store.clean(_CLEAN_SEGMENTS, _LIVE_MAX)
+        store.prepare_slot()
+
+    def _keep_house(self) -> None:
+        store = self._backend.store
+        due = time.monotonic() + _HOUSEKEEPING_S
+        while (wanted := store.wait_housekeeping(_HOUSEKEEPING_S)) is not None:
+            try:
+                if wanted:
+                    store.prepare_slot()
+                if time.monotonic() >= due:
+                    due = time.monotonic() + _HOUSEKEEPING_S
+                    self.maintain()
+            except ClosedError:
+                return
+            except Exception:
+                # Appends meet the same trouble and report it to somebody who can act.
+                _LOGGER.exception("housekeeping of %s failed", self.path)
+                time.sleep(_HOUSEKEEPING_S)
+
+    def close(self) -> None:
+        """Make everything durable and release the directory. Idempotent.
+
+        Subscriptions end. A node that is not closed loses nothing durable, but the next
+        open has to look for a torn tail.
+        """
+        # A second thread returns when the first is done: then the directory is free.
+        with self._closing:
+            if self._closed.is_set():
+                return
+            self._closed.set()
+            try:
+                self._backend.close()
+            finally:
+                keeper = self._housekeeper
+                if keeper is not None and keeper.is_alive():
+                    keeper.join()
+
+
+def open_node(
+    path: str | os.PathLike[str],
+    *,
+    read_only: bool = False,
+    segment_bytes: int = 64 << 20,
+    wal_bytes_max: int = 64 << 30,
+    sync_method: str = "direct",
+    unsynced_bytes_max: int = 32 << 20,
+    recent_bytes_max: int = 16 << 20,
+    index_bytes_max: int = 64 << 20,
+) -> Node:
+    """Open a directory of logs, creating it if there is none.
+
+    One process may write; ``read_only`` follows without a lock and sees what is
+    durable. ``segment_bytes`` counts for new directories only. ``wal_bytes_max`` bounds
+    the disk space of all segments; when it is reached appends raise `LogFullError`.
+    ``sync_method`` is ``direct`` (O_DIRECT, where the file system has it), ``dsync`` or
+    ``fdatasync``. ``unsynced_bytes_max`` bounds what is submitted and not yet durable,
+    ``recent_bytes_max`` what is kept in memory for readers that have caught up,
+    ``index_bytes_max`` the memory for number indexes.
+
+    Raises:
+        LockedError: another process is the writer.
+        NotFoundError: ``read_only``, and there is no node.
+        ForeignFormatError: the directory belongs to something else.
+        NewerFormatError: a newer version wrote it.
+        MissingFileError: files of the node are gone.
+        CorruptionError: durable bytes are damaged; ``braidlog repair`` explains.
+    """
+    where = Path(path)
+    keywords: dict[str, Any] = {
+        "segment_bytes": segment_bytes,
+        "wal_bytes_max": wal_bytes_max,
+        "sync_method": sync_method,
+        "unsynced_bytes_max": unsynced_bytes_max,
+        "recent_bytes_max": recent_bytes_max,
+        "index_bytes_max": index_bytes_max,
+    }
+    if read_only:
+        return Node(where, FollowerBackend(where, keywords), read_only=True)
+    keywords["entropy"] = secrets.randbits(64)
+    return Node(where, WriterBackend(where, keywords), read_only=False)

@@ -1,0 +1,39 @@
+"""What retention lets go of. Pure: no clock, no files.
+
+Theory of operation: time retention finds the first record that is young enough; size
+retention keeps the newest segments that together hold at least the configured bytes, so
+space comes back in whole segments. The later of the two is the wish. A pinning cursor
+whose lease has not run out holds everything from its position on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from braidlog.storage.catalog import SegmentRange
+
+__all__ = ["keep_bytes", "lowest_pin"]
+
+CursorRow = tuple[int, bool, int, int]
+
+
+def keep_bytes(segments: Iterable[SegmentRange], retention_bytes: int) -> int | None:
+    """Return the first position to keep, or None if nothing is old enough to go."""
+    kept = 0
+    first: int | None = None
+    for segment in sorted(segments, key=lambda segment: segment.begin, reverse=True):
+        if kept >= retention_bytes and first is not None:
+            return first
+        kept += segment.bytes
+        first = segment.begin
+    return None
+
+
+def lowest_pin(cursors: Mapping[str, CursorRow], now_us: int) -> int | None:
+    """Return the lowest position that a live pin holds, or None."""
+    live = [
+        position
+        for position, pin, touched, lease in cursors.values()
+        if pin and (lease == 0 or now_us < touched + lease)
+    ]
+    return min(live, default=None)

@@ -1,0 +1,96 @@
+"""This build reads what released versions wrote, exactly, and goes on from there."""
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import braidlog
+from braidlog.errors import SequenceGapError
+from compat.contents import contents
+from compat.directory import Directory
+
+GOLDEN = Path(__file__).parent / "golden"
+VERSIONS = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())
+
+
+@pytest.fixture(params=["closed", "crashed"])
+def state(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=VERSIONS)
+def version(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def expected(version: str, state: str) -> dict[str, Any]:
+    text = (GOLDEN / version / "expected.json").read_text()
+    return dict(json.loads(text)[state])
+
+
+@pytest.fixture
+def directory(version: str, state: str, tmp_path: Path) -> Path:
+    with zipfile.ZipFile(GOLDEN / version / f"{state}.zip") as archive:
+        archive.extractall(tmp_path / "data")
+    return tmp_path / "data"
+
+
+def test_there_is_one_for_each_format() -> None:
+    assert VERSIONS == ["v1"]
+
+
+def test_a_follower_reads_it(directory: Path, expected: dict[str, Any]) -> None:
+    with braidlog.open(directory, read_only=True) as node:
+        assert contents(node) == expected
+
+
+def test_a_writer_reads_it_and_goes_on(
+    directory: Path, expected: dict[str, Any], state: str
+) -> None:
+    with braidlog.open(directory) as node:
+        assert node.report["clean"] is (state == "closed")
+        assert contents(node) == expected
+        log = node.log("plain")
+        end = log.end
+        assert log.append(b"new") == end == expected["plain"]["end"]
+    with braidlog.open(directory) as node:
+        assert node.log("plain")[end].value == b"new"
+        assert len(node.log("zstd")) == 300
+
+
+def test_its_producer_windows_still_hold(directory: Path) -> None:
+    producer = braidlog.Producer(7, epoch=2)
+    with braidlog.open(directory) as node:
+        log = node.log("plain")
+        assert log.next_sequence(producer) == 5
+        end = log.end
+        stored = log.append(b"again", producer=producer, sequence=4)
+        assert log[stored].value == b"again"
+        assert log.end == end
+        with pytest.raises(SequenceGapError):
+            log.append(b"x", producer=producer, sequence=9)
+
+
+def test_random_reads_and_times_work(directory: Path, expected: dict[str, Any]) -> None:
+    with braidlog.open(directory, read_only=True) as node:
+        for name, log in expected.items():
+            for position, timestamp, *_ in log["records"][::7]:
+                assert node.log(name)[position].timestamp == timestamp
+        assert node.log("zstd").find(150) == 151
+
+
+def test_the_document_still_describes_it(
+    directory: Path, expected: dict[str, Any]
+) -> None:
+    parsed = Directory(directory)
+    ranges = {
+        stream.name: [stream.state["low"], stream.state["next"]]
+        for stream in parsed.streams.values()
+    }
+    assert ranges == {
+        name: [log["first"], log["end"]] for name, log in expected.items()
+    }

@@ -1,0 +1,66 @@
+"""The main job on recorded input: 256,731 changes of five public repositories.
+
+The files are looked for in the folder that ``BRAIDLOG_SHARED_DATA`` names, else in
+``shared/data`` beside the checkout.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from braidlog.cli import main
+from braidlog.errors import UnavailableError
+from braidlog.spark import ensure_java
+
+_EVENTS = 256_731
+_FILES = "19,892 files, 0 differ"
+
+
+def recorded() -> tuple[Path, Path]:
+    top = Path(__file__).resolve().parents[2]
+    named = os.environ.get("BRAIDLOG_SHARED_DATA")
+    places = [Path(named)] if named else [p / "shared" / "data" for p in top.parents]
+    for place in places:
+        events = place / "change-events.jsonl.zst"
+        oracle = place / "final-trees.jsonl.zst"
+        if events.is_file() and oracle.is_file():
+            return events, oracle
+    pytest.skip(
+        "no recorded changes: set BRAIDLOG_SHARED_DATA to the folder with "
+        "change-events.jsonl.zst and final-trees.jsonl.zst, or put it at "
+        f"{top.parent / 'shared' / 'data'}"
+    )
+
+
+@pytest.mark.real_data
+@pytest.mark.slow
+@pytest.mark.process
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_import_kill_resume_replay_and_spark(tmp_path: Path) -> None:
+    events, oracle = recorded()
+    arguments = ["--input", str(events), "--oracle", str(oracle)]
+    arguments += ["--out", str(tmp_path / "out"), "--kills", "3", "--json"]
+    try:
+        ensure_java()
+    except UnavailableError:
+        arguments.append("--no-spark")
+    result = CliRunner().invoke(main, ["demo", *arguments])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert report["passed"] is True
+    assert (report["events"], report["lost"], report["doubled"]) == (_EVENTS, 0, 0)
+    assert len(report["kills"]) == 3
+    assert all(0 < kill["found"] < _EVENTS for kill in report["kills"])
+    findings = {check["name"]: check["finding"] for check in report["checks"]}
+    assert findings["replay equals the oracle"] == _FILES
+    assert sum(row["changes"] for row in report["changes_per_month"]) == _EVENTS
+    assert {Path(path).suffix for path in report["files"]} == {".png", ".html"}
+    assert not list((tmp_path / "out").glob("log-*")), "cleaned up"

@@ -1,0 +1,162 @@
+"""Options, errors, limits and figures in the documents are those of the code."""
+
+import dataclasses
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import braidlog
+from braidlog import errors
+from braidlog.cli import failures, main
+from braidlog.storage.catalog import LogStats
+from braidlog.storage.node import Node, NodeStats, open_node
+from compat.layouts import table
+from docs.documents import ROOT
+
+OPERATING = ROOT / "docs" / "operating.md"
+_UNITS = {"B": 1, "bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def value(text: str) -> Any:
+    """Return what a cell means: a literal in backticks, or a number with a unit."""
+    text = text.split(",")[0]
+    if literal := re.fullmatch(r"`(.*)`", text):
+        return {"False": False, "True": True, "None": None}.get(
+            literal[1], literal[1].strip('"')
+        )
+    number, _, unit = text.partition(" ")
+    return int(number) * _UNITS.get(unit, 1)
+
+
+def tables(document: Path, *columns: str) -> list[list[dict[str, str]]]:
+    """Return every table that has the columns."""
+    text, found = document.read_text(), []
+    for part in re.split(r"\n\n", text):
+        if part.startswith("|"):
+            scratch = [line for line in part.splitlines() if line.startswith("|")]
+            names = [cell.strip() for cell in scratch[0].strip("|").split("|")]
+            if set(columns) <= set(names):
+                cells = [
+                    [cell.strip() for cell in line.strip("|").split("|")]
+                    for line in scratch[2:]
+                ]
+                found.append([dict(zip(names, row, strict=True)) for row in cells])
+    return found
+
+
+def options(call: Any) -> dict[str, Any]:
+    parameters = inspect.signature(call).parameters.values()
+    return {
+        parameter.name: parameter.default
+        for parameter in parameters
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+
+
+@pytest.mark.parametrize(
+    ("call", "index"), [(open_node, 0), (Node.create_log, 1)], ids=["open", "create"]
+)
+def test_options_and_defaults(call: Any, index: int) -> None:
+    rows = tables(OPERATING, "option", "default")[index]
+    said = {row["option"].strip("`"): value(row["default"]) for row in rows}
+    assert said == options(call)
+
+
+def test_errors() -> None:
+    rows = table(OPERATING, "error", "code", "retryable", "exit")
+    said = {
+        row["error"].strip("`"): (
+            int(row["code"]),
+            row["retryable"] == "yes",
+            int(row["exit"]),
+        )
+        for row in rows
+    }
+    classes = {name: getattr(errors, name) for name in errors.__all__}
+    assert said == {
+        name: (kind.code, kind.retryable, failures.explain(kind("x")).exit_code)
+        for name, kind in classes.items()
+    }
+
+
+def test_limits() -> None:
+    core, found = ROOT / "native" / "core" / "src", dict[str, str]()
+    for path in [*(core / "wal").glob("*.rs"), core / "limits.rs"]:
+        text = path.read_text()
+        found |= dict(re.findall(r"pub const (\w+): \w+ = (\d+(?: << \d+)?);", text))
+    rows = [row for row in table(OPERATING, "limit", "constant") if row["constant"]]
+    assert len(rows) > 10
+    for row in rows:
+        base, _, shift = found[row["constant"].strip("`")].partition(" << ")
+        assert value(row["value"]) == int(base) << int(shift or 0), row["limit"]
+
+
+def test_every_constant_of_limits_is_in_the_table() -> None:
+    text = (ROOT / "native" / "core" / "src" / "limits.rs").read_text()
+    constants = set(re.findall(r"pub const (\w+):", text)) - {"BLOCK_BYTES"}
+    rows = table(OPERATING, "limit", "constant")
+    assert constants <= {row["constant"].strip("`") for row in rows}
+
+
+@pytest.mark.parametrize(("kind", "index"), [(NodeStats, 0), (LogStats, 1)])
+def test_figures(kind: Any, index: int) -> None:
+    rows = tables(OPERATING, "figure", "meaning")[index]
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row["figure"])]
+    assert sorted(named) == sorted(field.name for field in dataclasses.fields(kind))
+
+
+def test_versions() -> None:
+    rows = table(ROOT / "docs" / "formats.md", "structure", "version")
+    assert {row["version"] for row in rows} == {"1"}
+
+
+def test_requirements_in_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text()
+    project = (ROOT / "pyproject.toml").read_text()
+    python = re.search(r'requires-python = ">=([\d.]+)"', project)
+    rust = re.search(r'rust-version = "([\d.]+)"', (ROOT / "Cargo.toml").read_text())
+    assert python
+    assert rust
+    assert f"Python {python[1]} or newer" in readme
+    assert f"Rust toolchain ({rust[1]} or newer)" in readme
+
+
+def test_every_dependency_has_a_reason() -> None:
+    text = (ROOT / "docs" / "dependencies.md").read_text()
+    project = (ROOT / "pyproject.toml").read_text()
+    lists = re.search(r"^dependencies = .*?^\[project.scripts\]", project, re.M | re.S)
+    assert lists
+    python = set(re.findall(r'"([\w-]+)(?:\[[\w,]+\])?[<>=]', lists[0])) - {"braidlog"}
+    cargo = (ROOT / "Cargo.toml").read_text().split("[workspace.dependencies]")[1]
+    rust = set(re.findall(r"^([\w-]+) = ", cargo.split("\n[")[0], re.M))
+    named = {
+        name.strip()
+        for line in text.splitlines()
+        if line.startswith("| ")
+        for name in line.split("|")[1].split(",")
+    }
+    assert python | rust - {"braidlog-core"} <= named
+
+
+def test_every_command_is_shown() -> None:
+    names = ("README.md", "docs/operating.md")
+    texts = "".join((ROOT / name).read_text() for name in names)
+    assert isinstance(main, click.Group)
+    shown = set(re.findall(r"braidlog (\w+)", texts))
+    assert set(main.commands) - shown == set()
+
+
+def test_public_names_are_documented() -> None:
+    texts = "".join(p.read_text() for p in (ROOT / "docs").glob("*.md"))
+    texts += (ROOT / "README.md").read_text()
+    public = [
+        name
+        for kind in (braidlog.Log, braidlog.Cursor)
+        for name in vars(kind)
+        if not name.startswith("_")
+    ]
+    assert [name for name in public if not re.search(rf"\b{name}\b", texts)] == []

@@ -1,0 +1,179 @@
+"""Each guarantee names tests that exist; some of them are here."""
+
+import re
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+import braidlog
+from braidlog.errors import (
+    CorruptionError,
+    InvalidArgumentError,
+    LogError,
+    LogFullError,
+    TooLargeError,
+    TrimmedError,
+)
+from docs.documents import ROOT
+
+GUARANTEES = ROOT / "docs" / "guarantees.md"
+NAMED = re.findall(r"`([\w/]+\.(?:rs|py))::(\w+)`", GUARANTEES.read_text())
+SEGMENT = 64 << 10
+
+
+def small(path: Path, segments: int = 12) -> braidlog.Node:
+    return braidlog.open(path, segment_bytes=SEGMENT, wal_bytes_max=segments * SEGMENT)
+
+
+@pytest.mark.parametrize(("file", "test"), NAMED)
+def test_the_named_test_exists(file: str, test: str) -> None:
+    text = (ROOT / file).read_text()
+    if file.endswith(".py"):
+        assert re.search(rf"^def {test}\(", text, re.M)
+    else:
+        assert re.search(rf"#\[test\](\s*#\[[^\]]*\])*\s*fn {test}\(", text), (
+            "not a test of Rust"
+        )
+
+
+def test_every_section_names_a_test() -> None:
+    sections = GUARANTEES.read_text().split("\n## ")[1:]
+    assert [text.split("\n")[0] for text in sections if "::" not in text] == []
+
+
+def test_a_flip_in_an_acknowledged_record_is_refused(tmp_path: Path) -> None:
+    with small(tmp_path / "data") as node:
+        log = node.create_log("log")
+        good = [bytes([65 + number]) * 6000 for number in range(12)]
+        for value in good:
+            log.append(value)
+    slots = sorted((tmp_path / "data" / "wal").glob("*.wal"))
+    for slot in slots:
+        data = slot.read_bytes()
+        for number in range(12):
+            at = data.find(good[number][:600])
+            if at < 0:
+                continue
+            copy = tmp_path / f"copy-{number}"
+            shutil.copytree(tmp_path / "data", copy)
+            flipped = bytearray(data)
+            flipped[at + 300] ^= 4
+            (copy / "wal" / slot.name).write_bytes(flipped)
+            with pytest.raises(CorruptionError) as caught, small(copy) as node:
+                list(node.log("log").read())
+            assert caught.value.path.endswith(slot.name)
+
+
+def fill(log: braidlog.Log) -> None:
+    while True:
+        log.append_many([b"x" * 1000] * 8)
+
+
+def test_the_disk_space_stays_within_the_bound(tmp_path: Path) -> None:
+    bound = 8 * SEGMENT
+    with small(tmp_path, 8) as node:
+        log = node.create_log("log")
+        for _ in range(20):
+            with pytest.raises(LogFullError) as caught:
+                fill(log)
+            assert caught.value.limit == bound
+            before = log.end
+            log.trim(before=before)
+            assert log.append(b"room again") == before
+    size = sum(f.stat().st_size for f in (tmp_path / "wal").glob("*.wal"))
+    assert size <= bound
+
+
+def test_a_pin_holds_until_its_lease_ends(tmp_path: Path) -> None:
+    with small(tmp_path) as node:
+        log = node.create_log("log")
+        log.append_many([b"x"] * 10)
+        log.cursor("for-ever", pin=True).commit(4)
+        log.cursor("leased", pin=True, lease=0.05).commit(2)
+        assert log.trim(before=8) == 2
+        time.sleep(0.06)
+        assert log.trim(before=8) == 4
+        assert log.trim(before=8, ignore_pins=True) == 8
+        with pytest.raises(TrimmedError) as caught:
+            log.get(7)
+        assert caught.value.first == 8
+
+
+def test_retention_keeps_at_least_what_it_says(tmp_path: Path) -> None:
+    with small(tmp_path) as node:
+        log = node.create_log("log", retention_bytes=2 * SEGMENT)
+        for _ in range(60):
+            log.append(b"x" * 8000)
+        node.maintain()
+        kept = sum(segment.bytes for segment in log.segments() if segment.begin)
+        assert 2 * SEGMENT <= kept <= 4 * SEGMENT
+        timed = node.create_log("timed", retention_ms=1000)
+        timed.append_many([b"old", b"young", b"late"], timestamps=[1, 5_000_000, 2])
+        node.maintain(now_us=5_500_000)
+        assert timed.first == 2
+
+
+OVERTAKEN = pytest.mark.xfail(
+    raises=CorruptionError,
+    reason="a follower that was overtaken looks at the range of its last refresh",
+)
+
+
+@pytest.mark.parametrize("read_only", [False, pytest.param(True, marks=OVERTAKEN)])
+def test_a_reader_that_stops_half_way_holds_up_nothing(
+    read_only: bool, tmp_path: Path
+) -> None:
+    with small(tmp_path, 24) as node, ExitStack() as stack:
+        log = node.create_log("log")
+        log.append_many([b"x" * 2000] * 100)
+        side = node
+        if read_only:
+            side = stack.enter_context(braidlog.open(tmp_path, read_only=True))
+        reader = side.log("log").read()
+        assert next(reader).position == 1
+        for _ in range(10):
+            log.trim(before=log.end)
+            log.append_many([b"y" * 2000] * 100)
+        assert len(log) == 100
+        # What it still holds in memory it may go on with; never with anything else.
+        with suppress(TrimmedError):
+            assert {record.value for record in reader} == {b"x" * 2000}
+
+
+def test_an_open_scans_one_segment(tmp_path: Path) -> None:
+    for name, records in (("short", 8), ("long", 220)):
+        with small(tmp_path / name, 40) as node:
+            log = node.create_log("log")
+            for _ in range(records):
+                log.append(b"x" * 8000)
+            segments = node.stats().segments
+        with small(tmp_path / name, 40) as node:
+            assert node.report["scanned_bytes"] < SEGMENT
+    assert segments > 30
+
+
+def test_bad_calls_change_nothing(tmp_path: Path) -> None:
+    with small(tmp_path) as node:
+        log = node.create_log("log")
+        who = braidlog.Producer(1)
+        calls: list[tuple[type[Exception], Callable[[], object]]] = [
+            (TooLargeError, lambda: log.append(b"x" * SEGMENT)),
+            (InvalidArgumentError, lambda: log.append(b"x", producer=who, sequence=2)),
+            (InvalidArgumentError, lambda: node.create_log("log")),
+            (InvalidArgumentError, lambda: node.create_log("")),
+            (InvalidArgumentError, lambda: node.create_log("x", retention_ms=-1)),
+            (InvalidArgumentError, lambda: node.log("other")),
+            (LogError, lambda: log.trim(before=9)),
+            (LogError, lambda: log.cursor("c").commit(9)),
+            (LogError, lambda: log.get(1)),
+            (TypeError, lambda: log.append("text")),  # type: ignore[arg-type]
+        ]
+        for expected, call in calls:
+            with pytest.raises(expected):
+                call()
+        assert (log.first, log.end, node.logs()) == (1, 1, ["log"])
+        assert log.append(b"good", producer=who, sequence=1) == 1

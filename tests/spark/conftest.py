@@ -1,0 +1,40 @@
+"""One Spark session for all tests: it costs seconds to start and 0.5 GB to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from braidlog.errors import UnavailableError
+from braidlog.spark import ensure_java, local_session
+
+_SETTINGS = {
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    try:
+        ensure_java()
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    folder = tmp_path_factory.mktemp("spark")
+    session = local_session(
+        "tests",
+        master="local[2,2]",  # two attempts, so that retries are possible
+        settings=_SETTINGS,
+        scratch=folder,
+        diagnostics=folder / "spark.log",
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"

@@ -1,0 +1,34 @@
+"""The code in docs/spark.md runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import braidlog
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "spark.md"
+
+
+@pytest.mark.spark
+@pytest.mark.process
+@pytest.mark.timeout(180)
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_the_examples_run(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with braidlog.open("data") as node:
+        node.create_log("orders").append_many([b"a", b"b"], keys=[b"k", None])
+    text = DOCUMENT.read_text()
+    # Spark has a working directory of its own, the one in which it was started.
+    text = text.replace('"data/"', repr(str(tmp_path / "data")))
+    names: dict[str, Any] = {"spark": spark}
+    for example in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S):
+        exec(example, names)  # noqa: S102, RUF100
+    assert names["orders"].count() == 2
+    assert sorted(names["keys"].collect()) == [(1, bytearray(b"k")), (2, None)]

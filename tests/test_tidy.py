@@ -1,0 +1,45 @@
+"""The source itself: small files, nothing left over."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LINES_MAX = 500
+# Written in two parts, so that this file does not find itself.
+LEFTOVERS = ["FIX" + "ME", "TO" + "DO", "XX" + "X"]
+
+
+def tracked(*patterns: str) -> list[Path]:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    command = ["git", "ls-files", "-z", *patterns]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout
+    return [ROOT / name for name in listed.decode().split("\0") if name]
+
+
+def source() -> list[Path]:
+    return [path for path in tracked("*.py", "*.pyi", "*.rs") if path.exists()]
+
+
+def test_no_file_is_too_long() -> None:
+    lengths = {path: len(path.read_text().splitlines()) for path in source()}
+    assert {p: n for p, n in lengths.items() if n > LINES_MAX} == {}
+
+
+def test_nothing_is_left_over() -> None:
+    found = [
+        (path, word)
+        for path in source()
+        for word in LEFTOVERS
+        if word in path.read_text()
+    ]
+    assert found == []
+
+
+def test_text_files_end_cleanly() -> None:
+    text = [*source(), *tracked("*.md", "*.toml", "Makefile", ".ci/*", "*.lock")]
+    ends = [p for p in text if not p.read_text().endswith("\n")]
+    trailing = [p for p in text if " \n" in p.read_text() and p.suffix != ".md"]
+    assert (ends, trailing) == ([], [])

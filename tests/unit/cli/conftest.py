@@ -1,0 +1,59 @@
+"""The command line over a data directory of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import braidlog
+from braidlog.cli import main
+from unit.cli import fake
+
+
+@dataclass(frozen=True)
+class Cli:
+    """Runs commands on one data directory."""
+
+    data: Path
+
+    def run(self, *arguments: str, stdin: str | bytes = "", code: int = 0) -> Result:
+        """Run a command; fail unless it ends with `code`."""
+        result = CliRunner().invoke(
+            main,
+            [*arguments, "--data", str(self.data)],
+            input=stdin,
+            catch_exceptions=False,
+        )
+        assert result.exit_code == code, result.output
+        return result
+
+    def json(self, *arguments: str, stdin: str | bytes = "", code: int = 0) -> Any:
+        """Run a command with --json; return its values, which must be all of stdout."""
+        result = self.run(*arguments, "--json", stdin=stdin, code=code)
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    def values(self, log: str) -> list[str]:
+        """Return the values of a log as text."""
+        return self.run("read", log, "--format", "raw").stdout.splitlines()
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
+    monkeypatch.setattr(braidlog, "open", fake.open_node, raising=False)
+    yield Cli(tmp_path / "data")
+    fake.DIRECTORIES.clear()
+
+
+@pytest.fixture
+def orders(cli: Cli) -> Cli:
+    """Have a log `orders` with ten records, keyed a and b in turn."""
+    cli.run("log", "create", "orders")
+    lines = "".join(f"{'ab'[i % 2]}=v{i}\n" for i in range(1, 11))
+    cli.run("append", "orders", "--key-separator", "=", stdin=lines)
+    return cli

@@ -1,0 +1,104 @@
+"""Exit codes and one-line messages, for every kind of failure."""
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import braidlog
+from braidlog import errors
+from braidlog.cli import main
+from braidlog.cli.failures import KNOWN, Problem, explain
+from unit.cli.conftest import Cli
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.LogError("x"), 1),
+        (errors.StoreFailedError("x"), 1),
+        (errors.NewerFormatError("x"), 1),
+        (errors.InvalidArgumentError("x"), 1),
+        (click.UsageError("x"), 2),
+        (errors.NotFoundError("x"), 3),
+        (FileNotFoundError(2, "No such file", "f"), 3),
+        (errors.LockedError("x"), 4),
+        (errors.CorruptionError("x"), 5),
+        (errors.MissingFileError("x"), 5),
+        (errors.TrimmedError("x"), 6),
+        (errors.BeyondEndError("x"), 6),
+        (errors.LogFullError("x"), 7),
+        (Problem("x", exit_code=2), 2),
+    ],
+)
+def test_exit_codes(error: Exception, code: int) -> None:
+    assert isinstance(error, KNOWN)
+    assert explain(error).exit_code == code
+
+
+def test_a_missing_extra_says_what_to_install() -> None:
+    error = ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow.parquet")
+    assert explain(error).hint == "pip install 'braidlog[arrow]'"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["nonsense"], "No such command 'nonsense'"),
+        (["read"], "Missing argument 'LOG'"),
+        (["log", "create", "x", "--retention", "soon"], "no duration"),
+        (["log", "create", "x", "--retention-bytes", "big"], "no size"),
+        (["read", "x", "--since", "soon"], "no time"),
+        (["append", "x", "--delimiter", ""], "cannot be empty"),
+    ],
+)
+def test_wrong_usage_is_a_line_and_a_hint(arguments: list[str], complaint: str) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    error, hint = result.stderr.splitlines()
+    assert error.startswith("error: ")
+    assert complaint in error
+    assert hint.startswith("hint: ")
+    assert hint.endswith("--help")
+
+
+def test_multi_line_messages_become_one(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise errors.LockedError("held\nby process 7")
+
+    cli.data.mkdir()
+    monkeypatch.setattr(braidlog, "open", refuse, raising=False)
+    result = cli.run("log", "list", code=4)
+    assert result.stderr.splitlines()[0] == "error: held by process 7"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(KeyboardInterrupt, 130), (BrokenPipeError, 141)]
+)
+def test_interrupt_and_broken_pipe_are_quiet(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], code: int
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise error
+
+    cli.data.mkdir()
+    monkeypatch.setattr(braidlog, "open", stop, raising=False)
+    monkeypatch.setattr("braidlog.cli.root._forget_stdout", lambda: None)
+    result = cli.run("log", "list", code=code)
+    assert "Traceback" not in result.output
+
+
+def test_every_command_has_help_and_the_shared_options() -> None:
+    def walk(command: click.Command, path: list[str]) -> None:
+        result = CliRunner().invoke(main, [*path, "--help"])
+        assert result.exit_code == 0, path
+        assert command.help
+        if isinstance(command, click.Group):
+            for name, child in command.commands.items():
+                walk(child, [*path, name])
+        else:
+            assert "--json" in result.output, path
+            assert "--data" in result.output, path
+
+    walk(main, [])

@@ -1,0 +1,178 @@
+"""Import and export: every format, compression, resumption and refusal."""
+
+import csv
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from unit.cli.conftest import Cli
+
+ROWS = [{"id": f"k{i}", "at": 1_700_000_000 + i, "text": f"é{i}\n"} for i in range(25)]
+
+
+def written(path: Path) -> Path:
+    """Write ROWS in the format and compression that the name tells."""
+    if ".parquet" in path.name:
+        pq.write_table(pa.Table.from_pylist(ROWS), path)
+        return path
+    if ".csv" in path.name:
+        plain = path.with_name("plain")
+        with plain.open("w", newline="") as file:
+            writer = csv.DictWriter(file, ["id", "at", "text"])
+            writer.writeheader()
+            writer.writerows(ROWS)
+        data = plain.read_bytes()
+    else:
+        data = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+    if path.suffix == ".gz":
+        data = gzip.compress(data)
+    elif path.suffix == ".zst":
+        data = pa.compress(data, codec="zstd", asbytes=True)
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize(
+    "name", ["r.jsonl", "r.jsonl.gz", "r.jsonl.zst", "r.csv", "r.csv.zst", "r.parquet"]
+)
+def test_import_takes_fields(cli: Cli, tmp_path: Path, name: str) -> None:
+    file = str(written(tmp_path / name))
+    fields = ["--key", "id", "--timestamp", "at", "--timestamp-unit", "s"]
+    [result] = cli.json(
+        "import", "log", file, "--create", *fields, "--value", "text", "--batch", "7"
+    )
+    assert result == {"log": "log", "records": 25, "skipped": 0, "first": 1, "end": 26}
+    shown = cli.json("read", "log")
+    assert [r["value"] for r in shown] == [row["text"] for row in ROWS]
+    assert [r["key"] for r in shown] == [row["id"] for row in ROWS]
+    assert shown[3]["timestamp"] == 1_700_000_003_000_000
+
+
+def test_import_takes_the_whole_row_by_default(cli: Cli, tmp_path: Path) -> None:
+    jsonl, parquet = written(tmp_path / "r.jsonl"), written(tmp_path / "r.parquet")
+    cli.run("import", "log", str(jsonl), str(parquet), "--create")
+    values = [r["value"] for r in cli.json("read", "log")]
+    assert values[:25] == jsonl.read_text().splitlines()
+    assert [json.loads(value) for value in values[25:]] == ROWS
+
+
+def test_import_again_with_the_same_producer_adds_nothing(
+    cli: Cli, tmp_path: Path
+) -> None:
+    file = written(tmp_path / "r.jsonl")
+    arguments = ["import", "log", str(file), "--create", "--producer", "me"]
+    assert cli.json(*arguments)[0]["records"] == 25
+    assert cli.json(*arguments)[0]["records"] == 0
+    with file.open("a") as more:
+        more.write('{"id":"last"}\n')
+    [result] = cli.json(*arguments)
+    assert (result["records"], result["skipped"]) == (1, 25)
+
+
+def test_import_goes_on_after_a_bad_row(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "r.jsonl"
+    good = [json.dumps({"v": str(i)}) for i in range(20)]
+    file.write_text("\n".join([*good[:10], "{bad", *good[11:]]))
+    arguments = ["import", "log", str(file), "--value", "v", "--create"]
+    arguments += ["--batch", "4", "--producer", "me"]
+    result = cli.run(*arguments, code=1)
+    assert f"{file}, row 11: " in result.stderr
+    file.write_text("\n".join(good))
+    cli.run(*arguments)
+    assert cli.values("log") == [str(i) for i in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "complaint"),
+    [
+        ("r.jsonl", "[1]", ["--key", "k"], "not a JSON object"),
+        ("r.jsonl", '{"a":1}', ["--key", "k"], "no field 'k'; it has a"),
+        ("r.jsonl", '{"a":null}', ["--value", "a"], "is null"),
+        ("r.jsonl", '{"a":"soon"}', ["--timestamp", "a"], "'soon' is no time"),
+        ("r.csv", "a,b\n1\n", [], "number of fields"),
+        ("r.csv", "a,b\n1,2,3\n", [], "number of fields"),
+        ("r.jsonl.gz", "{}", [], "r.jsonl.gz, row 1"),
+        ("r.parquet", "nonsense", [], "r.parquet, row 1"),
+        ("r.txt", "", [], "tells no format"),
+    ],
+)
+def test_import_names_what_it_refuses(
+    cli: Cli,
+    tmp_path: Path,
+    name: str,
+    content: str,
+    options: list[str],
+    complaint: str,
+) -> None:
+    file = tmp_path / name
+    file.write_text(content)
+    result = cli.run("import", "log", str(file), "--create", *options, code=1)
+    assert complaint in result.stderr
+    assert cli.json("read", "log") == []
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz", "out.jsonl.zst"])
+def test_jsonl_comes_back_the_same(orders: Cli, tmp_path: Path, name: str) -> None:
+    orders.run("append", "orders", "--delimiter", "!", stdin=b"\xff\x00\n")
+    file = str(tmp_path / name)
+    [result] = orders.json("export", "orders", file)
+    assert result["records"] == 11
+    fields = ["--value", "value", "--key", "key", "--timestamp", "timestamp"]
+    orders.run("import", "copy", file, "--create", *fields)
+    assert orders.json("read", "copy") == orders.json("read", "orders")
+
+
+def test_parquet_comes_back_the_same(orders: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "out.parquet"
+    orders.run("export", "orders", str(file))
+    assert pq.ParquetFile(file).num_row_groups == 1
+    fields = ["--value", "value", "--key", "key", "--timestamp", "timestamp"]
+    orders.run("import", "copy", str(file), "--create", *fields)
+    assert orders.json("read", "copy") == orders.json("read", "orders")
+
+
+def test_arrow_stream(orders: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "out.arrow"
+    orders.run("export", "orders", str(file), "--start", "3", "--end", "6")
+    with pa.ipc.open_stream(file) as stream:
+        assert stream.read_all()["position"].to_pylist() == [3, 4, 5]
+
+
+@pytest.mark.parametrize("name", ["out.parquet", "out.arrow", "out.csv", "out.jsonl"])
+def test_an_empty_log_exports(cli: Cli, tmp_path: Path, name: str) -> None:
+    cli.run("log", "create", "log")
+    [result] = cli.json("export", "log", str(tmp_path / name))
+    assert result["records"] == 0
+
+
+def test_csv_quotes_and_escapes(cli: Cli, tmp_path: Path) -> None:
+    cli.run("log", "create", "log")
+    cli.run("append", "log", "--delimiter", "!", stdin=b'a,"b"\nc!\xff')
+    file = tmp_path / "out.csv"
+    cli.run("export", "log", str(file))
+    with file.open(newline="") as lines:
+        rows: list[dict[str, Any]] = list(csv.DictReader(lines))
+    assert [row["value"] for row in rows] == ['a,"b"\nc', r"\xff"]
+
+
+def test_export_to_stdout(orders: Cli) -> None:
+    result = orders.run("export", "orders", "-", "--format", "jsonl", "--end", "3")
+    assert [json.loads(line)["value"] for line in result.stdout.splitlines()] == [
+        "v1",
+        "v2",
+    ]
+
+
+def test_export_replaces_only_when_told(orders: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "out.jsonl"
+    file.write_text("mine")
+    assert "--force" in orders.run("export", "orders", str(file), code=2).stderr
+    assert file.read_text() == "mine"
+    orders.run("export", "orders", str(file), "--force")
+    assert len(file.read_text().splitlines()) == 10
+    assert [path.name for path in tmp_path.glob(".*")] == []

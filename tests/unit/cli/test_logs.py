@@ -1,0 +1,50 @@
+from unit.cli.conftest import Cli
+
+
+def test_create_list_describe_delete(cli: Cli) -> None:
+    assert cli.json("log", "create", "b", "--retention", "7d") == [
+        {"log": "b", "retention_ms": 604_800_000}
+    ]
+    cli.run("log", "create", "a", "--compression", "zstd")
+    assert [log["log"] for log in cli.json("log", "list")] == ["a", "b"]
+    [described] = cli.json("log", "describe", "a")
+    assert (described["first"], described["end"], described["records"]) == (1, 1, 0)
+    assert described["compression"] == "zstd"
+    cli.run("log", "delete", "a", "--yes")
+    assert [log["log"] for log in cli.json("log", "list")] == ["b"]
+
+
+def test_create_twice_needs_exist_ok(cli: Cli) -> None:
+    cli.run("log", "create", "a")
+    result = cli.run("log", "create", "a", code=1)
+    assert result.stderr.splitlines()[0].startswith("error: ")
+    assert "already exists" in result.stderr
+    cli.run("log", "create", "a", "--exist-ok")
+
+
+def test_missing_directory_and_missing_log_are_not_found(cli: Cli) -> None:
+    result = cli.run("log", "list", code=3)
+    assert "no data directory" in result.stderr
+    assert "hint: " in result.stderr
+    assert result.stdout == ""
+    cli.run("log", "create", "a")
+    result = cli.run("log", "describe", "b", code=3)
+    assert len(result.stderr.splitlines()) == 2
+
+
+def test_delete_without_a_terminal_needs_yes(orders: Cli) -> None:
+    result = orders.run("log", "delete", "orders", code=2)
+    assert "delete orders with 10 records" in result.stderr
+    assert "--yes" in result.stderr
+    assert orders.json("log", "list")
+
+
+def test_list_is_a_table_for_people(orders: Cli) -> None:
+    head, row = orders.run("log", "list").stdout.splitlines()
+    assert head.split() == ["log", "first", "end", "records"]
+    assert row.split() == ["orders", "1", "11", "10"]
+
+
+def test_stats(orders: Cli) -> None:
+    assert orders.json("stats", "orders")
+    assert orders.run("stats").stdout

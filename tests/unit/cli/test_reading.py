@@ -1,0 +1,79 @@
+import json
+from typing import Any
+
+import pytest
+
+from unit.cli.conftest import Cli
+
+
+def positions(records: list[dict[str, Any]]) -> list[int]:
+    return [record["position"] for record in records]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], list(range(1, 11))),
+        (["7"], [7]),
+        (["--start", "8"], [8, 9, 10]),
+        (["--start", "2", "--end", "4"], [2, 3]),
+        (["--key", "a"], [2, 4, 6, 8, 10]),
+        (["--key", "a", "--limit", "2"], [2, 4]),
+        (["--until", "2001-01-01"], []),
+        (["--since", "2001-01-01", "--limit", "1"], [1]),
+    ],
+)
+def test_read_ranges(orders: Cli, options: list[str], expected: list[int]) -> None:
+    assert positions(orders.json("read", "orders", *options)) == expected
+
+
+def test_read_begins_at_the_first_position(orders: Cli) -> None:
+    orders.run("trim", "orders", "--before", "9", "--yes")
+    assert positions(orders.json("read", "orders")) == [9, 10]
+
+
+def test_out_of_range_has_its_own_code(orders: Cli) -> None:
+    assert "error: " in orders.run("read", "orders", "11", code=6).stderr
+    orders.run("trim", "orders", "--before", "3", "--yes")
+    assert "hint: " in orders.run("read", "orders", "2", code=6).stderr
+    assert "hint: " in orders.run("read", "orders", "--start", "1", code=6).stderr
+
+
+def test_position_excludes_ranges(orders: Cli) -> None:
+    orders.run("read", "orders", "1", "--start", "1", code=2)
+
+
+def test_tail(orders: Cli) -> None:
+    assert positions(orders.json("tail", "orders", "-n", "3")) == [8, 9, 10]
+    assert positions(orders.json("tail", "orders", "-n", "0")) == []
+    assert positions(orders.json("tail", "orders", "-n", "99")) == list(range(1, 11))
+
+
+def test_follow_stops_after_the_timeout(orders: Cli) -> None:
+    found = orders.json("tail", "orders", "-n", "2", "-f", "--timeout", "0.05")
+    assert positions(found) == [9, 10]
+
+
+def test_text_is_one_safe_line_a_record(orders: Cli) -> None:
+    orders.run("append", "orders", "--delimiter", r"\0", stdin=b"\x1b[31m\n\xff\tend")
+    line = orders.run("read", "orders", "11").stdout
+    position, time, key, value = line.rstrip("\n").split("\t")
+    assert (position, key) == ("11", "")
+    assert time.endswith("Z")
+    assert value == r"\x1b[31m\n\xff\tend"
+
+
+def test_raw_is_the_value_byte_for_byte(orders: Cli) -> None:
+    value = bytes(range(256)).replace(b"!", b"")
+    orders.run("append", "orders", "--delimiter", "!", stdin=value)
+    result = orders.run("read", "orders", "11", "--format", "raw")
+    assert result.stdout_bytes == value + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("binary", "shown"), [("base64", {"base64": "/wA="}), ("hex", {"hex": "ff00"})]
+)
+def test_json_marks_what_is_not_text(orders: Cli, binary: str, shown: Any) -> None:
+    orders.run("append", "orders", "--delimiter", "!", stdin=b"\xff\x00")
+    result = orders.run("read", "orders", "11", "--format", "json", "--binary", binary)
+    assert json.loads(result.stdout)["value"] == shown

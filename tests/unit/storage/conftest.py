@@ -1,0 +1,63 @@
+"""Directories, nodes and logs of the embedded API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import braidlog
+from braidlog import Log, Node
+
+# Small, so that a test fills several.
+SEGMENT_BYTES = 1 << 20
+
+Opener = Callable[..., Node]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Where the node under test is."""
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def opener(data: Path) -> Iterator[Opener]:
+    """Open the node again and again; what is open at the end is closed."""
+    opened: list[Node] = []
+
+    def open_again(**options: object) -> Node:
+        options.setdefault("segment_bytes", SEGMENT_BYTES)
+        node = braidlog.open(data, **options)  # type: ignore[arg-type]
+        opened.append(node)
+        return node
+
+    yield open_again
+    for node in opened:
+        node.close()
+
+
+@pytest.fixture
+def node(opener: Opener) -> Node:
+    """Have an empty node, open for writing."""
+    return opener()
+
+
+@pytest.fixture
+def log(node: Node) -> Log:
+    """Have an empty log."""
+    return node.create_log("orders")
+
+
+@pytest.fixture
+def ten(log: Log) -> Log:
+    """Have a log of ten records v1..v10 at times 10, 20, ..., keyed a and b in turn."""
+    for i in range(1, 11):
+        log.append(b"v%d" % i, key=b"ba"[i % 2 : i % 2 + 1], timestamp=10 * i)
+    return log
+
+
+def values(log: Log) -> list[bytes]:
+    """Return what a log holds."""
+    return [record.value for record in log]

@@ -1,0 +1,57 @@
+"""The error tree is complete, documented and survives pickling."""
+
+import inspect
+import pickle
+
+import pytest
+
+from braidlog import errors
+
+TREE = [getattr(errors, name) for name in errors.__all__]
+
+
+def test_all_lists_every_error_in_order() -> None:
+    defined = {
+        name
+        for name, value in vars(errors).items()
+        if inspect.isclass(value) and issubclass(value, errors.LogError)
+    }
+    assert errors.__all__ == sorted(defined)
+
+
+def test_codes_are_unique() -> None:
+    codes = [error.code for error in TREE]
+    assert len(codes) == len(set(codes))
+
+
+@pytest.mark.parametrize("error", TREE)
+def test_the_tree_in_the_docstring_names_every_error(
+    error: type[errors.LogError],
+) -> None:
+    assert f" {error.__name__}" in (errors.__doc__ or "")
+
+
+@pytest.mark.parametrize("error", TREE)
+def test_pickling_keeps_message_and_attributes(error: type[errors.LogError]) -> None:
+    original = error("something happened")
+    for name in vars(original):
+        if name not in {"message", "path"}:
+            setattr(original, name, 7)
+    copy = pickle.loads(pickle.dumps(original))
+    assert type(copy) is error
+    assert vars(copy) == vars(original)
+    assert str(copy) == str(original)
+
+
+def test_the_message_ends_with_the_next_step() -> None:
+    error = errors.LogFullError("wal is full", used=9, limit=9)
+    assert str(error) == (
+        "wal is full. Trim a log or raise the maximum size, then retry"
+    )
+
+
+def test_errors_are_also_the_builtin_ones_callers_expect() -> None:
+    assert issubclass(errors.TrimmedError, IndexError)
+    assert issubclass(errors.BeyondEndError, IndexError)
+    assert issubclass(errors.TimeoutError_, TimeoutError)
+    assert issubclass(errors.InvalidArgumentError, ValueError)
