@@ -199,6 +199,11 @@ impl View {
                         }
                     }
                     Step::Gap(end) => at = (end - place.offset) as usize,
+                    // The first frame was read whole, unless its length is no length.
+                    Step::More if at == 0 => {
+                        let reason = "a frame runs past the end of the segment";
+                        return Err(Error::corrupt(place.segment.path(), offset.into(), reason));
+                    }
                     Step::More => break,
                 }
             }
