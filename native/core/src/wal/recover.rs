@@ -410,7 +410,7 @@ fn recover(
     let erased = erase(vfs, newest, options, walk.offset, &ghosts)?;
     writable.sync()?;
     let empty = file_is_zero(&*file, walk.offset, newest.bytes)?;
-    if !report.clean && !(empty && ghosts.is_empty()) {
+    if !(report.clean || empty && ghosts.is_empty()) {
         let (path, offset) = (newest.path().into(), walk.offset);
         report.torn = Some(TornTail {
             path,

@@ -87,7 +87,7 @@ pub struct StreamView {
     gate: Mutex<()>,
     changed: Condvar,
     recent: Mutex<VecDeque<(Placed, Arc<Part>)>>,
-    extents: Mutex<((u64, bool), Arc<Vec<Extent>>)>,
+    extents: Mutex<(TableVersion, Arc<Vec<Extent>>)>,
 }
 
 impl StreamView {
@@ -193,6 +193,9 @@ struct Recent {
     bytes: usize,
 }
 
+/// Number of the segment table, and whether its newest segment is sealed.
+pub type TableVersion = (u64, bool);
+
 /// The segment table and its version, replaced together.
 #[derive(Default)]
 struct Table {
@@ -252,7 +255,7 @@ impl View {
 
     /// Changes whenever the table or what is sealed in it does: the newest segment is sealed shortly
     /// before the next one is in the table.
-    pub fn version(&self) -> (u64, bool) {
+    pub fn version(&self) -> TableVersion {
         let table = self.table.load();
         let sealed = |newest: &Arc<Segment>| newest.sealed().is_some();
         (table.version, table.segments.last().is_some_and(sealed))

@@ -8,6 +8,7 @@ use super::oracle::History;
 use super::{DIR, options, seeds};
 use crate::batch::Compression;
 use crate::error::Error;
+use crate::index::StreamIndex;
 use crate::vfs::{Access, MemoryVfs, Vfs};
 use crate::wal::{Follower, Options, Seed, View, parse_frame};
 
@@ -182,7 +183,7 @@ fn a_side_file_is_rebuilt() {
     for closed in [true, false] {
         let log = log(closed);
         let paths = log.0.paths();
-        let sides: Vec<&String> = paths.iter().filter(|path| path.ends_with(".idx")).collect();
+        let sides: Vec<&String> = paths.iter().filter(|path| path.contains(".idx")).collect();
         assert!(sides.len() >= 2);
         for path in sides {
             let len = bytes(&log.0, path).len() as u64;
@@ -258,7 +259,7 @@ fn a_frame_longer_than_its_segment_is_refused() {
         .with_index(&*view.vfs, Path::new(DIR), |index| {
             index
                 .stream(stream, 0)
-                .and_then(|lane| lane.first())
+                .and_then(StreamIndex::first)
                 .unwrap()
         })
         .unwrap();

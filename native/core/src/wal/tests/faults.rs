@@ -200,7 +200,7 @@ fn no_space_at_any_point_is_said_and_loses_nothing() {
                 assert!(path.starts_with(DIR), "{text}");
             }
             Err(Error::Failed { reason }) => assert!(reason.contains(DIR), "{text}"),
-            Err(_) => panic!("{text}"),
+            Err(error) => panic!("{free} bytes: {error}"),
         }
         check(&memory.snapshot(), &promised, &text);
     }
@@ -321,9 +321,9 @@ fn appends_wait_while_a_sync_hangs_and_go_on_after_it() {
         assert!(!store.wait_for(group, Duration::from_millis(5)).unwrap());
         gate.open();
         first.join().unwrap().unwrap();
-        others
-            .into_iter()
-            .for_each(|other| other.join().unwrap().unwrap());
+        for other in others {
+            other.join().unwrap().unwrap();
+        }
     });
     assert_eq!(contents(store.view(), stream).unwrap().len(), 201);
 }
@@ -354,6 +354,12 @@ fn a_read_only_directory_is_refused_and_can_be_followed() {
     assert_eq!(contents(follower.view(), 1).unwrap().len(), 3);
 }
 
+/// What befalls a file.
+type Damage<'a> = &'a dyn Fn(&MemoryVfs, &str);
+
+/// Whether it is the error for that.
+type Expected = fn(&Error) -> bool;
+
 #[test]
 fn a_directory_that_is_not_as_it_was_left_is_refused_by_its_own_name() {
     let (memory, vfs) = faulty();
@@ -362,7 +368,6 @@ fn a_directory_that_is_not_as_it_was_left_is_refused_by_its_own_name() {
         let file = vfs.open(Path::new(path), Access::Write).unwrap();
         file.write_all_at(bytes, at).unwrap();
     };
-    type Damage<'a> = &'a dyn Fn(&MemoryVfs, &str);
     let remove: Damage<'_> = &|vfs, path| vfs.remove(Path::new(path)).unwrap();
     let foreign: Damage<'_> = &|vfs, path| write(vfs, path, 0, &[b'#'; 4096]);
     let empty: Damage<'_> = &|vfs, path| vfs.truncate_file(Path::new(path), 0).unwrap();
@@ -386,7 +391,6 @@ fn a_directory_that_is_not_as_it_was_left_is_refused_by_its_own_name() {
         .find(|path| path.contains("MANIFEST-"))
         .unwrap();
     let (identity, current) = (format!("{DIR}/IDENTITY"), format!("{DIR}/CURRENT"));
-    type Expected = fn(&Error) -> bool;
     let missing: Expected = |e| matches!(e, Error::Missing { .. });
     let is_foreign: Expected = |e| matches!(e, Error::Foreign { .. });
     let corrupt: Expected = |e| matches!(e, Error::Corruption { .. });
