@@ -7,6 +7,7 @@ mod bitflip;
 mod concurrency;
 mod crash;
 mod damage;
+mod directory;
 mod driver;
 mod faults;
 mod flights;
