@@ -32,6 +32,7 @@ from braidlog.types import Producer, Timestamp
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from typing_extensions import Buffer
 
     from braidlog._native import Pending, Record
     from braidlog.storage.backend import Backend
@@ -132,11 +133,11 @@ class Log:
 
     def append(
         self,
-        value: bytes,
+        value: Buffer,
         *,
-        key: bytes | None = None,
+        key: Buffer | None = None,
         timestamp: Timestamp | None = None,
-        headers: Iterable[tuple[str, bytes]] | None = None,
+        headers: Iterable[tuple[str, Buffer]] | None = None,
         producer: Producer | None = None,
         sequence: int | None = None,
     ) -> int:
@@ -161,11 +162,11 @@ class Log:
 
     def submit(
         self,
-        value: bytes,
+        value: Buffer,
         *,
-        key: bytes | None = None,
+        key: Buffer | None = None,
         timestamp: Timestamp | None = None,
-        headers: Iterable[tuple[str, bytes]] | None = None,
+        headers: Iterable[tuple[str, Buffer]] | None = None,
         producer: Producer | None = None,
         sequence: int | None = None,
     ) -> Pending:
@@ -182,11 +183,11 @@ class Log:
 
     def submit_many(
         self,
-        values: Iterable[bytes],
+        values: Iterable[Buffer],
         *,
-        keys: Iterable[bytes | None] | None = None,
+        keys: Iterable[Buffer | None] | None = None,
         timestamps: Iterable[Timestamp | None] | Timestamp | None = None,
-        headers: Iterable[Iterable[tuple[str, bytes]] | None] | None = None,
+        headers: Iterable[Iterable[tuple[str, Buffer]] | None] | None = None,
         producer: Producer | None = None,
         sequence: int | None = None,
     ) -> Pending:
@@ -203,11 +204,11 @@ class Log:
 
     def append_many(
         self,
-        values: Iterable[bytes],
+        values: Iterable[Buffer],
         *,
-        keys: Iterable[bytes | None] | None = None,
+        keys: Iterable[Buffer | None] | None = None,
         timestamps: Iterable[Timestamp | None] | Timestamp | None = None,
-        headers: Iterable[Iterable[tuple[str, bytes]] | None] | None = None,
+        headers: Iterable[Iterable[tuple[str, Buffer]] | None] | None = None,
         producer: Producer | None = None,
         sequence: int | None = None,
     ) -> range:
@@ -286,7 +287,7 @@ class Log:
         start: int | None = None,
         end: int | None = None,
         *,
-        key: bytes | None = None,
+        key: Buffer | None = None,
         since: Timestamp | None = None,
         until: Timestamp | None = None,
         limit: int | None = None,
@@ -312,7 +313,7 @@ class Log:
         self,
         start: int | None = None,
         *,
-        key: bytes | None = None,
+        key: Buffer | None = None,
         timeout: float | None = None,
     ) -> Iterator[Record]:
         """Follow the log from ``start`` (default: its first record) for ever.
@@ -356,6 +357,9 @@ class Log:
             return False
 
     def _poll(self, position: int, timeout: float | None) -> bool:
+        if timeout is not None and not timeout > 0:
+            self._backend.refresh()
+            return self._view.wait(position, timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = _POLL_MIN_S
         while True:
