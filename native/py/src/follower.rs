@@ -17,7 +17,7 @@ use crate::options::options;
 /// A read-only view of a node directory.
 #[pyclass(frozen, module = "braidlog._native")]
 pub struct Follower {
-    follower: Mutex<wal::Follower>,
+    follower: Arc<Mutex<wal::Follower>>,
     gate: Arc<Gate>,
 }
 
@@ -33,7 +33,7 @@ impl Follower {
         let options = options(keywords)?;
         let opened = py.detach(|| wal::Follower::open(Arc::new(RealVfs), &path, &options));
         Ok(Self {
-            follower: Mutex::new(opened.map_err(to_py)?),
+            follower: Arc::new(Mutex::new(opened.map_err(to_py)?)),
             gate: Arc::default(),
         })
     }
@@ -66,6 +66,7 @@ impl Follower {
             stream,
             gate: Arc::clone(&self.gate),
             store: None,
+            follower: Some(Arc::clone(&self.follower)),
         }))
     }
 

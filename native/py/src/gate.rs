@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use braidlog_core::wal::{Store, StreamView, View};
+use braidlog_core::wal::{Follower, Store, StreamView, View};
 use braidlog_core::{Error, Result};
+use parking_lot::Mutex;
 
 const OPEN: u8 = 0;
 const CLOSED: u8 = 1;
@@ -58,6 +59,8 @@ pub struct Reader {
     pub gate: Arc<Gate>,
     /// The writer, if this process is it.
     pub store: Option<Arc<Store>>,
+    /// What follows the writer, if it is another process.
+    pub follower: Option<Arc<Mutex<Follower>>>,
 }
 
 impl Reader {
@@ -72,9 +75,17 @@ impl Reader {
     }
 
     /// Read; what fails because of a close or a delete meanwhile says that.
-    pub fn read<T>(&self, f: impl FnOnce(&View, &StreamView) -> Result<T>) -> Result<T> {
+    ///
+    /// What looks like damage to a follower may be a segment that the writer trimmed or moved and used
+    /// again since the last refresh, so it looks once more after a fresh one.
+    pub fn read<T>(&self, mut f: impl FnMut(&View, &StreamView) -> Result<T>) -> Result<T> {
         self.check()?;
-        f(&self.view, &self.stream).map_err(|error| self.check().err().unwrap_or(error))
+        let mut found = f(&self.view, &self.stream);
+        if let (Err(Error::Corruption { .. }), Some(follower)) = (&found, &self.follower) {
+            follower.lock().refresh()?;
+            found = f(&self.view, &self.stream);
+        }
+        found.map_err(|error| self.check().err().unwrap_or(error))
     }
 
     /// Why a wait ended before its time.

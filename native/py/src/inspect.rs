@@ -3,6 +3,7 @@
 //! Rows become dictionaries; `braidlog.storage.inspect` gives them names. The work is done without the
 //! interpreter's lock, which is taken for a moment to report progress.
 
+mod judgements;
 mod rows;
 
 use std::path::PathBuf;
@@ -17,9 +18,8 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 
 use crate::error::to_py;
-use rows::{
-    EditRow, FrameRow, IndexRow, PlanRow, RepairRow, ReportRow, SampleRow, SegmentRow, StateRow,
-};
+use judgements::{PlanRow, RepairRow, ReportRow, StateRow};
+use rows::{EditRow, FrameRow, IndexRow, SampleRow, SegmentRow};
 
 /// Add what this file has to the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {

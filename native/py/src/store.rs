@@ -236,6 +236,7 @@ impl Store {
             stream,
             gate: Arc::clone(&self.gate),
             store: Some(Arc::clone(store)),
+            follower: None,
         }))
     }
 

@@ -57,7 +57,12 @@ pub fn decode_current(path: &Path, bytes: &[u8]) -> Result<u64> {
 pub(super) fn read_current(vfs: &dyn Vfs, dir: &Path) -> Result<u64> {
     let path = dir.join(CURRENT);
     if vfs.exists(&path)? {
-        return decode_current(&path, &vfs.read(&path, CURRENT_BYTES_MAX)?);
+        return match vfs.read(&path, CURRENT_BYTES_MAX) {
+            Err(Error::TooLarge { .. }) => {
+                Err(Error::corrupt(path, 0, "does not name a manifest file"))
+            }
+            read => decode_current(&path, &read?),
+        };
     }
     let names = if vfs.exists(dir)? {
         vfs.list(dir)?

@@ -223,15 +223,20 @@ impl Store {
     }
 
     /// Close in good order: everything appended is durable, and a later open knows that nothing is missing.
-    /// Idempotent. After a failure the directory is released as it is.
+    /// Idempotent. After a failure the directory is released as it is, but not before every write that
+    /// is under way has returned: what lands later would hit the next writer's log.
     pub fn close(&self) -> Result<()> {
         let result = self.close_log();
         let mut inner = self.inner.lock();
         inner.closed = true;
-        drop(inner);
-        self.slot_wanted.notify_all();
         self.flushed.notify_all();
+        self.slot_wanted.notify_all();
         self.view.shut();
+        while inner.writing > 0 {
+            self.flushed.wait(&mut inner);
+        }
+        drop(inner);
+        self.files.lock().release();
         *self.lock.lock() = None;
         result
     }

@@ -36,8 +36,9 @@ impl Store {
     }
 
     fn reclaim_dead(&self, cleaned: &dyn Fn(u64) -> bool) -> Result<Reclaimed> {
-        let lows = self.lows();
+        // Segments first: a stream that begins between the two is in the later one.
         let segments = self.view.segments();
+        let lows = self.lows();
         let mut dead = Vec::new();
         for segment in segments.iter().filter(|segment| segment.sealed().is_some()) {
             let summary = segment.summary(&*self.view.vfs, &self.view.dir)?;
@@ -74,13 +75,15 @@ impl Store {
         })
     }
 
-    /// First live LLSN of each stream.
+    /// First live LLSN of each stream. A stream is dead once its deletion is durable; one that readers do
+    /// not see yet is alive.
     fn lows(&self) -> HashMap<u32, u64> {
-        self.view
-            .streams()
-            .iter()
-            .map(|(number, stream)| (*number, stream.range().first))
-            .collect()
+        let mut lows: HashMap<u32, u64> =
+            self.with_state(|state| state.streams.keys().map(|number| (*number, 0)).collect());
+        for (number, stream) in self.view.streams() {
+            lows.insert(number, stream.range().first);
+        }
+        lows
     }
 
     /// Free the oldest segments, copying forward what is alive in them, as long as at most

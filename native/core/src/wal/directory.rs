@@ -13,9 +13,10 @@ use crate::error::{Error, Result};
 use crate::manifest::{self, Identity, Manifest, WalFiles};
 use crate::vfs::{Access, Vfs, VfsFile};
 use crate::wal::identity::{IDENTITY, NodeIdentity};
-use crate::wal::recover::LOCK;
+use crate::wal::recover::{LOCK, check_newest};
 use crate::wal::segments::slot_path;
 use crate::wal::store::{Options, make_dirs};
+use crate::wal::watermark::Watermark;
 
 pub(super) enum Found {
     Node(NodeIdentity),
@@ -93,6 +94,11 @@ pub(super) fn open_manifest(
     };
     let options = manifest::Options::default();
     if vfs.exists(&dir.join("CURRENT"))? {
+        // Before a new file takes the place of the one that may be damaged.
+        if let Some(mark) = Watermark::read(&**vfs, dir)? {
+            let listed = Manifest::<WalFiles>::open_read_only(Arc::clone(vfs), dir, who)?;
+            check_newest(dir, listed.version(), mark)?;
+        }
         let (manifest, report) = Manifest::open(Arc::clone(vfs), dir, who, options)?;
         make_dirs(&**vfs, dir)?;
         return Ok((manifest, Some(report)));
@@ -111,7 +117,7 @@ pub(super) fn open_manifest(
     Ok((manifest, None))
 }
 
-/// Every listed slot is there with its length.
+/// The slot of every listed segment is there. A free one holds nothing and is made anew when needed.
 pub(super) fn check_slots(
     vfs: &dyn Vfs,
     dir: &Path,
@@ -119,6 +125,7 @@ pub(super) fn check_slots(
     segment_bytes: u32,
 ) -> Result<()> {
     let present: BTreeSet<String> = vfs.list(&dir.join("wal"))?.into_iter().collect();
+    let free: BTreeSet<u32> = files.free_slots().collect();
     for (slot, bytes) in files.slots() {
         let path = slot_path(dir, slot);
         let name = path
@@ -126,7 +133,7 @@ pub(super) fn check_slots(
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        if !present.contains(&name) {
+        if !present.contains(&name) && !free.contains(&slot) {
             let reason =
                 "the manifest lists this segment file; restore it or run `braidlog repair`";
             return Err(Error::Missing {

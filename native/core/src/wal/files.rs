@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::manifest::{Manifest, Orphans, WalFiles, WalOperation, collect_wal_orphans};
 use crate::vfs::{Access, Vfs};
-use crate::wal::segments::{Sealed, Segment, side_path, slot_path};
+use crate::wal::segments::{Sealed, Segment, open_slot, side_path, slot_path};
 use crate::wal::view::View;
 
 /// Name of the file that gives space back when the disk is full.
@@ -93,33 +93,49 @@ impl Files {
         Ok(held)
     }
 
-    /// Slots ready for a segment.
-    pub fn free_slots(&self) -> usize {
-        self.manifest
-            .as_ref()
-            .map_or(0, |manifest| manifest.version().free_slots().len())
+    /// Free slots whose files are there with their length: ready for a segment.
+    pub fn ready_slots(&self) -> u64 {
+        let Some(manifest) = &self.manifest else {
+            return 0;
+        };
+        let version = manifest.version();
+        let ready = |slot: &u32| {
+            let bytes = version.slot_bytes(*slot).unwrap_or_default();
+            open_slot(&*self.vfs, &slot_path(&self.dir, *slot), bytes).is_ok()
+        };
+        version.free_slots().filter(ready).count() as u64
     }
 
     /// A free slot, made on the spot if there is none.
     pub fn take_slot(&mut self, bytes: u64) -> Result<u32> {
-        let free = self.manifest()?.version().free_slots().next();
-        match free {
-            Some(slot) => Ok(slot),
+        let free: Vec<u32> = self.manifest()?.version().free_slots().collect();
+        for slot in &free {
+            if open_slot(&*self.vfs, &slot_path(&self.dir, *slot), bytes).is_ok() {
+                return Ok(*slot);
+            }
+        }
+        match free.first() {
+            // It holds nothing, so one that is missing or of another length is made anew.
+            Some(slot) => self
+                .make_file(&slot_path(&self.dir, *slot), bytes)
+                .map(|()| *slot),
             None => self.make_slot(bytes),
         }
+    }
+
+    fn make_file(&self, path: &Path, bytes: u64) -> Result<()> {
+        if self.vfs.exists(path)? {
+            self.vfs.remove(path)?;
+        }
+        self.vfs.create_zeroed(path, bytes)?;
+        self.vfs.sync_dir(&self.dir.join("wal"))
     }
 
     /// Make one more free slot, really written with zeros. On failure nothing is left behind.
     pub fn make_slot(&mut self, bytes: u64) -> Result<u32> {
         let slot = self.manifest()?.version().next_slot();
-        let path = slot_path(&self.dir, slot);
-        if self.vfs.exists(&path)? {
-            self.vfs.remove(&path)?;
-        }
-        self.vfs.create_zeroed(&path, bytes)?;
-        self.vfs.sync_dir(&self.dir.join("wal"))?;
-        self.manifest()?
-            .commit(&[WalOperation::AddSlot { slot, bytes }])?;
+        self.make_file(&slot_path(&self.dir, slot), bytes)?;
+        self.commit(&[WalOperation::AddSlot { slot, bytes }])?;
         Ok(slot)
     }
 
@@ -193,6 +209,11 @@ impl Files {
             }
         }
         self.vfs.sync_dir(&self.dir.join("wal"))
+    }
+
+    /// Change no file any more.
+    pub fn release(&mut self) {
+        self.manifest = None;
     }
 
     /// Close the manifest in good order; idempotent.

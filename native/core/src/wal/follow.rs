@@ -11,7 +11,7 @@ use crate::manifest::{self, Identity, Manifest, WalFiles};
 use crate::vfs::Vfs;
 use crate::wal::appender::range_of;
 use crate::wal::identity::NodeIdentity;
-use crate::wal::recover::{LOCK, fold, read_preamble, tables};
+use crate::wal::recover::{LOCK, check_durable, check_newest, fold, read_preamble, tables};
 use crate::wal::segment::FIRST_FRAME;
 use crate::wal::segments::Segment;
 use crate::wal::state::State;
@@ -27,6 +27,10 @@ struct Tail {
     segment: Arc<Segment>,
     walk: Walk,
     state: State,
+    /// Whether the last frame is a close.
+    closed: bool,
+    /// Where the log was found to end in good order, without a writer.
+    checked: Option<u32>,
 }
 
 /// A node's log, open for reading only.
@@ -118,6 +122,9 @@ impl Follower {
         }
         self.manifest.refresh()?;
         let files = Arc::clone(self.manifest.version());
+        if let Some(mark) = mark {
+            check_newest(&self.dir, &files, mark)?;
+        }
         let newest = files.active().map(|segment| segment.number);
         let mut table = None;
         if self.broken || newest != self.tail.as_ref().map(|tail| tail.segment.number) {
@@ -139,7 +146,21 @@ impl Follower {
         };
         let before = tail.walk.offset;
         tail.walk.extend(limit.max(before));
-        fold(&mut tail.walk, segment, &mut tail.state)?;
+        let folded = fold(&mut tail.walk, segment, &mut tail.state)?;
+        if folded.frames > 0 {
+            tail.closed = folded.closed;
+        }
+        if !alive && tail.checked != Some(tail.walk.offset) {
+            // As a writer's open would, so that damage does not pass for the end.
+            let reason = tail.walk.ended.clone().unwrap_or_default();
+            let ghosts = if tail.closed && self.manifest.closed() {
+                Vec::new()
+            } else {
+                tail.walk.ghosts()?
+            };
+            check_durable(segment, &tail.walk, &ghosts, mark, &reason)?;
+            tail.checked = Some(tail.walk.offset);
+        }
         if alive && tail.walk.offset < limit {
             let reason = tail.walk.ended.clone().unwrap_or_default();
             return Err(Error::corrupt(
@@ -186,6 +207,8 @@ impl Follower {
             segment: newest,
             walk,
             state,
+            closed: false,
+            checked: None,
         });
         Ok(segments)
     }

@@ -50,8 +50,13 @@ impl NodeIdentity {
         if !vfs.exists(&path)? {
             return Ok(None);
         }
-        let bytes = vfs.read(&path, 4096)?;
-        Self::decode(&bytes, &path).map(Some)
+        match vfs.read(&path, 4096) {
+            Err(Error::TooLarge { .. }) => Err(Error::Foreign {
+                path,
+                what: "node directory",
+            }),
+            read => Self::decode(&read?, &path).map(Some),
+        }
     }
 
     /// Check a file's content.

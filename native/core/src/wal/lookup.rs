@@ -38,8 +38,7 @@ impl View {
             let body = &bytes[head.head_len()..];
             return read_record(&head, (llsn - placed.llsn) as u32, |range| Ok(&body[range]));
         }
-        self.get_from_file(stream, llsn)
-            .map_err(|error| crate::wal::read::trimmed_meanwhile(stream, llsn, error))
+        self.retrying(stream, llsn, || self.get_from_file(stream, llsn))
     }
 
     fn get_from_file(&self, stream: &StreamView, llsn: u64) -> Result<OwnedRecord> {
@@ -136,7 +135,8 @@ impl View {
         let mut from = range.first;
         let mut position = Position::default();
         while from < range.end {
-            if let Some(end) = self.earlier_until(stream, from, timestamp)? {
+            let earlier = || self.earlier_until(stream, from, timestamp);
+            if let Some(end) = self.retrying(stream, from, earlier)? {
                 from = end;
                 continue;
             }

@@ -21,6 +21,9 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Bytes read to find one record: a sample's distance and some frames of other streams.
 const PROBE_BYTES: usize = 8 << 10;
 
+/// Changes of the segment table that may overtake one read; each takes the writer several syncs.
+const ATTEMPTS: usize = 64;
+
 /// Who keeps a batch's bytes alive.
 #[derive(Clone)]
 pub enum Owner {
@@ -119,8 +122,26 @@ impl View {
         if let Some(found) = recent(stream, from, to, bytes_max) {
             return Ok(found);
         }
-        self.read_files(stream, from, to, bytes_max, position)
-            .map_err(|error| trimmed_meanwhile(stream, from, error))
+        self.retrying(stream, from, || {
+            self.read_files(stream, from, to, bytes_max, position)
+        })
+    }
+
+    /// Do `read`, again if it failed while segments were dropped, moved or sealed.
+    pub(super) fn retrying<T>(
+        &self,
+        stream: &StreamView,
+        from: u64,
+        mut read: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        for _ in 0..ATTEMPTS {
+            let version = self.version();
+            match read() {
+                Err(_) if self.version() != version => {}
+                other => return other.map_err(|error| trimmed_meanwhile(stream, from, error)),
+            }
+        }
+        read().map_err(|error| trimmed_meanwhile(stream, from, error))
     }
 
     fn read_files(
@@ -398,7 +419,7 @@ fn recent(stream: &StreamView, from: u64, to: u64, bytes_max: usize) -> Option<V
 }
 
 /// A read that failed because its segment was recycled meanwhile was simply trimmed.
-pub(super) fn trimmed_meanwhile(stream: &StreamView, from: u64, error: Error) -> Error {
+fn trimmed_meanwhile(stream: &StreamView, from: u64, error: Error) -> Error {
     let first = stream.range().first;
     if from < first {
         Error::Trimmed { first }

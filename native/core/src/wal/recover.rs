@@ -110,7 +110,7 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
     let mut files = Files::new(Arc::clone(&vfs), dir.to_owned(), manifest);
     let mut appender = match segments.last() {
         None => {
-            if files.free_slots() == 0 {
+            if files.ready_slots() == 0 {
                 files.make_slot(identity.segment_bytes.into())?;
             }
             Appender::create(sizes, identity.node, options.entropy, pool)?
@@ -137,7 +137,7 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
     (report.orphans, report.foreign) = (orphans.files, orphans.foreign);
     files.make_ballast()?;
     // The first segment's slot was taken when its part was placed.
-    appender.slots_ready = files.free_slots() as u64 - u64::from(used == 0);
+    appender.slots_ready = files.ready_slots().saturating_sub(u64::from(used == 0));
     let watermark = open_or_create(&*vfs, &watermark_path(dir))?;
     let store = Store::assemble(Arc::new(view), appender, files, watermark, options, lock)?;
     store.reclaim()?;
@@ -318,8 +318,23 @@ fn recover(
     Ok((state, active))
 }
 
+/// Refuse if the watermark shows a segment that the manifest does not list: the edit that listed it was
+/// durable, so that it is no torn one.
+pub fn check_newest(dir: &Path, files: &WalFiles, mark: Watermark) -> Result<()> {
+    let newest = files.newest().map_or(0, |segment| segment.number);
+    if mark.segment <= newest {
+        return Ok(());
+    }
+    let reason = format!(
+        "the manifest it names ends at segment {newest}, but the watermark file shows that segment {} \
+         was durable. Run `braidlog repair` to see what can be saved",
+        mark.segment
+    );
+    Err(Error::corrupt(dir.join("CURRENT"), 0, reason))
+}
+
 /// Refuse if anything shows that the log was durable beyond the end of the walk.
-fn check_durable(
+pub fn check_durable(
     segment: &Segment,
     walk: &Walk,
     ghosts: &[(u32, u32, u32)],

@@ -111,6 +111,8 @@ pub(super) struct Inner {
     pub(super) bulk: HashSet<u32>,
     pub(super) failed: Option<String>,
     pub(super) closed: bool,
+    /// Threads that write without the lock.
+    pub(super) writing: usize,
 }
 
 /// A node's write-ahead log, open for writing.
@@ -144,6 +146,7 @@ impl Store {
             bulk: HashSet::new(),
             failed: None,
             closed: false,
+            writing: 0,
         };
         let store = Self {
             view,

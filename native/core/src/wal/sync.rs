@@ -118,11 +118,16 @@ impl Store {
             self.flushed.wait(inner);
             inner.check()?;
         }
+        inner.writing += 1;
         let written = MutexGuard::unlocked(inner, || self.write(&group));
+        inner.writing -= 1;
         if let Err(error) = written {
             return Err(self.fail(inner, &error));
         }
-        inner.check()?;
+        if let Err(error) = inner.check() {
+            self.flushed.notify_all();
+            return Err(error);
+        }
         if let Some(flight) = inner
             .flights
             .iter_mut()

@@ -11,7 +11,7 @@
 use std::path::Path;
 
 use crate::codec::{Put, Take};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::vfs::Vfs;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"BRWM");
@@ -66,6 +66,9 @@ impl Watermark {
         if !vfs.exists(&path)? {
             return Ok(None);
         }
-        Ok(Self::decode(&vfs.read(&path, 4096)?))
+        match vfs.read(&path, 4096) {
+            Err(Error::TooLarge { .. }) => Ok(None),
+            read => Ok(Self::decode(&read?)),
+        }
     }
 }

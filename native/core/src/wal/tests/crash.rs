@@ -5,15 +5,10 @@
 //! `BRAIDLOG_CRASH_SEEDS` sets how many seeds of the random policies are tried.
 
 use super::driver::{Driver, open_with};
-use super::options;
 use super::oracle::Moment;
+use super::{options, seeds};
 use crate::batch::Compression;
 use crate::vfs::{CrashPolicy, MemoryVfs, Operation, Trace};
-
-fn seeds() -> u64 {
-    let given = std::env::var("BRAIDLOG_CRASH_SEEDS").ok();
-    given.and_then(|text| text.parse().ok()).unwrap_or(1)
-}
 
 /// Everything a log does, over several segments.
 fn workload() -> Driver {

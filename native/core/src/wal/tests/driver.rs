@@ -266,7 +266,7 @@ impl Driver {
 
     pub fn clean(&mut self, target: u64) -> Reclaimed {
         let done = self.store.clean(target, 0.9).unwrap();
-        self.ack();
+        self.sync();
         done
     }
 

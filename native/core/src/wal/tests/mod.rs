@@ -3,10 +3,14 @@
 #![allow(clippy::unwrap_used)]
 
 mod basic;
+mod bitflip;
+mod concurrency;
 mod crash;
 mod driver;
+mod faults;
 mod flights;
 mod follower;
+mod model;
 mod oracle;
 mod reading;
 mod salvage;
@@ -23,6 +27,12 @@ use crate::wal::{NewLog, NewRecord, OpenReport, Options, Position, Store, Stream
 
 /// Where the tests' node lives.
 pub const DIR: &str = "/data";
+
+/// How thoroughly to search: seeds of the random crash policies, one unless `BRAIDLOG_CRASH_SEEDS` says.
+pub fn seeds() -> u64 {
+    let given = std::env::var("BRAIDLOG_CRASH_SEEDS").ok();
+    given.and_then(|text| text.parse().ok()).unwrap_or(1).max(1)
+}
 
 /// Small segments, so that a short test rolls and recycles.
 pub fn options() -> Options {

@@ -275,3 +275,19 @@ fn it_refuses_a_directory_in_use_and_a_target_that_is_there() {
         "{there:?}"
     );
 }
+
+#[test]
+fn a_file_that_was_cut_short_gives_what_is_left_of_it() {
+    let vfs = MemoryVfs::new();
+    let (a, b) = plain(&vfs);
+    let path = path_of(&vfs, 2);
+    vfs.truncate_file(&path, 30_000).unwrap();
+    let plan = rescue(&vfs, Keep::Oldest).unwrap();
+    assert!(plan.damage[0].what.contains("read"), "{:?}", plan.damage);
+    let copy = open_copy(&vfs);
+    for (stream, all) in [(1, a), (2, b)] {
+        let found = contents(copy.view(), stream).unwrap();
+        assert!((20..40).contains(&found.len()), "{}", found.len());
+        assert_eq!(found, all[..found.len()]);
+    }
+}

@@ -299,3 +299,50 @@ fn rows_agree_with_each_other() {
     assert_eq!(none.count(), 0);
     drop(store);
 }
+
+/// What a crash leaves behind is not damage, and the condition is what the open then reports.
+#[test]
+fn after_any_crash_nothing_is_damaged_unless_the_open_refuses() {
+    let vfs = MemoryVfs::new();
+    busy(&vfs).close().unwrap();
+    let trace = vfs.trace();
+    let mut looked = 0;
+    for (at, (cut, policy, image)) in trace.crashes(1).enumerate() {
+        let named = image.exists(Path::new("/data/CURRENT")).unwrap();
+        if at % 29 != 0 || !named {
+            continue;
+        }
+        let report = check(&image);
+        let seen = condition(&disk(&image), Path::new("/data")).unwrap();
+        let (_, opened) = open_at(&image).unwrap();
+        assert_eq!(report.damage().count(), 0, "{cut} {policy:?} {report:?}");
+        assert_eq!(seen.recovery == "clean", opened.clean, "{cut} {policy:?}");
+        looked += 1;
+    }
+    assert!(looked > 50, "{looked} crashes");
+}
+
+/// A flipped bit in the newest segment: the open refuses exactly where verification finds damage.
+#[test]
+fn verification_and_recovery_agree_on_the_newest_segment() {
+    let vfs = MemoryVfs::new();
+    drop(busy(&vfs));
+    let rows = segments(&disk(&vfs), Path::new("/data")).unwrap();
+    let newest = rows.iter().rfind(|row| row.number.is_some()).unwrap();
+    for at in (0..newest.end).step_by(173) {
+        for with_mark in [true, false] {
+            let harmed = vfs.snapshot();
+            harmed.flip_bit(&newest.path, at, 2).unwrap();
+            if !with_mark {
+                harmed.remove(Path::new("/data/WATERMARK")).unwrap();
+            }
+            let found = damage(&harmed);
+            let opened = open_at(&harmed).map(|(_, report)| report);
+            assert_eq!(
+                found.is_empty(),
+                opened.is_ok(),
+                "{at} {found:?} {opened:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,463 @@
+//! Operations that fail, hang, or find no space, and directories that are not as they were left.
+
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::scope;
+use std::time::Duration;
+
+use super::driver::{kept, record};
+use super::{DIR, append, contents, create, options};
+use crate::error::{Error, Result};
+use crate::vfs::{
+    Access, CrashPolicy, Fault, FaultVfs, Gate, Landed, MemoryVfs, OpKind, Rule, Vfs,
+};
+use crate::wal::{Follower, IDENTITY, OpenReport, Options, Store, Waited, open};
+
+fn faulty() -> (MemoryVfs, FaultVfs) {
+    let memory = MemoryVfs::new();
+    let vfs = FaultVfs::new(Arc::new(memory.clone()));
+    (memory, vfs)
+}
+
+fn open_on(vfs: &FaultVfs, entropy: u64) -> Result<(Store, OpenReport)> {
+    let options = Options {
+        entropy,
+        ..options()
+    };
+    open(
+        Arc::new(vfs.clone()) as Arc<dyn Vfs>,
+        Path::new(DIR),
+        options,
+    )
+}
+
+/// Opens a gate when a failed assertion leaves its test, which would hang otherwise.
+struct Opening<'a>(&'a Gate);
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+/// What a run was promised before something failed.
+#[derive(Default)]
+struct Promised {
+    created: Option<u32>,
+    submitted: u64,
+    acked: u64,
+    low: u64,
+    trimming: u64,
+    closed: bool,
+}
+
+/// Open, append over several segments, trim, close, and all of it again; until something fails.
+fn run(vfs: &FaultVfs, promised: &mut Promised) -> Result<()> {
+    for tags in [1..=16, 17..=30] {
+        let (store, _) = open_on(vfs, *tags.start())?;
+        let result = run_open(&store, tags, promised);
+        // A failed store is released, whatever state it is in.
+        let closed = store.close();
+        assert!(!vfs.is_locked(&Path::new(DIR).join("LOCK")).unwrap());
+        result.and(closed)?;
+    }
+    promised.closed = true;
+    Ok(())
+}
+
+fn run_open(store: &Store, tags: RangeInclusive<u64>, promised: &mut Promised) -> Result<()> {
+    let log = crate::wal::NewLog {
+        id: 1,
+        explicit_commit: false,
+        created: 0,
+        name: "a".into(),
+        options: Vec::new(),
+    };
+    let stream = match promised.created {
+        Some(stream) => stream,
+        None => store.create_log(log)?,
+    };
+    promised.created = Some(stream);
+    for tag in tags {
+        promised.submitted = tag;
+        let kept = kept(tag, 9000);
+        let group = store.append(stream, record(&kept), None)?.group;
+        if let Err(error) = store.wait(group) {
+            assert!(matches!(error, Error::Failed { .. }), "{error}");
+            assert!(store.append(stream, record(&kept), None).is_err());
+            assert!(store.sync().is_err() && store.trim(stream, 1).is_err());
+            // Durable and shown all the same, if only the watermark file could not be written.
+            let end = store.view().stream(stream)?.range().end;
+            assert!(end == tag || end == tag + 1);
+            return Err(error);
+        }
+        promised.acked = tag;
+        let kept = contents(store.view(), stream)?.len() as u64;
+        assert_eq!(kept, tag + 1 - promised.low.max(1));
+        if tag % 10 == 0 {
+            promised.trimming = tag - 2;
+            store.trim(stream, tag - 2)?;
+            promised.low = tag - 2;
+        }
+    }
+    Ok(())
+}
+
+/// The next open on what is there serves what was promised.
+fn check(image: &MemoryVfs, promised: &Promised, context: &str) {
+    let vfs = FaultVfs::new(Arc::new(image.clone()));
+    let (store, report) = open_on(&vfs, 2).unwrap_or_else(|e| panic!("{context}: {e}"));
+    assert!(!promised.closed || report.clean, "{context}: {report:?}");
+    let Some(stream) = promised.created else {
+        return;
+    };
+    let found = contents(store.view(), stream).unwrap_or_else(|e| panic!("{context}: {e}"));
+    let range = store.view().stream(stream).unwrap().range();
+    assert!(
+        range.end > promised.acked && range.end <= promised.submitted + 1,
+        "{context}"
+    );
+    assert!(
+        range.first >= promised.low.max(1),
+        "{context}: trimmed records are back"
+    );
+    assert!(
+        range.first <= promised.trimming.max(1),
+        "{context}: nobody trimmed that"
+    );
+    assert_eq!(found.len() as u64, range.end - range.first, "{context}");
+    for (llsn, value) in found {
+        assert!(value == *kept(llsn, 9000).value, "{context}: {llsn}");
+    }
+    append(&store, stream, b"on it goes").unwrap();
+}
+
+const KINDS: [OpKind; 10] = [
+    OpKind::Open,
+    OpKind::Create,
+    OpKind::CreateDir,
+    OpKind::Read,
+    OpKind::Write,
+    OpKind::WriteDurable,
+    OpKind::Sync,
+    OpKind::Rename,
+    OpKind::Remove,
+    OpKind::SyncDir,
+];
+
+#[test]
+fn any_operation_may_fail_once_or_from_then_on() {
+    for kind in KINDS {
+        let mut failures = 0;
+        for n in 0.. {
+            let mut failed = false;
+            for (landed, once) in [
+                (Landed::Nothing, true),
+                (Landed::Nothing, false),
+                (Landed::Prefix(700), true),
+                (Landed::All, true),
+            ] {
+                let (memory, vfs) = faulty();
+                let rule = Rule::fail(kind, Fault::Io).after(n).landing(landed);
+                vfs.add(if once { rule.once() } else { rule });
+                let mut promised = Promised::default();
+                let result = run(&vfs, &mut promised);
+                failed |= vfs.count(kind) > n;
+                let context = format!("{kind:?} {n} {landed:?} once {once}: {:?}", result.err());
+                check(&memory.snapshot(), &promised, &context);
+                let trace = memory.trace();
+                check(
+                    &trace.crash(trace.len(), CrashPolicy::DropUnsynced),
+                    &promised,
+                    &context,
+                );
+            }
+            if !failed {
+                break;
+            }
+            failures += 1;
+        }
+        assert!(failures > 0, "{kind:?} is never used");
+    }
+}
+
+#[test]
+fn no_space_at_any_point_is_said_and_loses_nothing() {
+    for free in (0..40 << 10)
+        .step_by(1 << 9)
+        .chain((40 << 10..400 << 10).step_by(20 << 10))
+    {
+        let (memory, vfs) = faulty();
+        vfs.set_free_bytes(Some(free));
+        let mut promised = Promised::default();
+        let result = run(&vfs, &mut promised);
+        let text = format!("{free} bytes: {result:?}");
+        match result {
+            Ok(()) => {}
+            Err(Error::Io { source, path, .. }) => {
+                assert_eq!(source.kind(), std::io::ErrorKind::StorageFull, "{text}");
+                assert!(path.starts_with(DIR), "{text}");
+            }
+            Err(Error::Failed { reason }) => assert!(reason.contains(DIR), "{text}"),
+            Err(_) => panic!("{text}"),
+        }
+        check(&memory.snapshot(), &promised, &text);
+    }
+}
+
+#[test]
+fn a_failed_sync_poisons_for_good() {
+    let (memory, vfs) = faulty();
+    let (store, _) = open_on(&vfs, 1).unwrap();
+    let stream = create(&store, "a");
+    append(&store, stream, b"durable").unwrap();
+    let view = store.view().stream(stream).unwrap();
+    let gate = Gate::new();
+    vfs.add(Rule::hang(OpKind::WriteDurable, &gate).once());
+    vfs.add(
+        Rule::fail(OpKind::WriteDurable, Fault::Io)
+            .landing(Landed::All)
+            .once(),
+    );
+    scope(|scope| {
+        let _opening = Opening(&gate);
+        let reader = scope.spawn(|| view.wait(2, Duration::from_secs(60), None));
+        let leader = scope.spawn(|| append(&store, stream, b"lost").unwrap_err());
+        gate.wait_for(1);
+        let behind = scope.spawn(|| append(&store, stream, b"behind").unwrap_err());
+        gate.open();
+        for error in [leader.join().unwrap(), behind.join().unwrap()] {
+            assert!(matches!(error, Error::Failed { .. }), "{error}");
+        }
+        assert_eq!(reader.join().unwrap(), Waited::Cancelled);
+    });
+    assert!(append(&store, stream, b"never").is_err());
+    assert!(store.trim(stream, 2).is_err() && store.sync().is_err());
+    assert_eq!(contents(store.view(), stream).unwrap().len(), 1);
+    store.close().unwrap();
+    let (next, _) = open_on(&vfs, 2).unwrap();
+    assert!(contents(next.view(), stream).unwrap().len() <= 2);
+    drop(next);
+    assert!(!memory.is_locked(&Path::new(DIR).join("LOCK")).unwrap());
+}
+
+/// The next writer must not meet a write of this one that lands late.
+#[test]
+fn a_failed_store_keeps_its_lock_while_a_write_hangs() {
+    let (memory, vfs) = faulty();
+    let options = Options {
+        gather_bytes: 1,
+        ..options()
+    };
+    let (store, _) = open(Arc::new(vfs.clone()), Path::new(DIR), options).unwrap();
+    let stream = create(&store, "a");
+    let lock = Path::new(DIR).join("LOCK");
+    let gate = Gate::new();
+    vfs.add(Rule::hang(OpKind::WriteDurable, &gate).once());
+    scope(|scope| {
+        let _opening = Opening(&gate);
+        let hanging = scope.spawn(|| append(&store, stream, b"hangs").unwrap_err());
+        gate.wait_for(1);
+        vfs.add(Rule::fail(OpKind::WriteDurable, Fault::Io).once());
+        append(&store, stream, b"fails").unwrap_err();
+        let closing = scope.spawn(|| store.close());
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(
+            memory.is_locked(&lock).unwrap(),
+            "released while a write hangs"
+        );
+        gate.open();
+        closing.join().unwrap().unwrap();
+        hanging.join().unwrap();
+    });
+    assert!(!memory.is_locked(&lock).unwrap());
+    assert!(store.prepare_slot().is_err() && store.provision(1 << 20).is_err());
+    assert!(store.reclaim().is_err() || store.stats().free_slots == 0);
+}
+
+#[test]
+fn appends_wait_while_a_sync_hangs_and_go_on_after_it() {
+    let (_, vfs) = faulty();
+    let options = Options {
+        unsynced_bytes_max: 20 << 10,
+        wal_bytes_max: 64 << 20,
+        ..options()
+    };
+    let (store, _) = open(Arc::new(vfs.clone()), Path::new(DIR), options).unwrap();
+    let stream = create(&store, "a");
+    let gate = Gate::new();
+    vfs.add(Rule::hang(OpKind::WriteDurable, &gate).once());
+    let group = store
+        .append(stream, super::record(&[1; 1000]), None)
+        .unwrap()
+        .group;
+    scope(|scope| {
+        let _opening = Opening(&gate);
+        let first = scope.spawn(|| store.wait(group));
+        gate.wait_for(1);
+        let others: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let groups = (0..50).map(|_| {
+                        let record = super::record(&[2; 1000]);
+                        store
+                            .append(stream, record, None)
+                            .map(|ticket| ticket.group)
+                    });
+                    let last = groups.collect::<Result<Vec<_>>>()?.pop().unwrap();
+                    store.wait(last)
+                })
+            })
+            .collect();
+        while !store.would_wait(stream, 1024) {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(30));
+        // What is there is the bound and one record of each thread at most.
+        let pending = store.next_llsn(stream).unwrap() - 1;
+        assert!(pending < 28, "{pending} records of 1000 bytes");
+        assert_eq!(store.view().stream(stream).unwrap().range().end, 1);
+        assert!(!store.wait_for(group, Duration::from_millis(5)).unwrap());
+        gate.open();
+        first.join().unwrap().unwrap();
+        others
+            .into_iter()
+            .for_each(|other| other.join().unwrap().unwrap());
+    });
+    assert_eq!(contents(store.view(), stream).unwrap().len(), 201);
+}
+
+#[test]
+fn a_read_only_directory_is_refused_and_can_be_followed() {
+    let (memory, vfs) = faulty();
+    let mut promised = Promised::default();
+    run(&vfs, &mut promised).unwrap();
+    let vfs = FaultVfs::new(Arc::new(memory));
+    for kind in [
+        OpKind::Create,
+        OpKind::Write,
+        OpKind::WriteDurable,
+        OpKind::Rename,
+        OpKind::Lock,
+    ] {
+        vfs.add(Rule::fail(kind, Fault::ReadOnly));
+    }
+    match open_on(&vfs, 2).map(|_| ()) {
+        Err(Error::Io { path, source, .. }) => {
+            assert!(path.starts_with(DIR));
+            assert_eq!(source.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+        }
+        other => panic!("{other:?}"),
+    }
+    let follower = Follower::open(Arc::new(vfs), Path::new(DIR), &options()).unwrap();
+    assert_eq!(contents(follower.view(), 1).unwrap().len(), 3);
+}
+
+#[test]
+fn a_directory_that_is_not_as_it_was_left_is_refused_by_its_own_name() {
+    let (memory, vfs) = faulty();
+    run(&vfs, &mut Promised::default()).unwrap();
+    let write = |vfs: &MemoryVfs, path: &str, at: u64, bytes: &[u8]| {
+        let file = vfs.open(Path::new(path), Access::Write).unwrap();
+        file.write_all_at(bytes, at).unwrap();
+    };
+    type Damage<'a> = &'a dyn Fn(&MemoryVfs, &str);
+    let remove: Damage<'_> = &|vfs, path| vfs.remove(Path::new(path)).unwrap();
+    let foreign: Damage<'_> = &|vfs, path| write(vfs, path, 0, &[b'#'; 4096]);
+    let empty: Damage<'_> = &|vfs, path| vfs.truncate_file(Path::new(path), 0).unwrap();
+    let half: Damage<'_> = &|vfs, path| vfs.truncate_file(Path::new(path), 32 << 10).unwrap();
+    let newer: Damage<'_> = &|vfs, path| {
+        let mut head = vfs.read(Path::new(path), 1 << 20).unwrap();
+        head[4] += 1;
+        let checked = if path.ends_with(IDENTITY) { 44 } else { 48 };
+        let crc = crc32c::crc32c(&head[..checked]);
+        head[checked..checked + 4].copy_from_slice(&crc.to_le_bytes());
+        write(vfs, path, 0, &head[..checked + 4]);
+    };
+    let paths = memory.paths();
+    let newest = {
+        let (store, _) = open_on(&FaultVfs::new(Arc::new(memory.snapshot())), 3).unwrap();
+        let segments = store.view().segments();
+        segments.last().unwrap().path().to_str().unwrap().to_owned()
+    };
+    let manifest = paths
+        .iter()
+        .find(|path| path.contains("MANIFEST-"))
+        .unwrap();
+    let (identity, current) = (format!("{DIR}/IDENTITY"), format!("{DIR}/CURRENT"));
+    type Expected = fn(&Error) -> bool;
+    let missing: Expected = |e| matches!(e, Error::Missing { .. });
+    let is_foreign: Expected = |e| matches!(e, Error::Foreign { .. });
+    let corrupt: Expected = |e| matches!(e, Error::Corruption { .. });
+    let is_newer: Expected = |e| matches!(e, Error::Newer { .. });
+    let cases: [(&str, Damage<'_>, Expected); 14] = [
+        (&identity, remove, missing),
+        (&identity, foreign, is_foreign),
+        (&identity, newer, is_newer),
+        (&identity, empty, corrupt),
+        (&current, remove, missing),
+        (&current, foreign, |e| {
+            matches!(e, Error::Foreign { .. } | Error::Corruption { .. })
+        }),
+        (&current, empty, corrupt),
+        (manifest, remove, missing),
+        (manifest, foreign, |e| {
+            matches!(e, Error::Foreign { .. } | Error::Corruption { .. })
+        }),
+        (&newest, remove, missing),
+        (&newest, half, missing),
+        (&newest, empty, missing),
+        (&newest, foreign, is_foreign),
+        (&newest, newer, is_newer),
+    ];
+    for (i, (path, damage, expected)) in cases.into_iter().enumerate() {
+        let image = memory.snapshot();
+        damage(&image, path);
+        let before = image.paths();
+        let error = open_on(&FaultVfs::new(Arc::new(image.clone())), 4)
+            .map(|_| ())
+            .unwrap_err();
+        assert!(expected(&error), "case {i}: {error:?}");
+        assert!(error.to_string().contains(path), "case {i}: {error}");
+        assert!(
+            before
+                .iter()
+                .all(|path| path.contains("MANIFEST-") || image.paths().contains(path))
+        );
+    }
+    let (store, _) = open_on(&vfs, 5).unwrap();
+    match open_on(&vfs, 6).map(|_| ()) {
+        Err(Error::Locked { path, .. }) => assert!(path.ends_with("LOCK")),
+        other => panic!("{other:?}"),
+    }
+    drop(store);
+}
+
+/// A free slot holds nothing: whatever became of it, the log goes on.
+#[test]
+fn a_free_slot_of_another_length_is_made_anew() {
+    let (memory, vfs) = faulty();
+    let (store, _) = open_on(&vfs, 1).unwrap();
+    let stream = create(&store, "a");
+    store.provision(3 * (64 << 10)).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let used = |path: &String| memory.read(Path::new(path), 1 << 20).unwrap()[0] != 0;
+    for path in memory.paths().iter().filter(|path| path.contains("slot-")) {
+        if !used(path) {
+            if path.contains("2.wal") {
+                memory.remove(Path::new(path)).unwrap();
+            } else {
+                memory.truncate_file(Path::new(path), 5000).unwrap();
+            }
+        }
+    }
+    let (store, _) = open_on(&vfs, 2).unwrap();
+    for tag in 1..=30 {
+        append(&store, stream, &kept(tag, 9000).value).unwrap();
+    }
+    drop(store);
+    let (store, _) = open_on(&vfs, 3).unwrap();
+    assert_eq!(contents(store.view(), stream).unwrap().len(), 30);
+}

@@ -1,0 +1,267 @@
+//! Random operations against the dumb model, with reopening, killing, cleaning and trimming anywhere.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::driver::Driver;
+use super::{DIR, options, seeds};
+use crate::batch::Compression;
+use crate::error::Error;
+use crate::vfs::CrashPolicy;
+use crate::wal::{Follower, Options, Position};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Push(u32, usize, usize),
+    Produce(u32, u64, usize),
+    Columns(u32, usize, usize, usize),
+    Commit(u32, u64),
+    Rollback(u32, u64),
+    Cursor(u32, u8, u64),
+    Trim(u32, u64),
+    Compress(u32, bool),
+    Delete(u32),
+    Sync,
+    Clean(u64),
+    Reclaim,
+    Prepare,
+    Reopen,
+    Kill(CrashPolicy),
+    Look(u64),
+}
+
+/// Streams that a run uses; which log has which number changes as logs are deleted.
+const STREAMS: u32 = 4;
+
+fn step() -> impl Strategy<Value = Step> {
+    let stream = 0..STREAMS;
+    let policy = prop_oneof![
+        Just(CrashPolicy::KeepAll),
+        Just(CrashPolicy::DropUnsynced),
+        any::<u64>().prop_map(|seed| CrashPolicy::Torn { seed }),
+        any::<u64>().prop_map(|seed| CrashPolicy::Subset { seed }),
+    ];
+    let len = prop_oneof![8..200usize, 8..3000usize, 3000..14_000usize];
+    prop_oneof![
+        12 => (stream.clone(), 1..8usize, len.clone()).prop_map(|(s, n, l)| Step::Push(s, n, l)),
+        4 => (stream.clone(), 1..5u64, 8..400usize).prop_map(|(s, p, l)| Step::Produce(s, p, l)),
+        6 => (stream.clone(), 1..30usize, 8..1500usize, 500..15_000usize)
+            .prop_map(|(s, n, l, t)| Step::Columns(s, n, l, t)),
+        6 => (stream.clone(), 0..12u64).prop_map(|(s, n)| Step::Commit(s, n)),
+        3 => (stream.clone(), 0..9u64).prop_map(|(s, n)| Step::Rollback(s, n)),
+        2 => (stream.clone(), 0..3u8, 0..9u64).prop_map(|(s, n, p)| Step::Cursor(s, n, p)),
+        5 => (stream.clone(), 0..40u64).prop_map(|(s, n)| Step::Trim(s, n)),
+        1 => (stream.clone(), any::<bool>()).prop_map(|(s, c)| Step::Compress(s, c)),
+        1 => stream.prop_map(Step::Delete),
+        8 => Just(Step::Sync),
+        3 => (1..4u64).prop_map(Step::Clean),
+        1 => Just(Step::Reclaim),
+        1 => Just(Step::Prepare),
+        2 => Just(Step::Reopen),
+        2 => policy.prop_map(Step::Kill),
+        4 => any::<u64>().prop_map(Step::Look),
+    ]
+}
+
+struct Run {
+    driver: Driver,
+    follower: Option<Follower>,
+    names: u32,
+    slots: BTreeMap<u32, u32>,
+}
+
+impl Run {
+    fn new(recent: bool) -> Self {
+        let options = Options {
+            wal_bytes_max: 10 * (64 << 10),
+            recent_bytes_max: if recent { 100 << 10 } else { 0 },
+            index_bytes_max: 4000,
+            ..options()
+        };
+        let mut run = Self {
+            driver: Driver::new(options),
+            follower: None,
+            names: 0,
+            slots: BTreeMap::new(),
+        };
+        (0..STREAMS).for_each(|slot| run.create(slot));
+        run
+    }
+
+    fn create(&mut self, slot: u32) {
+        self.names += 1;
+        let name = format!("log {}", self.names);
+        let stream = self.driver.create(&name, slot % 2 == 1);
+        self.slots.insert(slot, stream);
+    }
+
+    /// The stream in that slot; made anew if a crash took its creation back.
+    fn stream(&mut self, slot: u32) -> u32 {
+        let live = self.driver.history.live();
+        if !live.contains(&self.slots[&slot]) {
+            self.create(slot);
+        }
+        self.slots[&slot]
+    }
+
+    fn take(&mut self, step: Step) {
+        let driver = &mut self.driver;
+        let fits = |result: Result<u64, Error>| match result {
+            Ok(_) | Err(Error::LogFull { .. }) => {}
+            Err(error) => panic!("{error}"),
+        };
+        match step {
+            Step::Push(stream, count, len) => {
+                (0..count).for_each(|_| fits(driver.push(stream, len)));
+            }
+            Step::Produce(stream, producer, len) => fits(driver.produce(stream, producer, len)),
+            Step::Columns(stream, count, len, target) => {
+                fits(driver.columns(stream, &vec![len; count], target));
+            }
+            Step::Commit(stream, count) => {
+                let expected = driver.history.get(stream);
+                if expected.explicit {
+                    driver.commit(stream, count.min(expected.next() - expected.committed));
+                }
+            }
+            Step::Rollback(stream, back) => {
+                let expected = driver.history.get(stream);
+                if expected.explicit {
+                    let from = expected.next().saturating_sub(back).max(expected.committed);
+                    let epoch = expected.epoch + 1;
+                    driver.roll_back(stream, from);
+                    driver.raise_epoch(stream, epoch);
+                }
+            }
+            Step::Cursor(stream, name, position) => {
+                driver.set_cursor(stream, &format!("c{name}"), position);
+            }
+            Step::Trim(stream, left) => {
+                driver.sync();
+                let expected = driver.history.get(stream);
+                driver.trim(
+                    stream,
+                    expected.committed.saturating_sub(left).max(expected.low),
+                );
+            }
+            Step::Compress(stream, on) => {
+                let compression = if on {
+                    Compression::Zstd
+                } else {
+                    Compression::None
+                };
+                driver.compress(stream, compression);
+            }
+            Step::Delete(stream) => driver.delete(stream),
+            Step::Sync => driver.sync(),
+            Step::Clean(target) => _ = driver.clean(target),
+            Step::Reclaim => {
+                driver.sync();
+                driver.store.reclaim().unwrap();
+            }
+            Step::Prepare => _ = driver.store.prepare_slot().unwrap(),
+            Step::Reopen => driver.reopen(),
+            Step::Kill(policy) => {
+                self.follower = None;
+                _ = self.driver.kill(policy);
+            }
+            Step::Look(random) => self.look(random),
+        }
+    }
+
+    /// Writer, follower and model say the same.
+    fn look(&mut self, random: u64) {
+        self.driver.sync();
+        self.driver.check("writer");
+        self.driver
+            .history
+            .check_points(self.driver.store.view(), 3, "writer");
+        self.positions(random);
+        let follower = match self.follower.take() {
+            Some(mut follower) => {
+                follower.refresh().unwrap();
+                follower
+            }
+            None => {
+                let vfs = Arc::new(self.driver.vfs.clone());
+                Follower::open(vfs, Path::new(DIR), &self.driver.options).unwrap()
+            }
+        };
+        self.driver.history.check(follower.view(), "follower");
+        self.driver
+            .history
+            .check_points(follower.view(), 7, "follower");
+        assert_eq!(follower.state(), self.driver.store.state(), "follower");
+        self.follower = Some(follower);
+    }
+
+    /// Reads from and to anywhere, resumed with one position, and what is out of range.
+    fn positions(&self, random: u64) {
+        let view = self.driver.store.view();
+        for number in self.driver.history.live() {
+            let expected = self.driver.history.get(number);
+            let stream = view.stream(number).unwrap();
+            let (low, end) = (expected.low, expected.committed);
+            let mut position = Position::default();
+            let mut next = low + random % (end - low + 1);
+            while next < end {
+                let to = next + 1 + random.rotate_left(next as u32) % 7;
+                let found = view.read(&stream, next, to, 9000, &mut position).unwrap();
+                assert!(!found.is_empty());
+                for batch in found {
+                    assert_eq!(batch.first(), next);
+                    next = batch.next();
+                    assert!(next <= to);
+                }
+            }
+            assert!(matches!(
+                view.get(&stream, end),
+                Err(Error::BeyondEnd { next, .. }) if next == end
+            ));
+            if low > 1 {
+                let early = view.get(&stream, low - 1);
+                assert!(matches!(early, Err(Error::Trimmed { first }) if first == low));
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 60 * seeds() as u32,
+        failure_persistence: None,
+        max_shrink_iters: 400,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn random_operations_agree_with_the_model(
+        recent in any::<bool>(),
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
+        let mut run = Run::new(recent);
+        for step in steps {
+            let step = match step {
+                Step::Push(s, n, l) => Step::Push(run.stream(s), n, l),
+                Step::Produce(s, p, l) => Step::Produce(run.stream(s), p, l),
+                Step::Columns(s, n, l, t) => Step::Columns(run.stream(s), n, l, t),
+                Step::Commit(s, n) => Step::Commit(run.stream(s), n),
+                Step::Rollback(s, n) => Step::Rollback(run.stream(s), n),
+                Step::Cursor(s, n, p) => Step::Cursor(run.stream(s), n, p),
+                Step::Trim(s, n) => Step::Trim(run.stream(s), n),
+                Step::Compress(s, c) => Step::Compress(run.stream(s), c),
+                Step::Delete(s) => Step::Delete(run.stream(s)),
+                other => other,
+            };
+            run.take(step);
+        }
+        run.look(17);
+        run.driver.reopen();
+        run.follower = None;
+        run.look(5);
+        run.driver.store.close().unwrap();
+    }
+}
