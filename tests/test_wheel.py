@@ -56,13 +56,18 @@ def test_imports_without_extras(installed: Path, tmp_path: Path) -> None:
     assert printed(installed, tmp_path, IMPORT) == braidlog.__version__
 
 
-@pytest.mark.xfail(not hasattr(braidlog, "open"), reason="no embedded log yet")
 def test_appends_and_reads(installed: Path, tmp_path: Path) -> None:
     assert printed(installed, tmp_path, APPEND_AND_READ) == "a b"
 
 
 def test_has_the_command(installed: Path, tmp_path: Path) -> None:
-    command = [installed / "braidlog", "log", "list", "-d", tmp_path / "none"]
+    command: list[str | Path] = [
+        installed / "braidlog",
+        "log",
+        "list",
+        "-d",
+        tmp_path / "none",
+    ]
     result = subprocess.run(command, check=False, capture_output=True, text=True)
     assert result.returncode == 3
     assert result.stderr.startswith("error: no data directory")

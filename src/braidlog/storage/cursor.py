@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from braidlog.storage.log import Log
+    from braidlog.storage.keeping import KeptLog
 
 __all__ = ["Cursor"]
 
@@ -13,7 +13,7 @@ __all__ = ["Cursor"]
 class Cursor:
     """A reader's position, stored in the log's node. Get one from `Log.cursor`."""
 
-    def __init__(self, log: Log, name: str) -> None:
+    def __init__(self, log: KeptLog, name: str) -> None:
         """Bind to a cursor of the log; users call `Log.cursor`."""
         self._log = log
         self.name = name

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from benchmarks import contest, timing
@@ -24,7 +25,7 @@ def samples(**rounds: list[float]) -> Samples:
     )
 
 
-def test_a_ratio_is_the_median_of_the_ratios_within_each_round():
+def test_a_ratio_is_the_median_of_the_ratios_within_each_round() -> None:
     # Medians alone would say 20 / 30; noise in round 2 hit both alike.
     row = contest.compare(LATENCY, samples(ours=[11, 220, 20], floor=[10, 200, 30]))
     assert row.ratio_to_floor == pytest.approx(1.1)
@@ -33,14 +34,14 @@ def test_a_ratio_is_the_median_of_the_ratios_within_each_round():
     assert "UNSTEADY" in row.note
 
 
-def test_the_best_peer_depends_on_the_direction():
+def test_the_best_peer_depends_on_the_direction() -> None:
     row = contest.compare(LATENCY, samples(ours=[5], slow=[9], fast=[4]))
     assert (row.best_peer_name, row.best_peer) == ("fast", 4)
     assert row.ahead is False
     assert row.missed
 
 
-def test_a_target_without_a_figure_is_neither_met_nor_missed():
+def test_a_target_without_a_figure_is_neither_met_nor_missed() -> None:
     row = contest.compare(LATENCY, samples(floor=[1]))
     assert row.met is None
     assert row.unmeasured
@@ -56,11 +57,13 @@ def test_a_target_without_a_figure_is_neither_met_nor_missed():
         (Better.HIGHER, 9.9, False),
     ],
 )
-def test_a_bound_belongs_to_the_target(better, figure, met):
+def test_a_bound_belongs_to_the_target(
+    better: Better, figure: float, met: bool
+) -> None:
     assert Target(10, Against.VALUE).met(better, figure, None) is met
 
 
-def test_percentiles_are_nearest_rank():
+def test_percentiles_are_nearest_rank() -> None:
     assert timing.percentile(range(1, 101), 99) == 99
     assert timing.percentile([7.0], 99) == 7.0
 
@@ -77,7 +80,7 @@ class Question:
         def measured(name: str) -> Contestant:
             return Contestant(name, Kind.PEER, lambda _: lambda: self.turn(name))
 
-        def refuse(_: object):
+        def refuse(_: object) -> NoReturn:
             raise Unavailable("not here")
 
         return [
@@ -99,7 +102,7 @@ class Question:
         ]
 
 
-def test_rounds_take_turns_and_a_failure_is_said():
+def test_rounds_take_turns_and_a_failure_is_said() -> None:
     question = Question()
     plan = Plan(Path(), rounds=2)
     [row], found = contest.run(question, plan, lambda _: None)

@@ -177,7 +177,8 @@ impl View {
             let mut at = 0;
             loop {
                 let offset = place.offset + at as u32;
-                if offset >= limit || next >= to.min(place.end) || read >= bytes_max {
+                let enough = !found.is_empty() && read >= bytes_max;
+                if offset >= limit || next >= to.min(place.end) || enough {
                     break;
                 }
                 match step(&place, stream.number, &chunk, at, limit)? {
@@ -197,7 +198,8 @@ impl View {
                 }
             }
             place.offset += at as u32;
-            if found.is_empty() && place.offset >= limit {
+            // A chunk holds a whole frame, so one without any ends the search as the end does.
+            if found.is_empty() && (place.offset >= limit || at == 0) {
                 let reason = format!(
                     "LLSN {from} of stream {} is not where its index says",
                     stream.number
@@ -254,6 +256,11 @@ fn step(place: &Place, stream: u32, chunk: &[u8], at: usize, limit: u32) -> Resu
         return Ok(Step::More);
     }
     match parse(left, place.segment.seed, offset) {
+        Ok(frame) if frame.end() > limit => Err(Error::corrupt(
+            place.segment.path(),
+            offset.into(),
+            "frame runs past the end of the segment",
+        )),
         Ok(frame) => {
             let mine = is_data(frame.header.kind) && frame.header.stream == stream;
             if mine && left.len() < frame.length as usize {

@@ -6,6 +6,7 @@ mod basic;
 mod bitflip;
 mod concurrency;
 mod crash;
+mod damage;
 mod driver;
 mod faults;
 mod flights;

@@ -1,0 +1,235 @@
+"""What a log is and what it keeps: its range, trimming, retention, cursors, figures."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from braidlog.errors import InvalidArgumentError, LogError, NotFoundError
+from braidlog.storage.catalog import (
+    CatalogEntry,
+    LogDescription,
+    LogOptions,
+    LogStats,
+    SegmentRange,
+)
+from braidlog.storage.cursor import Cursor
+from braidlog.storage.retention import keep_bytes, lowest_pin
+from braidlog.types import Timestamp
+
+if TYPE_CHECKING:
+    from braidlog.storage.backend import Backend
+    from braidlog.storage.node import Node
+
+__all__ = ["KeptLog"]
+
+# About thirty years; longer is for ever, which is None.
+_LEASE_MAX_S: Final = 1_000_000_000
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def _lease_us(lease: float | None) -> int:
+    if lease is None:
+        return 0
+    if not 0 < lease <= _LEASE_MAX_S:
+        msg = f"lease must be above 0 and at most {_LEASE_MAX_S} seconds, got {lease}"
+        raise InvalidArgumentError(msg)
+    return max(1, int(lease * 1_000_000))
+
+
+class KeptLog:
+    """The part of a log that needs no record: what is there, and letting go of it.
+
+    `Log` adds appending and reading.
+    """
+
+    def __init__(self, node: Node, backend: Backend, entry: CatalogEntry) -> None:
+        """Bind to a stream of the node; users call `Node.log`."""
+        self._node = node
+        self._backend = backend
+        self._entry = entry
+        self._stream = entry.stream
+        self._view = backend.view(entry.stream)
+
+    def __repr__(self) -> str:
+        """Show the name and the range."""
+        try:
+            first, end, *_ = self._range()
+        except LogError as error:
+            return f"<Log {self.name!r}: {error.message}>"
+        return f"<Log {self.name!r} {first}..{end}>"
+
+    @property
+    def name(self) -> str:
+        """Name of the log."""
+        return self._entry.name
+
+    @property
+    def id(self) -> str:
+        """Random identity of the log, 32 hexadecimal digits; never used again."""
+        return f"{self._entry.id:032x}"
+
+    @property
+    def options(self) -> LogOptions:
+        """How the log is stored and kept."""
+        return self._entry.options
+
+    @property
+    def first(self) -> int:
+        """First position that can be read (low watermark)."""
+        self._backend.refresh()
+        return self._view.range()[0]
+
+    @property
+    def end(self) -> int:
+        """Next position: one past the last durable record."""
+        self._backend.refresh()
+        return self._view.range()[1]
+
+    def __len__(self) -> int:
+        """Return the number of records that can be read."""
+        first, end, *_ = self._range()
+        return end - first
+
+    def _range(self) -> tuple[int, int, int, int]:
+        self._backend.refresh()
+        return self._view.range()
+
+    def find(self, timestamp: Timestamp) -> int | None:
+        """Return the first position whose timestamp is at least ``timestamp``, if any.
+
+        Timestamps need not rise with positions.
+        """
+        self._backend.refresh()
+        return self._view.find(timestamp)
+
+    # -- keeping and letting go --------------------------------------------------
+
+    def trim(self, before: int, *, ignore_pins: bool = False) -> int:
+        """Let every record below position ``before`` go; return the first one kept.
+
+        Durable before any file goes. Pinning cursors hold the log at their position
+        unless ``ignore_pins``. Trimming below ``first`` does nothing.
+
+        Raises:
+            BeyondEndError: ``before`` is beyond the end.
+        """
+        pin = None if ignore_pins else lowest_pin(self._cursor_rows(), _now_us())
+        limit = before if pin is None else min(before, pin)
+        return self._backend.store.trim(self._stream, limit)
+
+    def apply_retention(self, now_us: int) -> int:
+        """Trim what the log's retention lets go of; return the first position kept."""
+        first, end, *_ = self._range()
+        wish = first
+        if self.options.retention_ms is not None:
+            oldest = now_us - self.options.retention_ms * 1000
+            wish = max(wish, self.find(oldest) or end)
+        if self.options.retention_bytes is not None:
+            kept = keep_bytes(self.segments(), self.options.retention_bytes)
+            wish = max(wish, kept or first)
+        return self.trim(wish) if wish > first else first
+
+    def set_options(
+        self, *, retention_ms: int | None = None, retention_bytes: int | None = None
+    ) -> None:
+        """Replace the log's retention; None keeps records until they are trimmed."""
+        old = self._entry.options
+        new = LogOptions(old.compression, retention_ms, retention_bytes, old.unknown)
+        self._backend.store.alter_log(self._entry.id, new.encode())
+        self._entry = self._current()
+
+    def _cursor_rows(self) -> dict[str, tuple[int, bool, int, int]]:
+        return self._current().cursors
+
+    def _current(self) -> CatalogEntry:
+        return self._node._entry_of(self._entry.id, self.name)
+
+    def cursor(
+        self, name: str, *, pin: bool = False, lease: float | None = None
+    ) -> Cursor:
+        """Return the named cursor, creating it at the first position if it is new.
+
+        A cursor stores a reader's next position. With ``pin`` retention and trimming
+        keep what it has not read; ``lease`` seconds after its last commit a pin no
+        longer holds (None: for ever), so that a dead reader need not fill the disk.
+        """
+        lease_us = _lease_us(lease)
+        row = self._cursor_rows().get(name)
+        if row is None:
+            self._backend.store.set_cursor(
+                self._stream, name, self.first, pin, lease_us
+            )
+        return Cursor(self, name)
+
+    def cursors(self) -> list[Cursor]:
+        """Return the cursors of the log, by name."""
+        return [Cursor(self, name) for name in sorted(self._cursor_rows())]
+
+    def _set_cursor(self, name: str, position: int, pin: bool, lease: int) -> None:
+        first, end, *_ = self._range()
+        if not 1 <= position <= max(end, first):
+            msg = f"cursor position {position} is not in 1..{end}"
+            raise InvalidArgumentError(msg)
+        self._backend.store.set_cursor(self._stream, name, position, pin, lease)
+
+    def _delete_cursor(self, name: str) -> None:
+        self._backend.store.delete_cursor(self._stream, name)
+
+    def _cursor_row(self, name: str) -> tuple[int, bool, int, int]:
+        row = self._cursor_rows().get(name)
+        if row is None:
+            msg = f"log {self.name!r} has no cursor {name!r}"
+            raise NotFoundError(msg)
+        return row
+
+    # -- figures -----------------------------------------------------------------
+
+    def segments(self) -> list[SegmentRange]:
+        """Return where the log is stored, by position."""
+        self._backend.refresh()
+        ranges = [
+            SegmentRange(number, begin, end, size, frames, low, high, lane > 0)
+            for number, lane, begin, end, size, frames, low, high in (
+                self._view.segments()
+            )
+        ]
+        return sorted(ranges, key=lambda segment: (segment.begin, segment.number))
+
+    def stats(self) -> LogStats:
+        """Return figures of the log; bytes count segments that are only partly kept."""
+        segments = self.segments()
+        first, end, *_ = self._view.range()
+        return LogStats(
+            first=first,
+            end=end,
+            records=end - first,
+            bytes=sum(segment.bytes for segment in segments),
+            segments=len({segment.number for segment in segments}),
+            timestamp_min=min((s.timestamp_min for s in segments), default=None),
+            timestamp_max=max((s.timestamp_max for s in segments), default=None),
+        )
+
+    def describe(self) -> LogDescription:
+        """Return what there is to know of the log."""
+        stats = self.stats()
+        entry = self._current()
+        return LogDescription(
+            name=self.name,
+            id=self.id,
+            stream=self._stream,
+            created=entry.created,
+            epoch=entry.epoch,
+            first=stats.first,
+            end=stats.end,
+            records=stats.records,
+            bytes=stats.bytes,
+            segments=stats.segments,
+            compression=entry.options.compression,
+            retention_ms=entry.options.retention_ms,
+            retention_bytes=entry.options.retention_bytes,
+            cursors=len(entry.cursors),
+        )
