@@ -295,10 +295,12 @@ impl View {
     /// Take a stream out of the view.
     pub fn remove(&self, number: u32) {
         let mut streams = HashMap::clone(&self.streams.load());
-        if let Some(stream) = streams.remove(&number) {
+        let removed = streams.remove(&number);
+        self.streams.store(Arc::new(streams));
+        // Woken last: who is woken looks whether the stream is still listed.
+        if let Some(stream) = removed {
             stream.set_gone();
         }
-        self.streams.store(Arc::new(streams));
     }
 
     /// Wake all waiters for good (close or failure).
