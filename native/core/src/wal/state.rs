@@ -11,8 +11,7 @@
 //!
 //! - `low <= committed <= next` for each stream; `next` is the next LLSN, from 1.
 //! - LLSNs are dense, epochs never fall, stream numbers are never reused.
-//! - Producer windows hold only LLSNs below `next`, except between a push and its frame (the
-//!   preamble is encoded with windows cut to `next`).
+//! - Producer windows hold only LLSNs below `next`.
 
 use std::collections::BTreeMap;
 

@@ -12,6 +12,7 @@ mod flights;
 mod follower;
 mod model;
 mod oracle;
+mod producers;
 mod reading;
 mod salvage;
 mod space;

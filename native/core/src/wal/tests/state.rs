@@ -53,7 +53,9 @@ fn refused(change: impl FnOnce(&mut State)) -> String {
 #[test]
 fn a_state_is_written_and_read() {
     let state = sample();
-    assert_eq!(State::decode(&state.encode()).unwrap(), state);
+    let bytes = state.encode();
+    assert_eq!(bytes.len(), state.encoded_len());
+    assert_eq!(State::decode(&bytes).unwrap(), state);
 }
 
 #[test]
@@ -86,13 +88,7 @@ fn what_is_there_twice_is_refused() {
 
 #[test]
 fn a_producer_window_beyond_its_stream_is_refused() {
-    // The encoder cuts windows, so write one by hand: the stream loses a record it has.
-    let bytes = sample().encode();
-    let range = [1u64, 1, 11].map(u64::to_le_bytes).concat();
-    let at = bytes.windows(24).position(|w| w == range).unwrap();
-    let mut shorter = bytes.clone();
-    shorter[at + 16] = 10;
-    let error = State::decode(&shorter).unwrap_err().to_string();
+    let error = refused(|state| state.streams.get_mut(&2).unwrap().next = 10);
     assert!(error.contains("producer window"), "{error}");
 }
 
