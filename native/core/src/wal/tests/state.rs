@@ -3,9 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::wal::CommitContext;
+use crate::error::Error;
 use crate::wal::frame::Kind;
 use crate::wal::producer::ProducerId;
+use crate::wal::{CommitContext, Cursor};
 
 fn header(kind: Kind, stream: u32, llsn: u64) -> FrameHeader {
     FrameHeader {
@@ -141,4 +142,35 @@ fn numbers_at_the_end_of_their_range_are_refused() {
             .apply(&header(Kind::Catalog, u32::MAX, 0), &change)
             .is_err()
     );
+}
+
+#[test]
+fn a_cursor_stands_no_further_than_the_next_record() {
+    let mut state = sample();
+    let set = |position| {
+        let cursor = Cursor {
+            position,
+            pin: true,
+            touched: 0,
+            lease: 0,
+        };
+        Change::SetCursor("c".into(), cursor)
+    };
+    let header = header(Kind::Cursor, 2, 0);
+    for position in [1, 10, 11] {
+        state.check(&header, &set(position)).unwrap();
+    }
+    assert!(matches!(
+        state.check(&header, &set(0)),
+        Err(Error::InvalidArgument(_))
+    ));
+    for position in [12, u64::MAX] {
+        let refused = state.check(&header, &set(position));
+        assert!(matches!(refused, Err(Error::BeyondEnd { next: 11, .. })));
+    }
+    // One that was written before this was checked is read.
+    for position in [0, 12, u64::MAX] {
+        state.apply(&header, &set(position)).unwrap();
+        assert_eq!(State::decode(&state.encode()).unwrap(), state);
+    }
 }
