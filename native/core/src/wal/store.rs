@@ -374,7 +374,8 @@ impl Store {
             .set_compression(stream, compression);
     }
 
-    /// A copy of the state: catalog, ranges, producers, cursors as of everything appended.
+    /// A copy of the state: catalog, ranges, producers, cursors as of the last placed frame. Records whose
+    /// batch is open are not in it.
     pub fn state(&self) -> State {
         self.inner.lock().appender.state.clone()
     }
@@ -382,6 +383,12 @@ impl Store {
     /// Run `f` on the state without copying it.
     pub fn with_state<R>(&self, f: impl FnOnce(&State) -> R) -> R {
         f(&self.inner.lock().appender.state)
+    }
+
+    /// Next sequence and current epoch of a producer as of everything appended; (1, `None`) if it is
+    /// unknown.
+    pub fn producer(&self, stream: u32, id: u64) -> Result<(u64, Option<u32>)> {
+        self.inner.lock().appender.producer(stream, id)
     }
 
     /// Next LLSN a push would get.

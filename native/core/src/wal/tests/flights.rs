@@ -131,3 +131,22 @@ fn erasing_what_was_lost_may_be_interrupted() {
         );
     }
 }
+
+#[test]
+fn a_segment_that_was_never_listed_shares_its_salt_with_no_successor() {
+    let vfs = MemoryVfs::new();
+    let mut salts = std::collections::BTreeSet::new();
+    for lap in 0..4 {
+        let (store, _) = super::open_at(&vfs).unwrap();
+        if lap == 0 {
+            super::create(&store, "a");
+        }
+        let mut inner = store.inner.lock();
+        inner.appender.slots_ready = 1;
+        inner.appender.roll().unwrap();
+        let seed = inner.appender.active.segment.seed;
+        assert_eq!(seed.segment, 2);
+        assert!(salts.insert(seed.salt), "lap {lap}");
+        drop(inner);
+    }
+}

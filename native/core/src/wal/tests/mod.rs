@@ -14,6 +14,7 @@ mod flights;
 mod follower;
 mod model;
 mod oracle;
+mod producers;
 mod reading;
 mod salvage;
 mod space;

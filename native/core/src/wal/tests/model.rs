@@ -137,7 +137,8 @@ impl Run {
                 }
             }
             Step::Cursor(stream, name, position) => {
-                driver.set_cursor(stream, &format!("c{name}"), position);
+                let next = driver.history.get(stream).next();
+                driver.set_cursor(stream, &format!("c{name}"), position.clamp(1, next));
             }
             Step::Trim(stream, left) => {
                 driver.sync();
