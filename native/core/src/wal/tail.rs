@@ -78,3 +78,84 @@ fn may_follow(header: &FrameHeader, payload: &[u8], state: &State) -> bool {
     };
     news && state.check(header, &change).is_ok()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::path::Path;
+
+    use super::*;
+    use crate::vfs::{Access, MemoryVfs, Vfs};
+    use crate::wal::change::NewLog;
+    use crate::wal::frame::{Seed, frame_len, seal};
+    use crate::wal::segment::FIRST_FRAME;
+
+    fn header(kind: Kind, llsn: u64, ordinal: u32) -> FrameHeader {
+        FrameHeader {
+            kind,
+            flags: 0,
+            stream: u32::from(kind != Kind::Catalog),
+            count: u32::from(kind == Kind::Batch),
+            epoch: 0,
+            llsn,
+            durable: 0,
+            ordinal,
+        }
+    }
+
+    /// A log with one stream whose next record is 8.
+    fn state() -> State {
+        let mut state = State::default();
+        let log = NewLog {
+            id: 1,
+            explicit_commit: false,
+            created: 0,
+            name: "a".into(),
+            options: Vec::new(),
+        };
+        let create = FrameHeader {
+            stream: 1,
+            ..header(Kind::Catalog, 0, 0)
+        };
+        state.apply(&create, &Change::CreateLog(log)).unwrap();
+        for llsn in 1..8 {
+            let change = Change::Batch {
+                count: 1,
+                producer: None,
+            };
+            state.apply(&header(Kind::Batch, llsn, 0), &change).unwrap();
+        }
+        state
+    }
+
+    fn torn(kind: Kind, llsn: u64, ordinal: u32, at: u32) -> bool {
+        let seed = Seed {
+            salt: 9,
+            segment: 3,
+        };
+        let mut bytes = vec![0; 3 * BLOCK_BYTES];
+        let frame = &mut bytes[at as usize..][..frame_len(16)];
+        seal(frame, &header(kind, llsn, ordinal), seed, at, 16, 16);
+        let vfs = MemoryVfs::new();
+        let path = Path::new("/slot");
+        vfs.replace(path, &bytes).unwrap();
+        let file = vfs.open(path, Access::Read).unwrap();
+        is_torn(&*file, FIRST_FRAME + 64, 5, bytes.len() as u32, &state())
+    }
+
+    #[test]
+    fn only_the_frame_that_comes_next_is_evidence() {
+        let (here, block) = (FIRST_FRAME + 64, 2 * FIRST_FRAME);
+        for at in [here, block] {
+            assert!(torn(Kind::Batch, 8, 5, at));
+            // Of an earlier lap, with the ordinal that comes next.
+            assert!(!torn(Kind::Batch, 3, 5, at));
+            assert!(!torn(Kind::Batch, 8, 6, at));
+            // Its payload does not decode, so it was not finished.
+            assert!(torn(Kind::Commit, 0, 5, at));
+        }
+        assert!(!torn(Kind::Batch, 8, 5, here + 8));
+        assert!(!torn(Kind::Batch, 8, 5, 0));
+    }
+}
