@@ -240,6 +240,29 @@ pub fn bytes_to_check(bytes: &[u8]) -> usize {
     }
 }
 
+/// The fields of a header that no checksum vouches for.
+pub fn peek(bytes: &[u8]) -> Option<FrameHeader> {
+    if !plausible(bytes) {
+        return None;
+    }
+    Some(FrameHeader {
+        kind: Kind::from_number(bytes[8])?,
+        flags: bytes[9],
+        stream: word(bytes, 16),
+        count: word(bytes, 20),
+        epoch: long(bytes, 24),
+        llsn: long(bytes, 32),
+        durable: word(bytes, 40),
+        ordinal: word(bytes, 44),
+    })
+}
+
+/// Payload bytes of a plausible header.
+pub fn extent(bytes: &[u8]) -> usize {
+    let padding = usize::from(bytes[10]) | usize::from(bytes[11]) << 8;
+    (word(bytes, 0) as usize).saturating_sub(FRAME_HEADER + padding)
+}
+
 /// Decode and check the frame at `offset`, of which `bytes` holds at least header and head.
 ///
 /// `Err(Malformed)` says why there is no frame; the caller decides whether that is a torn tail or
@@ -260,22 +283,11 @@ pub fn parse(bytes: &[u8], seed: Seed, offset: u32) -> Result<Frame> {
     if checksum(seed, offset, bytes, head as usize) != word(bytes, 4) {
         return Err(refuse("checksum does not match"));
     }
-    let padding = u32::from(bytes[10]) | u32::from(bytes[11]) << 8;
-    let kind = Kind::from_number(bytes[8]).ok_or_else(|| refuse("unknown kind"))?;
-    let payload = length - FRAME_HEADER as u32 - padding;
-    if !matches!(kind, Kind::Batch | Kind::Moved) && head != payload {
+    let header = peek(bytes).ok_or_else(|| refuse("not a frame header"))?;
+    let payload = extent(bytes) as u32;
+    if !matches!(header.kind, Kind::Batch | Kind::Moved) && head != payload {
         return Err(refuse("only batches have bytes outside the head"));
     }
-    let header = FrameHeader {
-        kind,
-        flags: bytes[9],
-        stream: word(bytes, 16),
-        count: word(bytes, 20),
-        epoch: long(bytes, 24),
-        llsn: long(bytes, 32),
-        durable: word(bytes, 40),
-        ordinal: word(bytes, 44),
-    };
     Ok(Frame {
         header,
         offset,

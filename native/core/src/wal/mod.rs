@@ -36,6 +36,7 @@ mod segments;
 mod state;
 mod store;
 mod sync;
+mod tail;
 #[cfg(test)]
 mod tests;
 pub mod verify;

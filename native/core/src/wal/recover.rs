@@ -27,6 +27,7 @@ use crate::wal::segment::FIRST_FRAME;
 use crate::wal::segments::{Sealed, Segment};
 use crate::wal::state::State;
 use crate::wal::store::{Options, Store, new_pool, sizes, watermark_path};
+use crate::wal::tail::is_torn;
 use crate::wal::view::View;
 use crate::wal::walk::Walk;
 use crate::wal::watermark::Watermark;
@@ -282,12 +283,13 @@ fn recover(
         walk.ghosts()?
     };
     check_durable(newest, &walk, &ghosts, watermark, &reason)?;
+    let torn = !report.clean
+        && (!ghosts.is_empty() || is_torn(&*file, walk.offset, walk.ordinal, newest.bytes, &state));
     // A later open must find what this one serves, so it has to be durable first.
     let writable = vfs.open(newest.path(), Access::Write)?;
     let erased = erase(vfs, newest, options, walk.offset, &ghosts)?;
     writable.sync()?;
-    let empty = file_is_zero(&*file, walk.offset, newest.bytes)?;
-    if !(report.clean || empty && ghosts.is_empty()) {
+    if torn {
         let (path, offset) = (newest.path().into(), walk.offset);
         report.torn = Some(TornTail {
             path,
@@ -384,12 +386,4 @@ fn erase(
     let writer = vfs.open_durable(segment.path(), options.sync_method)?;
     writer.write_durable_at(&zeros, from.into())?;
     Ok(u64::from(last - end))
-}
-
-/// Whether the next block or so behind the end holds zeros: an ordinary end, nothing torn.
-fn file_is_zero(file: &dyn VfsFile, offset: u32, bytes: u32) -> Result<bool> {
-    let len = (bytes - offset).min(BLOCK_BYTES as u32) as usize;
-    let mut probe = vec![0; len];
-    file.read_exact_at(&mut probe, offset.into())?;
-    Ok(probe.iter().all(|byte| *byte == 0))
 }

@@ -4,16 +4,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::fold::Fold;
 use super::scan::{Found, Scan};
 use crate::error::{Error, Result};
 use crate::limits::BLOCK_BYTES;
 use crate::manifest::{Identity, Manifest, WalFiles, parse_slot_name};
-use crate::vfs::{Access, Vfs, VfsFile};
-use crate::wal::frame::{FRAME_HEADER, Kind, Seed, plausible};
+use crate::vfs::{Access, Vfs};
+use crate::wal::frame::{Kind, Seed};
 use crate::wal::identity::{IDENTITY, NodeIdentity};
 use crate::wal::recover::LOCK;
 use crate::wal::segment::SegmentHeader;
 use crate::wal::segments::{Sealed, slot_path};
+use crate::wal::tail::is_torn;
 use crate::wal::watermark::Watermark;
 
 /// Attempts to read a manifest that a writer may be replacing.
@@ -183,12 +185,18 @@ impl Survey {
         let limit = self.limit(newest);
         let mut scan = Scan::new(Arc::clone(&file), newest.seed, limit);
         let mut last = None;
+        let mut fold = Fold::new(self.node);
+        fold.begin();
         while let Some(found) = scan.next_found() {
             match found {
-                Found::Frame(frame) if scan.first_bad.is_none() => last = Some(frame.header.kind),
+                Found::Frame(frame) if scan.first_bad.is_none() => {
+                    last = Some(frame.header.kind);
+                    fold.frame(&frame, scan.payload(&frame));
+                }
                 _ => {}
             }
         }
+        let torn = |offset, ordinal| is_torn(&*file, offset, ordinal, limit, &fold.state);
         let (end, reason) = scan
             .first_bad
             .clone()
@@ -208,7 +216,7 @@ impl Survey {
             Ending::Corrupt { reason }
         } else if closed {
             Ending::Closed
-        } else if scan.first_bad.is_some() || is_torn(&*file, &scan, limit) {
+        } else if scan.first_bad.is_some() || torn(scan.offset, scan.ordinal) {
             Ending::Torn { reason }
         } else {
             Ending::Open
@@ -341,18 +349,4 @@ fn reach(vfs: &dyn Vfs, lap: &Lap) -> u32 {
     let mut scan = Scan::new(file, lap.seed, lap.bytes);
     while scan.next_found().is_some() {}
     scan.offset
-}
-
-/// Whether an unfinished frame stands behind the last one. A recycled slot holds bytes of an earlier lap
-/// there, which mean nothing.
-fn is_torn(file: &dyn VfsFile, scan: &Scan, limit: u32) -> bool {
-    let block = scan.offset.next_multiple_of(BLOCK_BYTES as u32);
-    [scan.offset, block].into_iter().any(|offset| {
-        let mut header = [0; FRAME_HEADER];
-        let left = limit.saturating_sub(offset) as usize;
-        left >= FRAME_HEADER
-            && file.read_exact_at(&mut header, offset.into()).is_ok()
-            && plausible(&header)
-            && header[44..48] == scan.ordinal.to_le_bytes()
-    })
 }

@@ -150,3 +150,34 @@ fn a_segment_that_was_never_listed_shares_its_salt_with_no_successor() {
         drop(inner);
     }
 }
+
+#[test]
+fn what_an_earlier_lap_left_behind_is_no_torn_tail() {
+    let vfs = MemoryVfs::new();
+    let path = std::path::Path::new(super::DIR);
+    let shared: std::sync::Arc<dyn crate::vfs::Vfs> = std::sync::Arc::new(vfs.clone());
+    let mut slots = std::collections::BTreeMap::new();
+    for lap in 0..60 {
+        let (store, report) = super::open_at(&vfs).unwrap();
+        assert_eq!(report.torn, None, "lap {lap}");
+        let stream = if lap == 0 {
+            super::create(&store, "a")
+        } else {
+            1
+        };
+        let mut llsn = 0;
+        // Frames of one size: an earlier lap has the same ordinals at the same offsets.
+        for _ in 0..9 {
+            llsn = super::append(&store, stream, &[7; 2000]).unwrap();
+        }
+        store.trim(stream, llsn).unwrap();
+        let segment = store.inner.lock().appender.active.segment.clone();
+        let laps: &mut std::collections::BTreeSet<u64> =
+            slots.entry(segment.path().to_owned()).or_default();
+        laps.insert(segment.number);
+        drop(store);
+        let seen = crate::wal::inspect::condition(&shared, path).unwrap();
+        assert_eq!(seen.recovery, "not closed", "lap {lap}");
+    }
+    assert!(slots.values().any(|laps| laps.len() > 2), "{slots:?}");
+}
