@@ -56,7 +56,7 @@ class LogView:
         self,
         start: int | None = None,
         end: int | None = None,
-        key: bytes | None = None,
+        key: Any | None = None,
         since: int | None = None,
         until: int | None = None,
         limit: int | None = None,

@@ -18,7 +18,7 @@ from compat.layouts import Layouts, crc32c, table
 
 FORMATS = Path(__file__).parents[2] / "docs" / "formats.md"
 BLOCK = 4096
-PAGE = 16384
+PAGE = 4096
 
 LAYOUTS = Layouts.of(FORMATS)
 KINDS = {int(row["kind"]): row["name"] for row in table(FORMATS, "kind", "payload")}

@@ -13,7 +13,7 @@ pub const RECORD_HEADERS_MAX: usize = 256;
 
 /// Bytes of a batch body covered by one page checksum. A point read verifies the pages it
 /// touches, not the whole batch.
-pub const PAGE_BYTES: usize = 16 << 10;
+pub const PAGE_BYTES: usize = 4 << 10;
 
 /// Device block the write-ahead log aligns to; direct I/O needs it.
 pub const BLOCK_BYTES: usize = 4096;

@@ -189,10 +189,8 @@ impl<'a> Bulk<'a> {
         let Some((id, sequence)) = producer.filter(|_| self.placed.count > 0) else {
             return Ok(());
         };
-        let fresh = self.store.with_state(|state| {
-            let stream = state.stream(self.stream)?;
-            Ok::<_, Error>(stream.producers.next_sequence(id.id) == sequence)
-        })?;
+        let (next, _) = self.store.producer(self.stream, id.id)?;
+        let fresh = next == sequence;
         let end = self.placed.llsn + self.placed.count;
         if fresh && self.store.next_llsn(self.stream)? != end {
             return Err(self.scattered());

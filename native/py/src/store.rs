@@ -335,13 +335,7 @@ impl Store {
 
     /// Next sequence and current epoch of a producer; (1, None) if it is unknown.
     fn producer(&self, stream: u32, producer_id: u64) -> PyResult<(u64, Option<u32>)> {
-        self.check()?.with_state(|state| {
-            let stream = state.stream(stream).map_err(to_py)?;
-            Ok((
-                stream.producers.next_sequence(producer_id),
-                stream.producers.epoch(producer_id),
-            ))
-        })
+        self.check()?.producer(stream, producer_id).map_err(to_py)
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

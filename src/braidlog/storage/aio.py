@@ -25,6 +25,7 @@ from braidlog.types import Producer, Timestamp
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from typing_extensions import Buffer
 
     from braidlog._native import Pending, Record
 
@@ -124,11 +125,11 @@ class AsyncLog:
 
     def submit(
         self,
-        value: bytes,
+        value: Buffer,
         *,
-        key: bytes | None = None,
+        key: Buffer | None = None,
         timestamp: Timestamp | None = None,
-        headers: Iterable[tuple[str, bytes]] | None = None,
+        headers: Iterable[tuple[str, Buffer]] | None = None,
         producer: Producer | None = None,
         sequence: int | None = None,
     ) -> asyncio.Future[int]:
@@ -146,11 +147,11 @@ class AsyncLog:
 
     async def append(
         self,
-        value: bytes,
+        value: Buffer,
         *,
-        key: bytes | None = None,
+        key: Buffer | None = None,
         timestamp: Timestamp | None = None,
-        headers: Iterable[tuple[str, bytes]] | None = None,
+        headers: Iterable[tuple[str, Buffer]] | None = None,
         producer: Producer | None = None,
         sequence: int | None = None,
     ) -> int:
@@ -164,7 +165,7 @@ class AsyncLog:
             sequence=sequence,
         )
 
-    async def append_many(self, values: Iterable[bytes], **options: Any) -> range:
+    async def append_many(self, values: Iterable[Buffer], **options: Any) -> range:
         """Append many records at consecutive positions; see `Log.append_many`."""
         waker = self._node._waker()
         pending = await asyncio.to_thread(self.blocking.submit_many, values, **options)
@@ -196,6 +197,8 @@ class AsyncLog:
 
     async def wait(self, position: int, *, timeout: float | None = None) -> bool:  # noqa: ASYNC109
         """Wait until ``position`` can be read; see `Log.wait`."""
+        if timeout is not None and not timeout > 0:
+            return await asyncio.to_thread(self.blocking.wait, position, timeout=timeout)
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
         while not self._node.blocking.closed:
@@ -211,7 +214,7 @@ class AsyncLog:
         self,
         start: int | None = None,
         *,
-        key: bytes | None = None,
+        key: Buffer | None = None,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> AsyncIterator[Record]:
         """Follow the log; see `Log.subscribe`."""

@@ -18,6 +18,7 @@ from braidlog.types import Producer, Timestamp
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from typing_extensions import Buffer
 
     from braidlog._native import Pending, Record
 
@@ -49,11 +50,11 @@ class Log(KeptLog):
 
     def append(
         self,
-        value: bytes,
+        value: Buffer,
         *,
-        key: bytes | None = None,
+        key: Buffer | None = None,
         timestamp: Timestamp | None = None,
-        headers: Iterable[tuple[str, bytes]] | None = None,
+        headers: Iterable[tuple[str, Buffer]] | None = None,
         producer: Producer | None = None,
         sequence: int | None = None,
     ) -> int:
@@ -78,11 +79,11 @@ class Log(KeptLog):
 
     def submit(
         self,
-        value: bytes,
+        value: Buffer,
         *,
-        key: bytes | None = None,
+        key: Buffer | None = None,
         timestamp: Timestamp | None = None,
-        headers: Iterable[tuple[str, bytes]] | None = None,
+        headers: Iterable[tuple[str, Buffer]] | None = None,
         producer: Producer | None = None,
         sequence: int | None = None,
     ) -> Pending:
@@ -99,11 +100,11 @@ class Log(KeptLog):
 
     def submit_many(
         self,
-        values: Iterable[bytes],
+        values: Iterable[Buffer],
         *,
-        keys: Iterable[bytes | None] | None = None,
+        keys: Iterable[Buffer | None] | None = None,
         timestamps: Iterable[Timestamp | None] | Timestamp | None = None,
-        headers: Iterable[Iterable[tuple[str, bytes]] | None] | None = None,
+        headers: Iterable[Iterable[tuple[str, Buffer]] | None] | None = None,
         producer: Producer | None = None,
         sequence: int | None = None,
     ) -> Pending:
@@ -120,11 +121,11 @@ class Log(KeptLog):
 
     def append_many(
         self,
-        values: Iterable[bytes],
+        values: Iterable[Buffer],
         *,
-        keys: Iterable[bytes | None] | None = None,
+        keys: Iterable[Buffer | None] | None = None,
         timestamps: Iterable[Timestamp | None] | Timestamp | None = None,
-        headers: Iterable[Iterable[tuple[str, bytes]] | None] | None = None,
+        headers: Iterable[Iterable[tuple[str, Buffer]] | None] | None = None,
         producer: Producer | None = None,
         sequence: int | None = None,
     ) -> range:
@@ -203,7 +204,7 @@ class Log(KeptLog):
         start: int | None = None,
         end: int | None = None,
         *,
-        key: bytes | None = None,
+        key: Buffer | None = None,
         since: Timestamp | None = None,
         until: Timestamp | None = None,
         limit: int | None = None,
@@ -229,7 +230,7 @@ class Log(KeptLog):
         self,
         start: int | None = None,
         *,
-        key: bytes | None = None,
+        key: Buffer | None = None,
         timeout: float | None = None,
     ) -> Iterator[Record]:
         """Follow the log from ``start`` (default: its first record) for ever.
@@ -273,6 +274,9 @@ class Log(KeptLog):
             return False
 
     def _poll(self, position: int, timeout: float | None) -> bool:
+        if timeout is not None and not timeout > 0:
+            self._backend.refresh()
+            return self._view.wait(position, timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = _POLL_MIN_S
         while True:

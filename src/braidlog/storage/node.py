@@ -71,7 +71,8 @@ class Node:
 
     def _prepare(self, backend: WriterBackend) -> None:
         torn = backend.report["torn"]
-        if torn is not None:
+        # After a crash the log merely ends somewhere, unless bytes had to go.
+        if torn is not None and torn[3] > 0:
             path, offset, reason, erased = torn
             _LOGGER.warning(
                 "cut a torn tail nobody was promised: %s at %d (%s; %d bytes erased)",

@@ -146,7 +146,7 @@ BAD: dict[str, tuple[type[Exception], str, Callable[[Log], object]]] = {
     "wide buffer": (
         TypeError,
         "buffer of bytes",
-        lambda log: log.append(array.array("i", [1])),  # type: ignore[arg-type]
+        lambda log: log.append(array.array("i", [1])),
     ),
     "str key": (TypeError, "key must be bytes", lambda log: log.append(b"", key="k")),  # type: ignore[arg-type]
     "float time": (TypeError, "integer", lambda log: log.append(b"", timestamp=1.5)),  # type: ignore[arg-type]
@@ -158,7 +158,7 @@ BAD: dict[str, tuple[type[Exception], str, Callable[[Log], object]]] = {
     "headers dict": (
         TypeError,
         r"\(name, value\)",
-        lambda log: log.append(b"", headers={"a": b""}),  # type: ignore[arg-type]
+        lambda log: log.append(b"", headers={"a": b""}),  # type: ignore[dict-item]
     ),
     "headers int": (
         TypeError,
@@ -293,11 +293,12 @@ def test_the_largest_record(log: Log, node: Node, opener: Opener) -> None:
 @pytest.mark.parametrize("part", ["value", "key", "headers"])
 def test_a_record_over_a_quarter_segment_is_refused(log: Log, part: str) -> None:
     big = b"x" * (SEGMENT_BYTES // 4)
-    arguments: dict[str, Any] = {
+    every: dict[str, dict[str, Any]] = {
         "value": {"value": big},
         "key": {"value": b"", "key": big},
         "headers": {"value": b"", "headers": [("h", big)]},
-    }[part]
+    }
+    arguments = every[part]
     with pytest.raises(TooLargeError) as caught:
         log.append(**arguments)
     assert caught.value.size > caught.value.limit == SEGMENT_BYTES // 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -45,7 +46,7 @@ def test_outside_of_what_is_there(ten: Log) -> None:
 def test_numbers_that_no_position_is(ten: Log, position: int) -> None:
     for call in (ten.get, ten.read, ten.to_arrow, ten.trim, ten.wait):
         with pytest.raises(InvalidArgumentError, match=str(position)):
-            call(position)  # type: ignore[operator]
+            call(position)
     with pytest.raises(InvalidArgumentError):
         next(ten.subscribe(position))
     with pytest.raises(InvalidArgumentError):
@@ -170,7 +171,8 @@ def test_a_record_is_a_value(ten: Log) -> None:
     assert one == same
     assert hash(one) == hash(same)
     assert one != other
-    assert one != one.as_tuple()
+    thing: object = one.as_tuple()
+    assert one != thing
     assert len({one, same, other}) == 2
     assert pickle.loads(pickle.dumps(one)) == one
     with pytest.raises(AttributeError):
@@ -199,15 +201,16 @@ def test_closing_ends_what_was_handed_out(ten: Log, node: Node) -> None:
     reading, batches, pending = ten.read(), ten.batches(), ten.submit(b"x")
     next(reading)
     node.close()
-    for call in (lambda: next(reading), lambda: next(batches)):
-        with pytest.raises(ClosedError):
-            call()
+    with pytest.raises(ClosedError):
+        next(reading)
+    with pytest.raises(ClosedError):
+        next(batches)
     # What was promised is known all the same.
     assert (pending.result(), pending.done()) == (11, True)
     assert "closed" in repr(ten)
 
 
-CLOSED = {
+CLOSED: dict[str, Callable[[Log], object]] = {
     "append": lambda log: log.append(b""),
     "submit": lambda log: log.submit(b""),
     "append_many": lambda log: log.append_many([b""]),

@@ -19,7 +19,7 @@
 //!     40  i64  smallest timestamp      48  i64  largest timestamp (microseconds)
 //!     56  u64  producer id             64  u64  base sequence
 //!     72  u32  producer epoch          76  u32  CRC32C of 0..76 and of 80..head
-//!     80  u32 x pages  CRC32C of each 16 KiB page of the stored body, zero-padded to 8 bytes
+//!     80  u32 x pages  CRC32C of each 4 KiB page of the stored body, zero-padded to 8 bytes
 //!     ..  stored body
 //!
 //!     raw body, each section on a multiple of 8, gaps zero:

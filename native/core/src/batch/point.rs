@@ -26,7 +26,7 @@ use crate::error::Result;
 use crate::limits::PAGE_BYTES;
 
 /// A stored body up to this size is fetched whole: one read of it costs less than two of its pages.
-const WHOLE_BYTES: usize = 4 * PAGE_BYTES;
+const WHOLE_BYTES: usize = 2 * PAGE_BYTES;
 
 /// Pages between two wanted ones that are fetched along rather than by another read.
 const GAP_PAGES: usize = 2;

@@ -49,10 +49,16 @@ impl SegmentIndex {
         self.note(stream, lane, frame)
     }
 
-    /// Register commit runs of moved frames; they belong to the newest moved lane.
+    /// Register a commit run that the cleaner copied forward: it goes into the newest moved lane, or
+    /// begins one of its own, so that the runs of each lane ascend. Its records may lie elsewhere.
     pub fn commit_moved(&mut self, stream: u32, run: CommitRun) -> Result<()> {
-        let newest = self.lanes(stream).last().map_or(NATIVE, |(lane, _)| lane);
-        self.commit(stream, newest.max(NATIVE + 1), run)
+        let newest = self.lanes(stream).last().filter(|(lane, _)| *lane > NATIVE);
+        let lane = match newest {
+            None => NATIVE + 1,
+            Some((lane, index)) if index.committed_end() <= Some(run.llsn_begin) => lane,
+            Some((lane, _)) => lane + 1,
+        };
+        self.commit(stream, lane, run)
     }
 
     /// See [`StreamIndex::cut`]. One rollback frame cuts what was written here and what was moved

@@ -30,7 +30,7 @@ use crate::vfs::BufPool;
 use crate::wal::change::Change;
 use crate::wal::frame::{Frame, FrameHeader, Kind, frame_len};
 use crate::wal::parts::Part;
-use crate::wal::producer::{Admission, ProducerId};
+use crate::wal::producer::{Admission, Pending, ProducerId};
 use crate::wal::room::{RESERVE_SEGMENTS, record_bytes};
 use crate::wal::segments::Segment;
 use crate::wal::state::State;
@@ -97,7 +97,7 @@ pub struct Sizes {
 
 /// What frames to come are made of.
 pub struct Appender {
-    /// State as of the last placed frame (producer windows: as of the last push).
+    /// State as of the last placed frame.
     pub state: State,
     /// End of the log.
     pub active: Active,
@@ -283,7 +283,6 @@ impl Appender {
         };
         let pushed = open.builder.push(value, key, timestamp, headers);
         self.must(pushed)?;
-        self.note_producer(stream, producer, llsn, 1);
         Ok(Ticket {
             llsn,
             count: 1,
@@ -334,18 +333,19 @@ impl Appender {
         self.close_batch(stream)?;
         for (range, size) in ranges.into_iter().zip(sizes) {
             let records = range.len() as u32;
-            let from = producer.map_or(Producer::default(), |(id, first)| Producer {
+            let done = (range.start - rows.start) as u64;
+            let sequenced = producer.map(|(id, first)| (id, first + done));
+            let from = sequenced.map_or(Producer::default(), |(id, sequence)| Producer {
                 id: id.id,
                 epoch: id.epoch,
-                base_sequence: first + (range.start - rows.start) as u64,
+                base_sequence: sequence,
             });
             let compression = self.compression(stream);
-            let placed = self.place_batch(stream, records, size, |out| {
+            let placed = self.place_batch(stream, records, sequenced, size, |out| {
                 encode_columns(columns, range, from, compression, out)
             });
             self.must(placed)?;
         }
-        self.note_producer(stream, producer, llsn, count);
         Ok(Ticket {
             llsn,
             count,
@@ -384,12 +384,12 @@ impl Appender {
         let Some((id, sequence)) = producer else {
             return Ok(None);
         };
-        match self
-            .state
-            .stream(stream)?
-            .producers
-            .admit(id, sequence, count)?
-        {
+        let placed = &self.state.stream(stream)?.producers;
+        let admission = match self.open.get(&stream).and_then(OpenBatch::pending) {
+            Some(pending) => pending.admit(placed, id, sequence, count)?,
+            None => placed.admit(id, sequence, count)?,
+        };
+        match admission {
             Admission::New => Ok(None),
             Admission::Repeat(llsn) => Ok(Some(Ticket {
                 llsn,
@@ -399,18 +399,14 @@ impl Appender {
         }
     }
 
-    pub(super) fn note_producer(
-        &mut self,
-        stream: u32,
-        producer: Option<Sequenced>,
-        llsn: u64,
-        count: u64,
-    ) {
-        if let (Some((id, sequence)), Some(stream)) =
-            (producer, self.state.streams.get_mut(&stream))
-        {
-            stream.producers.note(id, sequence, llsn, count);
-        }
+    /// Next sequence and epoch of a producer as of the last push; (1, `None`) if it is unknown.
+    pub fn producer(&self, stream: u32, id: u64) -> Result<(u64, Option<u32>)> {
+        let placed = &self.state.stream(stream)?.producers;
+        let pending = self.open.get(&stream).and_then(OpenBatch::pending);
+        Ok(match pending.filter(|pending| pending.producer.id == id) {
+            Some(pending) => (pending.next(), Some(pending.producer.epoch)),
+            None => (placed.next_sequence(id), placed.epoch(id)),
+        })
     }
 
     pub(super) fn open_batch(&mut self, stream: u32, producer: Option<Sequenced>) -> Result<()> {
@@ -437,7 +433,7 @@ impl Appender {
         };
         let compression = self.compression(stream);
         let (records, size) = (open.builder.len() as u32, open.builder.encoded_len_max());
-        let placed = self.place_batch(stream, records, size, |out| {
+        let placed = self.place_batch(stream, records, open.producer, size, |out| {
             open.builder.encode_into(compression, out)
         });
         self.must(placed)?;
@@ -450,7 +446,7 @@ impl Appender {
 
 impl OpenBatch {
     /// Whether a record of this producer and sequence goes on where the batch ends.
-    fn continues(&self, producer: Option<Sequenced>) -> bool {
+    pub(super) fn continues(&self, producer: Option<Sequenced>) -> bool {
         match (self.producer, producer) {
             (None, None) => true,
             (Some((mine, first)), Some((id, sequence))) => {
@@ -458,6 +454,16 @@ impl OpenBatch {
             }
             _ => false,
         }
+    }
+
+    /// What its producer has in it.
+    fn pending(&self) -> Option<Pending> {
+        self.producer.map(|(producer, sequence)| Pending {
+            producer,
+            sequence,
+            llsn: self.llsn,
+            count: self.builder.len() as u64,
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::codec::Put;
 use crate::error::{Error, Result};
-use crate::index::{CommitRun, NATIVE, SegmentIndex, StreamSummary};
+use crate::index::{CommitRun, NATIVE, SegmentIndex, StreamIndex, StreamSummary};
 use crate::wal::frame::{Frame, Kind};
 use crate::wal::segment::FIRST_FRAME;
 use crate::wal::segments::{Segment, is_data};
@@ -42,7 +42,10 @@ impl Store {
         let mut dead = Vec::new();
         for segment in segments.iter().filter(|segment| segment.sealed().is_some()) {
             let summary = segment.summary(&*self.view.vfs, &self.view.dir)?;
-            if cleaned(segment.number) || !summary.iter().any(|entry| is_live(entry, &lows)) {
+            let dead_now = cleaned(segment.number)
+                || !(summary.iter().any(|entry| is_live(entry, &lows))
+                    || self.has_live_runs(segment, &summary, &lows)?);
+            if dead_now {
                 dead.push(segment.number);
             }
         }
@@ -126,7 +129,6 @@ impl Store {
         let limit = segment.sealed().map_or(segment.bytes, |sealed| sealed.end);
         let mut walk = Walk::new(segment.reader(vfs)?, segment.seed, FIRST_FRAME, 0, limit);
         let mut moved = 0;
-        let mut ranges: HashMap<u32, (u64, u64)> = HashMap::new();
         let mut rollbacks = self.rollbacks()?;
         while let Some(frame) = walk.next_frame()? {
             let header = frame.header;
@@ -155,21 +157,15 @@ impl Store {
                     self.sync()?;
                 }
             };
-            let Some(count) = moved_frame else {
-                continue;
-            };
-            moved += u64::from(frame.length);
-            let end = header.llsn + u64::from(count);
-            ranges
-                .entry(header.stream)
-                .and_modify(|range| range.1 = end)
-                .or_insert((header.llsn, end));
+            if moved_frame.is_some() {
+                moved += u64::from(frame.length);
+            }
         }
         if walk.offset < limit {
             let reason = walk.ended.unwrap_or_default();
             return Err(Error::corrupt(segment.path(), walk.offset.into(), reason));
         }
-        self.move_runs(segment, &ranges)?;
+        self.move_runs(segment)?;
         self.sync()?;
         Ok(moved)
     }
@@ -215,40 +211,51 @@ impl Store {
         Ok((count > 0 && header.llsn + u64::from(count) > first).then_some(count))
     }
 
-    /// Copy the commit runs that belong to what was moved.
-    fn move_runs(&self, segment: &Segment, ranges: &HashMap<u32, (u64, u64)>) -> Result<()> {
+    /// Copy the commit runs of live records; those may lie in other segments.
+    fn move_runs(&self, segment: &Segment) -> Result<()> {
         let (vfs, dir) = (&*self.view.vfs, self.view.dir.as_path());
-        for (stream, (begin, end)) in ranges {
-            let runs =
-                segment.with_index(vfs, dir, |index| runs_within(index, *stream, *begin, *end))?;
+        for (stream, low) in self.lows() {
+            let runs = segment.with_index(vfs, dir, |index| live_runs(index, stream, low))?;
             for runs in runs.chunks(RUNS_PER_FRAME) {
                 self.ensure_slot()?;
                 let payload = encode_runs(runs);
-                self.guard()?
-                    .appender
-                    .append_moved_runs(*stream, &payload)?;
+                self.guard()?.appender.append_moved_runs(stream, &payload)?;
             }
         }
         Ok(())
     }
+
+    /// Whether a segment holds the commit of a live record; the record itself may lie in another one.
+    fn has_live_runs(
+        &self,
+        segment: &Segment,
+        summary: &[StreamSummary],
+        lows: &HashMap<u32, u64>,
+    ) -> Result<bool> {
+        let (vfs, dir) = (&*self.view.vfs, self.view.dir.as_path());
+        for entry in summary.iter().filter(|entry| entry.glsns.is_some()) {
+            if let Some(low) = lows.get(&entry.stream)
+                && segment.with_index(vfs, dir, |index| {
+                    let lane = index.stream(entry.stream, entry.lane);
+                    lane.and_then(StreamIndex::committed_end)
+                        .is_some_and(|end| *low < end)
+                })?
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
 }
 
-fn runs_within(index: &SegmentIndex, stream: u32, begin: u64, end: u64) -> Vec<CommitRun> {
-    let mut all: Vec<CommitRun> = index
+fn live_runs(index: &SegmentIndex, stream: u32, low: u64) -> Vec<CommitRun> {
+    let mut runs: Vec<CommitRun> = index
         .lanes(stream)
         .flat_map(|(_, lane)| lane.runs().to_vec())
+        .filter(|run| low < run.llsn_end())
         .collect();
-    all.sort_by_key(|run| run.llsn_begin);
-    all.into_iter()
-        .filter_map(|run| {
-            let (first, last) = (run.llsn_begin.max(begin), run.llsn_end().min(end));
-            (first < last).then(|| CommitRun {
-                glsn_begin: run.glsn_begin + (first - run.llsn_begin),
-                llsn_begin: first,
-                length: last - first,
-            })
-        })
-        .collect()
+    runs.sort_by_key(|run| run.llsn_begin);
+    runs
 }
 
 fn encode_runs(runs: &[CommitRun]) -> Vec<u8> {

@@ -77,7 +77,9 @@ impl View {
             let mine = is_data(header.kind)
                 && header.stream == stream.number
                 && moved == (place.lane > NATIVE);
-            let after_cuts = llsn < header.llsn + u64::from(header.count) && llsn >= header.llsn;
+            // Of other kinds the numbers may be anything, so no sum.
+            let into = llsn.checked_sub(header.llsn);
+            let after_cuts = into.is_some_and(|into| into < u64::from(header.count));
             if mine && after_cuts && self.counts(&place, &frame, llsn)? {
                 let payload = frame.offset + FRAME_HEADER as u32;
                 let head_bytes = probe
@@ -123,7 +125,7 @@ impl View {
                 frame.offset,
             )
         })?;
-        Ok(llsn < header.llsn + u64::from(count))
+        Ok(llsn - header.llsn < u64::from(count))
     }
 
     /// The first position whose timestamp is at least `timestamp`; `None` if there is none.
@@ -230,6 +232,14 @@ impl Probe {
     ) -> Result<Frame> {
         let need = bytes_to_check(self.bytes(file, offset, FRAME_HEADER, limit)?);
         let bytes = self.bytes(file, offset, need, limit)?;
-        parse(bytes, place.segment.seed, offset)
+        let frame = parse(bytes, place.segment.seed, offset)?;
+        if frame.end() > limit {
+            return Err(Error::malformed(
+                "frame",
+                offset.into(),
+                "runs past the end of the segment",
+            ));
+        }
+        Ok(frame)
     }
 }

@@ -49,7 +49,10 @@ pub use appender::{NewRecord, Sequenced, Ticket};
 pub use change::{Change, CommitContext, Cursor, NewLog};
 pub use clean::Reclaimed;
 pub use follow::Follower;
-pub use frame::{FRAME_HEADER, Frame, FrameHeader, Kind, Seed, parse as parse_frame};
+pub use frame::{
+    FLAG_MORE, FRAME_HEADER, Frame, FrameHeader, Kind, Seed, frame_len, parse as parse_frame,
+    seal as seal_frame,
+};
 pub use identity::{IDENTITY, NodeIdentity};
 pub use lookup::FoundRecord;
 pub use producer::{PRODUCERS_MAX, ProducerId, Producers};

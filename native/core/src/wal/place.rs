@@ -7,7 +7,7 @@ use crate::batch::parse_head;
 use crate::error::{Error, Result};
 use crate::limits::BLOCK_BYTES;
 use crate::vfs::PooledBuf;
-use crate::wal::appender::{Active, Appender, mix, range_of};
+use crate::wal::appender::{Active, Appender, Sequenced, mix, range_of};
 use crate::wal::change::Change;
 use crate::wal::frame::{FLAG_MORE, FRAME_HEADER, Frame, FrameHeader, Kind, frame_len, seal};
 use crate::wal::parts::{Effect, Group, Part};
@@ -61,6 +61,7 @@ impl Appender {
         &mut self,
         stream: u32,
         count: u32,
+        producer: Option<Sequenced>,
         payload_max: usize,
         encode: impl FnOnce(&mut PooledBuf) -> Result<()>,
     ) -> Result<()> {
@@ -69,10 +70,7 @@ impl Appender {
             (stream.epoch, stream.next)
         };
         let header = Self::header(Kind::Batch, stream, count, epoch, llsn);
-        let change = Change::Batch {
-            count,
-            producer: None,
-        };
+        let change = Change::Batch { count, producer };
         self.state.check(&header, &change)?;
         let mut timestamps = (0, 0);
         let frame = self.place(header, payload_max, |out| {

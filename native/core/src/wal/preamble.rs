@@ -31,7 +31,7 @@ const CURSOR_BYTES: usize = 4 + 8 + 1 + 8 + 8;
 const LOG_BYTES: usize = 4 + 4 + 1 + 16 + 1 + 8 + 4 + 4;
 
 impl Stream {
-    /// Bytes of the encoding, producer windows uncut.
+    /// Bytes of the encoding.
     fn encoded_len(&self) -> usize {
         let cursors = self.cursors.keys().map(|name| CURSOR_BYTES + name.len());
         STREAM_BYTES
@@ -42,7 +42,7 @@ impl Stream {
 }
 
 impl State {
-    /// Bytes of the encoding, or a little more: records that are on their way are counted.
+    /// Bytes of the encoding.
     pub fn encoded_len(&self) -> usize {
         let logs = self
             .logs
@@ -80,7 +80,7 @@ impl State {
             }
     }
 
-    /// The encoding for a preamble, with producer windows cut to what has a frame.
+    /// The encoding for a preamble.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.put_u32(self.next_stream);
@@ -152,9 +152,7 @@ fn encode_stream(number: u32, stream: &Stream, out: &mut Vec<u8>) {
         out.put_u64(*epoch);
         out.put_u64(*first);
     }
-    let mut producers = stream.producers.clone();
-    producers.cut(stream.next);
-    producers.encode(out);
+    stream.producers.encode(out);
     out.put_u32(stream.cursors.len() as u32);
     for (name, cursor) in &stream.cursors {
         encode_cursor(name, cursor, out);

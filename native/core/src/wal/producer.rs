@@ -8,12 +8,14 @@
 //! # Invariants
 //!
 //! - Runs of a window are ascending and dense in sequence; LLSNs rise.
-//! - A window holds only positions below the stream's next LLSN once clipped to it.
+//! - A window holds only positions below the stream's next LLSN: an append is noted when its frame is
+//!   placed, and until then it is [`Pending`].
 
 use std::collections::BTreeMap;
 
 use crate::codec::{Put, Take};
 use crate::error::{Error, Result};
+use crate::wal::state::fits;
 
 /// Runs kept per producer. A run is a stretch contiguous in sequence and LLSN, so a lone producer
 /// needs one; interleaved ones get their last few appends remembered.
@@ -78,6 +80,106 @@ pub enum Admission {
     Repeat(u64),
 }
 
+/// What a producer has in the open batch of a stream: it has a number and no frame yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// Who appended it.
+    pub producer: ProducerId,
+    /// Sequence of the first record.
+    pub sequence: u64,
+    /// LLSN of the first record.
+    pub llsn: u64,
+    /// Number of records.
+    pub count: u64,
+}
+
+impl Pending {
+    /// Sequence of the record that would come next.
+    pub fn next(&self) -> u64 {
+        self.sequence + self.count
+    }
+
+    /// As [`Producers::admit`] of `placed`, as if this had been placed too.
+    pub fn admit(
+        &self,
+        placed: &Producers,
+        producer: ProducerId,
+        sequence: u64,
+        count: u64,
+    ) -> Result<Admission> {
+        if producer.id != self.producer.id {
+            return placed.admit(producer, sequence, count);
+        }
+        check_sequence(producer, sequence, count)?;
+        if producer.epoch != self.producer.epoch {
+            return enter(self.producer.epoch, producer, sequence);
+        }
+        if sequence == self.next() {
+            return Ok(Admission::New);
+        }
+        if sequence + count > self.next() {
+            return Err(gap(sequence, self.next()));
+        }
+        if sequence >= self.sequence {
+            return Ok(Admission::Repeat(self.llsn + (sequence - self.sequence)));
+        }
+        if sequence + count <= self.sequence {
+            return placed.admit(producer, sequence, count);
+        }
+        // Stored with one another only if what comes before it ends where it begins.
+        let before = self.sequence - sequence;
+        match placed.admit(producer, sequence, before)? {
+            Admission::Repeat(llsn) if llsn + before == self.llsn => Ok(Admission::Repeat(llsn)),
+            _ => Err(several(sequence, count)),
+        }
+    }
+}
+
+fn check_sequence(producer: ProducerId, sequence: u64, count: u64) -> Result<()> {
+    if producer.id == 0 || sequence == 0 {
+        let reason = "producer id and sequence begin at 1";
+        return Err(Error::InvalidArgument(reason.into()));
+    }
+    if !fits(sequence, count) {
+        let reason = "producer sequence out of range";
+        return Err(Error::InvalidArgument(reason.into()));
+    }
+    Ok(())
+}
+
+/// Decide on an append of another epoch than the producer's `current` one.
+fn enter(current: u32, producer: ProducerId, sequence: u64) -> Result<Admission> {
+    if producer.epoch < current {
+        let (given, current) = (producer.epoch.into(), current.into());
+        return Err(Error::StaleEpoch { given, current });
+    }
+    begin(sequence)
+}
+
+/// Decide on the first append of a producer, or of its epoch.
+fn begin(sequence: u64) -> Result<Admission> {
+    if sequence == 1 {
+        Ok(Admission::New)
+    } else {
+        Err(gap(sequence, 1))
+    }
+}
+
+fn gap(given: u64, expected: u64) -> Error {
+    Error::NotDense {
+        what: "producer sequence",
+        given,
+        expected,
+    }
+}
+
+fn several(sequence: u64, count: u64) -> Error {
+    Error::InvalidArgument(format!(
+        "sequences {sequence}..{} were stored by several appends; repeat each as it was",
+        sequence + count
+    ))
+}
+
 /// All windows of one stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Producers {
@@ -90,46 +192,19 @@ impl Producers {
     /// Fails with [`Error::StaleEpoch`] for a fenced producer, [`Error::NotDense`] for a gap or a
     /// partial repeat, [`Error::SequenceExpired`] for a repeat older than the window.
     pub fn admit(&self, producer: ProducerId, sequence: u64, count: u64) -> Result<Admission> {
-        if producer.id == 0 || sequence == 0 {
-            return Err(Error::InvalidArgument(
-                "producer id and sequence begin at 1".into(),
-            ));
-        }
-        if sequence.checked_add(count).is_none() {
-            let reason = "producer sequence out of range";
-            return Err(Error::InvalidArgument(reason.into()));
-        }
-        let gap = |expected| Error::NotDense {
-            what: "producer sequence",
-            given: sequence,
-            expected,
-        };
+        check_sequence(producer, sequence, count)?;
         let Some(window) = self.windows.get(&producer.id) else {
-            return if sequence == 1 {
-                Ok(Admission::New)
-            } else {
-                Err(gap(1))
-            };
+            return begin(sequence);
         };
-        if producer.epoch < window.epoch {
-            return Err(Error::StaleEpoch {
-                given: producer.epoch.into(),
-                current: window.epoch.into(),
-            });
-        }
-        if producer.epoch > window.epoch {
-            return if sequence == 1 {
-                Ok(Admission::New)
-            } else {
-                Err(gap(1))
-            };
+        if producer.epoch != window.epoch {
+            return enter(window.epoch, producer, sequence);
         }
         let next = window.next();
         if sequence == next {
             return Ok(Admission::New);
         }
-        if sequence > next || sequence + count > next {
-            return Err(gap(next));
+        if sequence + count > next {
+            return Err(gap(sequence, next));
         }
         let first = window.runs.first().map_or(next, |run| run.sequence);
         if sequence < first {
@@ -139,10 +214,7 @@ impl Producers {
             |run: &&Run| run.sequence <= sequence && sequence + count <= run.sequence + run.count;
         match window.runs.iter().find(holds) {
             Some(run) => Ok(Admission::Repeat(run.llsn + (sequence - run.sequence))),
-            None => Err(Error::InvalidArgument(format!(
-                "sequences {sequence}..{} were stored by several appends; repeat each as it was",
-                sequence + count
-            ))),
+            None => Err(several(sequence, count)),
         }
     }
 

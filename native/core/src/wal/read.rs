@@ -177,10 +177,17 @@ impl View {
             let mut at = 0;
             loop {
                 let offset = place.offset + at as u32;
-                if offset >= limit || next >= to.min(place.end) || read >= bytes_max {
+                let enough = !found.is_empty() && read >= bytes_max;
+                if offset >= limit || next >= to.min(place.end) || enough {
                     break;
                 }
-                match step(&place, stream.number, &chunk, at, limit)? {
+                let step = match step(&place, stream.number, &chunk, at, limit) {
+                    // The next read says so, if it has to come here: copies that follow in the lane may
+                    // not be written yet.
+                    Err(_) if !found.is_empty() => break,
+                    other => other?,
+                };
+                match step {
                     Step::Frame(frame) => {
                         at = (frame.end() - place.offset) as usize;
                         if let Some(batch) =
@@ -193,11 +200,17 @@ impl View {
                         }
                     }
                     Step::Gap(end) => at = (end - place.offset) as usize,
+                    // The first frame was read whole, unless its length is no length.
+                    Step::More if at == 0 => {
+                        let reason = "a frame runs past the end of the segment";
+                        return Err(Error::corrupt(place.segment.path(), offset.into(), reason));
+                    }
                     Step::More => break,
                 }
             }
             place.offset += at as u32;
-            if found.is_empty() && place.offset >= limit {
+            // A chunk holds a whole frame, so one without any ends the search as the end does.
+            if found.is_empty() && (place.offset >= limit || at == 0) {
                 let reason = format!(
                     "LLSN {from} of stream {} is not where its index says",
                     stream.number
@@ -254,6 +267,11 @@ fn step(place: &Place, stream: u32, chunk: &[u8], at: usize, limit: u32) -> Resu
         return Ok(Step::More);
     }
     match parse(left, place.segment.seed, offset) {
+        Ok(frame) if frame.end() > limit => Err(Error::corrupt(
+            place.segment.path(),
+            offset.into(),
+            "frame runs past the end of the segment",
+        )),
         Ok(frame) => {
             let mine = is_data(frame.header.kind) && frame.header.stream == stream;
             if mine && left.len() < frame.length as usize {
@@ -333,23 +351,32 @@ impl View {
     pub(super) fn locate(&self, stream: &StreamView, llsn: u64) -> Result<Place> {
         let segments = self.segments();
         let (vfs, dir) = (&*self.vfs, self.dir.as_path());
-        if let Some(active) = segments.last().filter(|segment| segment.sealed().is_none()) {
+        let active = segments.last().filter(|newest| newest.sealed().is_none());
+        let in_active = |moved: bool| -> Result<Option<Place>> {
+            let Some(active) = active else {
+                return Ok(None);
+            };
             let found = active.with_index(vfs, dir, |index| {
-                let mut lanes = index.lanes(stream.number);
+                let lanes = index.lanes(stream.number);
+                let mut lanes = lanes.filter(|(lane, _)| (*lane > NATIVE) == moved);
                 lanes.find_map(|(lane, entry)| place_in(lane, entry, llsn))
             })?;
-            if let Some((lane, offset, begin, end)) = found {
-                let segment = Arc::clone(active);
-                return Ok(Place {
-                    segment,
-                    offset,
-                    begin,
-                    end,
-                    lane,
-                });
-            }
+            Ok(found.map(|(lane, offset, begin, end)| Place {
+                segment: Arc::clone(active),
+                offset,
+                begin,
+                end,
+                lane,
+            }))
+        };
+        if let Some(place) = in_active(false)? {
+            return Ok(place);
         }
+        // A copy in the active segment may not be written yet; once it is durable its origin goes.
         let Some(extent) = self.owner(stream, llsn)? else {
+            if let Some(place) = in_active(true)? {
+                return Ok(place);
+            }
             let path = segments.last().map_or(dir, |segment| segment.path());
             let reason = format!("no segment holds LLSN {llsn} of stream {}", stream.number);
             return Err(Error::corrupt(path, 0, reason));

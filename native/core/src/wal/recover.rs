@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::limits::BLOCK_BYTES;
 use crate::manifest::{self, Identity, Manifest, WalFiles};
 use crate::vfs::{Access, AlignedBuf, Vfs, VfsFile};
-use crate::wal::appender::{Active, Appender, range_of};
+use crate::wal::appender::{Active, Appender, mix, range_of};
 use crate::wal::directory::{
     Found, check_slots, create_identity, identify, open_manifest, open_or_create, sync_parents,
 };
@@ -97,6 +97,9 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
     report.clean = said(|opened| opened.clean_close);
     check_slots(&*vfs, dir, manifest.version(), identity.segment_bytes)?;
     let sizes = sizes(identity.segment_bytes, options.wal_bytes_max)?;
+    // Every open begins a manifest file and so takes edit numbers: a segment that was begun and never listed
+    // shares its salt with no successor, even if the same number is given twice.
+    let entropy = mix(options.entropy ^ mix(manifest.next_edit()));
     let pool = new_pool();
     let view = View::new(
         Arc::clone(&vfs),
@@ -113,20 +116,12 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
             if files.ready_slots() == 0 {
                 files.make_slot(identity.segment_bytes.into())?;
             }
-            Appender::create(sizes, identity.node, options.entropy, pool)?
+            Appender::create(sizes, identity.node, entropy, pool)?
         }
         Some(newest) => {
             newest.check_header(&*vfs, identity.node)?;
             let (state, active) = recover(&*vfs, dir, newest, &options, &mut report)?;
-            Appender::new(
-                state,
-                active,
-                sizes,
-                used,
-                identity.node,
-                options.entropy,
-                pool,
-            )
+            Appender::new(state, active, sizes, used, identity.node, entropy, pool)
         }
     };
     view.set_segments(segments);

@@ -8,7 +8,7 @@ use std::ops::Range;
 use crate::batch::ColumnsRef;
 use crate::error::{Error, Result};
 use crate::limits::{BATCH_BYTES_MAX, BLOCK_BYTES};
-use crate::wal::appender::{Appender, NewRecord, Sequenced};
+use crate::wal::appender::{Appender, NewRecord, OpenBatch, Sequenced};
 use crate::wal::frame::{Kind, frame_len};
 use crate::wal::segment::FIRST_FRAME;
 use crate::wal::segments::is_data;
@@ -107,7 +107,7 @@ impl Appender {
     pub(super) fn reserve_state(&mut self, growth: usize) -> Result<()> {
         let max = self.preamble_bytes_max();
         if growth > 0 && self.state_bytes + growth > max {
-            self.state_bytes = self.state.encoded_len();
+            self.state_bytes = self.state.encoded_len() + self.open_growth();
             if self.state_bytes + growth > max {
                 let (size, max) = ((self.state_bytes + growth) as u64, max as u64);
                 let what = "state at the head of a segment";
@@ -118,12 +118,28 @@ impl Appender {
         Ok(())
     }
 
+    /// Bytes that the producers of the open batches will add when these are placed, at most.
+    fn open_growth(&self) -> usize {
+        let growth = |(stream, open): (&u32, &OpenBatch)| {
+            let producers = &self.state.streams.get(stream)?.producers;
+            let (id, sequence) = open.producer?;
+            Some(producers.growth(id, sequence, open.llsn))
+        };
+        self.open.iter().filter_map(growth).sum()
+    }
+
+    /// Bytes by which an append makes the state longer, at most: nothing if it goes on in the sequence of
+    /// the open batch, for which they are reserved.
     pub(super) fn producer_growth(
         &self,
         stream: u32,
         producer: Option<Sequenced>,
         llsn: u64,
     ) -> usize {
+        let open = self.open.get(&stream);
+        if open.is_some_and(|open| open.continues(producer)) {
+            return 0;
+        }
         let stream = self.state.streams.get(&stream);
         producer.zip(stream).map_or(0, |((id, sequence), stream)| {
             stream.producers.growth(id, sequence, llsn)

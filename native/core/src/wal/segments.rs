@@ -307,8 +307,15 @@ impl Segment {
         let mut walk = Walk::new(self.reader(vfs)?, self.seed, FIRST_FRAME, 0, limit);
         while let Some(frame) = walk.next_frame()? {
             let payload = walk.payload(&frame)?;
-            let (change, timestamps) = super::frame_change(&frame, payload)?;
-            index_frame(&mut index, &frame, &change, timestamps, payload)?;
+            super::frame_change(&frame, payload)
+                .and_then(|(change, timestamps)| {
+                    index_frame(&mut index, &frame, &change, timestamps, payload)
+                })
+                .map_err(|error| {
+                    let kind = frame.header.kind.name();
+                    let reason = format!("{kind} frame cannot be indexed: {error}");
+                    Error::corrupt(self.path(), frame.offset.into(), reason)
+                })?;
         }
         if self.sealed().is_some() && walk.offset < limit {
             let reason = walk.ended.unwrap_or_default();

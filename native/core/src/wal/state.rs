@@ -5,14 +5,14 @@
 //! The state is a fold of [`Change`]s in log order. Every segment opens with the state as it was at
 //! that point (the preamble), so recovery folds one segment only and old segments can be dropped
 //! unread. The writer checks a change against the state before a byte is written; recovery and
-//! followers run the same check on what they read, so a frame that does not apply is noticed.
+//! followers run the same check (but for cursor positions) on what they read, so a frame that does not
+//! apply is noticed.
 //!
 //! # Invariants
 //!
 //! - `low <= committed <= next` for each stream; `next` is the next LLSN, from 1.
 //! - LLSNs are dense, epochs never fall, stream numbers are never reused.
-//! - Producer windows hold only LLSNs below `next`, except between a push and its frame (the
-//!   preamble is encoded with windows cut to `next`).
+//! - Producer windows hold only LLSNs below `next`.
 
 use std::collections::BTreeMap;
 
@@ -183,8 +183,20 @@ impl State {
         })
     }
 
-    /// Whether the change applies; nothing is changed.
+    /// Whether the change may be made; nothing is changed.
     pub fn check(&self, header: &FrameHeader, change: &Change) -> Result<()> {
+        self.check_applies(header, change)?;
+        match change {
+            Change::SetCursor(_, cursor) => {
+                check_position(cursor.position, self.stream(header.stream)?.next)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a change that was made applies. Cursors used to be set to any position, and logs that hold such
+    /// ones are good logs.
+    fn check_applies(&self, header: &FrameHeader, change: &Change) -> Result<()> {
         match change {
             Change::Close | Change::Nothing => Ok(()),
             Change::CreateLog(log) => self.check_create(header.stream, log),
@@ -283,7 +295,7 @@ impl State {
 
     /// Check and fold one change.
     pub fn apply(&mut self, header: &FrameHeader, change: &Change) -> Result<()> {
-        self.check(header, change)?;
+        self.check_applies(header, change)?;
         match change {
             Change::CreateLog(log) => {
                 let stream = header.stream;
@@ -322,6 +334,18 @@ impl State {
 pub(super) fn fits(first: u64, count: u64) -> bool {
     let end = first.checked_add(count);
     end.is_some_and(|end| end < NUMBER_MAX)
+}
+
+/// A cursor may stand where records were trimmed, and up to the next record.
+fn check_position(position: u64, next: u64) -> Result<()> {
+    if position == 0 {
+        let reason = "cursor positions begin at 1";
+        return Err(Error::InvalidArgument(reason.into()));
+    }
+    if position > next {
+        return Err(Error::BeyondEnd { position, next });
+    }
+    Ok(())
 }
 
 fn check_cursor(stream: &Stream, name: &str) -> Result<()> {

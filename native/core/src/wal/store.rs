@@ -113,6 +113,14 @@ pub(super) struct Inner {
     pub(super) closed: bool,
     /// Threads that write without the lock.
     pub(super) writing: usize,
+    /// Threads that wait for a group.
+    pub(super) waiters: usize,
+    /// Threads that waited when the last group became durable: they will be back.
+    pub(super) crowd: usize,
+    /// Appends since the last seal.
+    pub(super) arrivals: usize,
+    /// Whether a leader waits for the crowd.
+    pub(super) gathering: bool,
 }
 
 /// A node's write-ahead log, open for writing.
@@ -121,6 +129,7 @@ pub struct Store {
     pub(super) inner: Mutex<Inner>,
     pub(super) flushed: Condvar,
     pub(super) slot_wanted: Condvar,
+    pub(super) gathered: Condvar,
     pub(super) files: Mutex<Files>,
     pub(super) watermark: Arc<dyn VfsFile>,
     pub(super) options: Options,
@@ -147,12 +156,17 @@ impl Store {
             failed: None,
             closed: false,
             writing: 0,
+            waiters: 0,
+            crowd: 0,
+            arrivals: 0,
+            gathering: false,
         };
         let store = Self {
             view,
             inner: Mutex::new(inner),
             flushed: Condvar::new(),
             slot_wanted: Condvar::new(),
+            gathered: Condvar::new(),
             files: Mutex::new(files),
             watermark,
             options,
@@ -188,7 +202,16 @@ impl Store {
         producer: Option<Sequenced>,
     ) -> Result<Ticket> {
         let mut inner = self.admit(Some(stream), record_bytes(&record))?;
+        self.arrived(&mut inner);
         inner.appender.push(stream, record, producer)
+    }
+
+    /// Count an append, and tell a leader when the crowd is complete.
+    fn arrived(&self, inner: &mut Inner) {
+        inner.arrivals += 1;
+        if inner.gathering && inner.arrivals >= inner.crowd {
+            self.gathered.notify_one();
+        }
     }
 
     /// Whether an append of about `bytes` would return without waiting for anything.
@@ -298,6 +321,7 @@ impl Store {
         producer: Option<Sequenced>,
     ) -> Result<Ticket> {
         let mut inner = self.admit(waits_for, columns_bytes(columns, &rows, target))?;
+        self.arrived(&mut inner);
         inner
             .appender
             .append_columns(stream, columns, rows, target, producer)
@@ -350,7 +374,8 @@ impl Store {
             .set_compression(stream, compression);
     }
 
-    /// A copy of the state: catalog, ranges, producers, cursors as of everything appended.
+    /// A copy of the state: catalog, ranges, producers, cursors as of the last placed frame. Records whose
+    /// batch is open are not in it.
     pub fn state(&self) -> State {
         self.inner.lock().appender.state.clone()
     }
@@ -358,6 +383,12 @@ impl Store {
     /// Run `f` on the state without copying it.
     pub fn with_state<R>(&self, f: impl FnOnce(&State) -> R) -> R {
         f(&self.inner.lock().appender.state)
+    }
+
+    /// Next sequence and current epoch of a producer as of everything appended; (1, `None`) if it is
+    /// unknown.
+    pub fn producer(&self, stream: u32, id: u64) -> Result<(u64, Option<u32>)> {
+        self.inner.lock().appender.producer(stream, id)
     }
 
     /// Next LLSN a push would get.

@@ -1,6 +1,7 @@
 //! Group commit: leaders, followers, and what happens when a group is durable.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::MutexGuard;
 
@@ -9,6 +10,12 @@ use crate::wal::admin::wants_slot;
 use crate::wal::parts::{Effect, Group, Part};
 use crate::wal::store::{Flight, Inner, Store};
 use crate::wal::watermark::Watermark;
+
+/// How long a leader waits for one more record of the callers it expects.
+const GATHER_SLICE: Duration = Duration::from_micros(100);
+
+/// Most slices a leader waits: a few syncs' worth, while records keep coming.
+const GATHER_SLICES: usize = 20;
 
 impl Store {
     /// Make everything appended so far durable.
@@ -30,30 +37,56 @@ impl Store {
     ///
     /// Fails with [`Error::Failed`] if a write failed: whether the records survive is then unknown.
     pub fn wait(&self, group: u64) -> Result<()> {
-        let mut inner = self.inner.lock();
-        while inner.durable_group < group {
-            inner.check()?;
-            if self.may_lead(&inner) {
-                self.lead(&mut inner)?;
-            } else {
-                self.flushed.wait(&mut inner);
-            }
-        }
+        while !self.wait_for(group, Duration::from_secs(3600))? {}
         Ok(())
     }
 
     /// Wait at most `timeout` for the group; false if it is not durable then. Leads if it may.
-    pub fn wait_for(&self, group: u64, timeout: std::time::Duration) -> Result<bool> {
+    pub fn wait_for(&self, group: u64, timeout: Duration) -> Result<bool> {
         let mut inner = self.inner.lock();
+        inner.waiters += 1;
+        let result = self.wait_locked(&mut inner, group, timeout);
+        inner.waiters -= 1;
+        result
+    }
+
+    fn wait_locked(
+        &self,
+        inner: &mut MutexGuard<'_, Inner>,
+        group: u64,
+        timeout: Duration,
+    ) -> Result<bool> {
         while inner.durable_group < group {
             inner.check()?;
-            if self.may_lead(&inner) {
-                self.lead(&mut inner)?;
-            } else if self.flushed.wait_for(&mut inner, timeout).timed_out() {
+            if self.may_lead(inner) {
+                self.gather(inner);
+                self.lead(inner)?;
+            } else if self.flushed.wait_for(inner, timeout).timed_out() {
                 return Ok(inner.durable_group >= group);
             }
         }
         Ok(true)
+    }
+
+    /// Before leading: let the callers that the last sync released come back with their next records.
+    /// Otherwise the first of them would take a sync for itself while the others are still waking up.
+    /// A lone caller never waits here, and a crowd that dissolves costs one slice.
+    fn gather(&self, inner: &mut MutexGuard<'_, Inner>) {
+        if !inner.flights.is_empty() {
+            return;
+        }
+        inner.gathering = true;
+        for _ in 0..GATHER_SLICES {
+            let before = inner.arrivals;
+            if before >= inner.crowd || inner.check().is_err() {
+                break;
+            }
+            self.gathered.wait_for(inner, GATHER_SLICE);
+            if inner.arrivals == before {
+                break;
+            }
+        }
+        inner.gathering = false;
     }
 
     /// Serve as a dedicated sync thread: return the durable group once it is above `seen`, whoever
@@ -83,6 +116,7 @@ impl Store {
 
     pub(super) fn may_lead(&self, inner: &Inner) -> bool {
         inner.appender.has_unsealed()
+            && !inner.gathering
             && (inner.flights.is_empty()
                 || (inner.flights.len() < self.options.sync_depth
                     && inner.appender.unsealed_bytes() >= self.options.gather_bytes
@@ -105,6 +139,7 @@ impl Store {
 
     /// Seal the gathered group, write it without the lock, retire what is done.
     pub(super) fn lead(&self, inner: &mut MutexGuard<'_, Inner>) -> Result<()> {
+        inner.arrivals = 0;
         let group = match inner.appender.seal() {
             Ok(group) => Arc::new(group),
             Err(error) => return Err(self.fail(inner, &error)),
@@ -144,6 +179,7 @@ impl Store {
                 return Err(self.fail(inner, &error));
             }
         }
+        inner.crowd = inner.waiters;
         self.flushed.notify_all();
         Ok(())
     }

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -87,7 +87,7 @@ pub struct StreamView {
     gate: Mutex<()>,
     changed: Condvar,
     recent: Mutex<VecDeque<(Placed, Arc<Part>)>>,
-    extents: Mutex<((u64, bool), Arc<Vec<Extent>>)>,
+    extents: Mutex<(TableVersion, Arc<Vec<Extent>>)>,
 }
 
 impl StreamView {
@@ -193,6 +193,16 @@ struct Recent {
     bytes: usize,
 }
 
+/// Number of the segment table, and whether its newest segment is sealed.
+pub type TableVersion = (u64, bool);
+
+/// The segment table and its version, replaced together.
+#[derive(Default)]
+struct Table {
+    version: u64,
+    segments: Arc<Vec<Arc<Segment>>>,
+}
+
 /// Published state of a node's log.
 pub struct View {
     /// File system.
@@ -201,8 +211,7 @@ pub struct View {
     pub dir: PathBuf,
     /// Read buffers.
     pub pool: BufPool,
-    segments: ArcSwap<Vec<Arc<Segment>>>,
-    version: AtomicU64,
+    table: ArcSwap<Table>,
     streams: ArcSwap<HashMap<u32, Arc<StreamView>>>,
     recent: Mutex<Recent>,
     recent_bytes_max: usize,
@@ -222,8 +231,7 @@ impl View {
             vfs,
             dir,
             pool,
-            segments: ArcSwap::default(),
-            version: AtomicU64::new(0),
+            table: ArcSwap::default(),
             streams: ArcSwap::default(),
             recent: Mutex::default(),
             recent_bytes_max,
@@ -233,21 +241,24 @@ impl View {
 
     /// All segments, oldest first.
     pub fn segments(&self) -> Arc<Vec<Arc<Segment>>> {
-        self.segments.load_full()
+        Arc::clone(&self.table.load().segments)
     }
 
     /// Replace the segment table.
     pub fn set_segments(&self, segments: Vec<Arc<Segment>>) {
-        self.segments.store(Arc::new(segments));
-        self.version.fetch_add(1, Ordering::AcqRel);
+        let segments = Arc::new(segments);
+        self.table.rcu(|old| Table {
+            version: old.version + 1,
+            segments: Arc::clone(&segments),
+        });
     }
 
     /// Changes whenever the table or what is sealed in it does: the newest segment is sealed shortly
     /// before the next one is in the table.
-    pub fn version(&self) -> (u64, bool) {
-        let version = self.version.load(Ordering::Acquire);
+    pub fn version(&self) -> TableVersion {
+        let table = self.table.load();
         let sealed = |newest: &Arc<Segment>| newest.sealed().is_some();
-        (version, self.segments.load().last().is_some_and(sealed))
+        (table.version, table.segments.last().is_some_and(sealed))
     }
 
     /// A stream, or [`Error::NotFound`].
@@ -284,10 +295,12 @@ impl View {
     /// Take a stream out of the view.
     pub fn remove(&self, number: u32) {
         let mut streams = HashMap::clone(&self.streams.load());
-        if let Some(stream) = streams.remove(&number) {
+        let removed = streams.remove(&number);
+        self.streams.store(Arc::new(streams));
+        // Woken last: who is woken looks whether the stream is still listed.
+        if let Some(stream) = removed {
             stream.set_gone();
         }
-        self.streams.store(Arc::new(streams));
     }
 
     /// Wake all waiters for good (close or failure).

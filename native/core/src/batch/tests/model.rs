@@ -8,7 +8,7 @@ use super::super::{
 };
 use super::*;
 use crate::error::Error;
-use crate::limits::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX, RECORD_HEADERS_MAX};
+use crate::limits::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX, PAGE_BYTES, RECORD_HEADERS_MAX};
 
 pub(super) fn records(most: usize) -> impl Strategy<Value = Model> {
     let bytes = || vec(any::<u8>(), 0..40);
@@ -261,7 +261,9 @@ fn batch_limits() {
 
     // The largest value there is room for: exactly the limit.
     builder.clear();
-    let room = BATCH_BYTES_MAX - 80 - 4 * 1024 - 8;
+    let fits = |room: &usize| builder.fits(&large[..*room], None, 0, &[]).is_ok();
+    let room = (0..=BATCH_BYTES_MAX).rev().find(fits).unwrap();
+    assert!(room > BATCH_BYTES_MAX - 80 - 4 * BATCH_BYTES_MAX / PAGE_BYTES - 24);
     assert!(builder.fits(&large[..room], None, 0, &[]).unwrap());
     builder.push(&large[..room], None, 0, &[]).unwrap();
     assert!(!builder.fits(b"x", None, 0, &[]).unwrap());

@@ -8,7 +8,8 @@ use super::oracle::History;
 use super::{DIR, options, seeds};
 use crate::batch::Compression;
 use crate::error::Error;
-use crate::vfs::{MemoryVfs, Vfs};
+use crate::index::StreamIndex;
+use crate::vfs::{Access, MemoryVfs, Vfs};
 use crate::wal::{Follower, Options, Seed, View, parse_frame};
 
 /// A log with sealed segments, copies, cuts and compressed batches, small enough to read often.
@@ -186,7 +187,7 @@ fn a_side_file_is_rebuilt() {
     for closed in [true, false] {
         let log = log(closed);
         let paths = log.0.paths();
-        let sides: Vec<&String> = paths.iter().filter(|path| path.ends_with(".idx")).collect();
+        let sides: Vec<&String> = paths.iter().filter(|path| path.contains(".idx")).collect();
         assert!(sides.len() >= 2);
         for path in sides {
             let len = bytes(&log.0, path).len() as u64;
@@ -243,4 +244,37 @@ fn the_watermark_is_evidence_and_nothing_more() {
     let last = *head_bits(&bytes(&log.0, &path)).last().unwrap();
     let (served, _) = flip(&log, &path, std::iter::once(last));
     assert_eq!(served, 0, "damage to the last frame passed for a torn tail");
+}
+
+/// Not one bit but a header that passes for one until its checksum is looked at, which is never read whole.
+#[test]
+fn a_frame_longer_than_its_segment_is_refused() {
+    let mut driver = Driver::new(Options {
+        recent_bytes_max: 0,
+        ..options()
+    });
+    let stream = driver.create("a", false);
+    for _ in 0..10 {
+        driver.push(stream, 9000).unwrap();
+        driver.sync();
+    }
+    let (view, path) = (driver.store.view(), format!("{DIR}/wal/slot-000001.wal"));
+    let first = view.segments()[0]
+        .with_index(&*view.vfs, Path::new(DIR), |index| {
+            index
+                .stream(stream, 0)
+                .and_then(StreamIndex::first)
+                .unwrap()
+        })
+        .unwrap();
+    let file = driver.vfs.open(Path::new(&path), Access::Write).unwrap();
+    let (length, head) = (1u32 << 20, (1u32 << 20) - 100);
+    file.write_all_at(&length.to_le_bytes(), first.offset.into())
+        .unwrap();
+    file.write_all_at(&head.to_le_bytes(), u64::from(first.offset) + 12)
+        .unwrap();
+    let stream = view.stream(stream).unwrap();
+    let error = super::values_of(view, &stream, first.llsn, 100).unwrap_err();
+    assert!(matches!(error, Error::Corruption { .. }), "{error}");
+    assert!(view.get(&stream, first.llsn).is_err());
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::scope;
+use std::time::Duration;
 
 use super::driver::{kept, open_with, record};
 use super::{DIR, contents, create, options};
@@ -64,6 +65,11 @@ fn first_lost(closed: bool, acknowledged: u64, lens: [usize; 3]) -> (MemoryVfs, 
                 std::thread::yield_now();
             }
         }
+        // Time for the later groups to be acknowledged out of order.
+        std::thread::sleep(Duration::from_millis(10));
+        assert!(writers.iter().all(|writer| !writer.is_finished()));
+        let latest = submit(shared, stream, 5000, 10);
+        assert!((latest - 3..latest).all(|group| !shared.is_durable(group).unwrap()));
         let seen = contents(store.view(), stream).unwrap();
         assert_eq!(seen.len() as u64, acknowledged, "seen before it is durable");
         let image = memory
@@ -123,5 +129,24 @@ fn erasing_what_was_lost_may_be_interrupted() {
             4,
             "{cut} {policy:?}"
         );
+    }
+}
+
+#[test]
+fn a_segment_that_was_never_listed_shares_its_salt_with_no_successor() {
+    let vfs = MemoryVfs::new();
+    let mut salts = std::collections::BTreeSet::new();
+    for lap in 0..4 {
+        let (store, _) = super::open_at(&vfs).unwrap();
+        if lap == 0 {
+            super::create(&store, "a");
+        }
+        let mut inner = store.inner.lock();
+        inner.appender.slots_ready = 1;
+        inner.appender.roll().unwrap();
+        let seed = inner.appender.active.segment.seed;
+        assert_eq!(seed.segment, 2);
+        assert!(salts.insert(seed.salt), "lap {lap}");
+        drop(inner);
     }
 }

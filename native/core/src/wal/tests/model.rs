@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::vfs::CrashPolicy;
 use crate::wal::{Follower, Options, Position};
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Step {
     Push(u32, usize, usize),
     Produce(u32, u64, usize),
@@ -137,7 +137,8 @@ impl Run {
                 }
             }
             Step::Cursor(stream, name, position) => {
-                driver.set_cursor(stream, &format!("c{name}"), position);
+                let next = driver.history.get(stream).next();
+                driver.set_cursor(stream, &format!("c{name}"), position.clamp(1, next));
             }
             Step::Trim(stream, left) => {
                 driver.sync();
@@ -180,15 +181,12 @@ impl Run {
             .history
             .check_points(self.driver.store.view(), 3, "writer");
         self.positions(random);
-        let follower = match self.follower.take() {
-            Some(mut follower) => {
-                follower.refresh().unwrap();
-                follower
-            }
-            None => {
-                let vfs = Arc::new(self.driver.vfs.clone());
-                Follower::open(vfs, Path::new(DIR), &self.driver.options).unwrap()
-            }
+        let follower = if let Some(mut follower) = self.follower.take() {
+            follower.refresh().unwrap();
+            follower
+        } else {
+            let vfs = Arc::new(self.driver.vfs.clone());
+            Follower::open(vfs, Path::new(DIR), &self.driver.options).unwrap()
         };
         self.driver.history.check(follower.view(), "follower");
         self.driver

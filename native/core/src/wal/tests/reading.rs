@@ -185,6 +185,74 @@ fn a_rollback_while_its_records_are_in_flight_is_seen_by_readers() {
     assert_eq!(batches(&store, stream), [12, 1]);
 }
 
+/// Copies are placed, then written: until then their origin is read.
+#[test]
+fn records_are_read_while_their_copies_are_in_flight() {
+    let memory = MemoryVfs::new();
+    let vfs = FaultVfs::new(Arc::new(memory));
+    let (store, _) = open(Arc::new(vfs.clone()), Path::new(DIR), from_files()).unwrap();
+    let (slow, fast) = (super::create(&store, "slow"), super::create(&store, "fast"));
+    let mut last = 0;
+    for tag in 1..=20 {
+        super::append(&store, slow, &super::driver::kept(tag, 100).value).unwrap();
+        last = super::append(&store, fast, &[1; 9000]).unwrap();
+    }
+    store.trim(fast, last).unwrap();
+    let gate = Gate::new();
+    vfs.add(Rule::hang(OpKind::WriteDurable, &gate).on("slot-").once());
+    let (found, one) = std::thread::scope(|scope| {
+        let cleaner = scope.spawn(|| store.clean(1, 0.9));
+        gate.wait_for(1);
+        let view = store.view().stream(slow).unwrap();
+        let found = (
+            values_of(store.view(), &view, 1, 1 << 20),
+            store.view().get(&view, 2),
+        );
+        gate.open();
+        assert!(cleaner.join().unwrap().unwrap().moved_bytes > 0);
+        found
+    });
+    assert_eq!(found.unwrap(), super::contents(store.view(), slow).unwrap());
+    assert_eq!(one.unwrap().value, *super::driver::kept(2, 100).value);
+}
+
+/// A commit run follows the records that it belongs to, in whatever order the cleaner meets them.
+#[test]
+fn commit_runs_are_copied_with_their_records() {
+    let mut driver = Driver::new(from_files());
+    let (ordered, filler) = (
+        driver.create("ordered", true),
+        driver.create("filler", false),
+    );
+    for round in 0..12 {
+        for _ in 0..6 {
+            driver.push(ordered, 300).unwrap();
+            driver.commit(ordered, 1);
+            driver.sync();
+        }
+        roll(&mut driver, filler);
+        let next = driver.history.get(filler).next();
+        driver.trim(filler, next);
+        driver.clean(1 + round % 3);
+        driver.check("cleaned");
+    }
+    driver.reopen();
+    let expected = driver.history.get(ordered).committed;
+    let (view, dir) = (driver.store.view(), Path::new(DIR));
+    for llsn in 1..expected {
+        let segments = view.segments();
+        let glsn = segments.iter().find_map(|segment| {
+            let glsn_of = |index: &crate::index::SegmentIndex| {
+                let mut lanes = index.lanes(ordered);
+                lanes.find_map(|(_, lane)| lane.glsn_of(llsn))
+            };
+            segment.with_index(&*view.vfs, dir, glsn_of).unwrap()
+        });
+        // The driver leaves three GLSNs to others before each commit.
+        assert_eq!(glsn, Some(4 * llsn), "LLSN {llsn}");
+    }
+}
+
 /// Records wanted of each batch of a stream.
 fn batches(store: &Store, stream: u32) -> Vec<u32> {
     let stream = store.view().stream(stream).unwrap();

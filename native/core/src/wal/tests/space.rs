@@ -49,7 +49,7 @@ fn what_has_a_number_is_placed_whatever_comes_before_the_sync() {
         fill(&mut driver, a, len, u64::MAX);
         // Small frames take the room that open batches were counted into.
         for i in 0..between {
-            if is_full(&driver.store.set_cursor(b, "c", cursor(i))) {
+            if is_full(&driver.store.set_cursor(b, "c", cursor(1 + i % 2))) {
                 break;
             }
             let _ = driver
@@ -98,7 +98,10 @@ fn cursors_cannot_use_up_what_trim_needs() {
     let stream = driver.create("a", false);
     fill(&mut driver, stream, 5000, 1);
     for position in 0..20_000 {
-        match driver.store.set_cursor(stream, "c", cursor(position)) {
+        match driver
+            .store
+            .set_cursor(stream, "c", cursor(1 + position % 10))
+        {
             Ok(_) if position % 50 == 0 => driver.store.sync().unwrap(),
             Ok(_) => {}
             full => {

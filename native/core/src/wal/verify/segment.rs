@@ -244,7 +244,7 @@ fn apply(sum: &mut Sum, frame: &Frame, payload: &[u8]) -> Result<()> {
     index_frame(&mut sum.index, frame, &change, timestamps, payload)
 }
 
-/// Where two states differ. A writer may have forgotten producers that had unwritten records.
+/// Where two states differ. Writers used to forget producers that had unwritten records.
 fn difference(folded: &State, preamble: &State) -> Option<String> {
     if folded.next_stream != preamble.next_stream || folded.logs != preamble.logs {
         return Some("the catalogs differ".into());

@@ -1,0 +1,32 @@
+"""Work through a log with a stored cursor; a restart goes on where the last one was."""
+
+import sys
+import tempfile
+
+import braidlog
+
+
+def work(node: braidlog.Node, jobs: int) -> None:
+    log = node.log("jobs")
+    # A pin keeps what is not done from being trimmed, for an hour after a commit.
+    cursor = log.cursor("worker", pin=True, lease=3600)
+    for record in log.read(cursor.position, limit=jobs):
+        print("working on", record.value.decode())
+        cursor.commit(record.position + 1)
+    print("next is", cursor.position)
+
+
+def main(data: str) -> None:
+    with braidlog.open(data) as node:
+        node.create_log("jobs", exist_ok=True).append_many(
+            [b"job %d" % i for i in range(1, 6)]
+        )
+        work(node, jobs=2)
+    with braidlog.open(data) as node:
+        work(node, jobs=10)
+        log = node.log("jobs")
+        print("kept from", log.trim(log.end), "on")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())

@@ -1,0 +1,145 @@
+//! Reading segments that are not what the manifest says.
+
+use super::*;
+use crate::error::Error;
+use crate::vfs::Access;
+use crate::wal::store::new_pool;
+use crate::wal::view::View;
+use crate::wal::{
+    FIRST_FRAME, FRAME_HEADER, Kind, Range, Sealed, Segment, Walk, open_tables, seal_frame,
+    side_path,
+};
+
+/// A log of several segments, closed; its first segment and the LLSN behind the last one in it.
+fn sealed(vfs: &MemoryVfs) -> (u32, Arc<Segment>, u64) {
+    let (store, _) = open_at(vfs).unwrap();
+    let stream = create(&store, "a");
+    for _ in 0..30 {
+        append(&store, stream, &[7; 5000]).unwrap();
+    }
+    store.close().unwrap();
+    let shared: Arc<dyn Vfs> = Arc::new(vfs.clone());
+    let (_, _, segments) = open_tables(&shared, Path::new("/data")).unwrap();
+    let first = Arc::clone(&segments[0]);
+    let index = first.rebuild(vfs).unwrap();
+    let end = index.stream(stream, 0).unwrap().range().unwrap().end;
+    (stream, first, end)
+}
+
+#[test]
+fn a_frame_that_runs_past_the_sealed_end_is_corruption() {
+    let vfs = MemoryVfs::new();
+    let (stream, whole, end) = sealed(&vfs);
+    // The manifest says that the segment ends inside its last frame.
+    let sealed = whole.sealed().unwrap();
+    let short = Segment::unloaded(whole.number, whole.seed.salt, whole.bytes);
+    short.set_slot(Path::new("/data"), whole.slot().unwrap());
+    short.set_sealed(Sealed {
+        end: sealed.end - 8,
+        ..sealed
+    });
+    short.set_index(whole.rebuild(&vfs).unwrap());
+    let shared: Arc<dyn Vfs> = Arc::new(vfs.clone());
+    let view = View::new(shared, "/data".into(), new_pool(), 0, 1 << 20);
+    view.set_segments(vec![Arc::new(short)]);
+    let range = Range {
+        first: 1,
+        end,
+        durable: end,
+        epoch: 0,
+    };
+    view.publish(stream, range);
+    let error = contents(&view, stream).unwrap_err();
+    assert!(matches!(error, Error::Corruption { .. }), "{error}");
+    let stream = view.stream(stream).unwrap();
+    assert!(view.get(&stream, end - 2).is_ok());
+    let error = view.get(&stream, end - 1).unwrap_err();
+    assert!(matches!(error, Error::Corruption { .. }), "{error}");
+}
+
+#[test]
+fn a_frame_that_cannot_be_indexed_is_corruption_with_its_place() {
+    let vfs = MemoryVfs::new();
+    let (number, segment, _) = sealed(&vfs);
+    let file = segment.reader(&vfs).unwrap();
+    let mut walk = Walk::new(file, segment.seed, FIRST_FRAME, 0, segment.bytes);
+    let second = loop {
+        let frame = walk.next_frame().unwrap().unwrap();
+        if frame.header.kind == Kind::Batch && frame.header.llsn == 2 {
+            break frame;
+        }
+    };
+    // Its checksum is right, its LLSN is not the next.
+    let mut header = second.header;
+    header.llsn += 5;
+    let payload = walk.payload(&second).unwrap().to_vec();
+    let mut bytes = vec![0; second.length as usize];
+    bytes[FRAME_HEADER..FRAME_HEADER + payload.len()].copy_from_slice(&payload);
+    let head = second.head as usize;
+    seal_frame(
+        &mut bytes,
+        &header,
+        segment.seed,
+        second.offset,
+        payload.len(),
+        head,
+    );
+    let file = vfs.open(segment.path(), Access::Write).unwrap();
+    file.write_all_at(&bytes, second.offset.into()).unwrap();
+    vfs.remove(&side_path(Path::new("/data"), segment.number))
+        .unwrap();
+    let error = segment.rebuild(&vfs).unwrap_err();
+    let place = u64::from(second.offset);
+    assert!(
+        matches!(&error, Error::Corruption { offset, .. } if *offset == place),
+        "{error}"
+    );
+    let error = open_at(&vfs)
+        .and_then(|(store, _)| contents(store.view(), number))
+        .unwrap_err();
+    assert!(matches!(error, Error::Corruption { .. }), "{error}");
+}
+
+#[test]
+fn a_read_of_no_bytes_still_gives_a_batch() {
+    let vfs = MemoryVfs::new();
+    let (store, _) = open(
+        Arc::new(vfs.clone()),
+        Path::new("/data"),
+        Options {
+            recent_bytes_max: 0,
+            ..options()
+        },
+    )
+    .unwrap();
+    let number = create(&store, "a");
+    append(&store, number, &[7; 50_000]).unwrap_err();
+    append(&store, number, &[7; 12_000]).unwrap();
+    let stream = store.view().stream(number).unwrap();
+    let mut position = Position::default();
+    let batches = store.view().read(&stream, 1, 2, 0, &mut position).unwrap();
+    assert_eq!(batches.len(), 1);
+}
+
+#[test]
+fn a_header_that_wants_more_than_there_is_ends_a_read() {
+    let vfs = MemoryVfs::new();
+    let (number, segment, _) = sealed(&vfs);
+    let index = segment.rebuild(&vfs).unwrap();
+    let first = index.stream(number, 0).unwrap().first().unwrap();
+    let file = vfs.open(segment.path(), Access::Write).unwrap();
+    // Length and checked bytes of a frame that could only stand in a larger segment.
+    for (at, value) in [(0, 1u32 << 20), (12, 1 << 19)] {
+        let offset = u64::from(first.offset) + at;
+        file.write_all_at(&value.to_le_bytes(), offset).unwrap();
+    }
+    let (store, _) = open_at(&vfs).unwrap();
+    let stream = store.view().stream(number).unwrap();
+    let mut position = Position::default();
+    let error = store
+        .view()
+        .read(&stream, 1, 2, 4096, &mut position)
+        .err()
+        .unwrap();
+    assert!(matches!(error, Error::Corruption { .. }), "{error}");
+}

@@ -1,0 +1,217 @@
+//! Valid runs of frames with random parameters: what a stream of changes looks like in a segment.
+
+use braidlog_core::batch::parse_head;
+use braidlog_core::wal::{
+    Change, CommitContext, Cursor, FLAG_MORE, FRAME_HEADER, FrameHeader, Kind, NewLog, Seed, State,
+    frame_change, frame_len, parse_frame, seal_frame,
+};
+
+use super::batch_make::{self, Size};
+use crate::rng::Rng;
+
+/// Builds a run of frames that all apply.
+pub struct Maker<'r> {
+    rng: &'r mut Rng,
+    seed: Seed,
+    first: u32,
+    /// What the frames add up to.
+    pub state: State,
+    /// The frames.
+    pub bytes: Vec<u8>,
+    ordinal: u32,
+}
+
+impl<'r> Maker<'r> {
+    /// Nothing yet.
+    pub fn new(seed: Seed, first: u32, rng: &'r mut Rng) -> Self {
+        Self {
+            rng,
+            seed,
+            first,
+            state: State::default(),
+            bytes: Vec::new(),
+            ordinal: 0,
+        }
+    }
+
+    /// Forget the frames, keep the state, and begin with it as a preamble.
+    pub fn restart(&mut self) {
+        self.bytes.clear();
+        self.ordinal = 0;
+        let state = self.state.encode();
+        let chunk = if self.rng.one_in(2) { 64 } else { 1 << 16 };
+        let mut chunks = state.chunks(chunk).peekable();
+        while let Some(chunk) = chunks.next() {
+            let mut header = self.header(Kind::Preamble, 0);
+            header.flags = if chunks.peek().is_some() {
+                FLAG_MORE
+            } else {
+                0
+            };
+            self.append(&header, chunk, chunk.len());
+        }
+    }
+
+    /// Try `count` random changes; those that apply become frames.
+    pub fn changes(&mut self, count: usize) {
+        for _ in 0..count {
+            match self.rng.below(16) {
+                0 | 1 => self.create(),
+                2..=8 => self.batch(),
+                9 => self.commit(),
+                _ => self.other(),
+            }
+        }
+    }
+
+    fn header(&self, kind: Kind, stream: u32) -> FrameHeader {
+        FrameHeader {
+            kind,
+            flags: 0,
+            stream,
+            count: 0,
+            epoch: self
+                .state
+                .streams
+                .get(&stream)
+                .map_or(0, |stream| stream.epoch),
+            llsn: 0,
+            durable: self.first,
+            ordinal: self.ordinal,
+        }
+    }
+
+    fn append(&mut self, header: &FrameHeader, payload: &[u8], head: usize) {
+        let at = self.bytes.len();
+        let offset = self.first + at as u32;
+        self.bytes.resize(at + frame_len(payload.len()), 0);
+        let frame = &mut self.bytes[at..];
+        frame[FRAME_HEADER..FRAME_HEADER + payload.len()].copy_from_slice(payload);
+        seal_frame(frame, header, self.seed, offset, payload.len(), head);
+        self.ordinal += 1;
+    }
+
+    /// Append the frame if its change applies.
+    fn add(&mut self, header: &FrameHeader, payload: &[u8], head: usize) {
+        let (length, ordinal) = (self.bytes.len(), self.ordinal);
+        let offset = self.first + length as u32;
+        self.append(header, payload, head);
+        let applied = parse_frame(&self.bytes[length..], self.seed, offset)
+            .and_then(|frame| frame_change(&frame, payload))
+            .and_then(|(change, _)| self.state.apply(header, &change));
+        if applied.is_err() {
+            self.bytes.truncate(length);
+            self.ordinal = ordinal;
+        }
+    }
+
+    fn add_change(&mut self, header: &FrameHeader, change: &Change) {
+        let payload = change.payload();
+        self.add(header, &payload, payload.len());
+    }
+
+    fn stream(&mut self) -> u32 {
+        let streams: Vec<u32> = self.state.streams.keys().copied().collect();
+        if streams.is_empty() {
+            1
+        } else {
+            *self.rng.pick(&streams)
+        }
+    }
+
+    fn create(&mut self) {
+        let header = self.header(Kind::Catalog, self.state.next_stream);
+        let options = self.rng.below(20);
+        let log = NewLog {
+            id: u128::from(self.rng.u64()),
+            explicit_commit: self.rng.one_in(2),
+            created: self.rng.u32().into(),
+            name: format!("log {}", self.rng.below(30)),
+            options: self.rng.bytes(options),
+        };
+        self.add_change(&header, &Change::CreateLog(log));
+    }
+
+    fn batch(&mut self) {
+        let stream = self.stream();
+        let batch = batch_make::batch(Size::Small, self.rng);
+        let Ok(head) = parse_head(&batch) else { return };
+        let mut header = self.header(Kind::Batch, stream);
+        if self.rng.one_in(12) {
+            header.kind = Kind::Moved;
+        }
+        header.count = head.count();
+        header.llsn = self
+            .state
+            .streams
+            .get(&stream)
+            .map_or(1, |found| found.next);
+        self.add(&header, &batch, head.head_len());
+    }
+
+    fn commit(&mut self) {
+        let stream = self.stream();
+        let header = self.header(Kind::Commit, stream);
+        let Some(found) = self.state.streams.get(&stream) else {
+            return;
+        };
+        let length = self.rng.below((found.next - found.committed) as usize + 1) as u64;
+        let glsn = found.context.glsn_begin + found.context.length;
+        let glsn_begin = glsn.max(1) + self.rng.below(3) as u64;
+        let context = CommitContext {
+            version: found.context.version + 1 + self.rng.below(2) as u64,
+            glsn_begin,
+            llsn_begin: found.committed,
+            length,
+            high_watermark: glsn_begin + length,
+        };
+        self.add_change(&header, &Change::Commit(context));
+    }
+
+    fn other(&mut self) {
+        let stream = self.stream();
+        let mut header = self.header(Kind::Epoch, stream);
+        let Some(found) = self.state.streams.get(&stream) else {
+            return;
+        };
+        let (low, committed, next) = (found.low, found.committed, found.next);
+        let id = self
+            .state
+            .logs
+            .values()
+            .find(|log| log.stream == stream)
+            .map_or(0, |log| log.log.id);
+        let name = format!("cursor {}", self.rng.below(4));
+        let change = match self.rng.below(8) {
+            0 => {
+                header.llsn = committed + self.rng.below((next - committed) as usize + 1) as u64;
+                Change::Rollback
+            }
+            1 => {
+                header.llsn = low + self.rng.below((committed - low) as usize + 1) as u64;
+                Change::Trim
+            }
+            2 => {
+                header.epoch += self.rng.below(3) as u64;
+                Change::Epoch
+            }
+            3 if self.rng.one_in(3) => Change::DeleteLog(id),
+            4 => {
+                let options = self.rng.below(20);
+                Change::AlterLog(id, self.rng.bytes(options))
+            }
+            5 => Change::DeleteCursor(name),
+            _ => Change::SetCursor(
+                name,
+                Cursor {
+                    position: low,
+                    pin: self.rng.one_in(2),
+                    touched: self.rng.u32().into(),
+                    lease: self.rng.below(100) as u64,
+                },
+            ),
+        };
+        header.kind = change.kind();
+        self.add_change(&header, &change);
+    }
+}

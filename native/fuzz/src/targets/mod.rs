@@ -1,0 +1,17 @@
+//! One target per decoder.
+
+pub mod batch;
+mod batch_bytes;
+mod batch_make;
+pub mod frame;
+mod frame_bytes;
+mod frame_make;
+pub mod manifest;
+mod manifest_bytes;
+mod manifest_make;
+pub mod segment;
+mod segment_bytes;
+mod segment_make;
+pub mod side;
+mod side_make;
+pub mod small;

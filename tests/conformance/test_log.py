@@ -1,0 +1,238 @@
+"""What every implementation of the log promises, in one suite for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from braidlog import Producer
+from braidlog.errors import (
+    AlreadyExistsError,
+    BeyondEndError,
+    FencedError,
+    InvalidArgumentError,
+    LogError,
+    NotFoundError,
+    ReadOnlyError,
+    SequenceGapError,
+    TooLargeError,
+    TrimmedError,
+)
+from conformance.api import IMPLEMENTATIONS, AnyLog, AnyNode
+
+Reopen = Callable[..., Awaitable[AnyNode]]
+
+
+@pytest.fixture(params=IMPLEMENTATIONS)
+async def reopen(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[Reopen]:
+    """Open the same directory, again and again."""
+    opened: list[AnyNode] = []
+
+    async def open_again(**options: Any) -> AnyNode:
+        options.setdefault("segment_bytes", 1 << 20)
+        opened.append(await IMPLEMENTATIONS[request.param](tmp_path / "d", **options))
+        return opened[-1]
+
+    yield open_again
+    for node in opened:
+        await node.close()
+
+
+@pytest.fixture
+async def node(reopen: Reopen) -> AnyNode:
+    return await reopen()
+
+
+@pytest.fixture
+async def log(node: AnyNode) -> AnyLog:
+    return await node.create_log("log")
+
+
+async def values(log: AnyLog) -> list[bytes]:
+    return [record.value for record in await log.read()]
+
+
+async def test_positions_are_dense(log: AnyLog) -> None:
+    assert await log.append(b"a") == 1
+    assert await log.append_many([b"b", b"c"]) == range(2, 4)
+    assert await log.append_arrow(pa.table({"value": [b"d"]})) == range(4, 5)
+    assert await log.append_many([]) == range(5, 5)
+    assert await log.append_arrow(
+        pa.table({"value": pa.array([], pa.binary())})
+    ) == range(5, 5)
+    assert (log.first, log.end) == (1, 5)
+    assert await values(log) == [b"a", b"b", b"c", b"d"]
+
+
+async def test_a_record_comes_back_as_it_went_in(log: AnyLog) -> None:
+    headers = [("h", b"1"), ("h", b"2")]
+    await log.append(b"v", key=b"k", timestamp=7, headers=headers)
+    record = await log.get(1)
+    assert record.as_tuple() == (1, 7, b"k", b"v", tuple(headers))
+    assert await log.read() == [record]
+
+
+async def test_everything_is_there_after_a_reopen(
+    log: AnyLog, node: AnyNode, reopen: Reopen
+) -> None:
+    await log.append_many([b"%d" % i for i in range(3000)])
+    cursor = await log.cursor("c", pin=True)
+    cursor.commit(5)
+    assert await log.trim(9) == 5
+    await node.close()
+    node = await reopen()
+    log = await node.log("log")
+    assert await values(log) == [b"%d" % i for i in range(4, 3000)]
+    assert (await log.cursor("c")).position == 5
+
+
+async def test_ranges_and_filters(log: AnyLog) -> None:
+    for i in range(1, 11):
+        await log.append(b"%d" % i, key=b"%d" % (i % 2), timestamp=10 * i)
+
+    async def found(*bounds: int | None, **filters: Any) -> list[int]:
+        return [record.position for record in await log.read(*bounds, **filters)]
+
+    assert await found(3, 5) == [3, 4]
+    assert await found(9) == [9, 10]
+    assert await found(11) == await found(5, 5) == []
+    assert await found(key=b"0", limit=2) == [2, 4]
+    assert await found(since=30, until=50) == [3, 4]
+    assert [await log.find(t) for t in (0, 55, 101)] == [1, 6, None]
+    table = await log.to_arrow(2, 4, columns=["position"])
+    assert table["position"].to_pylist() == [2, 3]
+
+
+@pytest.mark.parametrize("position", [0, 3, 100])
+async def test_outside_of_what_is_there(log: AnyLog, position: int) -> None:
+    await log.append_many([b"a", b"b"])
+    error = TrimmedError if position < 1 else BeyondEndError
+    with pytest.raises(error):
+        await log.get(position)
+
+
+BAD: dict[str, tuple[type[Exception], Callable[[AnyLog], Awaitable[Any]]]] = {
+    "type": (TypeError, lambda log: log.append("text")),  # type: ignore[arg-type]
+    "one of many": (TypeError, lambda log: log.append_many([b"a", None])),  # type: ignore[list-item]
+    "size": (TooLargeError, lambda log: log.append(bytes(1 << 20))),
+    "late size": (
+        TooLargeError,
+        lambda log: log.append_many([*[b"x" * 1000] * 3000, bytes(1 << 20)]),
+    ),
+    "null": (
+        InvalidArgumentError,
+        lambda log: log.append_arrow(pa.table({"value": [b"a", None]})),
+    ),
+    "position": (InvalidArgumentError, lambda log: log.get(-1)),
+    "trim": (BeyondEndError, lambda log: log.trim(99)),
+    "gap": (
+        SequenceGapError,
+        lambda log: log.append(b"", producer=Producer(1), sequence=5),
+    ),
+    "timeout": (InvalidArgumentError, lambda log: log.wait(9, timeout=float("nan"))),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+async def test_a_bad_call_changes_nothing(log: AnyLog, case: str) -> None:
+    error, call = BAD[case]
+    with pytest.raises(error):
+        await call(log)
+    assert await log.append(b"next") == 1
+    assert await values(log) == [b"next"]
+
+
+async def test_a_repeat_is_stored_once(
+    log: AnyLog, node: AnyNode, reopen: Reopen
+) -> None:
+    producer = Producer(1)
+    for _ in range(2):
+        assert await log.append(b"a", producer=producer, sequence=1) == 1
+        assert await log.append_many(
+            [b"b"] * 3, producer=producer, sequence=2
+        ) == range(2, 5)
+    await node.close()
+    log = await (await reopen()).log("log")
+    assert await log.append(b"a", producer=producer, sequence=1) == 1
+    assert await log.next_sequence(producer) == 5
+    assert await log.append(b"c", producer=Producer(1, 2), sequence=1) == 5
+    with pytest.raises(FencedError):
+        await log.append(b"d", producer=producer, sequence=5)
+
+
+async def test_trimming(log: AnyLog) -> None:
+    await log.append_many([b"x"] * 10)
+    assert await log.trim(4) == 4
+    assert await log.trim(2) == 4
+    with pytest.raises(TrimmedError) as caught:
+        await log.get(3)
+    assert caught.value.first == 4
+    assert await log.trim(11) == 11
+    assert await values(log) == []
+    assert await log.append(b"y") == 11
+
+
+async def test_the_catalog(node: AnyNode, reopen: Reopen) -> None:
+    names = ["a", "ü", "x y/z"]
+    for name in names:
+        await (await node.create_log(name)).append(name.encode())
+    with pytest.raises(AlreadyExistsError):
+        await node.create_log("a")
+    assert (await node.create_log("a", exist_ok=True)).end == 2
+    await node.delete_log("a")
+    for call in (node.log, node.delete_log):
+        with pytest.raises(NotFoundError):
+            await call("a")
+    await node.close()
+    node = await reopen()
+    assert await node.logs() == sorted(names[1:])
+
+
+async def test_waiting(log: AnyLog) -> None:
+    assert not await log.wait(1, timeout=0)
+    assert not await log.wait(1, timeout=0.01)
+    await log.append(b"x")
+    assert await log.wait(1, timeout=0)
+    assert await log.wait(1)
+
+
+async def test_following(log: AnyLog) -> None:
+    await log.append_many([b"x"] * 5)
+    assert [r.position async for r in log.subscribe(timeout=0)] == [1, 2, 3, 4, 5]
+    assert [r.position async for r in log.subscribe(4, timeout=0)] == [4, 5]
+    assert [r async for r in log.subscribe(6, timeout=0.01)] == []
+
+
+async def test_a_follower(log: AnyLog, reopen: Reopen) -> None:
+    follower = await reopen(read_only=True)
+    followed = await follower.log("log")
+    await log.append_many([b"a", b"b"])
+    assert await values(followed) == [b"a", b"b"]
+    assert await followed.wait(2)
+    assert [r.position async for r in followed.subscribe(timeout=0)] == [1, 2]
+    with pytest.raises(ReadOnlyError):
+        await followed.append(b"c")
+    with pytest.raises(ReadOnlyError):
+        await follower.create_log("new")
+
+
+async def test_closed(log: AnyLog, node: AnyNode) -> None:
+    await log.append(b"x")
+    await node.close()
+    await node.close()
+    calls: list[Callable[[], Awaitable[Any]]] = [
+        lambda: log.append(b"y"),
+        lambda: log.append_many([b"y"]),
+        lambda: log.get(1),
+        log.read,
+        node.logs,
+    ]
+    for call in calls:
+        with pytest.raises(LogError, match="closed"):
+            await call()

@@ -1,0 +1,305 @@
+"""The API for asyncio: many appends at once, cancelling, closing meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import braidlog
+from braidlog import AsyncLog, Producer
+from braidlog.errors import (
+    ClosedError,
+    LockedError,
+    NotFoundError,
+    ReadOnlyError,
+    StoreFailedError,
+)
+
+SEGMENT_BYTES = 1 << 20
+
+
+def opened(data: Path, **options: object) -> braidlog.AsyncNode:
+    return braidlog.open_async(data, segment_bytes=SEGMENT_BYTES, **options)
+
+
+async def test_gathered_appends_share_syncs(data: Path) -> None:
+    async with opened(data) as node:
+        log = await node.create_log("a")
+        before = (await node.stats()).syncs
+        positions = await asyncio.gather(*(log.append(b"%d" % i) for i in range(1000)))
+        assert sorted(positions) == list(range(1, 1001))
+        assert (await node.stats()).syncs - before < 500
+        found = {record.position: record.value async for record in log.read()}
+        assert found == {p: b"%d" % i for i, p in enumerate(positions)}
+
+
+async def test_every_kind_of_append_at_once(data: Path) -> None:
+    async with opened(data) as node:
+        log = await node.create_log("a")
+
+        async def work(number: int) -> int:
+            count = 0
+            for i in range(20):
+                await log.append(b"one")
+                count += len(await log.append_many([b"%d" % number] * i))
+                table = pa.table({"value": [b"%d" % i] * number})
+                count += 1 + len(await log.append_arrow(table))
+                assert await log.submit(b"future") > 0
+                count += 1
+            return count
+
+        counts = await asyncio.gather(*(work(number) for number in range(6)))
+        assert log.end == 1 + sum(counts)
+
+
+@pytest.mark.parametrize("turn", range(5))
+async def test_what_is_durable_already_is_not_waited_for(data: Path, turn: int) -> None:
+    # Nothing is synced for these, so no sync wakes the loop.
+    producer = Producer(1)
+    async with asyncio.timeout(10), opened(data) as node:
+        log = await node.create_log("a")
+        assert await log.append_many([]) == range(1, 1)
+        assert await log.append(b"x", producer=producer, sequence=1) == 1
+        assert await log.append(b"x", producer=producer, sequence=1) == 1
+        assert await log.append_many([b"x"], producer=producer, sequence=1) == range(
+            1, 2
+        )
+
+
+async def test_a_sync_on_another_thread_wakes_the_loop(data: Path) -> None:
+    async with asyncio.timeout(20), opened(data) as node:
+        log = await node.create_log("a")
+        for i in range(200):
+            future = log.submit(b"async")
+            await asyncio.to_thread(log.blocking.append, b"blocking")
+            assert await future == 2 * i + 1
+
+
+async def test_a_cancelled_append_is_stored_all_the_same(data: Path) -> None:
+    async with opened(data) as node:
+        log = await node.create_log("a")
+        tasks = [asyncio.create_task(log.append(b"%d" % i)) for i in range(20)]
+        await asyncio.sleep(0)
+        for task in tasks[::2]:
+            task.cancel()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(each, asyncio.CancelledError) for each in found[::2])
+        assert found[1::2] == list(range(2, 21, 2))
+        assert await log.append(b"next") == 21
+
+
+async def test_errors_come_out_of_the_call(data: Path) -> None:
+    async with opened(data) as node:
+        log = await node.create_log("a")
+        with pytest.raises(TypeError):
+            await log.append("text")  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            log.submit(5)  # type: ignore[arg-type]
+        with pytest.raises(ZeroDivisionError):
+            await log.append_many(b"%d" % (1 // i) for i in (1, 0))
+        assert await log.append(b"x") == 1
+
+
+async def follow(log: AsyncLog, count: int) -> list[int]:
+    found: list[int] = []
+    async for record in log.subscribe():
+        found.append(record.position)
+        if len(found) == count:
+            break
+    return found
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_tasks_follow_while_others_append(data: Path, read_only: bool) -> None:
+    async with opened(data) as node:
+        log = await node.create_log("a")
+        async with opened(data, read_only=True) as other:
+            followed = await other.log("a") if read_only else log
+            async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+                following = [group.create_task(follow(followed, 200)) for _ in range(4)]
+                for _ in range(4):
+                    group.create_task(append_one_by_one(log, 50))
+            assert all(each.result() == list(range(1, 201)) for each in following)
+
+
+async def append_one_by_one(log: AsyncLog, count: int, value: bytes = b"x") -> None:
+    for i in range(count):
+        await log.append(value)
+        if i % 10 == 0:
+            await asyncio.sleep(0.001)
+
+
+async def test_a_cancelled_subscription(data: Path) -> None:
+    async with opened(data) as node:
+        log = await node.create_log("a")
+        await log.append(b"x")
+        for _ in range(50):
+            task = asyncio.create_task(follow(log, 99))
+            await asyncio.sleep(0.001)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert await asyncio.wait_for(follow(log, 1), 10) == [1]
+
+
+async def test_a_cancelled_wait(data: Path) -> None:
+    async with opened(data) as node:
+        log = await node.create_log("a")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await log.wait(1)
+        assert not await log.wait(1, timeout=0.01)
+
+
+async def test_close_ends_what_waits(data: Path) -> None:
+    async with asyncio.timeout(20), opened(data) as node:
+        log = await node.create_log("a")
+        await log.append(b"x")
+        waiting = asyncio.create_task(log.wait(9999))
+        following = asyncio.create_task(follow(log, 99))
+        appending = [log.submit(b"y") for _ in range(100)]
+        await asyncio.sleep(0.01)
+        await node.close()
+        assert await waiting is False
+        assert len(await following) >= 1
+        # Closing made durable what was submitted.
+        assert await asyncio.gather(*appending) == list(range(2, 102))
+        with pytest.raises(ClosedError):
+            await log.append(b"z")
+
+
+async def test_a_deleted_log_ends_what_waits(data: Path) -> None:
+    async with asyncio.timeout(20), opened(data) as node:
+        log = await node.create_log("a")
+        waiting = asyncio.create_task(log.wait(99))
+        await asyncio.sleep(0.01)
+        await node.delete_log("a")
+        with pytest.raises(NotFoundError):
+            await waiting
+        with pytest.raises(NotFoundError):
+            await log.append(b"x")
+
+
+@contextlib.contextmanager
+def failing_writes() -> Iterator[None]:
+    """Let every write of this process fail: files must not grow beyond nothing."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+async def test_a_failed_store_fails_what_waits(data: Path) -> None:
+    async with asyncio.timeout(20), opened(data) as node:
+        log = await node.create_log("a")
+        await log.append(b"x")
+        waiting = asyncio.create_task(log.wait(9999))
+        following = asyncio.create_task(follow(log, 9999))
+        await asyncio.sleep(0.01)
+        with failing_writes():
+            futures = [log.submit(b"y") for _ in range(10)]
+            found = await asyncio.gather(*futures, return_exceptions=True)
+        assert {type(each) for each in found} == {StoreFailedError}
+        for task in (waiting, following, asyncio.create_task(log.append(b"z"))):
+            with pytest.raises(StoreFailedError):
+                await task
+        # What was durable can still be read.
+        assert (await log.get(1)).value == b"x"
+    async with opened(data) as node:
+        assert await (await node.log("a")).append(b"goes on") >= 2
+
+
+async def test_a_cancelled_open_leaves_no_lock(data: Path) -> None:
+    for _ in range(20):
+        node = opened(data)
+        task = asyncio.create_task(node.__aenter__())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    for _ in range(1000):
+        try:
+            async with opened(data) as node:
+                await node.create_log("a")
+                return
+        except LockedError:
+            await asyncio.sleep(0.01)
+    pytest.fail("the directory stays locked")
+
+
+async def test_a_cancelled_close_closes(data: Path) -> None:
+    node = await opened(data).__aenter__()
+    log = await node.create_log("a")
+    futures = [log.submit(bytes(1000)) for _ in range(1000)]
+    task = asyncio.create_task(node.close())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await node.close()
+    assert await asyncio.wait_for(asyncio.gather(*futures), 10)
+    async with opened(data) as node:
+        assert (await node.log("a")).end == 1001
+
+
+async def test_a_node_that_was_not_entered(data: Path) -> None:
+    node = opened(data)
+    with pytest.raises(RuntimeError, match="async with"):
+        await node.create_log("a")
+    await node.close()
+    assert not data.exists()  # noqa: ASYNC240
+
+
+async def test_read_only(data: Path) -> None:
+    async with opened(data) as writer:
+        await (await writer.create_log("a")).append(b"x")
+        async with opened(data, read_only=True) as node:
+            log = await node.log("a")
+            assert [r.value async for r in log.read()] == [b"x"]
+            with pytest.raises(ReadOnlyError):
+                await log.append(b"y")
+            with pytest.raises(ReadOnlyError):
+                log.submit(b"y")
+
+
+async def test_reading_in_chunks(data: Path) -> None:
+    async with opened(data) as node:
+        log = await node.create_log("a")
+        await log.append_many([b"%d" % i for i in range(5000)])
+        found = [record.value async for record in log.read(2, 4500)]
+        assert found == [b"%d" % i for i in range(1, 4499)]
+        reading = log.read()
+        async for record in reading:
+            if record.position == 3:
+                break
+        await reading.aclose()  # type: ignore[attr-defined]
+
+
+async def test_the_rest_of_the_api(data: Path) -> None:
+    async with opened(data) as node:
+        log = await node.create_log("a", compression="zstd")
+        await log.append_many([b"x"] * 10, timestamps=range(10))
+        assert (log.name, log.first, log.end) == ("a", 1, 11)
+        assert (await log.get(3)).timestamp == 2
+        assert await log.find(5) == 6
+        assert (await log.to_arrow(columns=["value"])).num_rows == 10
+        cursor = await log.cursor("c", pin=True)
+        assert [c.name for c in await log.cursors()] == [cursor.name]
+        assert await log.trim(5) == 1
+        assert await log.trim(5, ignore_pins=True) == 5
+        await log.set_options(retention_ms=1)
+        assert (await log.describe()).retention_ms == 1
+        assert (await log.stats()).records == 6
+        cursor.delete()
+        await node.maintain()
+        await node.sync()
+        assert log.first == 11
+        assert await node.logs() == ["a"]
