@@ -1,10 +1,10 @@
-"""``braidlog stats``: counters of a node or a log."""
+"""``braidlog stats``: figures of the logs."""
 
 from __future__ import annotations
 
 import click
 
-from braidlog.cli.output import facts
+from braidlog.cli.output import facts, plain, rows
 from braidlog.cli.session import Session, command
 
 __all__ = ["stats"]
@@ -14,6 +14,10 @@ __all__ = ["stats"]
 @click.argument("log", required=False)
 @click.pass_obj
 def stats(session: Session, log: str | None) -> None:
-    """Show counters of all, or of one LOG."""
+    """Show the figures of all logs, or of one LOG."""
     with session.reader() as node:
-        facts(session, node.stats() if log is None else node.log(log).stats())
+        if log is not None:
+            facts(session, node.log(log).stats())
+            return
+        every = [{"log": name, **plain(node.log(name).stats())} for name in node.logs()]
+        rows(session, every, empty="no logs")

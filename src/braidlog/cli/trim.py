@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from braidlog.cli import parameters
-from braidlog.cli.output import line
+from braidlog.cli.output import line, message
 from braidlog.cli.session import Session, command
 
 __all__ = ["trim"]
@@ -47,4 +47,6 @@ def trim(
         if before > first:
             session.confirm(f"delete {before - first} records of {log}", yes=yes)
             first = target.trim(before=before)
+            if first < before:
+                message(f"pinned by a cursor: {log} keeps what is not read yet")
     line(session, f"{log} begins at {first}", log=log, first=first)

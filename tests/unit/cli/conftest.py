@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-import braidlog
 from braidlog.cli import main
-from unit.cli import fake
 
 
 @dataclass(frozen=True)
@@ -44,10 +41,8 @@ class Cli:
 
 
 @pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
-    monkeypatch.setattr(braidlog, "open", fake.open_node, raising=False)
-    yield Cli(tmp_path / "data")
-    fake.DIRECTORIES.clear()
+def cli(tmp_path: Path) -> Cli:
+    return Cli(tmp_path / "data")
 
 
 @pytest.fixture

@@ -46,5 +46,9 @@ def test_list_is_a_table_for_people(orders: Cli) -> None:
 
 
 def test_stats(orders: Cli) -> None:
-    assert orders.json("stats", "orders")
-    assert orders.run("stats").stdout
+    [one] = orders.json("stats", "orders")
+    assert (one["records"], one["segments"]) == (10, 1)
+    assert orders.json("stats") == [{"log": "orders", **one}]
+    head, row = orders.run("stats").stdout.splitlines()
+    assert head.split()[0] == "log"
+    assert row.split()[0] == "orders"

@@ -24,6 +24,13 @@ def test_trim_needs_one_bound_and_an_answer(orders: Cli) -> None:
     assert "--yes" in orders.run("trim", "orders", "--before", "2", code=2).stderr
 
 
+def test_a_pinning_cursor_holds_and_it_is_said(orders: Cli) -> None:
+    orders.run("cursor", "set", "orders", "billing", "4", "--pin")
+    result = orders.run("trim", "orders", "--before", "9", "--yes")
+    assert result.stdout == "orders begins at 4\n"
+    assert "pinned by a cursor" in result.stderr
+
+
 def test_cursor_set_get_list_delete(orders: Cli) -> None:
     orders.run("cursor", "set", "orders", "billing", "4", "--pin")
     shown = {"cursor": "billing", "position": 4, "lag": 7, "pin": True}
