@@ -180,6 +180,9 @@ fn decode_stream(take: &mut Take<'_>) -> Result<(u32, Stream)> {
     if !ordered || stream.next >= NUMBER_MAX {
         return Err(take.error("stream range is out of order"));
     }
+    if !stream.explicit_commit && stream.committed != stream.next {
+        return Err(take.error("records without commits are not committed"));
+    }
     let context = &stream.context;
     if !fits(context.glsn_begin, context.length) || !fits(context.llsn_begin, context.length) {
         return Err(take.error("commit is out of range"));

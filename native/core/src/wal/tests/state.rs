@@ -71,6 +71,9 @@ fn preambles_that_contradict_themselves_are_refused() {
     let with = |context| refused(|state| state.streams.get_mut(&2).unwrap().context = context);
     assert!(with(context(u64::MAX, 1, 1)).contains("commit is out of range"));
     assert!(with(context(1, u64::MAX, 1)).contains("commit is out of range"));
+    // Records between would be taken for readable as soon as one more is appended.
+    let behind = |state: &mut State| state.streams.get_mut(&1).unwrap().next = 9;
+    assert!(refused(behind).contains("not committed"));
     assert!(refused(|state| state.next_stream = 2).contains("never given"));
     let same_stream = |state: &mut State| state.logs.get_mut(&1).unwrap().stream = 2;
     assert!(refused(same_stream).contains("pair up"));
