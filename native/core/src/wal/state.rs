@@ -49,7 +49,8 @@ pub struct Stream {
     pub next: u64,
     /// Current epoch.
     pub epoch: u64,
-    /// Where each epoch began: (epoch, first LLSN), rising; lets replicas find divergence at once.
+    /// Where each epoch with readable records began: (epoch, first LLSN), rising; lets replicas find
+    /// divergence at once.
     pub epochs: Vec<(u64, u64)>,
     /// Latest commit.
     pub context: CommitContext,

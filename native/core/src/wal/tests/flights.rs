@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::thread::scope;
 use std::time::Duration;
 
-use super::driver::{kept, open_with, record};
+use super::driver::{kept, open_with, record, with_columns};
 use super::{DIR, contents, create, options};
 use crate::vfs::{CrashPolicy, FaultVfs, Gate, MemoryVfs, OpKind, Operation, Rule, Vfs};
-use crate::wal::{Options, Store, open};
+use crate::wal::{Follower, Options, Store, open};
 
 fn eager() -> Options {
     Options {
@@ -180,4 +180,88 @@ fn what_an_earlier_lap_left_behind_is_no_torn_tail() {
         assert_eq!(seen.recovery, "not closed", "lap {lap}");
     }
     assert!(slots.values().any(|laps| laps.len() > 2), "{slots:?}");
+}
+
+/// Frames that were placed while a group was in flight are not durable when it retires.
+#[test]
+fn what_is_gathered_when_a_group_retires_is_not_durable() {
+    let memory = MemoryVfs::new();
+    let vfs = FaultVfs::new(Arc::new(memory.clone()));
+    let store = open_over(&vfs, 1);
+    let stream = create(&store, "a");
+    let gate = Gate::new();
+    vfs.add(Rule::hang(OpKind::WriteDurable, &gate).on("slot-").once());
+    let group = submit(&store, stream, 1, 100);
+    scope(|scope| {
+        let writer = scope.spawn(|| store.wait(group));
+        gate.wait_for(1);
+        with_columns(&[kept(2, 5000), kept(3, 5000)], |columns| {
+            store
+                .append_columns(stream, columns, 0..columns.len, 6000, None)
+                .unwrap();
+        });
+        gate.open();
+        writer.join().unwrap().unwrap();
+    });
+    let shared = Arc::new(memory.clone());
+    let follower = Follower::open(shared, Path::new(DIR), &eager()).unwrap();
+    assert_eq!(contents(follower.view(), stream).unwrap().len(), 1);
+    let image = memory
+        .trace()
+        .crash(memory.operations(), CrashPolicy::KeepAll);
+    let (store, _) = open_with(&image, &eager(), 2).unwrap();
+    assert_eq!(contents(store.view(), stream).unwrap().len(), 1);
+}
+
+/// A segment whose opening was cut is opened again, by the same number in the same slot: what the first
+/// attempt wrote there never counts.
+#[test]
+fn a_segment_opened_again_does_not_read_its_first_attempt() {
+    let run = |vfs: &MemoryVfs, lap: u64, len: usize, both: bool| {
+        let (store, _) = open_with(vfs, &eager(), lap).unwrap();
+        let streams = store.with_state(|state| state.streams.len());
+        let (a, b) = if streams == 0 {
+            let both = (create(&store, "a"), create(&store, "b"));
+            store.provision(4 * (64 << 10)).unwrap();
+            for tag in 1..=5 {
+                store.wait(submit(&store, both.0, tag, 11_000)).unwrap();
+            }
+            both
+        } else {
+            (1, 2)
+        };
+        vfs.mark(lap);
+        let mut group = submit(&store, a, 100 + lap, len);
+        if both {
+            group = submit(&store, b, 200 + lap, 100);
+        }
+        store.wait(group).unwrap();
+        assert_eq!(store.stats().segments, 2);
+        store.stats().durable_offset
+    };
+    // A length that ends the first frame of the new segment with a block, so that no padding of the
+    // second attempt covers what follows.
+    let end = run(&MemoryVfs::new(), 1, 9000, false);
+    let len = 9000 + (end.next_multiple_of(4096) - end) as usize;
+    let first = MemoryVfs::new();
+    run(&first, 1, len, true);
+    let trace = first.trace();
+    let opened = trace.operations().iter().rposition(|operation| {
+        matches!(
+            operation,
+            Operation::Write {
+                durable: true,
+                offset: 0,
+                ..
+            }
+        )
+    });
+    let image = trace.crash(opened.unwrap() + 1, CrashPolicy::DropUnsynced);
+    assert_eq!(run(&image, 2, len, false) % 4096, 0);
+    let image = image
+        .trace()
+        .crash(image.operations(), CrashPolicy::KeepAll);
+    let (store, _) = open_with(&image, &eager(), 3).unwrap();
+    assert_eq!(contents(store.view(), 1).unwrap().len(), 6);
+    assert_eq!(contents(store.view(), 2).unwrap().len(), 0);
 }
