@@ -89,7 +89,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BRAIDLOG_DATA", raising=False)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 @pytest.mark.process
 @pytest.mark.parametrize("document", RUNNABLE, ids=name)
 def test_the_code_runs(document: Path) -> None:

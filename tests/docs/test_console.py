@@ -53,7 +53,7 @@ def normal(line: str) -> str:
 
 
 @pytest.mark.process
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 def test_the_output_is_as_shown(damaged: Path) -> None:
     commands = [
         pair

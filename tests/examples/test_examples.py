@@ -49,7 +49,7 @@ def test_every_example_is_here() -> None:
 
 
 @pytest.mark.process
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", SAYS)
 def test_an_example(name: str, tmp_path: Path) -> None:
     data = tmp_path / "data"

@@ -36,7 +36,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import braidlog
 from braidlog import Log, Node, Producer, Record
@@ -62,6 +62,21 @@ KEY: Final = struct.Struct("<IBQ")
 SEEN: Final = struct.Struct("<BQ")
 
 Identity = tuple[int, int, int]
+
+
+class Rows(TypedDict):
+    """What `append_many` takes of each record."""
+
+    keys: list[bytes]
+    values: list[bytes]
+    timestamps: list[int]
+
+
+class Once(TypedDict):
+    """What `append_many` takes of a producer."""
+
+    producer: Producer
+    sequence: int
 
 
 def content(log: int, identity: Identity) -> bytes:
@@ -99,7 +114,7 @@ class Appender:
         number = self.number + (THREADS if self.turn == 0 else 0)
         os.write(self.out, EVENT.pack(kind, number, log, first, count, position))
 
-    def rows(self, log: int, turn: int, first: int, count: int) -> dict[str, list[Any]]:
+    def rows(self, log: int, turn: int, first: int, count: int) -> Rows:
         numbers = range(first, first + count)
         names = [(turn, self.number, number) for number in numbers]
         return {
@@ -123,7 +138,7 @@ class Appender:
             if self.number == 0:
                 self.commit()
 
-    def submit_rows(self, log: int, count: int) -> tuple[int, dict[str, list[Any]]]:
+    def submit_rows(self, log: int, count: int) -> tuple[int, Rows]:
         first = self.sent[log] + 1
         self.sent[log] += count
         self.say(SUBMIT, log, first, count, 0)
@@ -175,7 +190,7 @@ class Appender:
         rows = self.rows(log, 0, first, count)
         turn, self.turn = self.turn, 0
         self.say(SUBMIT, log, first, count, 0)
-        once = {"producer": self.producer, "sequence": first}
+        once: Once = {"producer": self.producer, "sequence": first}
         positions = self.logs[log].append_many(**rows, **once)
         self.say(ACKNOWLEDGE, log, first, count, positions.start)
         self.turn = turn

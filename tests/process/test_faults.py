@@ -1,4 +1,4 @@
-"""Faults of the file system, for real: each has its error, path, offset and next step."""
+"""Real faults of the file system: each has its error, path, offset and next step."""
 
 from __future__ import annotations
 
@@ -58,6 +58,11 @@ def flip(path: Path, offset: int) -> None:
     content = bytearray(path.read_bytes())
     content[offset] ^= 1
     path.write_bytes(content)
+
+
+def for_each(directory: Path, pattern: str, harm: Callable[[Path], None]) -> None:
+    for path in directory.glob(pattern):
+        harm(path)
 
 
 def read_everything(node: Node) -> int:
@@ -123,7 +128,7 @@ DAMAGES: dict[str, Damage] = {
         "restore it from a copy",
     ),
     "manifest deleted": (
-        lambda d: [path.unlink() for path in d.glob("MANIFEST-*")],
+        lambda d: for_each(d, "MANIFEST-*", Path.unlink),
         MissingFileError,
         "MANIFEST-",
         "CURRENT names it",
@@ -213,10 +218,11 @@ def test_a_flipped_bit_is_found_by_who_reads_it(
     flip(data / FIRST, offset)
     with braidlog.open(data, read_only=read_only) as node:
         log = node.log("a")
-        for read in (
+        reads: list[Callable[[], object]] = [
             lambda: list(log.read()),
             lambda: [log[i] for i in range(1, 1000)],
-        ):
+        ]
+        for read in reads:
             with pytest.raises(CorruptionError, match="repair") as caught:
                 read()
             assert caught.value.path == str(data / FIRST)
@@ -249,11 +255,13 @@ HARMLESS: dict[str, Callable[[Path], object]] = {
     "watermark deleted": lambda d: (d / "WATERMARK").unlink(),
     "watermark garbage": lambda d: (d / "WATERMARK").write_bytes(b"garbage"),
     "lock deleted": lambda d: (d / "LOCK").unlink(),
-    "index files deleted": lambda d: [path.unlink() for path in d.glob("wal/*.idx")],
+    "index files deleted": lambda d: for_each(d, "wal/*.idx", Path.unlink),
     "index files garbage": lambda d: [
         path.write_bytes(b"garbage" * 50) for path in d.glob("wal/*.idx")
     ],
-    "index file flipped": lambda d: [flip(path, 60) for path in d.glob("wal/*.idx")],
+    "index file flipped": lambda d: for_each(
+        d, "wal/*.idx", lambda path: flip(path, 60)
+    ),
     "spare segment deleted": lambda d: (d / "wal/slot-000005.wal").unlink(
         missing_ok=True
     ),
@@ -474,7 +482,7 @@ node.close()
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("pipelined", [False, True], ids=["one by one", "pipelined"])
 @pytest.mark.parametrize("number", [15, 40])
 @pytest.mark.parametrize(

@@ -246,9 +246,9 @@ class EmbeddedLog(RuleBasedStateMachine):
             assert list(log) == model.records()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(180)
 def test_the_embedded_log_is_a_list() -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         EmbeddedLog,
         settings=settings(
             max_examples=40,

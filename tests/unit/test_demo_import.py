@@ -83,7 +83,7 @@ def test_holds_and_goes_on_where_the_log_stopped(
 
 
 @pytest.mark.process
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(180)
 def test_kills_lose_and_double_nothing(tmp_path: Path, source: Path) -> None:
     data, seen = tmp_path / "data", list[int]()
     outcome = run_import(data, source, 5000, 3, seen.append)
@@ -98,7 +98,7 @@ def test_kills_lose_and_double_nothing(tmp_path: Path, source: Path) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 def test_a_failing_process_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_bytes(encode(make_events(1)[0]) + b"\nnonsense\n")

@@ -90,7 +90,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 @pytest.mark.process
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(180)
 def test_the_command_on_a_small_repository(repository: Path, tmp_path: Path) -> None:
     out, data = tmp_path / "out", tmp_path / "data"
     arguments = ["--git", str(repository), "--out", str(out), "--data", str(data)]
@@ -113,7 +113,7 @@ def test_the_command_on_a_small_repository(repository: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.process
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(180)
 def test_a_wrong_oracle_fails_loudly(tmp_path: Path) -> None:
     events, oracle = tmp_path / "events.jsonl", tmp_path / "oracle.jsonl"
     events.write_text(

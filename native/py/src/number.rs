@@ -21,10 +21,10 @@ pub struct Seconds(pub std::time::Duration);
 /// The longest wait, about thirty years.
 const SECONDS_MAX: f64 = 1e9;
 
-fn refuse(object: &Borrowed<'_, '_, PyAny>, what: &str) -> PyErr {
+fn refuse(object: Borrowed<'_, '_, PyAny>, what: &str) -> PyErr {
     to_py(Error::InvalidArgument(format!(
         "{} is not {what}",
-        **object
+        *object
     )))
 }
 
@@ -34,7 +34,7 @@ impl<'py> FromPyObject<'_, 'py> for Unsigned {
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         match object.extract::<u64>() {
             Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => {
-                Err(refuse(&object, "in 0..2**64"))
+                Err(refuse(object, "in 0..2**64"))
             }
             found => found.map(Self),
         }
@@ -61,7 +61,7 @@ impl<'py> FromPyObject<'_, 'py> for Seconds {
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         let seconds = object.extract::<f64>()?;
         if seconds.is_nan() {
-            return Err(refuse(&object, "a number of seconds"));
+            return Err(refuse(object, "a number of seconds"));
         }
         let bounded = seconds.clamp(0.0, SECONDS_MAX);
         Ok(Self(std::time::Duration::from_secs_f64(bounded)))

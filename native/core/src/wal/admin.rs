@@ -75,10 +75,11 @@ impl Store {
 
     /// Create a log with one stream; returns the stream. Durable on return.
     pub fn create_log(&self, log: NewLog) -> Result<u32> {
+        let change = Change::CreateLog(log);
         // Another thread may take the number between the look and the change; then once more.
         let (stream, group) = loop {
             let stream = self.guard()?.appender.state.next_stream;
-            match self.change(stream, None, 0, &Change::CreateLog(log.clone())) {
+            match self.change(stream, None, 0, &change) {
                 Err(Error::NotDense { .. }) => {}
                 other => break (stream, other?),
             }

@@ -76,6 +76,7 @@ pub struct OpenReport {
 /// Fails without changing anything if another writer has it ([`Error::Locked`]), if it belongs to
 /// something else ([`Error::Foreign`], [`Error::Newer`]), if files are missing ([`Error::Missing`])
 /// or durable bytes are damaged ([`Error::Corruption`]).
+#[expect(clippy::needless_pass_by_value, reason = "the store keeps it")]
 pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, OpenReport)> {
     options.check()?;
     vfs.create_dir_all(dir)?;

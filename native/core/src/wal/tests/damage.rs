@@ -113,7 +113,7 @@ fn a_read_of_no_bytes_still_gives_a_batch() {
     )
     .unwrap();
     let number = create(&store, "a");
-    append(&store, number, &[7; 50_000]).unwrap_err();
+    append(&store, number, &vec![7; 50_000]).unwrap_err();
     append(&store, number, &[7; 12_000]).unwrap();
     let stream = store.view().stream(number).unwrap();
     let mut position = Position::default();
