@@ -13,6 +13,7 @@ mod flights;
 mod model;
 mod oracle;
 mod reading;
+mod refuse;
 mod space;
 
 use std::path::Path;
