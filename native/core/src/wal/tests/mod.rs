@@ -16,7 +16,11 @@ mod model;
 mod oracle;
 mod producers;
 mod reading;
+<<<<<<< HEAD
 mod salvage;
+=======
+mod refuse;
+>>>>>>> crash
 mod space;
 mod verify;
 
