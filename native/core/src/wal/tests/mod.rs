@@ -16,11 +16,8 @@ mod model;
 mod oracle;
 mod producers;
 mod reading;
-<<<<<<< HEAD
-mod salvage;
-=======
 mod refuse;
->>>>>>> crash
+mod salvage;
 mod space;
 mod verify;
 
