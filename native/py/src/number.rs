@@ -43,10 +43,9 @@ impl<'py> FromPyObject<'_, 'py> for Micros {
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         match object.extract::<i64>() {
-            Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => Err(refuse(
-                &object,
-                "a timestamp: microseconds in -2**63..2**63",
-            )),
+            Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => {
+                Err(refuse(object, "a timestamp: microseconds in -2**63..2**63"))
+            }
             found => found.map(Self),
         }
     }

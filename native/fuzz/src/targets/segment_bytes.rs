@@ -26,8 +26,8 @@ fn kind(name: &str) -> Kind {
     match name {
         "IDENTITY" => Kind::Identity,
         "WATERMARK" => Kind::Watermark,
-        _ if name.ends_with(".wal") => Kind::Slot,
-        _ if name.ends_with(".idx") => Kind::Side,
+        _ if name.starts_with("slot-") => Kind::Slot,
+        _ if name.contains(".idx") => Kind::Side,
         _ if name.starts_with("MANIFEST-") => Kind::Manifest,
         _ => Kind::Other,
     }
