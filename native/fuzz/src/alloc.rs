@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn the_peak_counts_what_is_held_at_once() {
-        let (_, peak) = measure(|| {
+        let ((), peak) = measure(|| {
             for _ in 0..10 {
                 std::hint::black_box(vec![1u8; 1 << 20]);
             }

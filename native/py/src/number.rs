@@ -22,10 +22,7 @@ pub struct Seconds(pub std::time::Duration);
 const SECONDS_MAX: f64 = 1e9;
 
 fn refuse(object: Borrowed<'_, '_, PyAny>, what: &str) -> PyErr {
-    to_py(Error::InvalidArgument(format!(
-        "{} is not {what}",
-        *object
-    )))
+    to_py(Error::InvalidArgument(format!("{} is not {what}", *object)))
 }
 
 impl<'py> FromPyObject<'_, 'py> for Unsigned {

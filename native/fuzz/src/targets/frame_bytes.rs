@@ -41,7 +41,8 @@ pub fn frames(bytes: &[u8], run: &Run) -> Vec<Range<usize>> {
     let (mut found, mut at) = (Vec::new(), run.at);
     while at + FRAME_HEADER <= bytes.len() {
         let length = u32_at(bytes, at) as usize;
-        let plausible = length >= FRAME_HEADER && length % 8 == 0 && length <= bytes.len() - at;
+        let plausible =
+            length >= FRAME_HEADER && length.is_multiple_of(8) && length <= bytes.len() - at;
         if plausible {
             found.push(at..at + length);
             at += length;

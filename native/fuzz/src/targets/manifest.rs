@@ -60,9 +60,8 @@ impl Target for ManifestFiles {
     fn check(&self, input: &Input) -> Result<Verdict, Broken> {
         let vfs = mount(input).map_err(|error| format!("mount: {error}"))?;
         let before = read_only(&vfs)?;
-        let mut manifest = match open(&vfs)? {
-            Ok(manifest) => manifest,
-            Err(_) => return Ok(Verdict::Refused),
+        let Ok(mut manifest) = open(&vfs)? else {
+            return Ok(Verdict::Refused);
         };
         let version = Arc::clone(manifest.version());
         hold(before.as_deref() == Some(&*version), || {

@@ -1,5 +1,7 @@
 //! The files of a node directory as the fuzzer sees them, and how they vouch for each other.
 
+use std::path::Path;
+
 use braidlog_core::wal::{FIRST_FRAME, Seed};
 
 use super::frame_bytes::{self, Run};
@@ -22,12 +24,18 @@ enum Kind {
     Other,
 }
 
+fn has(name: &str, extension: &str) -> bool {
+    Path::new(name)
+        .extension()
+        .is_some_and(|found| found == extension)
+}
+
 fn kind(name: &str) -> Kind {
     match name {
         "IDENTITY" => Kind::Identity,
         "WATERMARK" => Kind::Watermark,
-        _ if name.ends_with(".wal") => Kind::Slot,
-        _ if name.ends_with(".idx") => Kind::Side,
+        _ if has(name, "wal") => Kind::Slot,
+        _ if has(name, "idx") => Kind::Side,
         _ if name.starts_with("MANIFEST-") => Kind::Manifest,
         _ => Kind::Other,
     }
