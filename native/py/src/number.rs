@@ -21,8 +21,8 @@ pub struct Seconds(pub std::time::Duration);
 /// The longest wait, about thirty years.
 const SECONDS_MAX: f64 = 1e9;
 
-fn refuse(object: Borrowed<'_, '_, PyAny>, what: &str) -> PyErr {
-    to_py(Error::InvalidArgument(format!("{} is not {what}", *object)))
+fn refuse(object: &Bound<'_, PyAny>, what: &str) -> PyErr {
+    to_py(Error::InvalidArgument(format!("{object} is not {what}")))
 }
 
 impl<'py> FromPyObject<'_, 'py> for Unsigned {
@@ -31,7 +31,7 @@ impl<'py> FromPyObject<'_, 'py> for Unsigned {
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         match object.extract::<u64>() {
             Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => {
-                Err(refuse(object, "in 0..2**64"))
+                Err(refuse(&object, "in 0..2**64"))
             }
             found => found.map(Self),
         }
@@ -58,7 +58,7 @@ impl<'py> FromPyObject<'_, 'py> for Seconds {
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         let seconds = object.extract::<f64>()?;
         if seconds.is_nan() {
-            return Err(refuse(object, "a number of seconds"));
+            return Err(refuse(&object, "a number of seconds"));
         }
         let bounded = seconds.clamp(0.0, SECONDS_MAX);
         Ok(Self(std::time::Duration::from_secs_f64(bounded)))
