@@ -32,7 +32,7 @@ build: setup $(stamps)/native  ## Build the native module in release mode
 test: build  ## Run the Python tests (PYTEST="-k name" to choose)
 	$(bin)/python -m pytest $(PYTEST)
 
-lint: setup  ## Check format, lint rules and layers
+lint: build  ## Check format, lint rules and layers
 	$(bin)/ruff format --check .
 	$(bin)/ruff check .
 	$(bin)/lint-imports --no-logo
