@@ -31,7 +31,7 @@ pub fn open_on(vfs: &FaultVfs, entropy: u64) -> Result<(Store, OpenReport)> {
 }
 
 /// Opens a gate when a failed assertion leaves its test, which would hang otherwise.
-struct Opening<'a>(&'a Gate);
+pub struct Opening<'a>(pub &'a Gate);
 
 impl Drop for Opening<'_> {
     fn drop(&mut self) {

@@ -6,6 +6,7 @@ use std::thread::scope;
 use std::time::Duration;
 
 use super::driver::{kept, open_with, record, with_columns};
+use super::faults::Opening;
 use super::{DIR, contents, create, options};
 use crate::vfs::{CrashPolicy, FaultVfs, Gate, MemoryVfs, OpKind, Operation, Rule, Vfs};
 use crate::wal::{Follower, Options, Store, open};
@@ -56,6 +57,7 @@ fn first_lost(closed: bool, acknowledged: u64, lens: [usize; 3]) -> (MemoryVfs, 
     let written = durable_writes(&memory);
     let shared = &store;
     let image = scope(|scope| {
+        let _opening = Opening(&gate);
         let mut writers = Vec::new();
         for (i, len) in lens.into_iter().enumerate() {
             let group = submit(&store, stream, 1000 + i as u64, len);
@@ -193,6 +195,7 @@ fn what_is_gathered_when_a_group_retires_is_not_durable() {
     vfs.add(Rule::hang(OpKind::WriteDurable, &gate).on("slot-").once());
     let group = submit(&store, stream, 1, 100);
     scope(|scope| {
+        let _opening = Opening(&gate);
         let writer = scope.spawn(|| store.wait(group));
         gate.wait_for(1);
         with_columns(&[kept(2, 5000), kept(3, 5000)], |columns| {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::driver::{Driver, record};
+use super::faults::Opening;
 use super::{DIR, options, values_of};
 use crate::batch::BatchView;
 use crate::vfs::{FaultVfs, Gate, MemoryVfs, OpKind, Rule, Vfs};
@@ -159,6 +160,7 @@ fn a_rollback_while_its_records_are_in_flight_is_seen_by_readers() {
     let gate = Gate::new();
     vfs.add(Rule::hang(OpKind::WriteDurable, &gate).on("slot-").once());
     std::thread::scope(|scope| {
+        let _opening = Opening(&gate);
         let writer = scope.spawn(|| store.wait(first));
         gate.wait_for(1);
         store.rollback(stream, 0, 13).unwrap();
@@ -201,6 +203,7 @@ fn records_are_read_while_their_copies_are_in_flight() {
     let gate = Gate::new();
     vfs.add(Rule::hang(OpKind::WriteDurable, &gate).on("slot-").once());
     let (found, one) = std::thread::scope(|scope| {
+        let _opening = Opening(&gate);
         let cleaner = scope.spawn(|| store.clean(1, 0.9));
         gate.wait_for(1);
         let view = store.view().stream(slow).unwrap();
