@@ -99,7 +99,7 @@ class Appender:
         number = self.number + (THREADS if self.turn == 0 else 0)
         os.write(self.out, EVENT.pack(kind, number, log, first, count, position))
 
-    def rows(self, log: int, turn: int, first: int, count: int) -> dict[str, list[Any]]:
+    def rows(self, log: int, turn: int, first: int, count: int) -> dict[str, Any]:
         numbers = range(first, first + count)
         names = [(turn, self.number, number) for number in numbers]
         return {
@@ -123,7 +123,7 @@ class Appender:
             if self.number == 0:
                 self.commit()
 
-    def submit_rows(self, log: int, count: int) -> tuple[int, dict[str, list[Any]]]:
+    def submit_rows(self, log: int, count: int) -> tuple[int, dict[str, Any]]:
         first = self.sent[log] + 1
         self.sent[log] += count
         self.say(SUBMIT, log, first, count, 0)
@@ -175,7 +175,7 @@ class Appender:
         rows = self.rows(log, 0, first, count)
         turn, self.turn = self.turn, 0
         self.say(SUBMIT, log, first, count, 0)
-        once = {"producer": self.producer, "sequence": first}
+        once: dict[str, Any] = {"producer": self.producer, "sequence": first}
         positions = self.logs[log].append_many(**rows, **once)
         self.say(ACKNOWLEDGE, log, first, count, positions.start)
         self.turn = turn

@@ -248,7 +248,7 @@ class EmbeddedLog(RuleBasedStateMachine):
 
 @pytest.mark.timeout(120)
 def test_the_embedded_log_is_a_list() -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         EmbeddedLog,
         settings=settings(
             max_examples=40,

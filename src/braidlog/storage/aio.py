@@ -198,7 +198,8 @@ class AsyncLog:
     async def wait(self, position: int, *, timeout: float | None = None) -> bool:  # noqa: ASYNC109
         """Wait until ``position`` can be read; see `Log.wait`."""
         if timeout is not None and not timeout > 0:
-            return await asyncio.to_thread(self.blocking.wait, position, timeout=timeout)
+            wait = self.blocking.wait
+            return await asyncio.to_thread(wait, position, timeout=timeout)
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
         while not self._node.blocking.closed:
