@@ -41,8 +41,9 @@ lint: build  ## Check format, lint rules and layers
 	@.ci/rust-component clippy clippy
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 
-types: build  ## Check types with mypy in strict mode
+types: build  ## Check types with mypy in strict mode, and those of the native module
 	$(bin)/mypy
+	$(bin)/stubtest braidlog._native
 
 rust: setup  ## Run the Rust tests
 	cargo test --workspace --exclude braidlog-native --locked

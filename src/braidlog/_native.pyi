@@ -4,6 +4,28 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self, final
 
+__all__ = [
+    "ArrowBatch",
+    "BatchIterator",
+    "Follower",
+    "FrameIterator",
+    "LogView",
+    "Pending",
+    "Record",
+    "RecordIterator",
+    "Store",
+    "inspect_frames",
+    "inspect_index",
+    "inspect_manifest",
+    "inspect_samples",
+    "inspect_segments",
+    "inspect_state",
+    "log_schema",
+    "repair",
+    "repair_plan",
+    "verify",
+]
+
 @final
 class Record:
     """One record of a log."""

@@ -4,20 +4,19 @@ use std::sync::Arc;
 
 use braidlog_core::vfs::RealVfs;
 use braidlog_core::wal;
-use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::entry::{Entry, entries_dict};
 use crate::error::to_py;
-use crate::gate::{Gate, Reader};
+use crate::gate::{Following, Gate, Reader};
 use crate::log::LogView;
 use crate::options::options;
 
 /// A read-only view of a node directory.
 #[pyclass(frozen, module = "braidlog._native")]
 pub struct Follower {
-    follower: Arc<Mutex<wal::Follower>>,
+    follower: Arc<Following>,
     gate: Arc<Gate>,
 }
 
@@ -33,33 +32,34 @@ impl Follower {
         let options = options(keywords)?;
         let opened = py.detach(|| wal::Follower::open(Arc::new(RealVfs), &path, &options));
         Ok(Self {
-            follower: Arc::new(Mutex::new(opened.map_err(to_py)?)),
+            follower: Arc::new(Following::new(opened.map_err(to_py)?)),
             gate: Arc::default(),
         })
     }
 
     /// Show what has become durable since; true if anything changed.
     fn refresh(&self, py: Python<'_>) -> PyResult<bool> {
-        py.detach(|| self.follower.lock().refresh()).map_err(to_py)
+        py.detach(|| self.follower.with(wal::Follower::refresh))
+            .map_err(to_py)
     }
 
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let entries = py.detach(|| self.follower.lock().with_state(Entry::all));
+        let all = |follower: &mut wal::Follower| Ok(follower.with_state(Entry::all));
+        let entries = py.detach(|| self.follower.with(all)).map_err(to_py)?;
         entries_dict(py, entries)
     }
 
     /// One log of the state, or `None`.
     fn entry<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let found = py.detach(|| {
-            self.follower
-                .lock()
-                .with_state(|state| Entry::of(state, name))
-        });
+        let one =
+            |follower: &mut wal::Follower| Ok(follower.with_state(|state| Entry::of(state, name)));
+        let found = py.detach(|| self.follower.with(one)).map_err(to_py)?;
         found.map(|entry| entry.into_row(py)).transpose()
     }
 
     fn view(&self, py: Python<'_>, stream: u32) -> PyResult<LogView> {
-        let view = py.detach(|| Arc::clone(self.follower.lock().view()));
+        let view = |follower: &mut wal::Follower| Ok(Arc::clone(follower.view()));
+        let view = py.detach(|| self.follower.with(view)).map_err(to_py)?;
         let stream = view.stream(stream).map_err(to_py)?;
         Ok(LogView::new(Reader {
             view,
@@ -71,7 +71,8 @@ impl Follower {
     }
 
     /// End everything that was made from this; there is no lock to release.
-    fn close(&self) {
+    fn close(&self, py: Python<'_>) {
         self.gate.close();
+        py.detach(|| self.follower.close());
     }
 }

@@ -48,6 +48,28 @@ impl Gate {
     }
 }
 
+/// What follows a writer, until it is closed.
+pub struct Following(Mutex<Option<Follower>>);
+
+impl Following {
+    /// Follow with `follower`.
+    pub fn new(follower: Follower) -> Self {
+        Self(Mutex::new(Some(follower)))
+    }
+
+    /// Run `f` on the follower, or refuse.
+    pub fn with<T>(&self, f: impl FnOnce(&mut Follower) -> Result<T>) -> Result<T> {
+        self.0.lock().as_mut().map_or(Err(Error::Closed), f)
+    }
+
+    /// Let go of all files.
+    pub fn close(&self) {
+        if let Some(follower) = self.0.lock().take() {
+            follower.view().close_files();
+        }
+    }
+}
+
 /// One log as readers hold it.
 #[derive(Clone)]
 pub struct Reader {
@@ -60,7 +82,7 @@ pub struct Reader {
     /// The writer, if this process is it.
     pub store: Option<Arc<Store>>,
     /// What follows the writer, if it is another process.
-    pub follower: Option<Arc<Mutex<Follower>>>,
+    pub follower: Option<Arc<Following>>,
 }
 
 impl Reader {
@@ -82,7 +104,7 @@ impl Reader {
         self.check()?;
         let mut found = f(&self.view, &self.stream);
         if let (Err(Error::Corruption { .. }), Some(follower)) = (&found, &self.follower) {
-            follower.lock().refresh()?;
+            follower.with(Follower::refresh)?;
             found = f(&self.view, &self.stream);
         }
         found.map_err(|error| self.check().err().unwrap_or(error))

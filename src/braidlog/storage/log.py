@@ -324,7 +324,9 @@ class Log(KeptLog):
         import pyarrow as pa
 
         self._backend.refresh()
-        return pa.table(self._view.batches(start, end, columns))
+        batches = self._view.batches(start, end, columns)
+        # One by one: through Arrow's own stream our errors would arrive as its errors.
+        return pa.Table.from_batches(map(pa.record_batch, batches), pa.schema(batches))
 
     def __arrow_c_stream__(self, requested_schema: Any | None = None) -> Any:
         """Export the whole log through the Arrow C stream interface."""

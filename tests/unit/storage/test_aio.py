@@ -205,8 +205,9 @@ async def test_a_failed_store_fails_what_waits(data: Path) -> None:
         following = asyncio.create_task(follow(log, 9999))
         await asyncio.sleep(0.01)
         with failing_writes():
-            futures = [log.submit(b"y") for _ in range(10)]
-            found = await asyncio.gather(*futures, return_exceptions=True)
+            # Those that come after the failure are refused at once, the others wait.
+            appends = [log.append(b"y") for _ in range(10)]
+            found = await asyncio.gather(*appends, return_exceptions=True)
         assert {type(each) for each in found} == {StoreFailedError}
         for task in (waiting, following, asyncio.create_task(log.append(b"z"))):
             with pytest.raises(StoreFailedError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gc
+import contextlib
 import logging
 import os
 import threading
@@ -301,20 +301,32 @@ def test_the_context_manager_closes_on_an_error(opener: Opener) -> None:
     assert node.closed
 
 
-def test_no_thread_and_no_file_stays_open(opener: Opener, data: Path) -> None:
+def held_files(data: Path) -> list[str]:
+    found = []
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.append(str(link.readlink()))
+    return [name for name in found if name.startswith(str(data))]
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_closing_leaves_no_thread_and_no_file(
+    opener: Opener, data: Path, read_only: bool
+) -> None:
     before = threading.active_count()
-    for _ in range(3):
-        with opener() as node:
-            log = node.create_log("a", exist_ok=True)
-            log.submit(b"x").result()
-            list(log)
-    gc.collect()
+    with opener() as node:
+        log = node.create_log("a", exist_ok=True)
+        log.append_many([bytes(1000)] * 5000)
+        log.submit(b"x").result()
+    with opener(read_only=read_only) as node:
+        log = node.log("a")
+        reading, record = log.read(), log[7]
+        assert next(reading).position == 1
+        assert held_files(data)
+    # Whoever still holds these must not keep the file system busy.
+    assert held_files(data) == []
+    assert (log.name, record.position) == ("a", 7)
     assert threading.active_count() == before
-    links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
-    held = [str(link.readlink()) for link in links if link.exists()]
-    assert [
-        path for path in held if path.startswith(str(data)) and "LOCK" in path
-    ] == []
 
 
 def test_the_report_of_an_open(node: Node, opener: Opener) -> None:

@@ -236,7 +236,11 @@ impl Store {
         while inner.writing > 0 {
             self.flushed.wait(&mut inner);
         }
+        // Whoever still holds a log of this node must not keep its file system busy.
+        inner.appender.active.segment.close_files();
         drop(inner);
+        self.view.close_files();
+        *self.watermark.lock() = None;
         self.files.lock().release();
         *self.lock.lock() = None;
         result

@@ -70,6 +70,12 @@ impl Store {
             inner.failed.get_or_insert_with(|| error.to_string());
             return Err(error);
         }
+        // Blocks in memory keep these segments for long, but not their files.
+        for segment in segments.iter() {
+            if dead.contains(&segment.number) {
+                segment.close_files();
+            }
+        }
         inner.appender.segments_used -= dead.len() as u64;
         inner.appender.slots_ready += dead.len() as u64;
         Ok(Reclaimed {

@@ -14,7 +14,7 @@ use crate::manifest::{self, Identity, Manifest, WalFiles};
 use crate::vfs::{Access, Vfs, VfsFile};
 use crate::wal::identity::{IDENTITY, NodeIdentity};
 use crate::wal::recover::{LOCK, check_newest};
-use crate::wal::segments::slot_path;
+use crate::wal::segments::{open_slot, slot_path};
 use crate::wal::store::{Options, make_dirs};
 use crate::wal::watermark::Watermark;
 
@@ -95,8 +95,16 @@ pub(super) fn open_manifest(
     let options = manifest::Options::default();
     if vfs.exists(&dir.join("CURRENT"))? {
         // Before a new file takes the place of the one that may be damaged.
+        let listed = Manifest::<WalFiles>::open_read_only(Arc::clone(vfs), dir, who)?;
+        check_slots(&**vfs, dir, listed.version(), identity.segment_bytes)?;
+        if let Some(newest) = listed.version().newest() {
+            open_slot(
+                &**vfs,
+                &slot_path(dir, newest.slot),
+                identity.segment_bytes.into(),
+            )?;
+        }
         if let Some(mark) = Watermark::read(&**vfs, dir)? {
-            let listed = Manifest::<WalFiles>::open_read_only(Arc::clone(vfs), dir, who)?;
             check_newest(dir, listed.version(), mark)?;
         }
         let (manifest, report) = Manifest::open(Arc::clone(vfs), dir, who, options)?;
@@ -118,13 +126,13 @@ pub(super) fn open_manifest(
 }
 
 /// The slot of every listed segment is there. A free one holds nothing and is made anew when needed.
-pub(super) fn check_slots(
-    vfs: &dyn Vfs,
-    dir: &Path,
-    files: &WalFiles,
-    segment_bytes: u32,
-) -> Result<()> {
-    let present: BTreeSet<String> = vfs.list(&dir.join("wal"))?.into_iter().collect();
+fn check_slots(vfs: &dyn Vfs, dir: &Path, files: &WalFiles, segment_bytes: u32) -> Result<()> {
+    let wal = dir.join("wal");
+    let present: BTreeSet<String> = if vfs.exists(&wal)? {
+        vfs.list(&wal)?.into_iter().collect()
+    } else {
+        BTreeSet::new()
+    };
     let free: BTreeSet<u32> = files.free_slots().collect();
     for (slot, bytes) in files.slots() {
         let path = slot_path(dir, slot);

@@ -18,7 +18,7 @@ use crate::manifest::{self, Identity, Manifest, WalFiles};
 use crate::vfs::{Access, AlignedBuf, Vfs, VfsFile};
 use crate::wal::appender::{Active, Appender, mix, range_of};
 use crate::wal::directory::{
-    Found, check_slots, create_identity, identify, open_manifest, open_or_create, sync_parents,
+    Found, create_identity, identify, open_manifest, open_or_create, sync_parents,
 };
 use crate::wal::files::Files;
 use crate::wal::frame::{FLAG_MORE, Kind};
@@ -97,7 +97,6 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
     report.manifest_torn = said(|opened| opened.dropped.is_some());
     // A writer that opened it since would have begun a new manifest file, before anything else.
     report.clean = said(|opened| opened.clean_close);
-    check_slots(&*vfs, dir, manifest.version(), identity.segment_bytes)?;
     let sizes = sizes(identity.segment_bytes, options.wal_bytes_max)?;
     // Every open begins a manifest file and so takes edit numbers: a segment that was begun and never listed
     // shares its salt with no successor, even if the same number is given twice.

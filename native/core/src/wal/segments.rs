@@ -47,7 +47,7 @@ pub struct Segment {
     /// Slot file, once it has one.
     slot: OnceLock<(u32, PathBuf)>,
     sealed: OnceLock<Sealed>,
-    reader: OnceLock<Arc<dyn VfsFile>>,
+    reader: RwLock<Option<Arc<dyn VfsFile>>>,
     /// Idle write handles; each worker takes one of its own.
     writers: Mutex<Vec<Arc<dyn VfsFile>>>,
     index: RwLock<Option<Arc<SegmentIndex>>>,
@@ -75,7 +75,7 @@ impl Segment {
             bytes,
             slot: OnceLock::new(),
             sealed: OnceLock::new(),
-            reader: OnceLock::new(),
+            reader: RwLock::new(None),
             writers: Mutex::new(Vec::new()),
             index: RwLock::new(None),
             summary: OnceLock::new(),
@@ -111,11 +111,11 @@ impl Segment {
 
     /// The read handle, opened once.
     pub fn reader(&self, vfs: &dyn Vfs) -> Result<Arc<dyn VfsFile>> {
-        if let Some(file) = self.reader.get() {
+        if let Some(file) = &*self.reader.read() {
             return Ok(Arc::clone(file));
         }
         let file = open_slot(vfs, self.path(), u64::from(self.bytes))?;
-        Ok(Arc::clone(self.reader.get_or_init(|| file)))
+        Ok(Arc::clone(self.reader.write().get_or_insert(file)))
     }
 
     /// Take a write handle of one's own.
@@ -134,6 +134,12 @@ impl Segment {
     /// Drop the write handles of a sealed segment.
     pub fn close_writers(&self) {
         self.writers.lock().clear();
+    }
+
+    /// Drop all handles; a read that is under way keeps its own.
+    pub fn close_files(&self) {
+        self.close_writers();
+        *self.reader.write() = None;
     }
 
     /// Check the header block against what the manifest says.

@@ -131,7 +131,8 @@ pub struct Store {
     pub(super) slot_wanted: Condvar,
     pub(super) gathered: Condvar,
     pub(super) files: Mutex<Files>,
-    pub(super) watermark: Arc<dyn VfsFile>,
+    /// Until closed.
+    pub(super) watermark: Mutex<Option<Arc<dyn VfsFile>>>,
     pub(super) options: Options,
     pub(super) cleaning: Mutex<()>,
     pub(super) lock: Mutex<Option<Box<dyn VfsLock>>>,
@@ -168,7 +169,7 @@ impl Store {
             slot_wanted: Condvar::new(),
             gathered: Condvar::new(),
             files: Mutex::new(files),
-            watermark,
+            watermark: Mutex::new(Some(watermark)),
             options,
             cleaning: Mutex::new(()),
             lock: Mutex::new(Some(lock)),

@@ -264,14 +264,13 @@ impl Store {
         }
         let segment = &active.segment;
         let (salt, durable) = (segment.seed.salt, active.durable);
-        self.watermark.write_all_at(
-            &Watermark {
-                segment: segment.number,
-                salt,
-                durable,
-            }
-            .encode(),
-            0,
-        )
+        let mark = Watermark {
+            segment: segment.number,
+            salt,
+            durable,
+        };
+        let file = self.watermark.lock();
+        file.as_ref()
+            .map_or(Ok(()), |file| file.write_all_at(&mark.encode(), 0))
     }
 }

@@ -303,6 +303,13 @@ impl View {
         }
     }
 
+    /// Drop the handles of all segments: nobody reads any more.
+    pub fn close_files(&self) {
+        for segment in self.segments().iter() {
+            segment.close_files();
+        }
+    }
+
     /// Wake all waiters for good (close or failure).
     pub fn shut(&self) {
         for stream in self.streams.load().values() {
