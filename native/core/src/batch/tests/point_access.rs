@@ -51,7 +51,7 @@ fn batch_point_access_equals_full_decode() {
                 let headers: usize = expected.3.iter().map(|(n, v)| n.len() + v.len()).sum();
                 let own = expected.0.len() + expected.1.as_ref().map_or(0, Vec::len) + headers;
                 assert!(
-                    fetches <= 8 && bytes <= 16 * PAGE_BYTES + own,
+                    fetches <= 8 && bytes <= 32 * PAGE_BYTES + own,
                     "{fetches} of {bytes}"
                 );
             } else {
