@@ -8,14 +8,10 @@ which ones were acknowledged. The parent kills it (SIGKILL), opens the directory
 checks, for each log:
 
 - every acknowledged record is at its position, with its content, and nowhere else;
-- positions are dense;
-- a record that was not acknowledged is one that was submitted, and no earlier one of
-  its thread is missing;
-- a producer's records are there once each, over all rounds;
-- what an earlier round, or the follower, saw has not changed;
+- positions are dense, and a producer's records are there once each, over all rounds;
+- other records are ones that were submitted, without gaps for each thread;
+- what a round, or a follower that reads all the time, saw does not change again;
 - cursors and trims that were acknowledged hold.
-
-A follower process reads everything all the time, over all rounds.
 """
 
 from __future__ import annotations
