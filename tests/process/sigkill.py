@@ -2,10 +2,9 @@
 
     python -m tests.process.sigkill --kills 200 [--seed N] [--data DIR]
 
-One round: a child opens the directory and appends from several threads to several logs,
-in every way there is. Before it submits records it says so through a pipe, and it says
-which ones were acknowledged. The parent kills it (SIGKILL), opens the directory and
-checks, for each log:
+One round: a child appends from several threads to several logs, and says through a pipe
+what it submits and what was acknowledged. The parent kills it (SIGKILL), opens the
+directory and checks, for each log:
 
 - every acknowledged record is at its position, with its content, and nowhere else;
 - positions are dense, and a producer's records are there once each, over all rounds;
