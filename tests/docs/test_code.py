@@ -83,6 +83,10 @@ def _run(document: Path, *, spark: bool) -> None:
             _run_shell(block)
 
 
+def _run_with_spark(document: str) -> None:
+    _run(Path(document), spark=True)
+
+
 @pytest.fixture(autouse=True)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -111,4 +115,12 @@ def test_the_spark_code_runs(document: Path) -> None:
         session.ensure_java()
     except UnavailableError as error:
         pytest.skip(str(error))
-    _run(document, spark=True)
+    # Spark resolves a relative path where its JVM was started: not in this process,
+    # where another test may have started it elsewhere.
+    program = f"from docs.test_code import _run_with_spark as run; run({str(document)!r})"
+    search = os.pathsep.join(sys.path)
+    subprocess.run(
+        [sys.executable, "-c", program],
+        check=True,
+        env=os.environ | {"PYTHONPATH": search},
+    )
