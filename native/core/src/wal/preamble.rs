@@ -103,6 +103,9 @@ impl State {
             next_stream: take.u32()?,
             ..Self::default()
         };
+        if state.next_stream == 0 {
+            return Err(take.error("stream numbers begin at 1"));
+        }
         for _ in 0..take.count(8)? {
             let stream = take.u32()?;
             let mut payload = Take::new("preamble log", take.bytes()?);

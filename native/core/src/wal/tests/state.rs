@@ -80,6 +80,14 @@ fn preambles_that_contradict_themselves_are_refused() {
 }
 
 #[test]
+fn stream_0_is_never_the_next() {
+    let mut bytes = State::default().encode();
+    assert!(State::decode(&bytes).is_ok());
+    bytes[..4].fill(0);
+    assert!(State::decode(&bytes).is_err());
+}
+
+#[test]
 fn what_is_there_twice_is_refused() {
     let bytes = sample().encode();
     let log = bytes.windows(5).position(|w| w == b"log 1").unwrap();
