@@ -31,6 +31,8 @@ mod rng;
 mod run;
 mod target;
 mod targets;
+#[cfg(test)]
+mod tests;
 
 mod watchdog;
 

@@ -60,7 +60,7 @@ pub fn minimise(target: &dyn Target, input: &Input, failure: &Failure) -> Input 
 
 /// Whether two failures are likely one bug: the place of a panic, or the words of an invariant up
 /// to the first number.
-fn same(one: &Failure, other: &Failure) -> bool {
+pub fn same(one: &Failure, other: &Failure) -> bool {
     let head = |failure: &Failure| {
         let cut: &[char] = match failure.kind {
             Kind::Panic => &['\n'],

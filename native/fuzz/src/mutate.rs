@@ -42,7 +42,7 @@ pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     read(bytes, (at, 8)).unwrap_or(0)
 }
 
-/// One act of damage inside `range`; `fields` are the numbers that matter, `other` another input.
+/// One act of damage; `fields` are the numbers that matter, `other` another input.
 pub fn damage(bytes: &mut Vec<u8>, fields: &[Field], other: &[u8], rng: &mut Rng) {
     if !fields.is_empty() && rng.one_in(2) {
         let field = *rng.pick(fields);

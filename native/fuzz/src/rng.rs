@@ -65,6 +65,11 @@ impl Rng {
         self.0.rand_range(0..end as u64) as usize
     }
 
+    /// A number from 0 to below `end`.
+    pub fn time_below(&mut self, end: u32) -> i64 {
+        i64::from(self.below(end as usize) as u32)
+    }
+
     /// A number of `range`, which is not empty.
     pub fn within(&mut self, range: std::ops::RangeInclusive<usize>) -> usize {
         range.start() + self.below(range.end() - range.start() + 1)

@@ -200,7 +200,7 @@ fn consistent(view: &BatchView<'_>, bytes: &[u8], rng: &mut Rng) -> Result<(), B
         hold(found == plain, || {
             format!("key {key:?} is in {plain:?}, found {found:?}")
         })?;
-        let wanted = probe.timestamp.saturating_add(rng.below(3) as i64 - 1);
+        let wanted = probe.timestamp.saturating_add(rng.time_below(3) - 1);
         let plain = timestamps.clone().position(|timestamp| timestamp >= wanted);
         let found = first_at_or_after(view, wanted);
         hold(found == plain.map(|index| index as u32), || {

@@ -136,7 +136,7 @@ pub fn assemble(
 ) -> Option<Vec<u8>> {
     let stored = match compression {
         Compression::None => raw.to_vec(),
-        Compression::Zstd => zstd::bulk::compress(raw, 1 + rng.below(5) as i32).ok()?,
+        Compression::Zstd => zstd::bulk::compress(raw, *rng.pick(&[1, 3, 5])).ok()?,
         Compression::Lz4 => lz4(raw, Lz4::Any, rng)?,
     };
     around(like, raw, compression, &stored)

@@ -45,7 +45,7 @@ fn records_of(count: usize, value_max: usize, rng: &mut Rng) -> BatchBuilder {
     let mut builder = BatchBuilder::new();
     let (keys, headers) = (rng.below(3), rng.one_in(3));
     let (start, step) = (rng.u64().cast_signed() >> rng.below(64), rng.below(3));
-    for index in 0..count {
+    for index in 0..count as u32 {
         let len = rng.below(value_max + 1);
         let value = rng.bytes(len);
         // No keys, keys, or keys some of which are null; few different ones.
@@ -53,8 +53,8 @@ fn records_of(count: usize, value_max: usize, rng: &mut Rng) -> BatchBuilder {
         let key = (keys == 1 || (keys == 2 && !rng.one_in(3))).then(|| rng.bytes(len));
         let timestamp = match step {
             0 => start,
-            1 => start.saturating_add(index as i64),
-            _ => start.saturating_add(rng.below(1000) as i64),
+            1 => start.saturating_add(index.into()),
+            _ => start.saturating_add(rng.time_below(1000)),
         };
         let entries = if headers { rng.below(4) } else { 0 };
         let owned: Vec<(&str, Vec<u8>)> = (0..entries)

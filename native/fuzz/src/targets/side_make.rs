@@ -73,13 +73,13 @@ fn act(index: &mut SegmentIndex, stream: &mut Stream, offset: u32, rng: &mut Rng
 }
 
 fn frame(llsn: u64, offset: u32, bytes: u32, rng: &mut Rng) -> FrameEntry {
-    let timestamp_min = rng.below(1000) as i64;
+    let timestamp_min = rng.time_below(1000);
     FrameEntry {
         llsn,
         count: 1 + rng.below(30) as u32,
         offset,
         bytes,
         timestamp_min,
-        timestamp_max: timestamp_min + rng.below(1000) as i64,
+        timestamp_max: timestamp_min + rng.time_below(1000),
     }
 }

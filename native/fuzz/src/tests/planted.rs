@@ -1,0 +1,101 @@
+//! One bug for each target: what a careless reader does with a number that it trusts because the
+//! checksum was right. No valid input of the generators triggers one, or hardly any.
+
+use braidlog_core::wal::{FIRST_FRAME, Seed};
+
+use crate::input::Input;
+use crate::mutate::u32_at;
+use crate::targets::frame_bytes::{Run, frames};
+use crate::targets::manifest_bytes::{contents, edits};
+
+/// A target and what is wrong behind it.
+type Bug = (&'static str, fn(&Input));
+
+/// One for each target, in their order.
+pub const BUGS: [Bug; 8] = [
+    ("batch", batch),
+    ("frame", frame),
+    ("segment", segment),
+    ("side", side),
+    ("manifest", manifest),
+    ("identity", identity),
+    ("watermark", watermark),
+    ("current", current),
+];
+
+/// Reads behind a table of `entries`.
+fn look_up(entries: usize, at: usize) {
+    let table = vec![0u8; entries];
+    std::hint::black_box(table[at]);
+}
+
+/// Producer epochs are small.
+fn batch(input: &Input) {
+    look_up(3, u32_at(input.bytes(), 72) as usize);
+}
+
+/// Frames have no flags but the one of preambles.
+fn frame(input: &Input) {
+    flags(input.bytes(), 16, false);
+}
+
+fn segment(input: &Input) {
+    for (name, bytes) in &input.files {
+        if name == "wal/slot-000001.wal" {
+            flags(bytes, FIRST_FRAME as usize, true);
+        }
+    }
+}
+
+fn flags(bytes: &[u8], at: usize, gaps: bool) {
+    let run = Run {
+        seed: Seed {
+            salt: 0,
+            segment: 0,
+        },
+        at,
+        offset: FIRST_FRAME,
+        gaps,
+    };
+    for frame in frames(bytes, &run) {
+        look_up(2, bytes[frame.start + 9].into());
+    }
+}
+
+/// There are at most six streams.
+fn side(input: &Input) {
+    if u32_at(input.bytes(), 32) > 0 {
+        look_up(7, u32_at(input.bytes(), 56) as usize);
+    }
+}
+
+/// There are no tags above the newest one.
+fn manifest(input: &Input) {
+    for (_, bytes) in input.files.iter().filter(|(name, _)| name != "CURRENT") {
+        for edit in edits(bytes) {
+            for (tag, _) in contents(bytes, &edit) {
+                look_up(23, tag.into());
+            }
+        }
+    }
+}
+
+/// No node has the smallest segments.
+fn identity(input: &Input) {
+    look_up(1, usize::from(u32_at(input.bytes(), 40) == 64 << 10));
+}
+
+/// There is always room behind what is durable.
+fn watermark(input: &Input) {
+    let durable = u64::from(u32_at(input.bytes(), 24));
+    look_up(1, usize::from(durable + 64 > u64::from(u32::MAX)));
+}
+
+/// No file number ends in this.
+fn current(input: &Input) {
+    let name = input.bytes().split(|byte| *byte == b' ').next();
+    look_up(
+        1,
+        usize::from(name.is_some_and(|name| name.ends_with(b"777"))),
+    );
+}
