@@ -1,9 +1,9 @@
 """How fast do 1 KiB records go in, 1 MiB durable at a time?
 
-A log that is trimmed writes into recycled segments, as the floor writes into a file that
-was zero-filled before: that is the comparison with a target. A log that keeps everything
-grows by segments that are zero-filled first, so each byte is written twice and half of
-the floor is more than the device allows; it is measured too.
+A log that is trimmed writes into recycled segments, as the floor writes into a file
+that was zero-filled before: that is the comparison with a target. A log that keeps
+everything grows by segments that are zero-filled first, so each byte is written twice
+and half of the floor is more than the device allows; it is measured too.
 """
 
 from collections.abc import Callable, Sequence
