@@ -1,5 +1,10 @@
 //! Appending one record at a time: the base class of a log, so that a call costs no Python frame.
 
+#![allow(
+    clippy::doc_markdown,
+    reason = "what documents a method is its Python docstring"
+)]
+
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
