@@ -98,7 +98,6 @@ def test_import_goes_on_after_a_bad_row(cli: Cli, tmp_path: Path) -> None:
         ("r.csv", "a,b\n1,2,3\n", [], "number of fields"),
         ("r.jsonl.gz", "{}", [], "r.jsonl.gz, row 1"),
         ("r.parquet", "nonsense", [], "r.parquet, row 1"),
-        ("r.txt", "", [], "tells no format"),
     ],
 )
 def test_import_names_what_it_refuses(
