@@ -72,7 +72,7 @@ def export(
     """
     to_stdout = str(file) == "-"
     write: Writer = _WRITERS[layout or _layout_of(file)]
-    if file.exists() and not force and not to_stdout:
+    if file.is_file() and not force and not to_stdout:
         raise Problem(f"{file} exists", "say --force to replace it", USAGE)
     if not file.parent.is_dir():
         raise Problem(f"{file}: there is no directory {file.parent}", "", NOT_FOUND)
@@ -111,7 +111,15 @@ def _layout_of(file: Path) -> str:
 
 @contextmanager
 def _replacing(file: Path) -> Iterator[BinaryIO]:
-    """Write beside `file` and rename at the end, so that no half file is ever seen."""
+    """Write beside `file` and rename at the end, so that no half file is ever seen.
+
+    A pipe or a device stays what it is and is written to.
+    """
+    if file.exists() and not file.is_file():
+        with file.open("wb") as raw, _compressed(file, raw) as stream:
+            yield stream
+        return
+    file = file.resolve()
     partial = file.with_name(f".{file.name}.partial")
     try:
         with partial.open("wb") as raw, _compressed(file, raw) as stream:

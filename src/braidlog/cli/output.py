@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from types import NoneType
 from typing import Any, TypeAlias
 
 import click
@@ -112,7 +113,8 @@ def _print_table(table: Sequence[Mapping[str, Any]]) -> None:
         for name, column in zip(names, columns, strict=True)
     ]
     right = [
-        all(isinstance(row.get(name), (int, float)) for row in table) for name in names
+        all(isinstance(row.get(name), (int, float, NoneType)) for row in table)
+        for name in names
     ]
 
     def aligned(cells: Iterable[str]) -> str:
@@ -123,7 +125,10 @@ def _print_table(table: Sequence[Mapping[str, Any]]) -> None:
         return "  ".join(padded).rstrip()
 
     # A narrow terminal wraps the lines, which is better than cutting cells.
-    head = Text(aligned(names), style="bold")
-    Console(highlight=False).print(head, soft_wrap=True)
+    console = Console(highlight=False)
+    # Printed by rich itself, a closed pipe would end the process its way.
+    with console.capture() as head:
+        console.print(Text(aligned(names), style="bold"), soft_wrap=True)
+    click.echo(head.get(), nl=False)
     for cells in zip(*columns, strict=True):
         click.echo(aligned(cells))

@@ -51,8 +51,11 @@ class Session:
             Problem: There is nothing to open.
         """
         if not any((self.data / name).exists() for name in _SIGNS):
+            where = self.data.absolute()
             raise Problem(
-                f"no data directory at {self.data.absolute()}",
+                f"no Braidlog data in {where}"
+                if where.is_dir()
+                else f"no data directory at {where}",
                 "name it with --data or BRAIDLOG_DATA;"
                 " `braidlog log create NAME` makes one",
                 NOT_FOUND,
@@ -75,13 +78,14 @@ class Session:
         """Ask before something is lost; only a person at a terminal is asked.
 
         Raises:
-            Problem: Nobody can answer and `yes` was not given.
+            Problem: The answer is no, or nobody can answer and `yes` was not given.
         """
         if yes:
             return
         if sys.stdin is None or not sys.stdin.isatty():
             raise Problem(f"{question} needs an answer", "say --yes", USAGE)
-        click.confirm(f"{question}?", abort=True, err=True)
+        if not click.confirm(f"{question}?", err=True):
+            raise Problem("nothing was changed")
 
 
 def stdin() -> BinaryIO:

@@ -77,7 +77,7 @@ def test_a_directory_that_is_none_of_ours(cli: Cli, tmp_path: Path) -> None:
     cli.data.mkdir()
     for arguments in (["log", "list"], ["append", "x", "y"], ["verify"]):
         result = cli.run(*arguments, code=3)
-        assert f"no data directory at {cli.data}" in result.stderr
+        assert f"no Braidlog data in {cli.data}" in result.stderr
         assert "--data" in result.stderr
     assert list(cli.data.iterdir()) == []
     (cli.data / "mine").touch()

@@ -1,5 +1,8 @@
 import dataclasses
 import re
+from types import SimpleNamespace
+
+import pytest
 
 import braidlog
 from unit.cli.conftest import Cli
@@ -79,6 +82,21 @@ def test_delete_without_a_terminal_needs_yes(orders: Cli) -> None:
     assert "delete orders with 10 records" in result.stderr
     assert "--yes" in result.stderr
     assert orders.json("log", "list")
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 1), ("", 1)])
+def test_a_person_is_asked_before_a_delete(
+    orders: Cli, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
+) -> None:
+    class Terminal:
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("braidlog.cli.session.sys", SimpleNamespace(stdin=Terminal()))
+    result = orders.run("log", "delete", "orders", stdin=f"{answer}\n", code=code)
+    assert "delete orders with 10 records? [y/N]" in result.stderr
+    assert ("nothing was changed" in result.stderr) == bool(code)
+    assert len(orders.json("log", "list")) == bool(code)
 
 
 def test_list_is_a_table_for_people(orders: Cli) -> None:
