@@ -65,7 +65,8 @@ _HINTS: dict[type[BaseException], str] = {
     " what was acknowledged is there",
     errors.FencedError: "a newer producer took over; choose another name for yours",
     errors.TooLargeError: "split it, or store it elsewhere and append a reference",
-    errors.NotFoundError: "`braidlog log list` shows what is there",
+    errors.NotFoundError: "`braidlog log list` shows what is there,"
+    " `braidlog log create` makes a log",
     errors.AlreadyExistsError: "choose another name, or say --exist-ok",
     errors.ReadOnlyError: "run it where the data directory may be written",
     errors.SequenceGapError: "run the import again: it goes on where the log says",

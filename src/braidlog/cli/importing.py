@@ -215,7 +215,8 @@ class Ingest:
         except BaseException as error:
             with suppress(LogError):
                 self._node.sync()
-            error.add_note(self._how_to_go_on(source, error))
+            if self.skipped + self.appended > 0:
+                error.add_note(self._how_to_go_on(source, error))
             raise
 
     def _submit(self, batch: Sequence[Row], source: Source) -> None:
@@ -250,6 +251,8 @@ class Ingest:
 
     def _how_to_go_on(self, source: Source, error: BaseException) -> str:
         done = self._skip + self.appended
+        if self.skipped < self._skip:
+            return f"it is among the {self._skip} rows to skip; nothing was appended"
         if self._producer is not None:
             way = "the same command goes on there"
         elif isinstance(error, StoreFailedError):

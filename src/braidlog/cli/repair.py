@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Literal
 
 import click
@@ -107,6 +108,5 @@ def repair(
     )
     if not session.as_json:
         aside = session.data.with_name(session.data.name + "-damaged")
-        message(
-            f"hint: to use it, mv {session.data} {aside} && mv {target} {session.data}"
-        )
+        old, new, kept = (quote(str(path)) for path in (session.data, target, aside))
+        message(f"hint: to use it, mv {old} {kept} && mv {new} {old}")

@@ -52,10 +52,10 @@ def test_everything_before_a_bad_row_is_in(cli: Cli, file: Path, bad: int) -> No
     file.write_text("\n".join([*rows[: bad - 1], "{bad", *rows[bad:]]))
     arguments = ["import", "log", str(file), "--value", "v", "--create", "--batch", "4"]
     result = cli.run(*arguments, code=1)
-    error, note = result.stderr.splitlines()
+    error, *notes = result.stderr.splitlines()
     assert error.startswith(f"error: {file}, row {bad}: ")
-    skip = f"--skip {bad - 1} goes on there"
-    assert note == f"note: next is {file}, row {bad}; {skip}"
+    note = f"note: next is {file}, row {bad}; --skip {bad - 1} goes on there"
+    assert notes == ([note] if bad > 1 else [])
     assert numbers(cli) == list(range(1, bad))
     file.write_text("\n".join(rows))
     cli.run(*arguments, "--skip", str(bad - 1))
@@ -71,6 +71,14 @@ def test_the_result_of_a_failed_import_is_exact(cli: Cli, file: Path) -> None:
     assert result == {"log": "log", "records": 4, "skipped": 2, "first": 2, "end": 6}
     result = cli.run(*arguments, code=1)
     assert result.stdout == "imported 4 records into log: 6 to 9; 2 skipped\n"
+
+
+def test_a_bad_row_among_those_to_skip(cli: Cli, file: Path) -> None:
+    file.write_text("\n".join([*lines(3), "{bad", *lines(3)]))
+    arguments = ["import", "log", str(file), "--value", "v", "--create", "--skip", "6"]
+    error, note = cli.run(*arguments, code=1).stderr.splitlines()
+    assert f"{file}, row 4: " in error
+    assert note == "note: it is among the 6 rows to skip; nothing was appended"
 
 
 def test_a_bad_row_of_a_later_file_is_named(cli: Cli, file: Path) -> None:
