@@ -98,10 +98,17 @@ class LockedError(UnavailableError):
 
 
 class LogFullError(UnavailableError):
-    """The log reached its maximum size; nothing was written."""
+    """The log reached its maximum size; nothing was written.
+
+    One exception: `Log.append_many` and `Log.submit_many` place more than 8 MiB (or
+    than a segment, or ``unsynced_bytes_max``, if that is less) in pieces, and Arrow
+    data is placed by its record batches. If the log becomes full in the middle, the
+    pieces before it stay, and a note of the error (``__notes__``) says how many records
+    from which position on.
+    """
 
     code = 12
-    hint = "Trim a log or raise the maximum size, then retry"
+    hint = "Trim a log or open with a larger wal_bytes_max, then retry"
 
     def __init__(
         self, message: str = "", *, path: str = "", used: int = 0, limit: int = 0
@@ -136,7 +143,7 @@ class BeyondEndError(LogError, IndexError):
 
     retryable = True
     code = 21
-    hint = "Subscribe to wait for it"
+    hint = "`Log.wait` and `Log.subscribe` wait for it"
 
     def __init__(self, message: str = "", *, next: int = 0) -> None:  # noqa: A002
         """Give the position that the next record will get."""
@@ -194,7 +201,7 @@ class NotFoundError(InvalidArgumentError):
     """Nothing has that name."""
 
     code = 42
-    hint = "`braidlog log list` shows what is there"
+    hint = "Check the path or name; `Node.logs` and `Log.cursors` give what is there"
 
 
 class AlreadyExistsError(InvalidArgumentError):

@@ -82,8 +82,10 @@ async def test_everything_is_there_after_a_reopen(
     log: AnyLog, node: AnyNode, reopen: Reopen
 ) -> None:
     await log.append_many([b"%d" % i for i in range(3000)])
-    cursor = await log.cursor("c", pin=True)
+    cursor = await log.cursor("c")
     cursor.commit(5)
+    cursor = await log.set_cursor("c", cursor.position, pin=True, lease=60.0)
+    assert (cursor.pin, cursor.lease) == (True, 60.0)
     assert await log.trim(9) == 5
     await node.close()
     node = await reopen()

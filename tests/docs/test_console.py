@@ -32,6 +32,7 @@ def damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     data = bytearray(slot.read_bytes())
     data[data.find(b"00004 00004") + 50] ^= 1
     slot.write_bytes(data)
+    (tmp_path / "rows.jsonl").write_text('{"v":"a"}\n{"v":"b"}\n{"w":"c"}\n')
     return tmp_path
 
 
@@ -72,6 +73,6 @@ def test_the_output_is_as_shown(damaged: Path) -> None:
             cwd=damaged,
             env=os.environ | {"COLUMNS": "200", "TERM": "dumb"},
         )
-        assert result.returncode in (0, 5), command
+        assert result.returncode in (0, 1, 5), command
         printed = [normal(line) for line in result.stdout.splitlines()]
         assert printed == [normal(line) for line in lines], command

@@ -10,7 +10,7 @@ import click
 import pytest
 
 import braidlog
-from braidlog import errors
+from braidlog import Log, errors
 from braidlog.cli import failures, main
 from braidlog.storage.catalog import LogStats
 from braidlog.storage.node import Node, NodeStats, open_node
@@ -100,6 +100,26 @@ def test_every_constant_of_limits_is_in_the_table() -> None:
     constants = set(re.findall(r"pub const (\w+):", text)) - {"BLOCK_BYTES"}
     rows = table(OPERATING, "limit", "constant")
     assert constants <= {row["constant"].strip("`") for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("constant", "named_in"),
+    [
+        (
+            "PIECE_BYTES",
+            [Log.submit_many, Log.append_many, Log.submit_arrow, errors.LogFullError],
+        ),
+        ("AHEAD_BYTES", [Log.submit_arrow]),
+    ],
+)
+def test_sizes_of_bulk_appends(constant: str, named_in: list[Any]) -> None:
+    source = (ROOT / "native" / "py" / "src" / "bulk.rs").read_text()
+    found = re.search(rf"const {constant}: usize = (\d+) << 20;", source)
+    assert found
+    size = f"{found[1]} MiB"
+    guarantees = (ROOT / "docs" / "guarantees.md").read_text()
+    for text in [guarantees, *(inspect.getdoc(item) or "" for item in named_in)]:
+        assert size in " ".join(text.split())
 
 
 @pytest.mark.parametrize(("kind", "index"), [(NodeStats, 0), (LogStats, 1)])

@@ -33,7 +33,7 @@ def small(path: Path, segments: int = 12) -> braidlog.Node:
 def test_the_named_test_exists(file: str, test: str) -> None:
     text = (ROOT / file).read_text()
     if file.endswith(".py"):
-        assert re.search(rf"^def {test}\(", text, re.M)
+        assert re.search(rf"^(async )?def {test}\(", text, re.M)
     else:
         assert re.search(rf"#\[test\](\s*#\[[^\]]*\])*\s*fn {test}\(", text), (
             "not a test of Rust"
@@ -43,6 +43,32 @@ def test_the_named_test_exists(file: str, test: str) -> None:
 def test_every_section_names_a_test() -> None:
     sections = GUARANTEES.read_text().split("\n## ")[1:]
     assert [text.split("\n")[0] for text in sections if "::" not in text] == []
+
+
+SHOWING = [
+    "native/core/src/wal/tests/*.rs",
+    "tests/process/test_*.py",
+    "tests/property/test_*.py",
+    "tests/conformance/test_*.py",
+    "tests/unit/storage/test_*.py",
+]
+
+
+@pytest.mark.parametrize("pattern", SHOWING)
+def test_no_file_of_tests_that_show_guarantees_is_left_out(pattern: str) -> None:
+    files = {
+        str(path.relative_to(ROOT))
+        for path in ROOT.glob(pattern)
+        if re.search(r"#\[test\]|def test_", path.read_text())
+    }
+    assert files
+    assert files - {file for file, _ in NAMED} == set()
+
+
+def test_no_test_is_named_twice_for_one_guarantee() -> None:
+    for text in GUARANTEES.read_text().split("\n## ")[1:]:
+        rows = re.findall(r"^\| `([^`]*::\w+)`", text, re.M)
+        assert len(rows) == len(set(rows)), text.split("\n")[0]
 
 
 def test_a_flip_in_an_acknowledged_record_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -197,6 +198,31 @@ def test_a_trimmed_start_is_an_error(spark: Any, orders: Path) -> None:
     assert load(spark, orders).count() == COUNT + 1 - first
     with pytest.raises(PySparkException, match=r"begins at position \d+.*asks for 1"):
         load(spark, orders, **{"from": "1"}).count()
+
+
+@pytest.mark.parametrize("make", [False, True], ids=["no directory", "an empty one"])
+def test_a_relative_path_is_shown_as_it_was_looked_up(
+    spark: Any, tmp_path: Path, *, make: bool
+) -> None:
+    # From wherever the JVM was started to this test's folder.
+    started = Path(spark._jvm.System.getProperty("user.dir"))
+    missing = tmp_path / "missing"
+    if make:
+        missing.mkdir()
+    relative = os.path.relpath(missing, started)
+    with pytest.raises(PySparkException) as caught:
+        load(spark, Path(relative))
+    text = str(caught.value)
+    assert str(started / relative) in text
+    assert f"'{relative}'" in text
+    assert "where its JVM was started" in text
+
+
+def test_a_missing_absolute_path_is_shown(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(PySparkException) as caught:
+        load(spark, tmp_path / "missing")
+    assert f"there is no directory {tmp_path / 'missing'}" in str(caught.value)
+    assert "JVM" not in str(caught.value)
 
 
 def test_a_missing_log_names_those_that_are_there(spark: Any, orders: Path) -> None:

@@ -46,7 +46,7 @@ def test_pickling_keeps_message_and_attributes(error: type[errors.LogError]) -> 
 def test_the_message_ends_with_the_next_step() -> None:
     error = errors.LogFullError("wal is full", used=9, limit=9)
     assert str(error) == (
-        "wal is full. Trim a log or raise the maximum size, then retry"
+        "wal is full. Trim a log or open with a larger wal_bytes_max, then retry"
     )
 
 

@@ -5,8 +5,9 @@ One file holds one group of commands. What all of them share:
     --data, -d DIR    the data directory, else $BRAIDLOG_DATA, else ./data
     --json            one JSON value a line on stdout, and nothing else there
 
-Progress and messages go to stderr. A failure is one line ``error: ...``, then one line
-``hint: ...`` with the next step, and an exit code:
+Progress and messages go to stderr. A failure is a line ``error: ...``, a line
+``note: ...`` for what was done nevertheless, a line ``hint: ...`` with the next step,
+and an exit code:
 
     0  done                         5  corruption found
     1  failure                      6  position trimmed, or beyond the end

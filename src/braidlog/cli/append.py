@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import sys
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
+from operator import itemgetter
 from typing import BinaryIO
 
 import click
@@ -13,7 +15,7 @@ import braidlog
 from braidlog.cli import parameters
 from braidlog.cli.failures import USAGE, Problem
 from braidlog.cli.output import line
-from braidlog.cli.session import Session, command
+from braidlog.cli.session import Session, command, stdin
 
 __all__ = ["append", "groups"]
 
@@ -71,8 +73,11 @@ def append(
     """
     if key is not None and key_separator is not None:
         raise click.UsageError("--key and --key-separator exclude each other")
-    stdin = sys.stdin.buffer
-    batches = [[v.encode() for v in values]] if values else groups(stdin, delimiter)
+    batches: Iterable[list[bytes]]
+    if values:
+        batches = [[os.fsencode(value) for value in values]]
+    else:
+        batches = groups(stdin(), delimiter)
     appended = Range()
     with session.writer(create=create) as node:
         target = node.create_log(log, exist_ok=True) if create else node.log(log)
@@ -107,35 +112,28 @@ def _append_all(
 ) -> None:
     for batch in batches:
         if separator is not None:
-            keys, values = _split(batch, separator, appended.records)
-            appended.add(log.append_many(values, keys=keys))
+            pairs = list(
+                takewhile(itemgetter(1), (v.partition(separator) for v in batch))
+            )
+            if pairs:
+                keys, _, values = zip(*pairs, strict=True)
+                appended.add(log.append_many(values, keys=keys))
+            if len(pairs) < len(batch):
+                raise Problem(
+                    f"input {appended.records + 1} has no key separator"
+                    f" {os.fsdecode(separator)!r}",
+                    "what comes before it is appended; fix it and go on there",
+                    USAGE,
+                )
         elif key is not None:
-            appended.add(log.append_many(batch, keys=[key.encode()] * len(batch)))
+            appended.add(log.append_many(batch, keys=[os.fsencode(key)] * len(batch)))
         else:
             appended.add(log.append_many(batch))
 
 
-def _split(
-    batch: list[bytes], separator: bytes, before: int
-) -> tuple[list[bytes], list[bytes]]:
-    keys, values = [], []
-    for number, item in enumerate(batch, before + 1):
-        key, found, value = item.partition(separator)
-        if not found:
-            text = separator.decode()
-            raise Problem(
-                f"input {number} has no key separator {text!r}",
-                "what came before its batch is appended; fix the input and go on there",
-                USAGE,
-            )
-        keys.append(key)
-        values.append(value)
-    return keys, values
-
-
 def _report(session: Session, log: str, appended: Range) -> None:
     if appended.end is None:
-        text = "nothing to append"
+        text = "appended nothing"
     else:
         text = f"appended {appended.records}: {appended.first} to {appended.end - 1}"
     line(

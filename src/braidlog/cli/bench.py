@@ -2,38 +2,48 @@
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import click
 
 import braidlog
+from braidlog.cli import parameters
 from braidlog.cli.output import message, rows
 from braidlog.cli.session import Session, command
 
 __all__ = ["bench"]
 
 _VALUE = b"x" * 128
-_LARGE = b"x" * 1024
+_LARGE = [b"x" * 1024] * 1024
+
+# Records that a pipelined caller has on their way.
+_IN_FLIGHT = 1024
+
+# However long it runs: older records go, and their segments are used again.
+_KEPT_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One row of the result."""
+    """One row of the result; the times are those of one call, or of one record."""
 
     workload: str
-    metric: str
-    value: float
+    records_per_second: int
+    p50_us: float | None
+    p99_us: float | None
 
 
 @command()
 @click.option(
     "--seconds",
-    type=click.FloatRange(0, min_open=True),
+    type=parameters.seconds,
     default=1.0,
     show_default=True,
     help="How long to run each workload.",
@@ -48,7 +58,8 @@ class Measured:
 def bench(session: Session, *, seconds: float, directory: Path) -> None:
     """Measure durable appends and reads.
 
-    Uses a temporary log, removed at the end.
+    Uses a temporary log of at most a few GiB, removed at the end. The times are those
+    of one append, of one record from submit to durable, of one batch, of one look-up.
 
     `make bench` in the repository compares with the device and with other systems.
     """
@@ -57,27 +68,24 @@ def bench(session: Session, *, seconds: float, directory: Path) -> None:
         braidlog.open(path) as node,
     ):
         message(f"temporary log in {path}")
-        rows(session, list(_measure(node.create_log("bench"), seconds)), empty="")
+        log = node.create_log("bench", retention_bytes=_KEPT_BYTES)
+        measured = list(_measure(node, log, seconds))
+        rows(session, measured, empty="", shown=_shown)
 
 
-def _measure(log: braidlog.Log, seconds: float) -> Iterator[Measured]:
-    latencies = sorted(_timed(lambda: log.append(_VALUE), seconds))
-    yield Measured("append 128 B, durable", "p50 us", _at(latencies, 0.5))
-    yield Measured("append 128 B, durable", "p99 us", _at(latencies, 0.99))
-
-    values = [_LARGE] * 1024
-    batches = _timed(lambda: log.append_many(values), seconds)
-    rate = len(values) / statistics.fmean(batches)
-    yield Measured("append 1 KiB in batches of 1 MiB", "records/s", round(rate))
-
-    begin, count = time.perf_counter(), 0
-    for _ in log.read(log.first):
-        count += 1
-        if count % 10_000 == 0 and time.perf_counter() - begin > seconds:
-            break
-    rate = count / (time.perf_counter() - begin)
-    yield Measured("read records in order", "records/s", round(rate))
-
+def _measure(
+    node: braidlog.Node, log: braidlog.Log, seconds: float
+) -> Iterator[Measured]:
+    yield _row("append 128 B, durable", *_timed(lambda: log.append(_VALUE), seconds))
+    yield _row("append 128 B, pipelined", *_pipelined(log, seconds))
+    yield _row(
+        "append 1 KiB in batches of 1 MiB",
+        *_timed(lambda: log.append_many(_LARGE), seconds),
+        records=len(_LARGE),
+    )
+    # Else the retention may overtake a reader.
+    log.set_options()
+    yield _read(log, seconds)
     # A stride that is prime to most lengths visits the log like a random choice.
     first, records, step = log.first, log.end - log.first, 0
 
@@ -86,19 +94,72 @@ def _measure(log: braidlog.Log, seconds: float) -> Iterator[Measured]:
         step += 7_368_787
         log.get(first + step % records)
 
-    yield Measured(
-        "look up by position", "p50 us", _at(sorted(_timed(lookup, seconds)))
+    yield _row("look up by position", *_timed(lookup, seconds))
+
+
+def _timed(call: Callable[[], object], seconds: float) -> tuple[list[float], float]:
+    """Repeat a call; return how long each took, and all of them."""
+    durations = []
+    start = time.perf_counter()
+    begin = end = start
+    while end - start < seconds:
+        begin = time.perf_counter()
+        call()
+        end = time.perf_counter()
+        durations.append(end - begin)
+    return durations, end - start
+
+
+def _pipelined(log: braidlog.Log, seconds: float) -> tuple[list[float], float]:
+    durations = []
+    pending: deque[tuple[float, Any]] = deque()
+
+    def settle() -> None:
+        begin, oldest = pending.popleft()
+        oldest.result()
+        durations.append(time.perf_counter() - begin)
+
+    start = time.perf_counter()
+    while (begin := time.perf_counter()) - start < seconds:
+        pending.append((begin, log.submit(_VALUE)))
+        if len(pending) >= _IN_FLIGHT:
+            settle()
+    while pending:
+        settle()
+    return durations, time.perf_counter() - start
+
+
+def _read(log: braidlog.Log, seconds: float) -> Measured:
+    records = log.read()
+    count, start = 0, time.perf_counter()
+    while (end := time.perf_counter()) - start < seconds:
+        read = sum(1 for _ in islice(records, 10_000))
+        count += read
+        if not read:
+            break
+    return Measured("read records in order", round(count / (end - start)), None, None)
+
+
+def _row(
+    workload: str, durations: list[float], elapsed: float, *, records: int = 1
+) -> Measured:
+    ordered = sorted(durations)
+    return Measured(
+        workload,
+        round(len(ordered) * records / elapsed),
+        _at(ordered, 0.5),
+        _at(ordered, 0.99),
     )
 
 
-def _timed(call: Callable[[], object], seconds: float) -> list[float]:
-    durations = []
-    end = time.perf_counter() + seconds
-    while (begin := time.perf_counter()) < end:
-        call()
-        durations.append(time.perf_counter() - begin)
-    return durations
-
-
-def _at(ordered: list[float], quantile: float = 0.5) -> float:
+def _at(ordered: list[float], quantile: float) -> float:
     return round(ordered[int(quantile * (len(ordered) - 1))] * 1e6, 1)
+
+
+def _shown(measured: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "workload": measured["workload"],
+        "records/s": measured["records_per_second"],
+        "p50 us": measured["p50_us"],
+        "p99 us": measured["p99_us"],
+    }

@@ -7,9 +7,11 @@ from typing import Any
 import click
 
 import braidlog
-from braidlog.cli.failures import NOT_FOUND, Problem
+from braidlog.cli import parameters
+from braidlog.cli.failures import NOT_FOUND, OUT_OF_RANGE, Problem
 from braidlog.cli.output import facts, line, rows
 from braidlog.cli.session import Command, Session
+from braidlog.cli.text import clock, human_duration
 
 __all__ = ["cursor"]
 
@@ -34,8 +36,9 @@ def list_(session: Session, log: str) -> None:
         source = node.log(log)
         rows(
             session,
-            [_shown(source, item) for item in source.cursors()],
+            [_described(source, item) for item in source.cursors()],
             empty="no cursors",
+            shown=_shown,
         )
 
 
@@ -47,20 +50,61 @@ def get(session: Session, log: str, name: str) -> None:
     """Show the cursor NAME of LOG."""
     with session.reader() as node:
         source = node.log(log)
-        facts(session, _shown(source, _find(source, name)))
+        facts(session, _described(source, _find(source, name)), _shown)
 
 
 @cursor.command("set")
 @click.argument("log")
 @click.argument("name")
-@click.argument("position", type=click.IntRange(1))
-@click.option("--pin", is_flag=True, help="Retention keeps what it has not passed.")
+@click.argument("position", type=parameters.POSITION)
+@click.option(
+    "--pin/--no-pin",
+    default=None,
+    help="Whether trims and retention keep what it has not passed"
+    " [default: as it is; a new one does not].",
+)
+@click.option(
+    "--lease",
+    type=parameters.lease,
+    metavar="DURATION",
+    help="How long the pin holds after the last commit, for instance 7d, or none: for"
+    " ever [default: as it is; for ever].",
+)
 @click.pass_obj
-def set_(session: Session, log: str, name: str, position: int, *, pin: bool) -> None:
+def set_(
+    session: Session,
+    log: str,
+    name: str,
+    position: int,
+    *,
+    pin: bool | None,
+    lease: float | None,
+) -> None:
     """Move the cursor NAME of LOG to POSITION, the next to read; create it if new."""
     with session.writer() as node:
-        node.log(log).cursor(name, pin=pin).commit(position)
-    line(session, f"{name} is at {position}", log=log, cursor=name, position=position)
+        target = node.log(log)
+        old = next((item for item in target.cursors() if item.name == name), None)
+        pins = (old is not None and old.pin) if pin is None else pin
+        if lease and not pins:
+            raise click.UsageError("--lease needs --pin: it says how long a pin holds")
+        if pins and lease is None and old is not None and old.pin:
+            lease = old.lease
+        if position > target.end:
+            raise Problem(
+                f"position {position} is beyond the end: the next is {target.end}",
+                f"{target.end} is the last position that a cursor can have",
+                OUT_OF_RANGE,
+            )
+        moved = target.set_cursor(name, position, pin=pins, lease=lease or None)
+        described = _described(target, moved)
+    shown = _shown(described)
+    holds = f" for {shown['lease']} after each commit" if lease else ""
+    line(
+        session,
+        f"{name} is at {position}" + (f", pins{holds}" if pins else ""),
+        log=log,
+        **described,
+    )
 
 
 @cursor.command()
@@ -74,19 +118,31 @@ def delete(session: Session, log: str, name: str) -> None:
     line(session, f"deleted {name}", log=log, cursor=name)
 
 
-def _find(log: braidlog.Log, name: str) -> Any:
+def _find(log: braidlog.Log, name: str) -> braidlog.Cursor:
     for item in log.cursors():
         if item.name == name:
             return item
     raise Problem(
-        f"no cursor {name}", "`braidlog cursor list` shows what is there", NOT_FOUND
+        f"no cursor {name} in {log.name}",
+        f"`braidlog cursor list {log.name}` shows what is there",
+        NOT_FOUND,
     )
 
 
-def _shown(log: braidlog.Log, item: Any) -> dict[str, Any]:
+def _described(log: braidlog.Log, item: braidlog.Cursor) -> dict[str, Any]:
     return {
         "cursor": item.name,
         "position": item.position,
         "lag": log.end - item.position,
         "pin": item.pin,
+        "lease": item.lease,
+        "touched": item.touched,
+    }
+
+
+def _shown(described: dict[str, Any]) -> dict[str, Any]:
+    lease = described["lease"]
+    return described | {
+        "lease": None if lease is None else human_duration(round(lease * 1000)),
+        "touched": clock(described["touched"]),
     }

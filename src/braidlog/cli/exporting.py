@@ -15,11 +15,13 @@ from typing import Any, BinaryIO, TypeAlias, cast
 import click
 
 import braidlog
-from braidlog.cli.failures import USAGE, Problem
-from braidlog.cli.output import human_bytes, line
+from braidlog.cli import parameters
+from braidlog.cli.failures import NOT_FOUND, USAGE, Problem
+from braidlog.cli.output import line
 from braidlog.cli.progress import Meter, meter
 from braidlog.cli.records import encoder, escape, json_value
 from braidlog.cli.session import Session, command
+from braidlog.cli.text import counted, human_bytes
 
 __all__ = ["export"]
 
@@ -47,8 +49,8 @@ _SUFFIXES = {
     type=click.Choice(["jsonl", "csv", "parquet", "arrow"]),
     help="Format [default: what the name of FILE tells]; arrow is an IPC stream.",
 )
-@click.option("--start", type=click.IntRange(1), help="From this position on.")
-@click.option("--end", type=click.IntRange(1), help="Up to before this position.")
+@click.option("--start", type=parameters.POSITION, help="From this position on.")
+@click.option("--end", type=parameters.POSITION, help="Up to before this position.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @click.pass_obj
 def export(
@@ -70,8 +72,12 @@ def export(
     """
     to_stdout = str(file) == "-"
     write: Writer = _WRITERS[layout or _layout_of(file)]
-    if file.exists() and not force and not to_stdout:
+    if file.is_file() and not force and not to_stdout:
         raise Problem(f"{file} exists", "say --force to replace it", USAGE)
+    if not file.parent.is_dir():
+        raise Problem(f"{file}: there is no directory {file.parent}", "", NOT_FOUND)
+    if start is not None and end is not None and end < start:
+        raise click.UsageError(f"--end {end} is before --start {start}")
     with session.reader() as node:
         source = node.log(log)
         begin = source.first if start is None else start
@@ -85,7 +91,7 @@ def export(
     records, size = max(0, stop - begin), file.stat().st_size
     line(
         session,
-        f"exported {records} records to {file}, {human_bytes(size)}",
+        f"exported {counted(records, 'record')} to {file}, {human_bytes(size)}",
         log=log,
         file=str(file),
         records=records,
@@ -105,7 +111,15 @@ def _layout_of(file: Path) -> str:
 
 @contextmanager
 def _replacing(file: Path) -> Iterator[BinaryIO]:
-    """Write beside `file` and rename at the end, so that no half file is ever seen."""
+    """Write beside `file` and rename at the end, so that no half file is ever seen.
+
+    A pipe or a device stays what it is and is written to.
+    """
+    if file.exists() and not file.is_file():
+        with file.open("wb") as raw, _compressed(file, raw) as stream:
+            yield stream
+        return
+    file = file.resolve()
     partial = file.with_name(f".{file.name}.partial")
     try:
         with partial.open("wb") as raw, _compressed(file, raw) as stream:

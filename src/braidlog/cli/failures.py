@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import click
 
@@ -48,6 +48,40 @@ _EXIT_CODES: tuple[tuple[type[BaseException], int], ...] = (
 )
 
 
+# What to do next in terms of the command line; `errors` has it in terms of Python. The
+# nearest class counts, and its attributes fill the braces.
+_HINTS: dict[type[BaseException], str] = {
+    errors.LogError: "",
+    errors.UnavailableError: "fix what the system reports, then run it again",
+    errors.LockedError: "stop that process first; reading goes on beside it",
+    errors.LogFullError: "`braidlog trim` or `braidlog log delete` make room;"
+    " `braidlog cursor list` shows the pins that hold it",
+    errors.TimeoutError_: "run it again",
+    errors.TrimmedError: "`braidlog read LOG --start {first}` begins with what is left",
+    errors.BeyondEndError: "`braidlog tail LOG --follow` waits for more;"
+    " `braidlog log list` shows how far each log goes",
+    errors.ClosedError: "run it again",
+    errors.StoreFailedError: "look at the disk, then run it again;"
+    " what was acknowledged is there",
+    errors.FencedError: "a newer producer took over; choose another name for yours",
+    errors.TooLargeError: "split it, or store it elsewhere and append a reference",
+    errors.NotFoundError: "`braidlog log list` shows what is there,"
+    " `braidlog log create` makes a log",
+    errors.AlreadyExistsError: "choose another name, or say --exist-ok",
+    errors.ReadOnlyError: "run it where the data directory may be written",
+    errors.SequenceGapError: "run the import again: it goes on where the log says",
+    errors.SequenceExpiredError: "the record is stored: do not send it again",
+    errors.ForeignFormatError: "check --data: this is not a Braidlog directory",
+    errors.NewerFormatError: "upgrade braidlog to open it",
+    errors.CorruptionError: "`braidlog verify` shows the damage,"
+    " `braidlog repair --dry-run` what would be lost",
+    errors.MissingFileError: "put the file back, or see `braidlog repair --dry-run`",
+}
+
+# Options of every command, which do not go before it.
+_SHARED = {"-d", "--data", "--json"}
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """One failure, ready to print."""
@@ -55,6 +89,7 @@ class Failure:
     exit_code: int
     message: str
     hint: str = ""
+    notes: tuple[str, ...] = ()
 
 
 class Problem(Exception):
@@ -66,25 +101,52 @@ class Problem(Exception):
         self.failure = Failure(exit_code, message, hint)
 
 
-KNOWN = (errors.LogError, Problem, click.ClickException, ImportError, OSError)
+KNOWN = (
+    errors.LogError,
+    Problem,
+    click.ClickException,
+    ImportError,
+    OSError,
+    UnicodeEncodeError,
+)
 """Everything that is explained in one line; the rest is a bug and shows its trace."""
 
 
 def explain(error: BaseException) -> Failure:
     """Return how `error`, one of `KNOWN`, is shown."""
+    notes = tuple(getattr(error, "__notes__", ()))
+    return replace(_explained(error), notes=notes)
+
+
+def _explained(error: BaseException) -> Failure:
     if isinstance(error, Problem):
         return error.failure
+    if isinstance(error, UnicodeEncodeError):
+        return Failure(USAGE, f"{error.object!r} is not UTF-8")
     code = next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 1)
     if isinstance(error, errors.LogError):
-        return Failure(code, error.message or type(error).__name__, error.hint)
+        kind = next(kind for kind in type(error).__mro__ if kind in _HINTS)
+        hint = _HINTS[kind].format(**vars(error))
+        return Failure(code, error.message or type(error).__name__, hint)
     if isinstance(error, click.UsageError):
-        path = error.ctx.command_path if error.ctx else "braidlog"
-        return Failure(code, error.format_message(), f"{path} --help")
+        return Failure(code, error.format_message(), _usage_hint(error))
     if isinstance(error, click.ClickException):
         return Failure(code, error.format_message())
     if isinstance(error, ImportError):
         return Failure(code, str(error), _install_hint(error))
     return Failure(code, _system_message(error))
+
+
+def _usage_hint(error: click.UsageError) -> str:
+    path = error.ctx.command_path if error.ctx else "braidlog"
+    at_group = error.ctx is not None and isinstance(error.ctx.command, click.Group)
+    if (
+        at_group
+        and isinstance(error, click.NoSuchOption)
+        and error.option_name in _SHARED
+    ):
+        return f"{error.option_name} goes behind the command; {path} --help"
+    return f"{path} --help"
 
 
 def _install_hint(error: ImportError) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,14 @@ from typing import Any
 import click
 
 import braidlog
-from braidlog.cli.output import line, message
+from braidlog.cli import parameters
+from braidlog.cli.failures import Problem, explain
+from braidlog.cli.output import line
 from braidlog.cli.progress import meter
 from braidlog.cli.session import Session, command
 from braidlog.cli.sources import FORMATS, UNITS, Fields, Row, format_of, rows_of
+from braidlog.cli.text import counted
+from braidlog.errors import LogError, StoreFailedError, TooLargeError
 from braidlog.types import Producer
 
 __all__ = ["import_"]
@@ -32,7 +36,7 @@ _BATCHES_IN_FLIGHT = 8
     "files",
     nargs=-1,
     required=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
 )
 @click.option(
     "--format",
@@ -58,6 +62,13 @@ _BATCHES_IN_FLIGHT = 8
     " and the same files goes on where the log says it stopped.",
 )
 @click.option(
+    "--skip",
+    type=parameters.COUNT,
+    default=0,
+    metavar="ROWS",
+    help="Leave out so many rows at the beginning.",
+)
+@click.option(
     "--batch",
     "records_max",
     type=click.IntRange(1, 1 << 20),
@@ -75,6 +86,7 @@ def import_(
     *,
     layout: str | None,
     producer: str | None,
+    skip: int,
     records_max: int,
     create: bool,
     **names: Any,
@@ -82,110 +94,200 @@ def import_(
     """Append the rows of files.
 
     FILES are JSONL, CSV or Parquet, plain, .gz or .zst; their rows go to LOG in order.
+    A file may be - for stdin.
     """
+    if producer is not None and (skip or not producer):
+        raise click.UsageError("--producer needs a name, and knows what to skip")
+    layouts = [layout or format_of(path) for path in files]
     with session.writer(create=create) as node:
         target = node.create_log(log, exist_ok=True) if create else node.log(log)
-        ingest = Ingest(target, _producer(producer))
-        with meter("import", _size(files), unit="bytes") as progress:
-            rows = _rows(files, layout, Fields(**names), progress.at)
-            ingest.run(rows, records_max)
+        ingest = Ingest(node, target, _producer(producer), skip)
+        try:
+            with meter("import", _size(files), unit="bytes") as progress:
+                source = Source(files, layouts, Fields(**names), progress.at)
+                ingest.run(source, records_max)
+        finally:
+            _report(session, ingest)
+
+
+def _report(session: Session, ingest: Ingest) -> None:
+    count, log = ingest.appended, ingest.log.name
+    text = f"imported {counted(count, 'record')} into {log}"
+    if count:
+        text += f": {ingest.begin} to {ingest.begin + count - 1}"
+    if ingest.skipped:
+        text += f"; {ingest.skipped} skipped"
     line(
         session,
-        f"imported {ingest.appended} records into {log}"
-        + (f", {ingest.skipped} were there" if ingest.skipped else ""),
+        text,
         log=log,
-        records=ingest.appended,
+        records=count,
         skipped=ingest.skipped,
-        first=ingest.first,
-        end=ingest.end,
+        first=ingest.begin if count else None,
+        end=ingest.begin + count if count else None,
     )
 
 
-@dataclass(slots=True)
+class Source:
+    """The rows of files, one after the other, and where each comes from."""
+
+    def __init__(
+        self,
+        files: Sequence[Path],
+        layouts: Sequence[str],
+        fields: Fields,
+        at: Callable[[int], None],
+    ) -> None:
+        """Read nothing yet; `at` is told how many bytes were read."""
+        self._files = files
+        self._layouts = layouts
+        self._fields = fields
+        self._at = at
+        self._starts: list[tuple[int, Path]] = []
+
+    def __iter__(self) -> Iterator[Row]:
+        """Yield the rows."""
+        count = before = 0
+        for path, layout in zip(self._files, self._layouts, strict=True):
+            self._starts.append((count, path))
+            base = before
+
+            def seen(done: int, base: int = base) -> None:
+                self._at(base + done)
+
+            for row in rows_of(path, layout, self._fields, seen):
+                count += 1
+                yield row
+            before += _size([path]) or 0
+
+    def place(self, index: int) -> str:
+        """Name file and row of what comes behind so many rows."""
+        started = (
+            [(self._files[0], 0)]
+            if not self._starts
+            else [(path, start) for start, path in self._starts if start <= index]
+        )
+        path, start = started[-1]
+        return f"{path}, row {index - start + 1}"
+
+
 class Ingest:
-    """Appends rows in batches, a few of them in flight."""
+    """Appends rows in batches, a few of them in flight.
 
-    log: braidlog.Log
-    producer: Producer | None
-    appended: int = 0
-    skipped: int = 0
-    first: int | None = None
-    end: int | None = None
-    pending: deque[Any] = field(default_factory=deque)
+    This process is the only writer and this the only appender, so what the log has
+    grown by is what was imported.
+    """
 
-    def run(self, rows: Iterator[Row], records_max: int) -> None:
-        """Append all rows; on a failure or an interrupt say how far it came."""
-        if self.producer is not None:
-            stored = self.log.next_sequence(self.producer) - 1
-            self.skipped = sum(1 for _ in islice(rows, stored))
+    def __init__(
+        self,
+        node: braidlog.Node,
+        log: braidlog.Log,
+        producer: Producer | None,
+        skip: int,
+    ) -> None:
+        """Append to `log`; a producer skips what the log has of it."""
+        self.log = log
+        self.begin = log.end
+        self.skipped = 0
+        self._node = node
+        self._producer = producer
+        self._skip = skip if producer is None else log.next_sequence(producer) - 1
+        self._sent = self._skip
+        self._pending: deque[Any] = deque()
+
+    @property
+    def appended(self) -> int:
+        """Records that are durable."""
+        return self.log.end - self.begin
+
+    def run(self, source: Source, records_max: int) -> None:
+        """Append all rows; a failure or an interrupt gets a note how to go on."""
         try:
+            rows = iter(source)
+            for _ in islice(rows, self._skip):
+                self.skipped += 1
             for batch in _batches(rows, records_max):
-                self._submit(batch)
-                if len(self.pending) >= _BATCHES_IN_FLIGHT:
-                    self._settle()
-            while self.pending:
-                self._settle()
-        except BaseException:
-            message(f"{self.appended} records are known to be durable")
+                self._submit(batch, source)
+                if len(self._pending) >= _BATCHES_IN_FLIGHT:
+                    self._pending.popleft().result()
+            while self._pending:
+                self._pending.popleft().result()
+        except BaseException as error:
+            with suppress(LogError):
+                self._node.sync()
+            if self.skipped + self.appended > 0:
+                error.add_note(self._how_to_go_on(source, error))
             raise
 
-    def _submit(self, batch: Sequence[Row]) -> None:
-        sent = self.skipped + self.appended + sum(n for _, n in self.pending)
-        once = (
-            {}
-            if self.producer is None
-            else {"producer": self.producer, "sequence": sent + 1}
-        )
+    def _submit(self, batch: Sequence[Row], source: Source) -> None:
+        try:
+            self._send(batch)
+        except TooLargeError as error:
+            # Nothing of it was appended. Row by row it goes up to the one that is.
+            if len(batch) > 1:
+                for row in batch:
+                    self._submit([row], source)
+                return
+            failure = explain(error)
+            raise Problem(
+                f"{source.place(self._sent)}: {failure.message}",
+                failure.hint,
+                failure.exit_code,
+            ) from None
+
+    def _send(self, batch: Sequence[Row]) -> None:
+        once: dict[str, Any] = {}
+        if self._producer is not None:
+            once = {"producer": self._producer, "sequence": self._sent + 1}
         keys = [row.key for row in batch]
-        timestamps = [row.timestamp for row in batch]
         pending = self.log.submit_many(
             [row.value for row in batch],
             keys=keys if any(key is not None for key in keys) else None,
-            timestamps=timestamps,
+            timestamps=[row.timestamp for row in batch],
             **once,
         )
-        self.pending.append((pending, len(batch)))
+        self._pending.append(pending)
+        self._sent += len(batch)
 
-    def _settle(self) -> None:
-        pending, count = self.pending.popleft()
-        positions = pending.result()
-        if self.first is None:
-            self.first = positions.start
-        self.end = positions.stop
-        self.appended += count
+    def _how_to_go_on(self, source: Source, error: BaseException) -> str:
+        done = self._skip + self.appended
+        if self.skipped < self._skip:
+            return f"it is among the {self._skip} rows to skip; nothing was appended"
+        if self._producer is not None:
+            way = "the same command goes on there"
+        elif isinstance(error, StoreFailedError):
+            way = (
+                "unless more turns out to be stored: --skip what `braidlog log list`"
+                f" then shows as end, less {self.begin - self._skip}"
+            )
+        else:
+            way = f"--skip {done} goes on there"
+        return f"next is {source.place(done)}; {way}"
 
 
 def _batches(rows: Iterator[Row], records_max: int) -> Iterator[list[Row]]:
+    """Yield rows in batches, also the good ones before a bad one."""
     batch: list[Row] = []
     size = 0
-    for row in rows:
-        batch.append(row)
-        size += len(row.value) + len(row.key or b"")
-        if size >= _BATCH_BYTES or len(batch) >= records_max:
+    try:
+        for row in rows:
+            batch.append(row)
+            size += len(row.value) + len(row.key or b"")
+            if size >= _BATCH_BYTES or len(batch) >= records_max:
+                yield batch
+                batch, size = [], 0
+    except Problem:
+        if batch:
             yield batch
-            batch, size = [], 0
+        raise
     if batch:
         yield batch
 
 
-def _rows(
-    files: Sequence[Path],
-    layout: str | None,
-    fields: Fields,
-    at: Callable[[int], None],
-) -> Iterator[Row]:
-    layouts = [layout or format_of(path) for path in files]
-    before = 0
-
-    def seen(done: int) -> None:
-        at(before + done)
-
-    for path, name in zip(files, layouts, strict=True):
-        yield from rows_of(path, name, fields, seen)
-        before += path.stat().st_size
-
-
-def _size(files: Sequence[Path]) -> int:
+def _size(files: Sequence[Path]) -> int | None:
+    """Return the bytes to read, if they are known."""
+    if not all(path.is_file() for path in files):
+        return None
     return sum(path.stat().st_size for path in files)
 
 

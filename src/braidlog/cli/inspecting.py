@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from braidlog.cli import parameters
 from braidlog.cli.output import facts, rows
 from braidlog.cli.session import Command, Session
 
@@ -77,17 +78,17 @@ def segments(session: Session) -> None:
     """List the segments of the write-ahead log."""
     from braidlog.storage import inspect as files
 
-    session.require()
-    _show(session, files.segments(session.data), _SEGMENT, empty="no segments")
+    with session.files():
+        _show(session, files.segments(session.data), _SEGMENT, empty="no segments")
 
 
 @inspect.command()
-@click.argument("segment", type=click.IntRange(1))
+@click.argument("segment", type=parameters.SEGMENT)
 @click.option("--log", help="Only frames of this log.")
-@click.option("--offset", type=click.IntRange(0), default=0, help="From this offset.")
+@click.option("--offset", type=parameters.OFFSET, default=0, help="From this offset.")
 @click.option(
     "--limit",
-    type=click.IntRange(1),
+    type=parameters.POSITION,
     default=1000,
     show_default=True,
     help="At most so many frames.",
@@ -99,13 +100,13 @@ def frames(
     """List the frames of SEGMENT, the bad ones too."""
     from braidlog.storage import inspect as files
 
-    session.require()
-    found = files.frames(session.data, segment, log=log, offset=offset)
-    _show(session, islice(found, limit), _FRAME, empty="no frames")
+    with session.files():
+        found = files.frames(session.data, segment, log=log, offset=offset)
+        _show(session, islice(found, limit), _FRAME, empty="no frames")
 
 
 @inspect.command()
-@click.argument("segment", type=click.IntRange(1), required=False)
+@click.argument("segment", type=parameters.SEGMENT, required=False)
 @click.option("--log", help="Only this log.")
 @click.option("--samples", is_flag=True, help="Show every sample, not the totals.")
 @click.pass_obj
@@ -115,9 +116,9 @@ def index(
     """Show the number index of all segments, or of one SEGMENT."""
     from braidlog.storage import inspect as files
 
-    session.require()
     show = files.samples if samples else files.index
-    rows(session, show(session.data, segment, log=log), empty="no index")
+    with session.files():
+        rows(session, show(session.data, segment, log=log), empty="no index")
 
 
 @inspect.command()
@@ -126,8 +127,8 @@ def manifest(session: Session) -> None:
     """List the edits of the manifest."""
     from braidlog.storage import inspect as files
 
-    session.require()
-    rows(session, files.manifest(session.data), empty="no edits")
+    with session.files():
+        rows(session, files.manifest(session.data), empty="no edits")
 
 
 @inspect.command()
@@ -136,8 +137,8 @@ def state(session: Session) -> None:
     """Show the catalog, streams, producers and cursors as recovery sees them."""
     from braidlog.storage import inspect as files
 
-    session.require()
-    seen = files.state(session.data)
+    with session.files():
+        seen = files.state(session.data)
     if session.as_json:
         return facts(session, seen)
     shown = asdict(seen)

@@ -9,6 +9,7 @@ import click
 from braidlog.cli import parameters
 from braidlog.cli.output import facts, line, plain, rows
 from braidlog.cli.session import Command, Session
+from braidlog.cli.text import clock, counted, human_bytes, human_duration
 
 __all__ = ["log"]
 
@@ -66,7 +67,8 @@ def list_(session: Session) -> None:
 def describe(session: Session, name: str) -> None:
     """Show the settings and the state of the log NAME."""
     with session.reader() as node:
-        facts(session, _range(node, name) | plain(node.log(name).describe()))
+        described = plain(node.log(name).describe())
+    facts(session, {"log": described.pop("name"), **described}, _shown)
 
 
 @log.command()
@@ -77,9 +79,32 @@ def delete(session: Session, name: str, *, yes: bool) -> None:
     """Delete the log NAME with all of its records."""
     with session.writer() as node:
         records = _range(node, name)["records"]
-        session.confirm(f"delete {name} with {records} records", yes=yes)
+        session.confirm(f"delete {name} with {counted(records, 'record')}", yes=yes)
         node.delete_log(name)
     line(session, f"deleted {name}", log=name, records=records)
+
+
+def _shown(log: dict[str, Any]) -> dict[str, Any]:
+    first, end = log["first"], log["end"]
+    positions = f"{first} to {end - 1}" if first < end else "none"
+    stored = f"{human_bytes(log['bytes'])} in {counted(log['segments'], 'segment')}"
+    kept = []
+    if log["retention_ms"] is not None:
+        kept.append(human_duration(log["retention_ms"]))
+    if log["retention_bytes"] is not None:
+        kept.append(human_bytes(log["retention_bytes"]))
+    return {
+        "log": log["log"],
+        "created": clock(log["created"]),
+        "records": log["records"],
+        "positions": f"{positions}, the next is {end}",
+        "stored": stored,
+        "compression": log["compression"],
+        "retention": ", ".join(kept) or "until trimmed",
+        "cursors": log["cursors"],
+        "id": log["id"],
+        "stream": log["stream"],
+    }
 
 
 def _range(node: Any, name: str) -> dict[str, Any]:

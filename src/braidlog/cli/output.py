@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, TypeAlias
 
 import click
+from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from braidlog.cli.session import Session
+from braidlog.cli.text import printable
 
-__all__ = ["clock", "facts", "human_bytes", "line", "message", "plain", "rows"]
+__all__ = ["Shown", "facts", "line", "message", "plain", "rows"]
 
-# Wide enough that no table wraps where a program or a file takes the output.
-_UNBOUNDED_WIDTH = 100_000
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+Shown: TypeAlias = Callable[[dict[str, Any]], Mapping[str, Any]]
+"""Makes of an object for programs what a person sees of it."""
 
 
 def plain(value: Any) -> Any:
@@ -42,59 +42,49 @@ def plain(value: Any) -> Any:
 
 def message(text: str) -> None:
     """Tell a person something beside the result."""
-    click.echo(text, err=True)
+    click.echo(printable(text), err=True)
 
 
 def line(session: Session, text: str, **result: Any) -> None:
     """Print one result: `text` for people, the named values for programs."""
-    click.echo(_json(result) if session.as_json else text)
+    if session.as_json:
+        _print_json(result)
+    else:
+        click.echo(printable(text))
 
 
-def facts(session: Session, value: Any) -> None:
+def facts(session: Session, value: Any, shown: Shown | None = None) -> None:
     """Print one object: a name and a value a line."""
     named = plain(value)
     if session.as_json:
-        click.echo(_json(named))
+        _print_json(named)
         return
-    flat = dict(_flatten(named))
+    flat = dict(_flatten(shown(named) if shown else named))
     width = max((len(name) for name in flat), default=0)
     for name, item in flat.items():
         click.echo(f"{name:<{width}}  {_cell(item)}")
 
 
-def rows(session: Session, items: Iterable[Any], *, empty: str) -> None:
+def rows(
+    session: Session, items: Iterable[Any], *, empty: str, shown: Shown | None = None
+) -> None:
     """Print many objects of one kind: a table, or a JSON object a line."""
     if session.as_json:
         for item in items:
-            click.echo(_json(plain(item)))
+            _print_json(plain(item))
         return
-    table = [dict(_flatten(plain(item))) for item in items]
+    named = (plain(item) for item in items)
+    table = [dict(_flatten(shown(item) if shown else item)) for item in named]
     if table:
         _print_table(table)
     else:
         message(empty)
 
 
-def human_bytes(count: int) -> str:
-    """Return a size a person can read."""
-    size, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
-    while size >= 1024 and len(units) > 1:
-        size /= 1024
-        del units[0]
-    return f"{size:.0f} {units[0]}" if units[0] == "B" else f"{size:.1f} {units[0]}"
-
-
-def clock(timestamp: int) -> str:
-    """Return a timestamp as ISO 8601 in UTC, or the number where no date fits."""
-    try:
-        moment = _EPOCH + timedelta(microseconds=timestamp)
-    except OverflowError:
-        return f"{timestamp}us"
-    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+def _print_json(value: Any) -> None:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    # In UTF-8 whatever the locale; the escape of a lone surrogate is JSON's as well.
+    click.echo(text.encode(errors="backslashreplace"))
 
 
 def _flatten(value: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
@@ -112,18 +102,33 @@ def _cell(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, list):
         return ", ".join(_cell(item) for item in value) or "-"
-    return str(value)
+    return printable(str(value))
 
 
 def _print_table(table: Sequence[Mapping[str, Any]]) -> None:
     names = list(dict.fromkeys(name for row in table for name in row))
-    view = Table(box=None, pad_edge=False, header_style="bold")
-    for name in names:
-        numeric = all(isinstance(row.get(name), (int, float)) for row in table)
-        view.add_column(name, justify="right" if numeric else "left", no_wrap=True)
-    for row in table:
-        view.add_row(*(Text(_cell(row.get(name))) for name in names))
+    columns = [[_cell(row.get(name)) for row in table] for name in names]
+    widths = [
+        max(map(cell_len, [name, *column]))
+        for name, column in zip(names, columns, strict=True)
+    ]
+    right = [
+        all(isinstance(row.get(name), (int, float, NoneType)) for row in table)
+        for name in names
+    ]
+
+    def aligned(cells: Iterable[str]) -> str:
+        padded = []
+        for cell, width, to_right in zip(cells, widths, right, strict=True):
+            space = " " * (width - cell_len(cell))
+            padded.append(space + cell if to_right else cell + space)
+        return "  ".join(padded).rstrip()
+
+    # A narrow terminal wraps the lines, which is better than cutting cells.
     console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _UNBOUNDED_WIDTH
-    console.print(view)
+    # Printed by rich itself, a closed pipe would end the process its way.
+    with console.capture() as head:
+        console.print(Text(aligned(names), style="bold"), soft_wrap=True)
+    click.echo(head.get(), nl=False)
+    for cells in zip(*columns, strict=True):
+        click.echo(aligned(cells))

@@ -5,12 +5,35 @@ Each function is a type for click: it names the value in the help and converts i
 
 from __future__ import annotations
 
+import math
+import os
 import re
 from datetime import UTC, datetime
 
 import click
 
-__all__ = ["delimiter", "duration", "microseconds", "size", "timestamp"]
+__all__ = [
+    "COUNT",
+    "OFFSET",
+    "POSITION",
+    "SEGMENT",
+    "delimiter",
+    "duration",
+    "lease",
+    "microseconds",
+    "seconds",
+    "size",
+    "timestamp",
+]
+
+POSITION = click.IntRange(1, (1 << 62) - 1)
+COUNT = click.IntRange(0, (1 << 62) - 1)
+SEGMENT = click.IntRange(1, (1 << 32) - 1)
+OFFSET = click.IntRange(0, (1 << 32) - 1)
+
+# Of a retention, in milliseconds or bytes, and of a lease.
+_MAX = (1 << 63) // 1000 - 1
+_LEASE_MAX_S = 1_000_000_000
 
 _SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _DURATIONS_MS = {
@@ -42,7 +65,7 @@ def size(text: str) -> int:
     match = re.fullmatch(r"(\d+)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
     if not match:
         raise click.BadParameter(f"{text!r} is no size; write 1000000, 64MiB or 10G")
-    return int(match[1]) * _SIZES[match[2]]
+    return _bounded(int(match[1]) * _SIZES[match[2]], text)
 
 
 def duration(text: str) -> int:
@@ -50,21 +73,52 @@ def duration(text: str) -> int:
     match = re.fullmatch(r"(\d+)\s*(ms|s|m|h|d|w)", text.strip().lower())
     if not match:
         raise click.BadParameter(f"{text!r} is no duration; write 30s, 12h or 7d")
-    return int(match[1]) * _DURATIONS_MS[match[2]]
+    return _bounded(int(match[1]) * _DURATIONS_MS[match[2]], text)
+
+
+def lease(text: str) -> float:
+    """Return seconds, or 0 for ever."""
+    if text.strip().lower() == "none":
+        return 0.0
+    seconds = duration(text) / 1000
+    if not 0 < seconds <= _LEASE_MAX_S:
+        raise click.BadParameter(
+            f"{text!r} is no lease; write 30s, 12h, 7d (up to 30 years) or none"
+        )
+    return seconds
+
+
+def seconds(text: str) -> float:
+    """Return seconds above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise click.BadParameter(f"{text!r} is not a number of seconds above 0")
+    return value
 
 
 def timestamp(text: str) -> int:
     """Return microseconds since the epoch."""
     # Fewer digits are a year or a date of ISO 8601.
-    if re.fullmatch(r"-?\d{9,}", text.strip()):
-        return int(text)
+    digits = re.fullmatch(r"-?\d{9,}", text.strip())
     try:
-        return microseconds(text.strip())
+        value = int(text) if digits else microseconds(text.strip())
     except ValueError:
+        value = 1 << 63
+    if not -(1 << 63) <= value < 1 << 63:
         raise click.BadParameter(
             f"{text!r} is no time; write 2024-05-01, 2024-05-01T12:00:00Z"
             " or microseconds since 1970"
-        ) from None
+        )
+    return value
+
+
+def _bounded(value: int, text: str) -> int:
+    if value > _MAX:
+        raise click.BadParameter(f"{text!r} is too much")
+    return value
 
 
 def delimiter(text: str) -> bytes:
@@ -73,4 +127,4 @@ def delimiter(text: str) -> bytes:
         text = text.replace(escape, character)
     if not text:
         raise click.BadParameter("it cannot be empty")
-    return text.encode()
+    return os.fsencode(text)

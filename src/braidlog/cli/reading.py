@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -48,13 +49,13 @@ def layout_options(function: Callable[..., None]) -> Callable[..., None]:
 
 @command()
 @click.argument("log")
-@click.argument("position", type=click.IntRange(1), required=False)
-@click.option("--start", type=click.IntRange(1), help="From this position on.")
-@click.option("--end", type=click.IntRange(1), help="Up to before this position.")
+@click.argument("position", type=parameters.POSITION, required=False)
+@click.option("--start", type=parameters.POSITION, help="From this position on.")
+@click.option("--end", type=parameters.POSITION, help="Up to before this position.")
 @click.option("--key", help="Only records with this key.")
 @click.option("--since", type=parameters.timestamp, help="Only from this time on.")
 @click.option("--until", type=parameters.timestamp, help="Only up to before this time.")
-@click.option("--limit", type=click.IntRange(0), help="At most so many records.")
+@click.option("--limit", type=parameters.COUNT, help="At most so many records.")
 @layout_options
 @click.pass_obj
 def read(
@@ -75,7 +76,7 @@ def read(
     The one at POSITION of LOG, or all that the options let through.
     """
     filters = {name: value for name, value in bounds.items() if value is not None}
-    if position is not None and (filters or start or key):
+    if position is not None and (filters or start or key is not None):
         raise click.UsageError("POSITION and the range options exclude each other")
     with session.reader() as node:
         source = node.log(log)
@@ -83,7 +84,7 @@ def read(
         if position is not None:
             records = [source.get(position)]
         else:
-            encoded = None if key is None else key.encode()
+            encoded = None if key is None else os.fsencode(key)
             begin = source.first if start is None else start
             records = source.read(begin, key=encoded, **filters)
         _print(session, records, layout, binary, delimiter)
@@ -95,7 +96,7 @@ def read(
     "--lines",
     "-n",
     "count",
-    type=click.IntRange(0),
+    type=parameters.COUNT,
     default=10,
     show_default=True,
     help="Begin with the last so many records.",
@@ -103,7 +104,7 @@ def read(
 @click.option("--follow", "-f", is_flag=True, help="Go on with what is appended.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(0, min_open=True),
+    type=parameters.seconds,
     help="With --follow: stop after so many idle seconds.",
 )
 @layout_options
@@ -123,6 +124,8 @@ def tail(
 
     With --follow it goes on with what is appended to LOG.
     """
+    if timeout is not None and not follow:
+        raise click.UsageError("--timeout needs --follow")
     with session.reader() as node:
         source = node.log(log)
         start = max(source.first, source.end - count)

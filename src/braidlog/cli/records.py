@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import braidlog
-from braidlog.cli.output import clock
+from braidlog.cli.text import clock, printable
 
 __all__ = ["Binary", "Encoder", "encoder", "escape", "json_value", "record_object"]
 
@@ -59,13 +59,7 @@ def json_value(data: bytes | None, binary: Binary) -> str | dict[str, str] | Non
 
 def escape(data: bytes) -> str:
     """Return bytes as one line of text that is safe on a terminal."""
-    text = data.decode(errors="backslashreplace")
-    if text.isprintable():
-        return text
-    return "".join(
-        character if character.isprintable() else repr(character)[1:-1]
-        for character in text
-    )
+    return printable(data.decode(errors="backslashreplace"))
 
 
 def _text(record: braidlog.Record) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Literal
 
 import click
 
 from braidlog.cli import failures
-from braidlog.cli.output import facts, human_bytes, line, message, plain, rows
+from braidlog.cli.output import facts, line, message, plain, rows
 from braidlog.cli.progress import meter
 from braidlog.cli.session import Session, command
+from braidlog.cli.text import counted, human_bytes
 
 __all__ = ["repair", "verify"]
 
@@ -25,8 +27,7 @@ def verify(context: click.Context) -> None:
     from braidlog.storage import inspect as files
 
     session: Session = context.obj
-    session.require()
-    with meter("verify", None, unit="bytes") as progress:
+    with session.files(), meter("verify", None, unit="bytes") as progress:
         report = files.verify(session.data, progress=progress.at)
     if session.as_json:
         facts(session, report)
@@ -36,8 +37,9 @@ def verify(context: click.Context) -> None:
             at = "" if note.offset is None else f" at {note.offset}"
             message(f"note: {note.path}{at}: {note.problem}")
         message(
-            f"checked {report.segments} segments, {report.frames} frames,"
-            f" {report.records} records, {human_bytes(report.bytes)}"
+            f"checked {counted(report.segments, 'segment')},"
+            f" {counted(report.frames, 'frame')}, {counted(report.records, 'record')},"
+            f" {human_bytes(report.bytes)}"
         )
     if report.findings:
         if not session.as_json:
@@ -77,8 +79,7 @@ def repair(
     """
     from braidlog.storage import inspect as files
 
-    session.require()
-    with meter("look", None, unit="bytes") as progress:
+    with session.files(), meter("look", None, unit="bytes") as progress:
         plan = files.repair_plan(session.data, keep=keep, progress=progress.at)
     if not session.as_json:
         rows(session, plan.losses, empty="no records would be lost")
@@ -93,13 +94,13 @@ def repair(
         raise failures.Problem(f"{target} exists", "name another with --output")
     lost = sum(loss.records for loss in plan.losses)
     if plan.losses:
-        known = f"{lost} lost records" if lost else "what is lost"
+        known = counted(lost, "lost record") if lost else "what is lost"
         session.confirm(f"make {target} without {known}", yes=yes)
     with meter("repair", None, unit="bytes") as progress:
         done = files.repair(session.data, target, keep=keep, progress=progress.at)
     line(
         session,
-        f"verified copy in {target}: {done.report.records} records,"
+        f"verified copy in {target}: {counted(done.report.records, 'record')},"
         f" {human_bytes(done.report.bytes)}",
         output=str(target),
         losses=plain(plan.losses),
@@ -107,6 +108,5 @@ def repair(
     )
     if not session.as_json:
         aside = session.data.with_name(session.data.name + "-damaged")
-        message(
-            f"hint: to use it, mv {session.data} {aside} && mv {target} {session.data}"
-        )
+        old, new, kept = (quote(str(path)) for path in (session.data, target, aside))
+        message(f"hint: to use it, mv {old} {kept} && mv {new} {old}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import Any, NoReturn
@@ -18,6 +19,7 @@ from braidlog.cli.exporting import export
 from braidlog.cli.importing import import_
 from braidlog.cli.inspecting import inspect
 from braidlog.cli.logs import log
+from braidlog.cli.output import message
 from braidlog.cli.reading import read, tail
 from braidlog.cli.repair import repair, verify
 from braidlog.cli.stats import stats
@@ -40,12 +42,13 @@ class Root(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Run a command and leave the process with its exit code."""
         kwargs["standalone_mode"] = False
+        _write_what_the_locale_lacks()
         try:
             code = super().main(*args, **kwargs)
         except _Stopped as stopped:
             code = stopped.exit_code
         except click.Abort:
-            code = _interrupted()
+            code = _interrupted(None)
         except click.exceptions.NoArgsIsHelpError as error:
             error.show()
             code = failures.USAGE
@@ -55,14 +58,16 @@ class Root(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; further out click would give these two its own codes."""
+        if sys.stdout is None:
+            raise failures.Problem("stdout is closed", "send it to a file or /dev/null")
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
             _forget_stdout()
             raise _Stopped(failures.BROKEN_PIPE) from None
-        except KeyboardInterrupt:
-            raise _Stopped(_interrupted()) from None
+        except KeyboardInterrupt as interrupt:
+            raise _Stopped(_interrupted(interrupt)) from None
         return result
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -70,15 +75,25 @@ class Root(click.Group):
         return list(self.commands)
 
 
-def _interrupted() -> int:
-    click.echo("interrupted", err=True)
+def _write_what_the_locale_lacks() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _interrupted(interrupt: KeyboardInterrupt | None) -> int:
+    message("interrupted")
+    for note in getattr(interrupt, "__notes__", ()):
+        message(f"note: {note}")
     return failures.INTERRUPTED
 
 
 def _report(failure: failures.Failure) -> int:
-    click.echo(f"error: {' '.join(failure.message.split())}", err=True)
+    message(f"error: {' '.join(failure.message.split())}")
+    for note in failure.notes:
+        message(f"note: {note}")
     if failure.hint:
-        click.echo(f"hint: {failure.hint}", err=True)
+        message(f"hint: {failure.hint}")
     return failure.exit_code
 
 

@@ -7,14 +7,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 
 import braidlog
 from braidlog.cli.failures import NOT_FOUND, USAGE, Problem
+from braidlog.errors import NotFoundError
 
-__all__ = ["Command", "Session", "command"]
+__all__ = ["Command", "Session", "command", "stdin"]
+
+
+# One of these is in every data directory, however damaged.
+_SIGNS = ("LOCK", "IDENTITY", "CURRENT", "wal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +50,53 @@ class Session:
         Raises:
             Problem: There is nothing to open.
         """
-        if not self.data.is_dir():
+        if not any((self.data / name).exists() for name in _SIGNS):
+            where = self.data.absolute()
             raise Problem(
-                f"no data directory {self.data}",
+                f"no Braidlog data in {where}"
+                if where.is_dir()
+                else f"no data directory at {where}",
                 "name it with --data or BRAIDLOG_DATA;"
                 " `braidlog log create NAME` makes one",
                 NOT_FOUND,
             )
 
+    @contextmanager
+    def files(self) -> Iterator[None]:
+        """Look into the files without opening the data directory."""
+        self.require()
+        try:
+            yield
+        except NotFoundError as error:
+            raise Problem(
+                error.message,
+                "`braidlog inspect segments`, `braidlog log list` show what is there",
+                NOT_FOUND,
+            ) from None
+
     def confirm(self, question: str, *, yes: bool) -> None:
         """Ask before something is lost; only a person at a terminal is asked.
 
         Raises:
-            Problem: Nobody can answer and `yes` was not given.
+            Problem: The answer is no, or nobody can answer and `yes` was not given.
         """
         if yes:
             return
-        if not sys.stdin.isatty():
+        if sys.stdin is None or not sys.stdin.isatty():
             raise Problem(f"{question} needs an answer", "say --yes", USAGE)
-        click.confirm(f"{question}?", abort=True, err=True)
+        if not click.confirm(f"{question}?", err=True):
+            raise Problem("nothing was changed")
+
+
+def stdin() -> BinaryIO:
+    """Return the bytes of stdin.
+
+    Raises:
+        Problem: It is closed.
+    """
+    if sys.stdin is None:
+        raise Problem("stdin is closed", "name what to take, or pipe it in", USAGE)
+    return sys.stdin.buffer
 
 
 class Command(click.Command):

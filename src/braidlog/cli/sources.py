@@ -13,14 +13,17 @@ import csv
 import gzip
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeAlias, cast
 
-from braidlog.cli.failures import Problem
+from braidlog.cli.failures import USAGE, Problem
 from braidlog.cli.parameters import microseconds
+from braidlog.cli.session import stdin
 
 __all__ = ["FORMATS", "UNITS", "Fields", "Row", "format_of", "rows_of"]
 
@@ -28,6 +31,8 @@ FORMATS = ("jsonl", "csv", "parquet")
 UNITS = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
 
 _BLOCK_BYTES = 1 << 20
+# A record holds no more.
+_FIELD_BYTES = 16 << 20
 _SUFFIXES = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -72,7 +77,9 @@ def format_of(path: Path) -> str:
     suffixes = [suffix for suffix in path.suffixes if suffix not in {".gz", ".zst"}]
     name = _SUFFIXES.get(suffixes[-1].lower()) if suffixes else None
     if name is None:
-        raise Problem(f"{path}: the name tells no format", "say it with --format")
+        raise Problem(
+            f"{path}: the name tells no format", "say it with --format", USAGE
+        )
     return name
 
 
@@ -84,25 +91,36 @@ def rows_of(
     Raises:
         Problem: A row cannot be read or lacks a named field; names file and row.
     """
-    with path.open("rb") as raw:
+    with _opened(path) as raw:
         if layout == "parquet":
             parsed = _parquet_rows(raw, seen)
         else:
-            lines = _lines(_decompressed(path, raw), lambda: seen(raw.tell()))
-            parsed = _TEXT_ROWS[layout](lines)
+
+            def progressed() -> None:
+                if raw.seekable():
+                    seen(raw.tell())
+
+            parsed = _TEXT_ROWS[layout](_lines(_decompressed(path, raw), progressed))
         for number in itertools.count(1):
             try:
                 item = next(parsed, None)
                 if item is None:
                     return
                 row = _row(item, fields)
+            except RecursionError:
+                raise Problem(f"{path}, row {number}: nested too deeply") from None
             except (ValueError, EOFError, OSError, csv.Error) as error:
-                raise Problem(
-                    f"{path}, row {number}: {error}",
-                    "the batches before it are appended; fix the file, and use"
-                    " --producer to go on without doubling them",
-                ) from None
+                raise Problem(f"{path}, row {number}: {error}") from None
             yield row
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    if str(path) == "-":
+        yield stdin()
+    else:
+        with path.open("rb") as raw:
+            yield raw
 
 
 # A JSON line, to be parsed only if its fields are needed, or the fields.
@@ -114,6 +132,7 @@ def _json_rows(lines: Iterator[bytes]) -> Iterator[_Item]:
 
 
 def _csv_rows(lines: Iterator[bytes]) -> Iterator[_Item]:
+    csv.field_size_limit(_FIELD_BYTES)
     # A quoted line end is part of a field, so the reader gets lines with their ends.
     reader = csv.DictReader(codecs.iterdecode(lines, "utf-8-sig"), strict=True)
     for row in reader:
@@ -125,6 +144,8 @@ def _csv_rows(lines: Iterator[bytes]) -> Iterator[_Item]:
 def _parquet_rows(raw: BinaryIO, seen: Callable[[int], None]) -> Iterator[_Item]:
     from pyarrow import parquet
 
+    if not raw.seekable():
+        raise ValueError("Parquet cannot be read from a pipe; save it in a file")
     for batch in parquet.ParquetFile(raw).iter_batches():
         yield from batch.to_pylist()
         seen(raw.tell())
@@ -204,10 +225,13 @@ def _timestamp(value: Any, unit: Unit) -> int:
                 return microseconds(value)
             except ValueError:
                 raise ValueError(f"{value!r} is no time") from None
+    times, divided = UNITS[unit]
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"{value!r} is no time")  # noqa: TRY004
-    times, divided = UNITS[unit]
-    return int(value * times) // divided
+    micros = int(value * times) // divided if math.isfinite(value) else 1 << 63
+    if not -(1 << 63) <= micros < 1 << 63:
+        raise ValueError(f"{value!r} {unit} is no time")
+    return micros
 
 
 def _decompressed(path: Path, raw: BinaryIO) -> BinaryIO:

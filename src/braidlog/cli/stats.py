@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from braidlog.cli.output import facts, plain, rows
 from braidlog.cli.session import Session, command
+from braidlog.cli.text import clock, human_bytes
 
 __all__ = ["stats"]
 
@@ -17,7 +20,15 @@ def stats(session: Session, log: str | None) -> None:
     """Show the figures of all logs, or of one LOG."""
     with session.reader() as node:
         if log is not None:
-            facts(session, node.log(log).stats())
+            facts(session, node.log(log).stats(), _shown)
             return
         every = [{"log": name, **plain(node.log(name).stats())} for name in node.logs()]
-        rows(session, every, empty="no logs")
+        rows(session, every, empty="no logs", shown=_shown)
+
+
+def _shown(figures: dict[str, Any]) -> dict[str, Any]:
+    times = {
+        name: None if figures[name] is None else clock(figures[name])
+        for name in ("timestamp_min", "timestamp_max")
+    }
+    return figures | {"bytes": human_bytes(figures["bytes"])} | times

@@ -5,19 +5,21 @@ from __future__ import annotations
 import click
 
 from braidlog.cli import parameters
+from braidlog.cli.failures import OUT_OF_RANGE, Problem
 from braidlog.cli.output import line, message
 from braidlog.cli.session import Session, command
+from braidlog.cli.text import counted
 
 __all__ = ["trim"]
 
 
 @command()
 @click.argument("log")
-@click.option("--before", type=click.IntRange(1), help="First position to keep.")
+@click.option("--before", type=parameters.POSITION, help="First position to keep.")
 @click.option(
     "--before-time", type=parameters.timestamp, help="Time of the first to keep."
 )
-@click.option("--keep", type=click.IntRange(0), help="Keep the last so many records.")
+@click.option("--keep", type=parameters.COUNT, help="Keep the last so many records.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def trim(
@@ -44,8 +46,15 @@ def trim(
             found = target.find(timestamp=before_time)
             before = target.end if found is None else found
         assert before is not None
+        if before > target.end:
+            raise Problem(
+                f"position {before} is beyond the end: the next is {target.end}",
+                f"--before {target.end} deletes every record",
+                OUT_OF_RANGE,
+            )
         if before > first:
-            session.confirm(f"delete {before - first} records of {log}", yes=yes)
+            lost = counted(before - first, "record")
+            session.confirm(f"delete {lost} of {log}", yes=yes)
             first = target.trim(before=before)
             if first < before:
                 message(f"pinned by a cursor: {log} keeps what is not read yet")

@@ -8,7 +8,7 @@ and reads its span. Readers take no lock, so a writer process may append all the
 while.
 
     option              meaning
-    path                data directory (needed)
+    path                data directory (needed); relative to where the JVM was started
     log                 name of the log (needed)
     from, to            positions, half-open
     since, until        ISO 8601 or microseconds since 1970, UTC, half-open
@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -140,15 +141,26 @@ class PushdownLogReader(LogReader):
 @contextmanager
 def _opened(options: ReadOptions) -> Iterator[Any]:
     """Open the log to read; a missing one names those that are there."""
-    with braidlog.open(options.path, read_only=True) as node:
+    where = Path(options.path).absolute()
+    try:
+        opened = braidlog.open(where, read_only=True)
+    except NotFoundError as error:
+        raise NotFoundError(error.message + _origin(options.path)) from None
+    with opened as node:
         try:
             log = node.log(options.log)
         except NotFoundError:
             names = ", ".join(repr(name) for name in node.logs()) or "none"
             raise NotFoundError(
-                f"{options.path} has no log {options.log!r}; its logs: {names}"
+                f"{where} has no log {options.log!r}; its logs: {names}"
             ) from None
         yield log
+
+
+def _origin(path: str) -> str:
+    if Path(path).is_absolute():
+        return ""
+    return f" (path is {path!r}: Spark resolves it where its JVM was started)"
 
 
 def _extent(segment: Any) -> Extent:

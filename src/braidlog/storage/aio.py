@@ -258,6 +258,19 @@ class AsyncLog:
         """Return a cursor; see `Log.cursor`."""
         return await asyncio.to_thread(self.blocking.cursor, name, pin=pin, lease=lease)
 
+    async def set_cursor(
+        self,
+        name: str,
+        position: int,
+        *,
+        pin: bool = False,
+        lease: float | None = None,
+    ) -> Cursor:
+        """Store all of a cursor; see `Log.set_cursor`."""
+        return await asyncio.to_thread(
+            self.blocking.set_cursor, name, position, pin=pin, lease=lease
+        )
+
     async def cursors(self) -> list[Cursor]:
         """Return the cursors of the log, by name."""
         return await asyncio.to_thread(self.blocking.cursors)

@@ -156,6 +156,7 @@ class KeptLog:
         A cursor stores a reader's next position. With ``pin`` retention and trimming
         keep what it has not read; ``lease`` seconds after its last commit a pin no
         longer holds (None: for ever), so that a dead reader need not fill the disk.
+        A cursor that is there keeps its pin and lease; `set_cursor` changes them.
         """
         lease_us = _lease_us(lease)
         row = self._cursor_rows().get(name)
@@ -163,6 +164,25 @@ class KeptLog:
             self._backend.store.set_cursor(
                 self._stream, name, self.first, pin, lease_us
             )
+        return Cursor(self, name)
+
+    def set_cursor(
+        self,
+        name: str,
+        position: int,
+        *,
+        pin: bool = False,
+        lease: float | None = None,
+    ) -> Cursor:
+        """Store all of a cursor, new or not, in one step; durable on return.
+
+        ``pin`` and ``lease`` are those of `cursor` and replace what was stored.
+
+        Raises:
+            InvalidArgumentError: the position is beyond the end of the log; nothing
+                was changed.
+        """
+        self._set_cursor(name, position, pin, _lease_us(lease))
         return Cursor(self, name)
 
     def cursors(self) -> list[Cursor]:

@@ -69,6 +69,11 @@ class Log(KeptLog, _native.Appender):
         ``keys``, ``timestamps`` and ``headers`` have one item per value; one timestamp
         may stand for all. ``result()`` gives the range of positions. After a crash a
         prefix of the records may be there.
+
+        What is refused changes nothing. One exception: more than 8 MiB (or than a
+        segment, or ``unsynced_bytes_max``, if that is less) is placed in pieces. If
+        the log becomes full or the store fails in the middle, the pieces before it
+        stay, and a note of the error says how many records from which position on.
         """
         self._start_syncer()
         return self._submit_many(
@@ -87,7 +92,8 @@ class Log(KeptLog, _native.Appender):
     ) -> range:
         """Append many records at consecutive positions; durable on return.
 
-        See `submit_many`. Returns the positions, half-open.
+        See `submit_many`, also for what may stay of more than 8 MiB when it fails.
+        Returns the positions, half-open.
         """
         who = _who(producer)
         pending = self._submit_many(values, keys, timestamps, headers, who, sequence)
@@ -111,8 +117,11 @@ class Log(KeptLog, _native.Appender):
         (any timestamp type, or int64 microseconds) and ``headers`` (map of string to
         binary). Records are not touched one by one.
 
-        What is refused changes nothing. Only of a stream of more than 64 MiB the
-        beginning may be there already; the error then has a note that says how much.
+        What is refused changes nothing. Two exceptions: record batches are placed one
+        after the other, those above 8 MiB in pieces, and only the first 64 MiB of a
+        stream are checked before its beginning is placed. If the log becomes full, the
+        store fails or the stream breaks behind them, what was placed stays, and a note
+        of the error says how many records from which position on.
         """
         self._node._start_syncer()
         return self._backend.store.submit_arrow(
@@ -128,7 +137,8 @@ class Log(KeptLog, _native.Appender):
     ) -> range:
         """Append Arrow data at consecutive positions; durable on return.
 
-        See `submit_arrow`. Returns the positions, half-open.
+        See `submit_arrow`, also for what may stay when it fails. Returns the positions,
+        half-open.
         """
         pending = self._backend.store.submit_arrow(
             self._stream, data, _who(producer), sequence

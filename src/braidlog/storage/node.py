@@ -34,6 +34,8 @@ _HOUSEKEEPING_S: Final = 1.0
 _CLEAN_ABOVE: Final = 0.75
 _LIVE_MAX: Final = 0.5
 _CLEAN_SEGMENTS: Final = 2
+# Names of logs in an error.
+_NAMES_SHOWN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +129,11 @@ class Node:
         self._check_open()
         entry = self._backend.entry(name)
         if entry is None:
-            there = ", ".join(self.logs()) or "none"
-            msg = f"there is no log {name!r} (logs here: {there})"
+            there = self.logs()
+            shown = ", ".join(there[:_NAMES_SHOWN]) or "none"
+            if len(there) > _NAMES_SHOWN:
+                shown += f" and {len(there) - _NAMES_SHOWN} more"
+            msg = f"there is no log {name!r} (logs here: {shown})"
             raise NotFoundError(msg)
         return entry
 

@@ -9,8 +9,21 @@ from unit.cli.conftest import Cli
 def test_bench_measures_and_leaves_nothing(cli: Cli, tmp_path: Path) -> None:
     found = cli.json("bench", "--seconds", "0.02", "--directory", str(tmp_path))
     assert len(found) == 5
-    assert all(row["value"] > 0 for row in found)
+    assert {tuple(row) for row in found} == {
+        ("workload", "records_per_second", "p50_us", "p99_us")
+    }
+    assert all(row["records_per_second"] > 0 for row in found)
+    timed = [row for row in found if row["p50_us"] is not None]
+    assert len(timed) == 4
+    assert all(0 < row["p50_us"] <= row["p99_us"] for row in timed)
+    assert sum("pipelined" in row["workload"] for row in found) == 1
     assert list(tmp_path.glob("braidlog-bench-*")) == []
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "0", "-1"])
+def test_bench_refuses_no_time(cli: Cli, tmp_path: Path, seconds: str) -> None:
+    cli.run("bench", "--seconds", seconds, "--directory", str(tmp_path), code=2)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

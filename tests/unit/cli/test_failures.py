@@ -1,5 +1,7 @@
 """Exit codes and one-line messages, for every kind of failure."""
 
+import re
+
 import click
 import pytest
 from click.testing import CliRunner
@@ -35,6 +37,48 @@ def test_exit_codes(error: Exception, code: int) -> None:
     assert explain(error).exit_code == code
 
 
+@pytest.mark.parametrize("name", errors.__all__)
+def test_hints_of_commands_speak_of_commands(name: str) -> None:
+    failure = explain(getattr(errors, name)("x"))
+    python = re.compile(r"=True|=False|\w\(|\.\w+\b|wal_bytes|\bLog\b|retry\b")
+    assert not python.search(failure.hint)
+    commands = re.findall(r"`braidlog ([^`]*)`", failure.hint)
+    for command in commands:
+        known: click.Command | None = main
+        for word in command.split():
+            if isinstance(known, click.Group):
+                known = known.commands.get(word)
+        assert known is not None, command
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_hints_of_the_library_speak_of_the_library(name: str) -> None:
+    hint = getattr(errors, name).hint
+    assert "--" not in hint
+    for owner, member in re.findall(r"`(Log|Node)\.(\w+)`", hint):
+        assert hasattr(getattr(braidlog, owner), member)
+
+
+def test_hints_take_what_the_error_knows() -> None:
+    failure = explain(errors.TrimmedError("trimmed", first=8))
+    assert "`braidlog read LOG --start 8`" in failure.hint
+
+
+def test_notes_of_an_error_are_shown(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        error = errors.LogFullError("log full")
+        error.add_note("the first 3 records were appended")
+        raise error
+
+    cli.run("log", "create", "log")
+    monkeypatch.setattr(braidlog, "open", refuse, raising=False)
+    result = cli.run("log", "list", code=7)
+    assert result.stderr.splitlines()[:2] == [
+        "error: log full",
+        "note: the first 3 records were appended",
+    ]
+
+
 def test_a_missing_extra_says_what_to_install() -> None:
     error = ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow.parquet")
     assert explain(error).hint == "pip install 'braidlog[arrow]'"
@@ -67,7 +111,7 @@ def test_multi_line_messages_become_one(
     def refuse(*_: object, **__: object) -> None:
         raise errors.LockedError("held\nby process 7")
 
-    cli.data.mkdir()
+    cli.run("log", "create", "log")
     monkeypatch.setattr(braidlog, "open", refuse, raising=False)
     result = cli.run("log", "list", code=4)
     assert result.stderr.splitlines()[0] == "error: held by process 7"
@@ -82,7 +126,7 @@ def test_interrupt_and_broken_pipe_are_quiet(
     def stop(*_: object, **__: object) -> None:
         raise error
 
-    cli.data.mkdir()
+    cli.run("log", "create", "log")
     monkeypatch.setattr(braidlog, "open", stop, raising=False)
     monkeypatch.setattr("braidlog.cli.root._forget_stdout", lambda: None)
     result = cli.run("log", "list", code=code)

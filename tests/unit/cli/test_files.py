@@ -3,6 +3,8 @@
 import csv
 import gzip
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +100,6 @@ def test_import_goes_on_after_a_bad_row(cli: Cli, tmp_path: Path) -> None:
         ("r.csv", "a,b\n1,2,3\n", [], "number of fields"),
         ("r.jsonl.gz", "{}", [], "r.jsonl.gz, row 1"),
         ("r.parquet", "nonsense", [], "r.parquet, row 1"),
-        ("r.txt", "", [], "tells no format"),
     ],
 )
 def test_import_names_what_it_refuses(
@@ -166,6 +167,30 @@ def test_export_to_stdout(orders: Cli) -> None:
         "v1",
         "v2",
     ]
+
+
+@pytest.mark.parametrize("options", [[], ["--force"]])
+def test_export_into_a_pipe_leaves_it_one(
+    orders: Cli, tmp_path: Path, options: list[str]
+) -> None:
+    pipe = tmp_path / "pipe.jsonl"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        read = pool.submit(pipe.read_text)
+        orders.run("export", "orders", str(pipe), *options)
+        assert len(read.result(10).splitlines()) == 10
+    assert pipe.is_fifo()
+
+
+def test_export_through_a_link_replaces_what_it_points_to(
+    orders: Cli, tmp_path: Path
+) -> None:
+    target, link = tmp_path / "target", tmp_path / "link.jsonl"
+    target.write_text("old")
+    link.symlink_to(target)
+    orders.run("export", "orders", str(link), "--force")
+    assert link.is_symlink()
+    assert len(target.read_text().splitlines()) == 10
 
 
 def test_export_replaces_only_when_told(orders: Cli, tmp_path: Path) -> None:

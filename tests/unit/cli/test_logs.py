@@ -1,3 +1,10 @@
+import dataclasses
+import re
+from types import SimpleNamespace
+
+import pytest
+
+import braidlog
 from unit.cli.conftest import Cli
 
 
@@ -14,9 +21,47 @@ def test_create_list_describe_delete(cli: Cli) -> None:
     assert [log["log"] for log in cli.json("log", "list")] == ["b"]
 
 
+def test_describe_for_programs_is_exact_and_says_nothing_twice(cli: Cli) -> None:
+    cli.run("log", "create", "a", "--retention", "36h", "--retention-bytes", "1536k")
+    cli.run("append", "a", "x", "y")
+    with braidlog.open(cli.data, read_only=True) as node:
+        described = dataclasses.asdict(node.log("a").describe())
+    described = {"log": described.pop("name")} | described
+    assert cli.json("log", "describe", "a") == [described]
+
+
+def test_describe_for_people(cli: Cli) -> None:
+    cli.run("log", "create", "a", "--retention", "36h", "--retention-bytes", "1536k")
+    cli.run("append", "a", "x", "y")
+    lines = cli.run("log", "describe", "a").stdout.splitlines()
+    shown = dict(line.split(maxsplit=1) for line in lines)
+    assert len(shown) == len(lines)
+    assert shown["log"] == "a"
+    assert "name" not in shown
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT[\d:.]+Z", shown["created"])
+    assert shown["records"] == "2"
+    assert shown["positions"] == "1 to 2, the next is 3"
+    assert shown["stored"].endswith(" B in 1 segment")
+    assert shown["retention"] == "36h, 1.5 MiB"
+
+
+def test_describe_an_empty_log_for_people(cli: Cli) -> None:
+    cli.run("log", "create", "a")
+    text = cli.run("log", "describe", "a").stdout
+    assert "none, the next is 1" in text
+    assert re.search(r"retention +until trimmed", text)
+
+
+def test_stats_for_people(orders: Cli) -> None:
+    assert re.search(r"timestamp_min  20\d\d-", orders.run("stats", "orders").stdout)
+    assert re.search(r" B +1 +20\d\d-.*Z", orders.run("stats").stdout)
+
+
 def test_create_twice_needs_exist_ok(cli: Cli) -> None:
     cli.run("log", "create", "a")
     result = cli.run("log", "create", "a", code=1)
+    assert "--exist-ok" in result.stderr
+    assert "exist_ok" not in result.stderr
     assert result.stderr.splitlines()[0].startswith("error: ")
     assert "already exists" in result.stderr
     cli.run("log", "create", "a", "--exist-ok")
@@ -37,6 +82,21 @@ def test_delete_without_a_terminal_needs_yes(orders: Cli) -> None:
     assert "delete orders with 10 records" in result.stderr
     assert "--yes" in result.stderr
     assert orders.json("log", "list")
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 1), ("", 1)])
+def test_a_person_is_asked_before_a_delete(
+    orders: Cli, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
+) -> None:
+    class Terminal:
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("braidlog.cli.session.sys", SimpleNamespace(stdin=Terminal()))
+    result = orders.run("log", "delete", "orders", stdin=f"{answer}\n", code=code)
+    assert "delete orders with 10 records? [y/N]" in result.stderr
+    assert ("nothing was changed" in result.stderr) == bool(code)
+    assert len(orders.json("log", "list")) == bool(code)
 
 
 def test_list_is_a_table_for_people(orders: Cli) -> None:

@@ -2,8 +2,8 @@ import click
 import pytest
 
 from braidlog.cli import parameters
-from braidlog.cli.output import clock, human_bytes
 from braidlog.cli.records import escape
+from braidlog.cli.text import clock, human_bytes
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The command as a process: pipes that close and interrupts."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -36,6 +37,31 @@ def test_a_closed_pipe_ends_it_quietly(data: Path) -> None:
         process.stdout.close()
         assert process.wait(30) == 141
         assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["log", "list"],
+        ["stats", "--json"],
+        ["inspect", "frames", "1"],
+        ["export", "log", "-", "--format", "arrow"],
+    ],
+    ids=" ".join,
+)
+def test_a_pipe_that_nobody_reads(data: Path, arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        result = subprocess.run(
+            [sys.executable, "-m", "braidlog", *arguments, "--data", str(data)],
+            check=False,
+            stdout=writing,
+            stderr=subprocess.PIPE,
+        )
+    finally:
+        os.close(writing)
+    assert (result.returncode, result.stderr) == (141, b"")
 
 
 def test_interrupt_ends_it_quietly(data: Path) -> None:

@@ -127,6 +127,24 @@ def test_a_cursor_is_stored(ten: Log, node: Node, opener: Opener) -> None:
     assert found.touched == found.touched > 0
 
 
+def test_set_cursor_stores_all_of_it(ten: Log, node: Node, opener: Opener) -> None:
+    cursor = ten.set_cursor("c", 4, pin=True, lease=60.0)
+    assert (cursor.position, cursor.pin, cursor.lease) == (4, True, 60.0)
+    ten.set_cursor("c", 6)
+    assert (cursor.position, cursor.pin, cursor.lease) == (6, False, None)
+    ten.set_cursor("c", 3, pin=True)
+    node.close()
+    found = opener().log("orders").cursor("c", lease=9.0)
+    assert (found.position, found.pin, found.lease) == (3, True, None)
+
+
+def test_set_cursor_that_is_refused_changes_nothing(ten: Log) -> None:
+    for position, lease in [(12, None), (0, None), (2, -1.0)]:
+        with pytest.raises(InvalidArgumentError):
+            ten.set_cursor("c", position, pin=True, lease=lease)
+    assert ten.cursors() == []
+
+
 def test_cursor_positions(ten: Log) -> None:
     cursor = ten.cursor("c")
     for position in (11, 1, 5):

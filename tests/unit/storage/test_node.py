@@ -80,6 +80,13 @@ def test_what_is_not_there(node: Node) -> None:
         node.delete_log("there")
 
 
+def test_a_missing_log_does_not_list_thousands(node: Node) -> None:
+    for number in range(10, 30):
+        node.create_log(f"log{number}")
+    with pytest.raises(NotFoundError, match=r"log10, .*, log17 and 12 more\)"):
+        node.log("other")
+
+
 def test_deleting(node: Node, opener: Opener) -> None:
     for name in "abc":
         node.create_log(name).append(name.encode())
