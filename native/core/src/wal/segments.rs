@@ -157,8 +157,9 @@ impl Segment {
             })
         {
             let reason = format!(
-                "header says node {:032x} segment {}, the manifest says node {node:032x} segment {number}",
-                found.node, found.number
+                "header says node {:032x}, segment {} of {} bytes, salt {:016x}; the manifest says \
+                 node {node:032x}, segment {number} of {bytes} bytes, salt {salt:016x}",
+                found.node, found.number, found.bytes, found.salt
             );
             return Err(Error::corrupt(self.path(), 0, reason));
         }
