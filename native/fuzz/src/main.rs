@@ -18,8 +18,6 @@
 //! - Valid inputs are accepted; of the damaged ones some are accepted and some refused, or the
 //!   fuzzer is blind and says so.
 
-#![expect(clippy::cast_possible_wrap, reason = "drawn numbers are small")]
-
 mod alloc;
 mod args;
 mod attempt;

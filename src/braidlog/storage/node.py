@@ -292,7 +292,7 @@ def open_node(
     *,
     read_only: bool = False,
     segment_bytes: int = 64 << 20,
-    wal_bytes_max: int = 64 << 30,
+    wal_bytes_max: int | None = None,
     sync_method: str = "direct",
     unsynced_bytes_max: int = 32 << 20,
     recent_bytes_max: int = 16 << 20,
@@ -302,7 +302,8 @@ def open_node(
 
     One process may write; ``read_only`` follows without a lock and sees what is
     durable. ``segment_bytes`` counts for new directories only. ``wal_bytes_max`` bounds
-    the disk space of all segments; when it is reached appends raise `LogFullError`.
+    the disk space of all segments; when it is reached appends raise `LogFullError`. The
+    directory keeps it: None leaves it as it is, 64 GiB in a new one.
     ``sync_method`` is ``direct`` (O_DIRECT, where the file system has it), ``dsync`` or
     ``fdatasync``. ``unsynced_bytes_max`` bounds what is submitted and not yet durable,
     ``recent_bytes_max`` what is kept in memory for readers that have caught up,

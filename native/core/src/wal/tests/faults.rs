@@ -279,7 +279,7 @@ fn appends_wait_while_a_sync_hangs_and_go_on_after_it() {
     let (_, vfs) = faulty();
     let options = Options {
         unsynced_bytes_max: 20 << 10,
-        wal_bytes_max: 64 << 20,
+        wal_bytes_max: Some(64 << 20),
         ..options()
     };
     let (store, _) = open(Arc::new(vfs.clone()), Path::new(DIR), options).unwrap();
