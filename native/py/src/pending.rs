@@ -46,7 +46,9 @@ pub fn wait_group(
     let mut left = timeout.map(|Seconds(time)| time);
     loop {
         let slice = left.map_or(SIGNAL_INTERVAL, |left| left.min(SIGNAL_INTERVAL));
-        if py.detach(|| store.wait_for(group, slice)).map_err(to_py)? {
+        // With the GIL held again, the baton lets the next waiting thread wake up to take it.
+        let (durable, _baton) = py.detach(|| store.wait_turn(group, slice)).map_err(to_py)?;
+        if durable {
             return Ok(true);
         }
         py.check_signals()?;

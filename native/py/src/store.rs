@@ -47,6 +47,38 @@ impl Store {
         Ok(&self.store)
     }
 
+    /// Append one record; durable on return.
+    pub fn append(
+        &self,
+        py: Python<'_>,
+        stream: u32,
+        value: &Bound<'_, PyAny>,
+        key: Option<&Bound<'_, PyAny>>,
+        timestamp: Option<Micros>,
+        headers: Option<&Bound<'_, PyAny>>,
+        producer: Option<Sequenced>,
+    ) -> PyResult<u64> {
+        let ticket = self.push(py, stream, value, key, timestamp, headers, producer)?;
+        wait_group(py, &self.store, ticket.group, None)?;
+        Ok(ticket.llsn)
+    }
+
+    /// Append one record; durable once the result says so.
+    pub fn submit(
+        &self,
+        py: Python<'_>,
+        stream: u32,
+        value: &Bound<'_, PyAny>,
+        key: Option<&Bound<'_, PyAny>>,
+        timestamp: Option<Micros>,
+        headers: Option<&Bound<'_, PyAny>>,
+        producer: Option<Sequenced>,
+    ) -> PyResult<Pending> {
+        let ticket = self.push(py, stream, value, key, timestamp, headers, producer)?;
+        self.store.nudge();
+        Ok(Pending::new(&self.store, &self.gate, ticket, false))
+    }
+
     fn push(
         &self,
         py: Python<'_>,
@@ -116,44 +148,6 @@ impl Store {
     fn set_forked(&self) {
         self.gate.fork();
         self.store.abandon_lock();
-    }
-
-    /// Append one record; durable on return.
-    #[pyo3(signature = (stream, value, key=None, timestamp=None, headers=None, producer=None, sequence=None))]
-    fn append(
-        &self,
-        py: Python<'_>,
-        stream: u32,
-        value: &Bound<'_, PyAny>,
-        key: Option<&Bound<'_, PyAny>>,
-        timestamp: Option<Micros>,
-        headers: Option<&Bound<'_, PyAny>>,
-        producer: Option<(u64, u32)>,
-        sequence: Option<Unsigned>,
-    ) -> PyResult<u64> {
-        let producer = sequenced(producer, sequence)?;
-        let ticket = self.push(py, stream, value, key, timestamp, headers, producer)?;
-        wait_group(py, &self.store, ticket.group, None)?;
-        Ok(ticket.llsn)
-    }
-
-    /// Append one record; durable once the result says so.
-    #[pyo3(signature = (stream, value, key=None, timestamp=None, headers=None, producer=None, sequence=None))]
-    fn submit(
-        &self,
-        py: Python<'_>,
-        stream: u32,
-        value: &Bound<'_, PyAny>,
-        key: Option<&Bound<'_, PyAny>>,
-        timestamp: Option<Micros>,
-        headers: Option<&Bound<'_, PyAny>>,
-        producer: Option<(u64, u32)>,
-        sequence: Option<Unsigned>,
-    ) -> PyResult<Pending> {
-        let producer = sequenced(producer, sequence)?;
-        let ticket = self.push(py, stream, value, key, timestamp, headers, producer)?;
-        self.store.nudge();
-        Ok(Pending::new(&self.store, &self.gate, ticket, false))
     }
 
     /// Append lists of values at consecutive positions.

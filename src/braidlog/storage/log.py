@@ -39,7 +39,7 @@ def _who(producer: Any) -> tuple[int, int] | None:
     return producer.id, producer.epoch
 
 
-class Log(KeptLog):
+class Log(KeptLog, _native.Appender):
     """A named log. Get one from `Node.log` or `Node.create_log`.
 
     Safe to use from many threads. Also an Arrow stream: anything that takes
@@ -48,55 +48,11 @@ class Log(KeptLog):
 
     # -- append ------------------------------------------------------------------
 
-    def append(
-        self,
-        value: Buffer,
-        *,
-        key: Buffer | None = None,
-        timestamp: Timestamp | None = None,
-        headers: Iterable[tuple[str, Buffer]] | None = None,
-        producer: Producer | None = None,
-        sequence: int | None = None,
-    ) -> int:
-        """Append one record and return its position once it is durable.
+    def _appends_to(self) -> tuple[_native.Store, int]:
+        return self._backend.store, self._stream
 
-        Concurrent appends share one sync. With ``producer`` and ``sequence`` a repeat
-        returns the original position. A record without timestamp gets the time of the
-        call, in microseconds.
-
-        Raises:
-            LogFullError: the node's bound is reached; trim, then retry.
-            TooLargeError: the record exceeds 16 MiB or a quarter of a segment.
-            SequenceGapError: ``sequence`` is not the next one.
-            FencedError: a newer epoch of the producer is in charge.
-            StoreFailedError: a write or sync failed; whether the record survives shows
-                when the directory is opened again.
-            ReadOnlyError: the node was opened read-only.
-        """
-        return self._backend.store.append(
-            self._stream, value, key, timestamp, headers, _who(producer), sequence
-        )
-
-    def submit(
-        self,
-        value: Buffer,
-        *,
-        key: Buffer | None = None,
-        timestamp: Timestamp | None = None,
-        headers: Iterable[tuple[str, Buffer]] | None = None,
-        producer: Producer | None = None,
-        sequence: int | None = None,
-    ) -> Pending:
-        """Append one record without waiting; its position is known at once.
-
-        The record is durable when ``result()`` returns. Records become durable in the
-        order of positions. Waits only when too many bytes are on their way. Raises what
-        `append` raises, durability errors from ``result()``.
-        """
+    def _start_syncer(self) -> None:
         self._node._start_syncer()
-        return self._backend.store.submit(
-            self._stream, value, key, timestamp, headers, _who(producer), sequence
-        )
 
     def submit_many(
         self,
@@ -114,7 +70,7 @@ class Log(KeptLog):
         may stand for all. ``result()`` gives the range of positions. After a crash a
         prefix of the records may be there.
         """
-        self._node._start_syncer()
+        self._start_syncer()
         return self._submit_many(
             values, keys, timestamps, headers, _who(producer), sequence
         )

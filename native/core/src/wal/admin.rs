@@ -231,7 +231,7 @@ impl Store {
         let result = self.close_log();
         let mut inner = self.inner.lock();
         inner.closed = true;
-        self.flushed.notify_all();
+        self.wake_all(&inner);
         self.slot_wanted.notify_all();
         self.view.shut();
         while inner.writing > 0 {

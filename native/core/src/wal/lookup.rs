@@ -10,8 +10,9 @@ use crate::wal::read::{Place, Position};
 use crate::wal::segments::is_data;
 use crate::wal::view::{StreamView, View};
 
-/// Bytes read at a time while looking for a frame: most of what lies between two samples.
-const PROBE_BYTES: usize = 8 << 10;
+/// Bytes read at a time while looking for a frame: what lies between two samples and some of the frame
+/// itself, so that one read finds a small batch and the offsets of a large one.
+const PROBE_BYTES: usize = 6 << 10;
 
 /// A record and its position.
 pub type FoundRecord = (u64, OwnedRecord);
@@ -89,9 +90,7 @@ impl View {
                     parse_head(&head_bytes).map_err(|error| corrupt(frame.offset, &error))?;
                 let body = payload + frame.head;
                 return read_record(&head, (llsn - header.llsn) as u32, |range| {
-                    Ok(probe
-                        .bytes(&*file, body + range.start as u32, range.len(), limit)?
-                        .to_vec())
+                    probe.copy(&*file, body + range.start as u32, range.len(), limit)
                 })
                 .map_err(|error| {
                     if let Error::Malformed { .. } = error {
@@ -189,6 +188,10 @@ fn first_wanted(view: &BatchView<'_>, timestamp: i64, begin: u32, end: u32) -> O
     }
 }
 
+fn past_the_end(offset: u32) -> Error {
+    Error::malformed("frame", offset.into(), "runs past the end of the segment")
+}
+
 /// A small window on a file.
 struct Probe {
     buf: PooledBuf,
@@ -209,11 +212,7 @@ impl Probe {
                 .max(PROBE_BYTES)
                 .min((limit.saturating_sub(offset)) as usize);
             if size < len {
-                return Err(Error::malformed(
-                    "frame",
-                    offset.into(),
-                    "runs past the end of the segment",
-                ));
+                return Err(past_the_end(offset));
             }
             self.buf.resize_stale(size);
             file.read_exact_at(self.buf.as_mut_slice(), offset.into())?;
@@ -221,6 +220,26 @@ impl Probe {
             return Ok(&self.buf[..len]);
         }
         Ok(&self.buf[start..start + len])
+    }
+
+    /// Bytes to keep: out of the window, or exactly these from the file.
+    fn copy(
+        &self,
+        file: &dyn crate::vfs::VfsFile,
+        offset: u32,
+        len: usize,
+        limit: u32,
+    ) -> Result<Vec<u8>> {
+        let start = offset.wrapping_sub(self.at) as usize;
+        if offset >= self.at && start + len <= self.buf.len() {
+            return Ok(self.buf[start..start + len].to_vec());
+        }
+        if len > limit.saturating_sub(offset) as usize {
+            return Err(past_the_end(offset));
+        }
+        let mut bytes = vec![0; len];
+        file.read_exact_at(&mut bytes, offset.into())?;
+        Ok(bytes)
     }
 
     fn frame(
@@ -234,11 +253,7 @@ impl Probe {
         let bytes = self.bytes(file, offset, need, limit)?;
         let frame = parse(bytes, place.segment.seed, offset)?;
         if frame.end() > limit {
-            return Err(Error::malformed(
-                "frame",
-                offset.into(),
-                "runs past the end of the segment",
-            ));
+            return Err(past_the_end(offset));
         }
         Ok(frame)
     }

@@ -40,6 +40,7 @@ mod sync;
 mod tail;
 #[cfg(test)]
 mod tests;
+mod turn;
 pub mod verify;
 mod view;
 mod walk;
@@ -65,6 +66,7 @@ pub use segment::{FIRST_FRAME, SegmentHeader};
 pub use segments::{Sealed, Segment, side_path, slot_path};
 pub use state::{Log, State, Stream};
 pub use store::{Options, Store};
+pub use turn::Baton;
 pub use view::{Cancel, Extent, Range, StreamView, View, Waited};
 pub use walk::Walk;
 pub use watermark::Watermark;

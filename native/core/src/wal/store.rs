@@ -34,6 +34,7 @@ use crate::wal::files::Files;
 use crate::wal::parts::Group;
 use crate::wal::room::{columns_bytes, record_bytes};
 use crate::wal::state::State;
+use crate::wal::turn::Turn;
 use crate::wal::view::View;
 use crate::wal::watermark::WATERMARK;
 
@@ -99,12 +100,16 @@ impl Options {
 
 pub(super) struct Flight {
     pub(super) group: Arc<Group>,
+    /// Where those who wait for the group sleep.
+    pub(super) turn: Turn,
     pub(super) done: bool,
 }
 
 pub(super) struct Inner {
     pub(super) appender: Appender,
     pub(super) flights: VecDeque<Flight>,
+    /// Where those who wait for what is gathered now sleep.
+    pub(super) turn: Turn,
     pub(super) durable_group: u64,
     pub(super) syncs: u64,
     pub(super) synced_bytes: u64,
@@ -150,6 +155,7 @@ impl Store {
         let inner = Inner {
             appender,
             flights: VecDeque::new(),
+            turn: Turn::default(),
             durable_group: 0,
             syncs: 0,
             synced_bytes: 0,
@@ -407,6 +413,16 @@ impl Inner {
             None if self.closed => Err(Error::Closed),
             None => Ok(()),
         }
+    }
+
+    /// Where those who wait for a group that is not yet durable sleep.
+    pub(super) fn turn(&self, group: u64) -> Option<&Turn> {
+        if group == self.appender.group {
+            return Some(&self.turn);
+        }
+        let mut flights = self.flights.iter();
+        let flight = flights.find(|flight| flight.group.number == group)?;
+        Some(&flight.turn)
     }
 
     /// Bytes appended and not yet durable.

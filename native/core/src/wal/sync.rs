@@ -1,7 +1,8 @@
 //! Group commit: leaders, followers, and what happens when a group is durable.
 
+use std::mem;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
 
@@ -9,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::wal::admin::wants_slot;
 use crate::wal::parts::{Effect, Group, Part};
 use crate::wal::store::{Flight, Inner, Store};
+use crate::wal::turn::{Baton, Turn};
 use crate::wal::watermark::Watermark;
 
 /// How long a leader waits for one more record of the callers it expects.
@@ -43,25 +45,42 @@ impl Store {
 
     /// Wait at most `timeout` for the group; false if it is not durable then. Leads if it may.
     pub fn wait_for(&self, group: u64, timeout: Duration) -> Result<bool> {
+        Ok(self.wait_turn(group, timeout)?.0)
+    }
+
+    /// Like [`Store::wait_for`]; the others that wait for the group wake up when the baton is dropped.
+    pub fn wait_turn(&self, group: u64, timeout: Duration) -> Result<(bool, Baton)> {
         let mut inner = self.inner.lock();
+        if inner.durable_group >= group {
+            return Ok((true, Baton(None)));
+        }
+        inner.check()?;
+        let Some(turn) = inner.turn(group).cloned() else {
+            return Err(Error::InvalidArgument(format!("no group {group} yet")));
+        };
         inner.waiters += 1;
-        let result = self.wait_locked(&mut inner, group, timeout);
+        let durable = self.wait_locked(&mut inner, &turn, group, timeout);
         inner.waiters -= 1;
-        result
+        Ok((durable?, Baton(Some(turn))))
     }
 
     fn wait_locked(
         &self,
         inner: &mut MutexGuard<'_, Inner>,
+        turn: &Turn,
         group: u64,
         timeout: Duration,
     ) -> Result<bool> {
+        let mut deadline = None;
         while inner.durable_group < group {
             inner.check()?;
             if self.may_lead(inner) {
                 self.gather(inner);
                 self.lead(inner)?;
-            } else if self.flushed.wait_for(inner, timeout).timed_out() {
+                continue;
+            }
+            let deadline = *deadline.get_or_insert_with(|| Instant::now() + timeout);
+            if turn.wait_until(inner, deadline).timed_out() {
                 return Ok(inner.durable_group >= group);
             }
         }
@@ -144,8 +163,10 @@ impl Store {
             Ok(group) => Arc::new(group),
             Err(error) => return Err(self.fail(inner, &error)),
         };
+        let turn = mem::take(&mut inner.turn);
         inner.flights.push_back(Flight {
             group: Arc::clone(&group),
+            turn,
             done: false,
         });
         inner.appender.in_flight = inner.flights.len();
@@ -160,7 +181,7 @@ impl Store {
             return Err(self.fail(inner, &error));
         }
         if let Err(error) = inner.check() {
-            self.flushed.notify_all();
+            self.wake_all(inner);
             return Err(error);
         }
         if let Some(flight) = inner
@@ -178,8 +199,11 @@ impl Store {
             if let Err(error) = self.retire(inner, &flight.group) {
                 return Err(self.fail(inner, &error));
             }
+            flight.turn.notify_one();
         }
         inner.crowd = inner.waiters;
+        // Somebody has to lead the next group.
+        inner.turn.notify_one();
         self.flushed.notify_all();
         Ok(())
     }
@@ -190,9 +214,18 @@ impl Store {
             .get_or_insert_with(|| error.to_string())
             .clone();
         self.view.shut();
-        self.flushed.notify_all();
+        self.wake_all(inner);
         self.slot_wanted.notify_all();
         Error::Failed { reason }
+    }
+
+    /// Nothing becomes durable any more: tell everybody.
+    pub(super) fn wake_all(&self, inner: &Inner) {
+        self.flushed.notify_all();
+        inner.turn.notify_all();
+        for flight in &inner.flights {
+            flight.turn.notify_all();
+        }
     }
 
     pub(super) fn write(&self, group: &Group) -> Result<()> {
