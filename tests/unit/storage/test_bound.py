@@ -7,8 +7,10 @@ import braidlog
 SEGMENT = 65536
 
 
-def _bound(path: Path, **options: int) -> int:
-    with braidlog.open(path, segment_bytes=SEGMENT, **options) as node:
+def _bound(path: Path, wal_bytes_max: int | None = None) -> int:
+    with braidlog.open(
+        path, segment_bytes=SEGMENT, wal_bytes_max=wal_bytes_max
+    ) as node:
         return node.stats().wal_bytes_max
 
 
