@@ -17,7 +17,7 @@ class Plan:
     appends: int = 1_000
     """Durable appends of one caller in a round."""
     callers: int = 64
-    rounds_per_caller: int = 50
+    rounds_per_caller: int = 200
     """Appends of each concurrent caller in a round."""
     pipelined: int = 100_000
     """Pipelined appends in a round."""

@@ -85,6 +85,8 @@ def comparisons(plan: Plan) -> list[Comparison]:
             f"{what}, every result taken",
             ours="braidlog every result",
             target=Target(40),
+            peers=[],
+            note="peers return no positions",
         ),
         row(
             f"groups of {plan.window:,}, {plan.record_bytes} B",

@@ -18,11 +18,6 @@
 //! - Valid inputs are accepted; of the damaged ones some are accepted and some refused, or the
 //!   fuzzer is blind and says so.
 
-#![cfg_attr(
-    test,
-    expect(clippy::cast_possible_wrap, reason = "drawn numbers are small")
-)]
-
 mod alloc;
 mod args;
 mod attempt;

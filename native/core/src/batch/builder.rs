@@ -31,6 +31,8 @@ pub struct BatchBuilder {
     names: Vec<u8>,
     header_values: Vec<u8>,
     summary: Summary,
+    // Of the summary: asked for several times a record.
+    encoded_len: usize,
     producer: Producer,
 }
 
@@ -119,6 +121,7 @@ impl BatchBuilder {
             names: Vec::new(),
             header_values: Vec::new(),
             summary: Summary::EMPTY,
+            encoded_len: Summary::EMPTY.counts.encoded_len() as usize,
             producer: Producer::default(),
         }
     }
@@ -137,6 +140,7 @@ impl BatchBuilder {
         self.names.clear();
         self.header_values.clear();
         self.summary = Summary::EMPTY;
+        self.encoded_len = self.summary.counts.encoded_len() as usize;
         self.producer = Producer::default();
     }
 
@@ -162,7 +166,7 @@ impl BatchBuilder {
     /// Bytes that the records take encoded: exact without compression, and never exceeded with it.
     /// Constant time.
     pub fn encoded_len_max(&self) -> usize {
-        self.summary.counts.encoded_len() as usize
+        self.encoded_len
     }
 
     /// Whether the record still fits, so that `push` would take it. One that would not fit into an
@@ -197,6 +201,7 @@ impl BatchBuilder {
         self.values.extend_from_slice(value);
         self.value_offsets.push(self.values.len() as u32);
         self.summary = summary;
+        self.encoded_len = summary.counts.encoded_len() as usize;
         Ok(())
     }
 

@@ -283,8 +283,9 @@ impl Appender {
         let Some(open) = self.open.get_mut(&stream) else {
             return Err(Error::Closed);
         };
-        let pushed = open.builder.push(value, key, timestamp, headers);
-        self.must(pushed)?;
+        if let Err(error) = open.builder.push(value, key, timestamp, headers) {
+            return self.must(Err(error));
+        }
         Ok(Ticket {
             llsn,
             count: 1,
