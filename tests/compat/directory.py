@@ -174,6 +174,8 @@ class Directory:
                 files.segments[operation["number"]].sealed = operation
             case "drop-segment":
                 del files.segments[operation["number"]]
+            case "set-bound":
+                assert operation["bytes"] >= 4 * self.identity["segment_bytes"]
             case "advance":
                 assert operation["next_segment"] > max(files.segments, default=0)
                 assert operation["next_slot"] > max(files.slots, default=0)

@@ -21,6 +21,9 @@ pub const BLOCK_BYTES: usize = 4096;
 /// Default segment size.
 pub const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
 
+/// Bound on the segments of a directory that was given none.
+pub const WAL_BYTES_DEFAULT: u64 = 64 << 30;
+
 /// Smallest segment: header block, preamble and a few frames. Small ones are for tests.
 pub const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 

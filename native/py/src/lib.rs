@@ -10,6 +10,7 @@ mod append;
 mod appender;
 pub mod arrow;
 mod bulk;
+mod closing;
 mod entry;
 mod error;
 mod follower;

@@ -18,7 +18,9 @@ pub fn options(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<wal::Options> {
     for (name, value) in keywords {
         match name.extract::<String>()?.as_str() {
             "segment_bytes" => options.segment_bytes = value.extract::<Unsigned>()?.0,
-            "wal_bytes_max" => options.wal_bytes_max = value.extract::<Unsigned>()?.0,
+            "wal_bytes_max" => {
+                options.wal_bytes_max = value.extract::<Option<Unsigned>>()?.map(|bytes| bytes.0);
+            }
             "sync_method" => options.sync_method = sync_method(&value.extract::<String>()?)?,
             "sync_depth" => options.sync_depth = value.extract()?,
             "gather_bytes" => options.gather_bytes = value.extract()?,

@@ -1,7 +1,7 @@
 //! Appends on their way to the disk.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use braidlog_core::wal::{self, Ticket};
 use pyo3::prelude::*;
@@ -43,27 +43,28 @@ pub fn wait_group(
     group: u64,
     timeout: Option<Seconds>,
 ) -> PyResult<bool> {
-    let mut left = timeout.map(|Seconds(time)| time);
+    // Leading a sync may take longer than a slice.
+    let deadline = timeout.map(|Seconds(time)| Instant::now() + time);
     loop {
-        let slice = left.map_or(SIGNAL_INTERVAL, |left| left.min(SIGNAL_INTERVAL));
+        let slice = deadline.map_or(SIGNAL_INTERVAL, |deadline| {
+            SIGNAL_INTERVAL.min(deadline.saturating_duration_since(Instant::now()))
+        });
         // With the GIL held again, the baton lets the next waiting thread wake up to take it.
         let (durable, _baton) = py.detach(|| store.wait_turn(group, slice)).map_err(to_py)?;
         if durable {
             return Ok(true);
         }
         py.check_signals()?;
-        if let Some(left) = left.as_mut() {
-            *left = left.saturating_sub(slice);
-            if left.is_zero() {
-                return Ok(false);
-            }
+        if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            return Ok(false);
         }
     }
 }
 
-fn timed_out(py: Python<'_>) -> PyResult<PyErr> {
+/// A `TimeoutError_` that says what is late.
+pub fn timed_out(py: Python<'_>, what: &str) -> PyResult<PyErr> {
     let class = py.import("braidlog.errors")?.getattr("TimeoutError_")?;
-    Ok(PyErr::from_value(class.call1(("not durable in time",))?))
+    Ok(PyErr::from_value(class.call1((what,))?))
 }
 
 #[pymethods]
@@ -90,7 +91,7 @@ impl Pending {
     #[pyo3(signature = (timeout=None))]
     fn result(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<Py<PyAny>> {
         if !self.wait(py, timeout)? {
-            return Err(timed_out(py)?);
+            return Err(timed_out(py, "not durable in time")?);
         }
         let Ticket { llsn, count, .. } = self.ticket;
         if self.many {

@@ -13,11 +13,12 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::append::{HeaderList, ListColumns, sequenced, with_bytes};
 use crate::arrow::import_stream;
 use crate::bulk::Bulk;
+use crate::closing::Closing;
 use crate::entry::{Entry, entries_dict};
 use crate::error::to_py;
 use crate::gate::{Gate, Reader};
 use crate::log::LogView;
-use crate::number::{Micros, Unsigned};
+use crate::number::{Micros, Seconds, Unsigned};
 use crate::options::{options, report_dict};
 use crate::pending::{Pending, SIGNAL_INTERVAL, wait_group};
 
@@ -34,6 +35,7 @@ pub fn now() -> i64 {
 pub struct Store {
     store: Arc<wal::Store>,
     gate: Arc<Gate>,
+    closing: Arc<Closing>,
 }
 
 /// Bytes of a value, near enough for a reservation.
@@ -140,6 +142,7 @@ impl Store {
         let store = Self {
             store: Arc::new(store),
             gate: Arc::default(),
+            closing: Arc::default(),
         };
         Ok((store, report_dict(py, &report)?))
     }
@@ -373,12 +376,14 @@ impl Store {
         Ok((done.segments, done.moved_bytes))
     }
 
-    /// Close; in the child of a fork do nothing, the directory is its parent's.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
+    /// Close, within `timeout` seconds or else go on in the background; in the child of a fork do nothing,
+    /// the directory is its parent's.
+    #[pyo3(signature = (timeout=None))]
+    fn close(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<()> {
         let Ok(store) = self.check() else {
             return Ok(());
         };
         self.gate.close();
-        py.detach(|| store.close()).map_err(to_py)
+        self.closing.close(py, store, timeout)
     }
 }

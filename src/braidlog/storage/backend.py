@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from braidlog import _native
-from braidlog.errors import LogError, NotFoundError, ReadOnlyError
+from braidlog.errors import LogError, NotFoundError, ReadOnlyError, TimeoutError_
 from braidlog.storage.catalog import CatalogEntry
 
 __all__ = ["Backend", "FollowerBackend", "WriterBackend"]
@@ -36,7 +36,7 @@ class Backend(Protocol):
     def refresh(self) -> None:
         """Make what became durable elsewhere visible."""
 
-    def close(self) -> None:
+    def close(self, timeout: float | None = None) -> None:
         """Release the directory."""
 
 
@@ -83,12 +83,16 @@ class WriterBackend:
                 )
                 self._syncer.start()
 
-    def close(self) -> None:
+    def close(self, timeout: float | None = None) -> None:
         """Make everything durable and release the directory. Idempotent."""
         try:
-            self.store.close()
-        finally:
+            self.store.close(timeout)
+        except TimeoutError_:
+            raise  # The sync thread may be what hangs.
+        except LogError:
             self._join()
+            raise
+        self._join()
 
     def _join(self) -> None:
         # In the child of a fork the thread is not there.
@@ -155,6 +159,6 @@ class FollowerBackend:
         """Make what became durable elsewhere visible."""
         self._follower.refresh()
 
-    def close(self) -> None:
+    def close(self, timeout: float | None = None) -> None:
         """End what was made from this; a follower holds no lock."""
         self._follower.close()

@@ -18,7 +18,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from braidlog.errors import AlreadyExistsError, ClosedError, NotFoundError
+from braidlog.errors import (
+    AlreadyExistsError,
+    ClosedError,
+    NotFoundError,
+    TimeoutError_,
+)
 from braidlog.storage.backend import Backend, FollowerBackend, WriterBackend
 from braidlog.storage.catalog import CatalogEntry, LogOptions
 from braidlog.storage.log import Log
@@ -66,7 +71,6 @@ class Node:
         self.read_only = read_only
         self._backend = backend
         self._closed = threading.Event()
-        self._closing = threading.RLock()
         self._housekeeper: threading.Thread | None = None
         if isinstance(backend, WriterBackend):
             self._prepare(backend)
@@ -273,23 +277,30 @@ class Node:
                 _LOGGER.exception("housekeeping of %s failed", self.path)
                 time.sleep(_HOUSEKEEPING_S)
 
-    def close(self) -> None:
+    def close(self, timeout: float | None = None) -> None:
         """Make everything durable and release the directory. Idempotent.
 
         Subscriptions end. A node that is not closed loses nothing durable, but the next
         open has to look for a torn tail.
+
+        A write that hangs in the device holds up the close: the directory cannot be
+        given to another writer before it has returned. After ``timeout`` seconds, or an
+        interrupt, the close goes on in the background. The node refuses all calls by
+        then; another ``close`` waits on.
+
+        Raises:
+            TimeoutError_: not closed after ``timeout`` seconds.
         """
-        # A second thread returns when the first is done: then the directory is free.
-        with self._closing:
-            if self._closed.is_set():
-                return
-            self._closed.set()
-            try:
-                self._backend.close()
-            finally:
-                keeper = self._housekeeper
-                if keeper is not None and keeper.is_alive():
-                    keeper.join()
+        self._closed.set()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._backend.close(timeout)
+        keeper = self._housekeeper
+        if keeper is None or keeper is threading.current_thread():
+            return
+        keeper.join(None if deadline is None else deadline - time.monotonic())
+        if keeper.is_alive():
+            msg = "housekeeping has not returned yet"
+            raise TimeoutError_(msg)
 
 
 def open_node(
@@ -297,7 +308,7 @@ def open_node(
     *,
     read_only: bool = False,
     segment_bytes: int = 64 << 20,
-    wal_bytes_max: int = 64 << 30,
+    wal_bytes_max: int | None = None,
     sync_method: str = "direct",
     unsynced_bytes_max: int = 32 << 20,
     recent_bytes_max: int = 16 << 20,
@@ -307,7 +318,8 @@ def open_node(
 
     One process may write; ``read_only`` follows without a lock and sees what is
     durable. ``segment_bytes`` counts for new directories only. ``wal_bytes_max`` bounds
-    the disk space of all segments; when it is reached appends raise `LogFullError`.
+    the disk space of all segments; when it is reached appends raise `LogFullError`. The
+    directory keeps it: None leaves it as it is, 64 GiB in a new one.
     ``sync_method`` is ``direct`` (O_DIRECT, where the file system has it), ``dsync`` or
     ``fdatasync``. ``unsynced_bytes_max`` bounds what is submitted and not yet durable,
     ``recent_bytes_max`` what is kept in memory for readers that have caught up,

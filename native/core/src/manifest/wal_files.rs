@@ -56,6 +56,7 @@ pub struct WalFiles {
     free: BTreeSet<u32>,
     next_segment: u64,
     next_slot: u32,
+    bound: Option<u64>,
 }
 
 impl Default for WalFiles {
@@ -66,6 +67,7 @@ impl Default for WalFiles {
             free: BTreeSet::new(),
             next_segment: 1,
             next_slot: 1,
+            bound: None,
         }
     }
 }
@@ -119,6 +121,11 @@ impl WalFiles {
     /// Smallest id that the next slot may get.
     pub fn next_slot(&self) -> u32 {
         self.next_slot
+    }
+
+    /// Most bytes of all segments together; `None` where an earlier build made the directory.
+    pub fn bound(&self) -> Option<u64> {
+        self.bound
     }
 
     fn add_slot(&mut self, slot: u32, bytes: u64) -> Result<(), String> {
@@ -271,6 +278,11 @@ impl WalFiles {
                 self.next_slot = next_slot;
                 Ok(())
             }
+            Op::SetBound { bytes: 0 } => Err("a bound of 0 bytes".into()),
+            Op::SetBound { bytes } => {
+                self.bound = Some(bytes);
+                Ok(())
+            }
         }
     }
 }
@@ -285,7 +297,7 @@ impl Version for WalFiles {
             .try_for_each(|&operation| self.apply_one(context, operation))
     }
 
-    /// Slots by id, then each segment with its seal, oldest first, then the counters.
+    /// Slots by id, then each segment with its seal, oldest first, then the counters and the bound.
     fn snapshot(&self) -> Vec<WalOperation> {
         let mut out: Vec<_> = self
             .slots()
@@ -317,6 +329,7 @@ impl Version for WalFiles {
             next_segment,
             next_slot,
         });
+        out.extend(self.bound.map(|bytes| WalOperation::SetBound { bytes }));
         out
     }
 }

@@ -10,10 +10,14 @@
 //! 20  DropSegment      u64 number
 //! 21  RestoreSegment   u64 number, u32 slot, u64 salt, u64 edit that opened it   (snapshots only)
 //! 22  Advance          u64 next segment, u32 next slot                           (snapshots only)
+//! 23  SetBound         u64 bytes                                 (with the class bit: may be ignored)
 //! ```
 
-use super::Operation;
 use super::codec::FieldReader;
+use super::{IGNORABLE, Operation};
+
+/// A build that does not know the bound goes by its own.
+const SET_BOUND: u16 = IGNORABLE + 23;
 
 /// One change of the file list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +78,11 @@ pub enum WalOperation {
         /// Next slot id.
         next_slot: u32,
     },
+    /// Bound the bytes of all segments together.
+    SetBound {
+        /// Not 0.
+        bytes: u64,
+    },
 }
 
 impl Operation for WalOperation {
@@ -88,6 +97,7 @@ impl Operation for WalOperation {
             Self::DropSegment { .. } => 20,
             Self::RestoreSegment { .. } => 21,
             Self::Advance { .. } => 22,
+            Self::SetBound { .. } => SET_BOUND,
         }
     }
 
@@ -115,6 +125,7 @@ impl Operation for WalOperation {
                 out.extend_from_slice(&side_crc.to_le_bytes());
             }
             Self::DropSegment { number } => out.extend_from_slice(&number.to_le_bytes()),
+            Self::SetBound { bytes } => out.extend_from_slice(&bytes.to_le_bytes()),
             Self::RestoreSegment {
                 number,
                 slot,
@@ -166,6 +177,7 @@ impl Operation for WalOperation {
                     salt: from.u64()?,
                     created_by: from.u64()?,
                 },
+                SET_BOUND => Self::SetBound { bytes: from.u64()? },
                 _ => Self::Advance {
                     next_segment: from.u64()?,
                     next_slot: from.u32()?,
@@ -174,6 +186,6 @@ impl Operation for WalOperation {
             from.end()?;
             Ok(operation)
         };
-        (16..=Self::NEWEST_TAG).contains(&tag).then(read)
+        (tag == SET_BOUND || (16..=Self::NEWEST_TAG).contains(&tag)).then(read)
     }
 }

@@ -202,6 +202,7 @@ impl Store {
             let Sizes {
                 segment_bytes,
                 segments_max,
+                ..
             } = inner.appender.sizes;
             let left = segments_max.saturating_sub(inner.appender.segments_used);
             bytes.div_ceil(segment_bytes.into()).min(left)

@@ -93,6 +93,8 @@ pub struct Sizes {
     pub segment_bytes: u32,
     /// Most segments that may exist.
     pub segments_max: u64,
+    /// The same for what is no record: more, if the bound was lowered below what is in use.
+    pub segments_limit: u64,
 }
 
 /// What frames to come are made of.

@@ -84,6 +84,14 @@ impl Files {
         }
     }
 
+    /// Keep the bound on the log's size for opens that are given none.
+    pub fn set_bound(&mut self, bytes: u64) -> Result<()> {
+        if self.manifest()?.version().bound() == Some(bytes) {
+            return Ok(());
+        }
+        self.commit(&[WalOperation::SetBound { bytes }])
+    }
+
     fn drop_ballast(&self) -> Result<bool> {
         let path = self.dir.join(BALLAST);
         let held = self.vfs.exists(&path)?;

@@ -9,11 +9,12 @@
 //! | `store`, `sync`, `admin`, `files` | appending, group commit, administration, slots and the manifest |
 //! | `segments`, `view`, `read`, `lookup` | what readers see and how they read it |
 //! | `walk`, `directory`, `recover`, `follow` | going through a segment; open; other processes |
-//! | `clean` | reclaiming segments |
+//! | `bound`, `clean` | the bound on the size; reclaiming segments |
 //! | `inspect`, `verify`, `salvage` | looking at files, judging them, saving what can be saved |
 
 mod admin;
 mod appender;
+mod bound;
 mod change;
 mod clean;
 mod directory;

@@ -215,7 +215,7 @@ impl Appender {
 
     /// Begin the next segment: header block and preamble.
     pub(super) fn roll(&mut self) -> Result<()> {
-        if self.segments_used >= self.sizes.segments_max || self.slots_ready == 0 {
+        if self.segments_used >= self.sizes.segments_limit || self.slots_ready == 0 {
             return Err(self.full());
         }
         let state = self.state.encode();

@@ -17,6 +17,7 @@ use crate::limits::BLOCK_BYTES;
 use crate::manifest::{self, Identity, Manifest, WalFiles};
 use crate::vfs::{Access, AlignedBuf, Vfs, VfsFile};
 use crate::wal::appender::{Active, Appender, mix, range_of};
+use crate::wal::bound;
 use crate::wal::directory::{
     Found, create_identity, identify, open_manifest, open_or_create, sync_parents,
 };
@@ -26,7 +27,7 @@ use crate::wal::identity::NodeIdentity;
 use crate::wal::segment::FIRST_FRAME;
 use crate::wal::segments::{Sealed, Segment};
 use crate::wal::state::State;
-use crate::wal::store::{Options, Store, new_pool, sizes, watermark_path};
+use crate::wal::store::{Options, Store, new_pool, watermark_path};
 use crate::wal::tail::is_torn;
 use crate::wal::view::View;
 use crate::wal::walk::Walk;
@@ -97,7 +98,8 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
     report.manifest_torn = said(|opened| opened.dropped.is_some());
     // A writer that opened it since would have begun a new manifest file, before anything else.
     report.clean = said(|opened| opened.clean_close);
-    let sizes = sizes(identity.segment_bytes, options.wal_bytes_max)?;
+    let (segment_bytes, given) = (identity.segment_bytes, options.wal_bytes_max);
+    let wal_bytes_max = bound::choose(dir, manifest.version(), segment_bytes, given)?;
     // Every open begins a manifest file and so takes edit numbers: a segment that was begun and never listed
     // shares its salt with no successor, even if the same number is given twice.
     let entropy = mix(options.entropy ^ mix(manifest.next_edit()));
@@ -111,6 +113,7 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
     );
     let segments = tables(dir, manifest.version(), identity.segment_bytes)?;
     let used = segments.len() as u64;
+    let sizes = bound::sizes(segment_bytes, wal_bytes_max, used);
     let mut files = Files::new(Arc::clone(&vfs), dir.to_owned(), manifest);
     let mut appender = match segments.last() {
         None => {
@@ -129,6 +132,7 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
     for (number, stream) in &appender.state.streams {
         view.publish(*number, range_of(stream));
     }
+    files.set_bound(wal_bytes_max)?;
     let orphans = files.collect_orphans()?;
     (report.orphans, report.foreign) = (orphans.files, orphans.foreign);
     files.make_ballast()?;

@@ -55,7 +55,7 @@ impl Appender {
 
     /// Whether another slot may help what was refused for want of room.
     pub fn lacks_slot(&self) -> bool {
-        self.slots_ready == 0 && self.segments_used < self.sizes.segments_max
+        self.slots_ready == 0 && self.segments_used < self.sizes.segments_limit
     }
 
     /// Whether `bytes` of records surely fit; false if they would with more slots.
@@ -74,7 +74,11 @@ impl Appender {
             .map(|open| frame_len(open.builder.encoded_len_max()))
             .sum();
         let need = (open + bytes + BLOCK_BYTES) as u64;
-        let max = self.sizes.segments_max - reserve;
+        let max = if reserve < RESERVE_SEGMENTS {
+            self.sizes.segments_limit - reserve
+        } else {
+            self.sizes.segments_max - reserve
+        };
         let segment = self.active.segment.bytes;
         let left =
             (segment as usize).saturating_sub(self.active.offset as usize + kept(kind, segment));

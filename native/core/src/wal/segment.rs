@@ -94,7 +94,7 @@ impl SegmentHeader {
             });
         }
         if format == 0 {
-            return Err(corrupt("format version 0".into()));
+            return Err(Error::corrupt(path, 4, "format version 0"));
         }
         Ok(header)
     }
@@ -120,7 +120,7 @@ mod tests {
         block[48..52].copy_from_slice(&crc.to_le_bytes());
         assert!(matches!(
             SegmentHeader::decode(&block, path),
-            Err(Error::Corruption { .. })
+            Err(Error::Corruption { offset: 4, .. })
         ));
     }
 }

@@ -6,7 +6,9 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, RwLock};
 
 use crate::error::{Error, Result};
-use crate::index::{SegmentIndex, SideHeader, StreamSummary, decode, decode_summary};
+use crate::index::{
+    HEADER_BYTES, SegmentIndex, SideHeader, StreamSummary, decode, decode_summary, summary_bytes,
+};
 use crate::limits::BLOCK_BYTES;
 use crate::vfs::{Access, SyncMethod, Vfs, VfsFile};
 use crate::wal::change::Change;
@@ -157,8 +159,9 @@ impl Segment {
             })
         {
             let reason = format!(
-                "header says node {:032x} segment {}, the manifest says node {node:032x} segment {number}",
-                found.node, found.number
+                "header says node {:032x}, segment {} of {} bytes, salt {:016x}; the manifest says \
+                 node {node:032x}, segment {number} of {bytes} bytes, salt {salt:016x}",
+                found.node, found.number, found.bytes, found.salt
             );
             return Err(Error::corrupt(self.path(), 0, reason));
         }
@@ -241,8 +244,8 @@ impl Segment {
         let fresh = match loaded {
             Some(summaries) => summaries,
             None => match self
-                .read_side(vfs, dir, sealed)
-                .and_then(|b| decode_summary(&b))
+                .read_head(vfs, dir, sealed)
+                .and_then(|bytes| decode_summary(&bytes))
             {
                 Ok((header, summaries)) if self.is_mine(&header) => summaries,
                 Ok(_) | Err(_) => self.with_index(vfs, dir, SegmentIndex::summaries)?,
@@ -257,6 +260,25 @@ impl Segment {
         header.segment == self.number
             && header.salt == self.seed.salt
             && self.sealed().is_some_and(ends)
+    }
+
+    /// The head of the side file, which has a checksum of its own.
+    fn read_head(&self, vfs: &dyn Vfs, dir: &Path, sealed: Sealed) -> Result<Vec<u8>> {
+        let path = side_path(dir, self.number);
+        let file = vfs.open(&path, Access::Read)?;
+        let mut bytes = vec![0; HEADER_BYTES];
+        file.read_exact_at(&mut bytes, 0)?;
+        let len = summary_bytes(&bytes)?;
+        if file.len()? != u64::from(sealed.side_bytes) || len > u64::from(sealed.side_bytes) {
+            return Err(Error::corrupt(
+                path,
+                0,
+                "side file does not match the manifest",
+            ));
+        }
+        bytes.resize(len as usize, 0);
+        file.read_exact_at(&mut bytes[HEADER_BYTES..], HEADER_BYTES as u64)?;
+        Ok(bytes)
     }
 
     fn read_side(&self, vfs: &dyn Vfs, dir: &Path, sealed: Sealed) -> Result<Vec<u8>> {

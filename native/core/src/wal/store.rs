@@ -29,7 +29,7 @@ use crate::limits::{
     BATCH_RECORDS_MAX, SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
 };
 use crate::vfs::{BufPool, SyncMethod, Vfs, VfsFile, VfsLock};
-use crate::wal::appender::{Appender, NewRecord, Sequenced, Sizes, Ticket};
+use crate::wal::appender::{Appender, NewRecord, Sequenced, Ticket};
 use crate::wal::files::Files;
 use crate::wal::parts::Group;
 use crate::wal::room::{columns_bytes, record_bytes};
@@ -43,8 +43,8 @@ use crate::wal::watermark::WATERMARK;
 pub struct Options {
     /// Length of a segment file; only for a new directory, an existing one keeps its own.
     pub segment_bytes: u64,
-    /// Bound on all segments together.
-    pub wal_bytes_max: u64,
+    /// Bound on all segments together; `None` keeps the one that the directory has.
+    pub wal_bytes_max: Option<u64>,
     /// How a sync is done.
     pub sync_method: SyncMethod,
     /// Most syncs in flight.
@@ -67,7 +67,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             segment_bytes: SEGMENT_BYTES_DEFAULT,
-            wal_bytes_max: 64 << 30,
+            wal_bytes_max: None,
             sync_method: SyncMethod::Direct,
             sync_depth: 2,
             gather_bytes: 512 << 10,
@@ -443,21 +443,6 @@ pub(super) fn watermark_path(dir: &Path) -> PathBuf {
 /// Buffers for parts and reads.
 pub(super) fn new_pool() -> BufPool {
     BufPool::new(64, 64 << 20)
-}
-
-/// Segment counts from byte bounds.
-pub(super) fn sizes(segment_bytes: u32, wal_bytes_max: u64) -> Result<Sizes> {
-    let segments_max = wal_bytes_max / u64::from(segment_bytes);
-    if segments_max < 4 {
-        let least = 4 * u64::from(segment_bytes);
-        return Err(Error::InvalidArgument(format!(
-            "wal_bytes_max must be at least four segments ({least} bytes)"
-        )));
-    }
-    Ok(Sizes {
-        segment_bytes,
-        segments_max,
-    })
 }
 
 /// Whether the file system is there at all, before anything is created.

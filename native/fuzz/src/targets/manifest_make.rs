@@ -97,7 +97,7 @@ fn operations(version: &WalFiles, rng: &mut Rng) -> Vec<WalOperation> {
 
 fn operation(version: &WalFiles, rng: &mut Rng) -> Option<WalOperation> {
     let free: Vec<u32> = version.free_slots().collect();
-    Some(match rng.below(6) {
+    Some(match rng.below(7) {
         0 => WalOperation::AddSlot {
             slot: version.next_slot() + rng.below(2) as u32,
             bytes: 1 << 16,
@@ -115,6 +115,9 @@ fn operation(version: &WalFiles, rng: &mut Rng) -> Option<WalOperation> {
             sealed_bytes: rng.below(1 << 16) as u64,
             side_bytes: rng.u32(),
             side_crc: rng.u32(),
+        },
+        5 => WalOperation::SetBound {
+            bytes: rng.u64() >> rng.below(64),
         },
         _ => {
             let numbers: Vec<u64> = version.segments().map(|segment| segment.number).collect();

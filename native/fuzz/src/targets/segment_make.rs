@@ -21,7 +21,7 @@ use crate::rng::Rng;
 pub fn options() -> Options {
     Options {
         segment_bytes: SEGMENT_BYTES_MIN,
-        wal_bytes_max: 1 << 20,
+        wal_bytes_max: Some(1 << 20),
         recent_bytes_max: 0,
         index_bytes_max: 1 << 20,
         entropy: 42,

@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use braidlog_core::error::Error;
+use braidlog_core::limits::{BLOCK_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use braidlog_core::manifest::current::{decode_current, encode_current};
 use braidlog_core::wal::{NodeIdentity, Watermark};
 
@@ -48,6 +49,11 @@ impl Target for Identity {
                 hold(identity.encode() == bytes, || {
                     format!("{identity:?} encodes to other bytes")
                 })?;
+                // What is divided by and allocated later.
+                let segment = u64::from(identity.segment_bytes);
+                let sound = (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment)
+                    && segment.is_multiple_of(BLOCK_BYTES as u64);
+                hold(sound, || format!("segments of {segment} bytes"))?;
                 Ok(Verdict::Accepted)
             }
             Err(Error::Corruption { .. } | Error::Foreign { .. } | Error::Newer { .. }) => {

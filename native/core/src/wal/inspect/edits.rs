@@ -159,5 +159,6 @@ fn describe(operation: &WalOperation) -> (&'static str, String) {
             "advance",
             format!("next segment {next_segment}, next slot {next_slot}"),
         ),
+        Op::SetBound { bytes } => ("set-bound", format!("{bytes} bytes")),
     }
 }

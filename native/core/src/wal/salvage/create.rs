@@ -8,12 +8,13 @@ use crate::error::{Error, Result};
 use crate::manifest::{self, Identity, Manifest, WalFiles};
 use crate::vfs::{Access, Vfs};
 use crate::wal::appender::{Appender, mix, range_of};
+use crate::wal::bound;
 use crate::wal::files::Files;
 use crate::wal::identity::{IDENTITY, NodeIdentity};
 use crate::wal::inspect::Survey;
 use crate::wal::recover::LOCK;
 use crate::wal::state::State;
-use crate::wal::store::{self, Store, make_dirs, new_pool, sizes, watermark_path};
+use crate::wal::store::{self, Store, make_dirs, new_pool, watermark_path};
 use crate::wal::view::View;
 
 /// Refuse to write into anything that is there.
@@ -65,13 +66,13 @@ pub fn store(
     let segment_bytes = u64::from(identity.segment_bytes);
     let store_options = store::Options {
         segment_bytes,
-        // What was packed densely may need more segments; the bound is not stored.
-        wal_bytes_max: (survey.laps.len() as u64 * 2 + 16) * segment_bytes,
         entropy: options.entropy,
         holder: options.holder.clone(),
         ..store::Options::default()
     };
-    let sizes = sizes(identity.segment_bytes, store_options.wal_bytes_max)?;
+    // What was packed densely may need more segments than the old directory's bound allows.
+    let room = (survey.laps.len() as u64 * 2 + 16) * segment_bytes;
+    let sizes = bound::sizes(identity.segment_bytes, room, 0);
     let pool = new_pool();
     let view = View::new(
         Arc::clone(vfs),
@@ -85,7 +86,11 @@ pub fn store(
     }
     let appender = Appender::create_from(state, sizes, identity.node, options.entropy, pool)?;
     let watermark = vfs.open(&watermark_path(target), Access::CreateNew)?;
-    let files = Files::new(Arc::clone(vfs), target.to_owned(), manifest);
+    let mut files = Files::new(Arc::clone(vfs), target.to_owned(), manifest);
+    let stored = survey.files.as_ref().ok().and_then(|files| files.bound());
+    if let Some(bytes) = stored {
+        files.set_bound(bytes)?;
+    }
     Store::assemble(
         Arc::new(view),
         appender,

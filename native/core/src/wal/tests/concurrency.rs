@@ -149,7 +149,7 @@ fn follow(vfs: &Arc<dyn Vfs>, dir: &Path, options: &Options, stream: u32, done: 
 
 fn everything_at_once(vfs: &Arc<dyn Vfs>, dir: &Path, count: u64) {
     let options = Options {
-        wal_bytes_max: 2 << 20,
+        wal_bytes_max: Some(2 << 20),
         sync_depth: 3,
         gather_bytes: 4 << 10,
         unsynced_bytes_max: 128 << 10,

@@ -143,3 +143,23 @@ fn a_header_that_wants_more_than_there_is_ends_a_read() {
         .unwrap();
     assert!(matches!(error, Error::Corruption { .. }), "{error}");
 }
+
+/// The heads of side files have a checksum of their own.
+#[test]
+fn an_open_reads_no_more_of_a_side_file_than_its_head() {
+    let vfs = MemoryVfs::new();
+    let (stream, first, _) = sealed(&vfs);
+    let path = side_path(Path::new("/data"), first.number);
+    let file = vfs.open(&path, Access::Write).unwrap();
+    let last = file.len().unwrap() - 1;
+    file.write_all_at(&[0xa5], last).unwrap();
+    let (store, _) = open_at(&vfs).unwrap();
+    let segments = store.view().segments();
+    assert!(
+        segments[..2]
+            .iter()
+            .all(|sealed| sealed.index_memory() == 0)
+    );
+    // The rest is noticed when it is needed.
+    assert_eq!(contents(store.view(), stream).unwrap().len(), 30);
+}

@@ -279,7 +279,7 @@ fn appends_wait_while_a_sync_hangs_and_go_on_after_it() {
     let (_, vfs) = faulty();
     let options = Options {
         unsynced_bytes_max: 20 << 10,
-        wal_bytes_max: 64 << 20,
+        wal_bytes_max: Some(64 << 20),
         ..options()
     };
     let (store, _) = open(Arc::new(vfs.clone()), Path::new(DIR), options).unwrap();
@@ -324,4 +324,36 @@ fn appends_wait_while_a_sync_hangs_and_go_on_after_it() {
         }
     });
     assert_eq!(contents(store.view(), stream).unwrap().len(), 201);
+}
+
+/// Others that wait for the same group and give up wake the rest each time.
+#[test]
+fn a_wait_ends_in_time_however_often_it_is_woken() {
+    let (_, vfs) = faulty();
+    let (store, _) = open(Arc::new(vfs.clone()), Path::new(DIR), options()).unwrap();
+    let stream = create(&store, "a");
+    let gate = Gate::new();
+    vfs.add(Rule::hang(OpKind::WriteDurable, &gate).once());
+    let group = |value| {
+        let ticket = store.append(stream, super::record(value), None);
+        ticket.unwrap().group
+    };
+    let first = group(b"hangs");
+    scope(|scope| {
+        let _opening = Opening(&gate);
+        scope.spawn(|| store.wait(first));
+        gate.wait_for(1);
+        let behind = group(b"behind");
+        let store = &store;
+        let waiting =
+            scope.spawn(move || store.wait_for(behind, Duration::from_millis(100)).unwrap());
+        for _ in 0..2000 {
+            store.wait_for(behind, Duration::from_millis(1)).unwrap();
+            if waiting.is_finished() {
+                break;
+            }
+        }
+        assert!(waiting.is_finished());
+        assert!(!waiting.join().unwrap());
+    });
 }

@@ -4,6 +4,7 @@
 
 mod basic;
 mod bitflip;
+mod bound;
 mod concurrency;
 mod crash;
 mod damage;
@@ -42,7 +43,7 @@ pub fn seeds() -> u64 {
 pub fn options() -> Options {
     Options {
         segment_bytes: 64 << 10,
-        wal_bytes_max: 1 << 20,
+        wal_bytes_max: Some(1 << 20),
         entropy: 42,
         ..Options::default()
     }

@@ -76,7 +76,7 @@ struct Run {
 impl Run {
     fn new(recent: bool) -> Self {
         let options = Options {
-            wal_bytes_max: 10 * (64 << 10),
+            wal_bytes_max: Some(10 * (64 << 10)),
             recent_bytes_max: if recent { 100 << 10 } else { 0 },
             index_bytes_max: 4000,
             ..options()

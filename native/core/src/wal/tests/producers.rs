@@ -6,18 +6,18 @@ use crate::batch::ColumnsRef;
 use crate::error::{Error, Result};
 use crate::vfs::{BufPool, MemoryVfs};
 use crate::wal::appender::{Appender, Sequenced, Ticket};
+use crate::wal::bound::sizes;
 use crate::wal::change::{Change, NewLog};
 use crate::wal::frame::{FRAME_HEADER, bytes_to_check, parse};
 use crate::wal::producer::{PRODUCERS_MAX, RUNS_MAX};
 use crate::wal::segment::FIRST_FRAME;
-use crate::wal::store::sizes;
 use crate::wal::{ProducerId, State};
 
 const P: ProducerId = ProducerId { id: 5, epoch: 1 };
 
 /// An appender with streams 1 and 2 and nothing unsealed.
 fn appender() -> Appender {
-    let sizes = sizes(64 << 10, 1 << 20).unwrap();
+    let sizes = sizes(64 << 10, 1 << 20, 0);
     let mut appender = Appender::create(sizes, 1, 42, BufPool::new(4, 1 << 20)).unwrap();
     appender.slots_ready = 8;
     for stream in [1, 2] {

@@ -8,7 +8,7 @@ use crate::wal::{Cursor, NewLog, Options, ProducerId};
 
 fn small() -> Options {
     Options {
-        wal_bytes_max: 5 * (64 << 10),
+        wal_bytes_max: Some(5 * (64 << 10)),
         ..options()
     }
 }

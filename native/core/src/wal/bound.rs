@@ -1,0 +1,58 @@
+//! The bound on a log's size: stored in the manifest, in force as a number of segments.
+//!
+//! The manifest keeps the bound, so that every open has it and not only the ones that are told. An open
+//! that names another one replaces it.
+
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::limits::WAL_BYTES_DEFAULT;
+use crate::manifest::WalFiles;
+use crate::wal::appender::Sizes;
+use crate::wal::room::RESERVE_SEGMENTS;
+
+/// Fewest segments a bound may allow: the reserve, the newest one, and one before it.
+const SEGMENTS_MIN: u64 = 4;
+
+/// The bound that counts: the one given, else the stored one, else the default.
+pub(super) fn choose(
+    dir: &Path,
+    files: &WalFiles,
+    segment_bytes: u32,
+    given: Option<u64>,
+) -> Result<u64> {
+    let least = SEGMENTS_MIN * u64::from(segment_bytes);
+    let stored = files.bound();
+    match given.or(stored) {
+        Some(bytes) if bytes >= least => Ok(bytes),
+        Some(_) if given.is_some() => Err(Error::InvalidArgument(format!(
+            "wal_bytes_max must be at least four segments ({least} bytes)"
+        ))),
+        Some(bytes) => {
+            let reason = format!(
+                "the manifest it names bounds the log to {bytes} bytes, below four segments"
+            );
+            Err(Error::corrupt(dir.join("CURRENT"), 0, reason))
+        }
+        // Segments may be so large that the default holds fewer than four.
+        None => Ok(WAL_BYTES_DEFAULT.max(least)),
+    }
+}
+
+/// Segment counts for a bound, with `used` segments there already.
+///
+/// What is no record gets the reserve even where the bound leaves none, because it was lowered below what
+/// is in use or because the reserve is used up: else nothing could be trimmed any more.
+pub(super) fn sizes(segment_bytes: u32, wal_bytes_max: u64, used: u64) -> Sizes {
+    let segments_max = wal_bytes_max / u64::from(segment_bytes);
+    let segments_limit = if used < segments_max {
+        segments_max
+    } else {
+        used + RESERVE_SEGMENTS
+    };
+    Sizes {
+        segment_bytes,
+        segments_max,
+        segments_limit,
+    }
+}

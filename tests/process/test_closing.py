@@ -1,0 +1,81 @@
+"""Closing while a write hangs: it has a deadline, and goes on in the background."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import braidlog
+from braidlog.errors import ClosedError, LockedError, TimeoutError_
+
+pytestmark = pytest.mark.process
+
+
+@contextlib.contextmanager
+def leased(path: Path) -> Iterator[None]:
+    """Let nobody open the file for writing meanwhile: who tries hangs."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        # Instead of SIGIO, which would end the process.
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGCHLD)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except OSError as error:
+        os.close(descriptor)
+        pytest.skip(f"this file system has no leases: {error}")
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def test_a_close_that_cannot_end_says_so_and_goes_on(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with braidlog.open(data, segment_bytes=1 << 20) as node:
+        node.create_log("a").append(b"before")
+    node = braidlog.open(data)
+    with leased(data / "wal" / "slot-000001.wal"):
+        pending = node.log("a").submit(b"late")
+        for _ in range(2):
+            begin = time.monotonic()
+            with pytest.raises(TimeoutError_):
+                node.close(timeout=0.3)
+            assert 0.25 < time.monotonic() - begin < 5
+            assert node.closed
+            with pytest.raises(ClosedError):
+                node.logs()
+            with pytest.raises(LockedError):
+                braidlog.open(data)
+    node.close(timeout=10.0)
+    assert pending.done()
+    with braidlog.open(data) as node:
+        assert [record.value for record in node.log("a").read()] == [b"before", b"late"]
+
+
+def test_an_interrupt_ends_the_wait(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with braidlog.open(data, segment_bytes=1 << 20) as node:
+        node.create_log("a")
+    node = braidlog.open(data)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    former = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with leased(data / "wal" / "slot-000001.wal"):
+            node.log("a").submit(b"late")
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            with pytest.raises(KeyboardInterrupt):
+                node.close()
+    finally:
+        signal.signal(signal.SIGALRM, former)
+    node.close()
+    with braidlog.open(data) as node:
+        assert node.log("a").end == 2
