@@ -33,7 +33,7 @@ pub fn now() -> i64 {
 /// The writer of a node directory.
 #[pyclass(frozen, module = "braidlog._native")]
 pub struct Store {
-    store: Arc<wal::Store>,
+    inner: Arc<wal::Store>,
     gate: Arc<Gate>,
     closing: Arc<Closing>,
 }
@@ -46,7 +46,7 @@ fn length(value: &Bound<'_, PyAny>) -> usize {
 impl Store {
     fn check(&self) -> PyResult<&Arc<wal::Store>> {
         self.gate.check_forked().map_err(to_py)?;
-        Ok(&self.store)
+        Ok(&self.inner)
     }
 
     /// Append one record; durable on return.
@@ -61,7 +61,7 @@ impl Store {
         producer: Option<Sequenced>,
     ) -> PyResult<u64> {
         let ticket = self.push(py, stream, value, key, timestamp, headers, producer)?;
-        wait_group(py, &self.store, ticket.group, None)?;
+        wait_group(py, &self.inner, ticket.group, None)?;
         Ok(ticket.llsn)
     }
 
@@ -77,8 +77,8 @@ impl Store {
         producer: Option<Sequenced>,
     ) -> PyResult<Pending> {
         let ticket = self.push(py, stream, value, key, timestamp, headers, producer)?;
-        self.store.nudge();
-        Ok(Pending::new(&self.store, &self.gate, ticket, false))
+        self.inner.nudge();
+        Ok(Pending::new(&self.inner, &self.gate, ticket, false))
     }
 
     fn push(
@@ -140,7 +140,7 @@ impl Store {
         let opened = py.detach(|| wal::open(Arc::new(RealVfs), &path, options));
         let (store, report) = opened.map_err(to_py)?;
         let store = Self {
-            store: Arc::new(store),
+            inner: Arc::new(store),
             gate: Arc::default(),
             closing: Arc::default(),
         };
@@ -150,7 +150,7 @@ impl Store {
     /// Make this object refuse everything: called in the child of a fork.
     fn set_forked(&self) {
         self.gate.fork();
-        self.store.abandon_lock();
+        self.inner.abandon_lock();
     }
 
     /// Append lists of values at consecutive positions.
@@ -203,7 +203,7 @@ impl Store {
     fn run_syncer(&self, py: Python<'_>, notify: i32) {
         py.detach(|| {
             let mut durable = 0;
-            while let Some(group) = self.store.sync_next(durable) {
+            while let Some(group) = self.inner.sync_next(durable) {
                 durable = group;
                 crate::notify::signal(notify);
             }
@@ -281,7 +281,7 @@ impl Store {
                 ))));
             }
         };
-        self.store.set_compression(stream, compression);
+        self.inner.set_compression(stream, compression);
         Ok(())
     }
 
@@ -354,7 +354,7 @@ impl Store {
     /// Wait until a free slot should be made, at most `timeout` seconds; `None` once the store is closed.
     fn wait_housekeeping(&self, py: Python<'_>, timeout: f64) -> Option<bool> {
         py.detach(|| {
-            self.store
+            self.inner
                 .wait_housekeeping(Duration::from_secs_f64(timeout))
         })
     }
