@@ -150,8 +150,14 @@ class Core:
 
     @property
     def can_stand(self) -> bool:
-        """Tell whether this node may become leader."""
-        return self.id in self.membership.electors and not self.log.install_pending
+        """Tell whether this node may become leader.
+
+        It may while its removal or demotion is not committed: only it may have the
+        entry, and then nobody else can win (Ongaro, 4.2.2).
+        """
+        committed = self.log.membership_at(self.log.commit)
+        votes = self.id in self.membership.electors | committed.electors
+        return votes and not self.log.install_pending
 
     # --- log
 

@@ -125,6 +125,7 @@ class Server:
         self.checkpoint = Machine()
         self.incarnation = 0
         self.reads: list[ReadState | ReadFailed] = []
+        self.contexts: set[int] = set()
         self.up = False
         self.start()
 
