@@ -60,12 +60,18 @@ def step(core: Core, message: Message) -> None:
         return
     if isinstance(message, messages.Removed):
         core.remove()
-    elif message.sender in core.tombstones:
+    elif _from_removed(core, message):
         core.send(messages.Removed, message.sender)
     elif message.term < core.term:
         _refuse(core, message)
     elif _enter_term(core, message):
         _HANDLERS[type(message)](core, message)
+
+
+def _from_removed(core: Core, message: Message) -> bool:
+    """Tell whether the sender was removed; its last word as leader still counts."""
+    last_word = isinstance(message, messages.TimeoutNow)
+    return message.sender in core.tombstones and not last_word
 
 
 def _refuse(core: Core, message: Message) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from braidlog.raft.core import Core
+from braidlog.raft.errors import check
 from braidlog.raft.messages import (
     Append,
     AppendResponse,
@@ -18,16 +19,29 @@ def on_append(core: Core, append: Append) -> None:
     """Add the entries if their predecessor is here; else say what may be."""
     core.hear(append.sender)
     log, prev = core.log, append.prev_index
-    if prev < log.commit:
-        # All of it up to the commit index agrees already, and part may be folded.
+    _check_committed(core, append)
+    if prev < log.base.index:
+        # What is folded agrees; the leader goes on behind the commit index.
         _accept(core, append.sender, log.commit)
     elif log.term(prev) == append.prev_term:
         core.splice(append.entries)
         last = prev + len(append.entries)
         core.commit_to(min(append.commit, last))
-        _accept(core, append.sender, last)
+        _accept(core, append.sender, max(last, log.commit))
     else:
         _reject(core, append)
+
+
+def _check_committed(core: Core, append: Append) -> None:
+    """Stop if the leader's log contradicts what is committed here."""
+    log = core.log
+    theirs = [(append.prev_index, append.prev_term)]
+    theirs += [(entry.index, entry.term) for entry in append.entries]
+    for index, term in theirs:
+        if index > log.commit:
+            break
+        if index >= log.base.index:
+            check(log.term(index) == term, f"a conflict with committed entry {index}")
 
 
 def _accept(core: Core, leader: int, index: int) -> None:

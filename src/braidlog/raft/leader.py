@@ -133,8 +133,8 @@ def on_append_response(core: Core, response: AppendResponse) -> None:
         raise RaftMessageError(msg)
     progress.active = True
     if response.rejected:
-        resume = core.log.last_not_after(response.hint_index, response.hint_term)
-        progress.rejected(response.index, resume)
+        hint = core.log.last_not_after(response.hint_index, response.hint_term)
+        progress.rejected(response.index, min(hint, response.hint_index))
     else:
         progress.accepted(response.index, core.log.base.index + 1)
         replication.hasten_transfer(core)

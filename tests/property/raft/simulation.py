@@ -303,4 +303,3 @@ def run(seed: int, ticks: int = 250, storm: Storm | None = None) -> Simulation:
         msg = f"seed {seed}: {error}"
         raise ViolationError(msg) from error
     return simulation
-

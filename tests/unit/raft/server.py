@@ -176,7 +176,7 @@ class Server:
         return effects, effects.messages
 
     def truncate(self, index: int) -> None:
-        self.node.truncate(index, self.states[index])
+        self.node.truncate(index, self.states.get(index, b""))
 
     def save(self) -> None:
         """Make the state machine durable as it is."""
