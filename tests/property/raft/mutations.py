@@ -17,6 +17,7 @@ from braidlog.raft.effects import Role
 from braidlog.raft.log import RaftLog
 from braidlog.raft.membership import Membership
 from braidlog.raft.messages import Message
+from braidlog.raft.progress import Progress
 from braidlog.raft.quorum import agreed
 from braidlog.raft.reads import Reads, Request
 from braidlog.raft.state import HardState
@@ -25,13 +26,15 @@ from braidlog.raft.writes import Writes
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
 
-def _sent_early(kind: type[Message], own: bool = False) -> Mutation:
+def _sent_early(kind: type[Message]) -> Mutation:
     """Send a promise without waiting for the disk."""
 
     def mutate(patch: pytest.MonkeyPatch) -> None:
         promise = Core.promise
 
-        def early(core: Core, made: type[Message], receiver: int, **fields: Any) -> None:
+        def early(
+            core: Core, made: type[Message], receiver: int, **fields: Any
+        ) -> None:
             if made is kind and receiver != core.id:
                 core.send(made, receiver, **fields)
             else:
@@ -214,8 +217,6 @@ def removed_leader_never_stands(patch: pytest.MonkeyPatch) -> None:
 
 
 def lost_window_not_noticed(patch: pytest.MonkeyPatch) -> None:
-    from braidlog.raft.progress import Progress
-
     def answered(progress: Progress) -> None:
         progress.active = True
 
@@ -241,7 +242,9 @@ def tombstones_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def tail_not_counted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Core, "tail_bytes", property(lambda self: 0, lambda self, value: None))
+    patch.setattr(
+        Core, "tail_bytes", property(lambda self: 0, lambda self, value: None)
+    )
 
 
 SIMULATED: dict[str, Mutation] = {

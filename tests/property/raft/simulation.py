@@ -41,9 +41,9 @@ class Storm:
     crash: float = 0.02
     restart: float = 0.15
     partition: float = 0.03
-    heal: float = 0.1
+    heal: float = 0.05
     sync: float = 0.5
-    pause: float = 0.01
+    pause: float = 0.015
     loss: float = 0.05
     repeat: float = 0.05
 
@@ -74,19 +74,22 @@ class Simulation:
 
     def add(self, node: int, membership: Membership) -> None:
         small = self.random.random() < 0.5
+        settings = {
+            "election_ticks": ELECTION_TICKS,
+            "heartbeat_ticks": 2,
+            "message_bytes_max": 200 if small else 1 << 20,
+            "window_messages": self.random.choice([1, 3, 64]),
+            "window_bytes": self.random.choice([100, 1 << 20]),
+            "tail_bytes_max": 500,
+            "apply_bytes_max": 300,
+            "cache_bytes_max": 100,
+        }
         self.servers[node] = Server(
             node,
             membership,
             lambda: self.random.randrange(ELECTION_TICKS),
+            settings,
             cached=not small,
-            election_ticks=ELECTION_TICKS,
-            heartbeat_ticks=2,
-            message_bytes_max=200 if small else 1 << 20,
-            window_messages=self.random.choice([1, 3, 64]),
-            window_bytes=self.random.choice([100, 1 << 20]),
-            tail_bytes_max=500,
-            apply_bytes_max=300,
-            cache_bytes_max=100,
         )
 
     @property
@@ -121,7 +124,7 @@ class Simulation:
             self.paused[node] -= 1
             if not self.paused[node]:
                 del self.paused[node]
-                self.servers[node].node.tick(self.random.randrange(20))
+                self.servers[node].node.tick(self.random.randrange(4))
         for server in self.live:
             # Clocks run at different speeds.
             if self.calm or self.random.random() < 0.95:
@@ -164,6 +167,8 @@ class Simulation:
             if self.chance(self.storm.transfer) and not self.calm:
                 target = self.random.choice(leader.node.core.membership.voters)
                 leader.node.transfer(target)
+            if self.chance(self.storm.read):
+                self.read(leader)
         if self.live and self.chance(self.storm.read):
             self.read(self.random.choice(self.live))
         for server in self.live:

@@ -14,7 +14,8 @@ when a command says so; jitter is constant; a disk syncs at once unless it is he
     truncate 1 5              save 1
     status                    log 1      progress 1
 
-`quiet` before a command prints nothing, nor does `nodes`. An error prints its class and its message.
+`quiet` before a command prints nothing, nor does `nodes`. An error prints its class and
+its message.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class Script:
         """Do what the nodes ask for, until nothing is left to do."""
         busy = True
         while busy:
-            busy = any([self.pump_one(s) for s in self.servers.values() if s.up])
+            did = [self.pump_one(s) for s in self.servers.values() if s.up]
+            busy = any(did)
 
     def pump_one(self, server: Server) -> bool:
         try:
@@ -122,7 +124,7 @@ class Script:
             known = Membership() if node in waiting else membership
             numbers = {key: int(value) for key, value in settings.items()}
             jitter = numbers.pop("jitter", 0)
-            self.servers[node] = Server(node, known, partial(int, jitter), **numbers)
+            self.servers[node] = Server(node, known, partial(int, jitter), numbers)
 
     def do_load(self, node: str, *words: str) -> None:
         server = self.servers[int(node)]
@@ -134,7 +136,9 @@ class Script:
             elif "." in word:
                 entries.append(entry_of(word))
         server.disk.entries = entries
-        server.disk.hard_state = HardState(**state)
+        server.disk.hard_state = HardState(
+            state["term"], state["vote"], state["commit"]
+        )
         server.start()
 
     def do_tick(self, node: str, count: str = "1") -> None:

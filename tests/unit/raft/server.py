@@ -111,9 +111,9 @@ class Server:
         id: int,  # noqa: A002
         membership: Membership,
         jitter: Callable[[], int],
+        settings: dict[str, int],
         *,
         cached: bool = True,
-        **settings: int,
     ) -> None:
         self.id = id
         self.jitter = jitter
