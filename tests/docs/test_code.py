@@ -117,7 +117,9 @@ def test_the_spark_code_runs(document: Path) -> None:
         pytest.skip(str(error))
     # Spark resolves a relative path where its JVM was started: not in this process,
     # where another test may have started it elsewhere.
-    program = f"from docs.test_code import _run_with_spark as run; run({str(document)!r})"
+    program = (
+        f"from docs.test_code import _run_with_spark as run; run({str(document)!r})"
+    )
     search = os.pathsep.join(sys.path)
     subprocess.run(
         [sys.executable, "-c", program],

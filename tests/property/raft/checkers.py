@@ -31,6 +31,8 @@ class Facts:
     """Entry and term of its predecessor, by index and term."""
     committed: list[int] = field(default_factory=lambda: [0])
     """Term by index."""
+    committed_in: list[int] = field(default_factory=lambda: [0])
+    """Term in which a leader committed it, by index."""
     applied: dict[int, Entry] = field(default_factory=dict)
     states: dict[int, bytes] = field(default_factory=dict)
     last: dict[int, tuple[int, int, int]] = field(default_factory=dict)
@@ -75,6 +77,9 @@ def _election_safety(facts: Facts, server: Server, term: int) -> None:
 def _leader_completeness(facts: Facts, server: Server) -> None:
     log = server.node.core.log
     for index in range(log.base.index, facts.commit + 1):
+        # A candidate that was stopped may win a term that is long over.
+        if facts.committed_in[index] >= server.node.core.term:
+            break
         agrees = log.term(index) == facts.committed[index]
         require(agrees, "leader completeness", server.id, index)
 
@@ -86,6 +91,7 @@ def _commit_agreement(facts: Facts, server: Server) -> None:
         require(term is not None, "a base ahead of every commit", server.id, index)
         assert term is not None
         facts.committed.append(term)
+        facts.committed_in.append(server.node.core.term)
     agrees = facts.committed[log.commit] == log.term(log.commit)
     require(agrees, "committed logs agree", server.id, log.commit)
 

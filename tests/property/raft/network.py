@@ -35,7 +35,10 @@ class Network:
 
     def _put(self, message: Message) -> None:
         long = self.random.random() < self.repeat
-        delay = self.random.randrange(60) if long else self.random.randrange(3)
+        self.hold(message, self.random.randrange(60 if long else 3))
+
+    def hold(self, message: Message, delay: int) -> None:
+        """Deliver a message later."""
         self._count += 1
         # Equal times are delivered in the order of a random number.
         order = self.random.randrange(4) * 1_000_000_000 + self._count
@@ -50,9 +53,10 @@ class Network:
                 found.append(message)
         return found
 
-    def partition(self, nodes: list[int]) -> None:
-        """Cut between two random sides, both ways or one way only."""
-        side = {node for node in nodes if self.random.random() < 0.5}
+    def partition(self, nodes: list[int], side: set[int] | None = None) -> None:
+        """Cut between two sides, random ones if need be, both ways or one way only."""
+        if side is None:
+            side = {node for node in nodes if self.random.random() < 0.5}
         ways = self.random.choice(["both", "in", "out"])
         for a in side:
             for b in set(nodes) - side:

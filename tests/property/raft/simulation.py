@@ -38,14 +38,31 @@ class Storm:
     transfer: float = 0.02
     truncate: float = 0.03
     save: float = 0.02
-    crash: float = 0.02
+    crash: float = 0.01
     restart: float = 0.15
-    partition: float = 0.03
-    heal: float = 0.05
+    partition: float = 0.01
+    heal: float = 0.06
     sync: float = 0.5
-    pause: float = 0.015
+    pause: float = 0.003
+    pause_ticks_max: int = 60
+    strike: float = 0.03
+    """Cut a leader off, stop it or crash it."""
     loss: float = 0.05
     repeat: float = 0.05
+
+
+STORMS = {
+    "everything": Storm(),
+    "members": Storm(change=0.3, strike=0.05),
+    "stale leaders": Storm(
+        read=0.8, crash=0, partition=0, pause=0, sync=0.9, change=0, loss=0.02
+    ),
+    "elections": Storm(
+        strike=0.08, restart=0.4, sync=0.4, heal=0.1, propose=0.8, change=0
+    ),
+    "slow disks": Storm(sync=0.2, crash=0.02, restart=0.3, loss=0.1, repeat=0.2),
+    "truncation": Storm(truncate=0.2, save=0.1, crash=0.03),
+}
 
 
 class Simulation:
@@ -63,6 +80,7 @@ class Simulation:
             wire=seed % 5 == 0,
         )
         self.servers: dict[int, Server] = {}
+        self.speed: dict[int, float] = {}
         self.paused: dict[int, int] = {}
         self.facts = Facts()
         self.contexts = 0
@@ -74,6 +92,8 @@ class Simulation:
 
     def add(self, node: int, membership: Membership) -> None:
         small = self.random.random() < 0.5
+        # Clocks run at different speeds.
+        self.speed[node] = self.random.choice([0.6, 0.95, 1.0])
         settings = {
             "election_ticks": ELECTION_TICKS,
             "heartbeat_ticks": 2,
@@ -115,28 +135,38 @@ class Simulation:
     def turn(self) -> None:
         """Let one tick pass."""
         self.network.now += 1
-        for message in self.network.due():
-            self.deliver(message)
+        for _ in range(3):
+            for message in self.network.due():
+                self.deliver(message)
         if not self.calm:
             self.faults()
         self.clients()
-        for node in list(self.paused):
-            self.paused[node] -= 1
-            if not self.paused[node]:
-                del self.paused[node]
-                self.servers[node].node.tick(self.random.randrange(4))
+        self.resume()
         for server in self.live:
-            # Clocks run at different speeds.
-            if self.calm or self.random.random() < 0.95:
+            if self.calm or self.chance(self.speed[server.id]):
                 server.node.tick()
             self.pump(server)
             if self.calm or self.chance(self.storm.sync):
                 server.sync(None if self.calm else self.random.randrange(1, 4))
                 self.pump(server)
 
+    def resume(self) -> None:
+        """Let stopped nodes go on; clients and messages have waited for them."""
+        for node in list(self.paused):
+            self.paused[node] -= 1
+            if not self.paused[node]:
+                del self.paused[node]
+                self.read(self.servers[node])
+                self.pump(self.servers[node])
+                self.servers[node].node.tick(self.random.randrange(4))
+
     def deliver(self, message: Message) -> None:
         server = self.servers.get(message.receiver)
-        if server is not None and server in self.live:
+        if server is None or not server.up:
+            return
+        if server.id in self.paused:
+            self.network.hold(message, self.paused[server.id])
+        else:
             server.node.step(message)
             if self.random.random() < 0.5:
                 self.pump(server)
@@ -160,7 +190,7 @@ class Simulation:
 
     def clients(self) -> None:
         for leader in self.leaders():
-            if self.chance(self.storm.propose):
+            if self.chance(0.2 if self.calm else self.storm.propose):
                 self.propose(leader)
             if self.chance(self.storm.change):
                 self.change(leader)
@@ -204,7 +234,7 @@ class Simulation:
         with suppress(UnavailableError, MembershipError):
             if now.joint:
                 leader.node.leave_joint()
-            else:
+            elif not self.calm:
                 leader.node.change_membership(self.random_change(now))
         for node in leader.node.core.membership.members - self.servers.keys():
             self.add(node, Membership())
@@ -236,14 +266,27 @@ class Simulation:
             self.network.partition(nodes)
         if self.network.cut and self.chance(self.storm.heal):
             self.network.cut.clear()
-        for node, server in self.servers.items():
+        if self.chance(self.storm.strike):
+            self.strike()
+        for server in self.servers.values():
             if not server.up:
                 if self.chance(self.storm.restart):
                     server.start()
             elif self.chance(self.storm.crash):
                 self.crash(server)
             elif self.chance(self.storm.pause):
-                self.paused[node] = self.random.randrange(1, 3 * ELECTION_TICKS)
+                self.pause(server)
+
+    def strike(self) -> None:
+        for leader in self.leaders():
+            blow = self.random.choice([self.crash, self.pause, self.isolate])
+            blow(leader)
+
+    def isolate(self, server: Server) -> None:
+        self.network.partition(list(self.servers), {server.id})
+
+    def pause(self, server: Server) -> None:
+        self.paused[server.id] = self.random.randrange(1, self.storm.pause_ticks_max)
 
     def crash(self, server: Server) -> None:
         self.paused.pop(server.id, None)
