@@ -1,0 +1,258 @@
+"""State of one node of a group, and what every role does with it.
+
+The functions of the roles are in `election`, `follower`, `leader` and `changes`; they
+take this state as their first argument. `braidlog.raft.node` is the way in.
+
+*Invariants.* The term never falls; a vote changes only with the term; the commit index
+never falls; only a leader has progress.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from braidlog.raft.config import RaftConfig
+from braidlog.raft.effects import Effects, ReadFailed, ReadState, Role, SoftState
+from braidlog.raft.errors import check
+from braidlog.raft.log import LogReader, RaftLog
+from braidlog.raft.membership import Membership
+from braidlog.raft.messages import Message, ReadResponse
+from braidlog.raft.progress import Progress
+from braidlog.raft.reads import Reads, Request
+from braidlog.raft.state import Base, Entry, HardState, Stored
+from braidlog.raft.writes import Writes
+
+__all__ = ["Core", "Transfer"]
+
+
+class Transfer:
+    """A transfer of leadership in progress."""
+
+    def __init__(self, target: int) -> None:
+        """Begin to count the ticks."""
+        self.target = target
+        self.ticks = 0
+
+
+class Core:
+    """State of a node; see the module."""
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        stored: Stored,
+        *,
+        applied: int,
+        reader: LogReader | None,
+    ) -> None:
+        """Start from what the disk holds: base, then log, then hard state."""
+        self.config = config
+        self.id = config.id
+        self.log = RaftLog.restore(
+            stored,
+            applied=applied,
+            reader=reader,
+            cache_bytes_max=config.cache_bytes_max,
+        )
+        hard = stored.hard_state
+        # A crash may keep the entries of a write and lose its hard state. The vote of
+        # that term was then never promised.
+        self.term = max(hard.term, self.log.last_term)
+        self.vote = hard.vote if hard.term == self.term else 0
+        self.role = Role.REMOVED if hard.removed else Role.FOLLOWER
+        self.leader = 0
+        self.votes: dict[int, bool] = {}
+        self.elapsed = 0
+        self.timeout = 0
+        self.heartbeat_elapsed = 0
+        self.progress: dict[int, Progress] = {}
+        self.term_begin = 0
+        self.tail_bytes = 0
+        self.transfer: Transfer | None = None
+        self.reads = Reads()
+        self.writes = Writes(self.log, hard)
+        self._messages: list[Message] = []
+        self._answers: list[ReadState | ReadFailed] = []
+        self._told: SoftState | None = None
+        self.restart_timer()
+        self.note_removal()
+
+    @property
+    def membership(self) -> Membership:
+        """Return the membership in force: the latest in the log."""
+        return self.log.membership
+
+    @property
+    def hard_state(self) -> HardState:
+        """Return what must not be forgotten."""
+        removed = self.role is Role.REMOVED
+        return HardState(self.term, self.vote, self.log.commit, removed)
+
+    # --- messages
+
+    def send(self, kind: type[Message], receiver: int, **fields: Any) -> None:
+        """Send a message that promises nothing."""
+        self._messages.append(self.message(kind, receiver, **fields))
+
+    def promise(self, kind: type[Message], receiver: int, **fields: Any) -> None:
+        """Send a message once all that was decided so far is durable here."""
+        self.writes.promise(self.message(kind, receiver, **fields))
+
+    def message(self, kind: type[Message], receiver: int, **fields: Any) -> Message:
+        """Return a message of this node; the term is its own unless it is given."""
+        fields.setdefault("term", self.term)
+        return kind(self.id, receiver, epoch=self.membership.epoch, **fields)
+
+    # --- roles
+
+    def restart_timer(self) -> None:
+        """Wait a whole election timeout again, with new jitter."""
+        ticks = self.config.election_ticks
+        jitter = self.config.jitter()
+        check(0 <= jitter <= ticks, f"jitter {jitter} is not in 0..{ticks}")
+        self.elapsed = 0
+        self.timeout = ticks + jitter
+
+    def follow(self, term: int, leader: int) -> None:
+        """Become a follower in `term`, of `leader` if it is known."""
+        check(term >= self.term, f"the term falls from {self.term} to {term}")
+        if term > self.term:
+            self.term, self.vote = term, 0
+        self.enter(Role.FOLLOWER, leader)
+
+    def enter(self, role: Role, leader: int) -> None:
+        """Take a role; reads that wait for another leader fail."""
+        check(self.role is not Role.REMOVED, "a removed node acts")
+        if leader != self.leader or self.role is Role.LEADER:
+            self.fail_reads()
+        self.role, self.leader = role, leader
+        self.votes = {}
+        self.progress = {}
+        self.transfer = None
+        self.heartbeat_elapsed = 0
+        self.restart_timer()
+
+    def hear(self, leader: int) -> None:
+        """Note a message of the leader of this term."""
+        check(self.role is not Role.LEADER, f"{leader} leads term {self.term} too")
+        check(self.leader in (0, leader), f"{self.leader} and {leader} lead one term")
+        if self.role is not Role.FOLLOWER or self.leader != leader:
+            self.follow(self.term, leader)
+        self.elapsed = 0
+
+    @property
+    def leased(self) -> bool:
+        """Tell whether the leader was heard of so lately that no vote is given.
+
+        For the leader itself it holds between two checks of the quorum.
+        """
+        return self.leader != 0 and self.elapsed < self.config.election_ticks
+
+    @property
+    def can_stand(self) -> bool:
+        """Tell whether this node may become leader.
+
+        It may while its removal or demotion is not committed: only it may have the
+        entry, and then nobody else can win (Ongaro, 4.2.2).
+        """
+        committed = self.log.membership_at(self.log.commit)
+        votes = self.id in self.membership.electors | committed.electors
+        return votes and not self.log.install_pending
+
+    # --- log
+
+    def splice(self, entries: tuple[Entry, ...]) -> None:
+        """Make the log contain a leader's entries."""
+        begin = self.log.splice(entries)
+        if begin is not None:
+            self.writes.cut(begin)
+
+    def install(self, base: Base) -> None:
+        """Replace the log by a leader's base."""
+        self.log.restart_at(base)
+        self.writes.base_changed(reset=True)
+        self.note_removal()
+
+    def commit_to(self, index: int) -> None:
+        """Commit up to `index`, if that is news."""
+        if index > self.log.commit:
+            self.log.commit_to(index)
+            self.note_removal()
+
+    def note_removal(self) -> None:
+        """Stop for good if a committed membership has this node's tombstone."""
+        if self.id in self.tombstones and self.role is not Role.LEADER:
+            self.remove()
+
+    @property
+    def tombstones(self) -> tuple[int, ...]:
+        """Return the nodes whose removal is committed."""
+        return self.log.membership_at(self.log.commit).removed
+
+    def remove(self) -> None:
+        """Give up the right to vote, for ever."""
+        if self.role is not Role.REMOVED:
+            self.enter(Role.FOLLOWER, 0)
+            self.role = Role.REMOVED
+
+    # --- reads
+
+    def answer(self, index: int, request: Request) -> None:
+        """Answer a confirmed read."""
+        if request.node == self.id:
+            self._answers.append(ReadState(request.number, index))
+        else:
+            self._respond(request, index)
+
+    def fail_read(self, context: int) -> None:
+        """Tell the caller that a read will not be answered."""
+        self._answers.append(ReadFailed(context))
+
+    def fail_reads(self) -> None:
+        """Fail every read that waits."""
+        for context in self.reads.clear(self.id, self.refuse_read):
+            self.fail_read(context)
+
+    def refuse_read(self, request: Request) -> None:
+        """Tell another node that its read cannot be answered here."""
+        self._respond(request, 0)
+
+    def _respond(self, request: Request, index: int) -> None:
+        self.send(
+            ReadResponse,
+            request.node,
+            incarnation=request.incarnation,
+            number=request.number,
+            index=index,
+        )
+
+    # --- effects
+
+    def release(self) -> list[Message]:
+        """Send the messages whose promise is kept; return those to this node."""
+        released = self.writes.release()
+        self._messages += [m for m in released if m.receiver != self.id]
+        return [m for m in released if m.receiver == self.id]
+
+    def take(self) -> Effects:
+        """Return what has to be done since the last call."""
+        write = self.writes.take(self.hard_state)
+        check(not self.release(), "an own vote is durable before it was written")
+        messages, reads = tuple(self._messages), tuple(self._answers)
+        self._messages, self._answers = [], []
+        soft = SoftState(
+            self.role,
+            self.term,
+            self.leader,
+            self.membership.epoch,
+            self.log.commit,
+        )
+        told, self._told = self._told, soft
+        return Effects(
+            write,
+            messages,
+            self.log.take_base(),
+            self.log.take_committed(self.config.apply_bytes_max),
+            reads,
+            soft if soft != told else None,
+        )

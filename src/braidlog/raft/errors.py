@@ -1,0 +1,141 @@
+"""Errors of a Raft group, split by what the caller does next.
+
+    LogError
+    ├─ UnavailableError
+    │  ├─ NotLeaderError         ask ``leader``
+    │  ├─ TailFullError          wait for commits, then retry
+    │  ├─ ReadsFullError         wait for answers, then retry
+    │  ├─ TransferringError      leadership is on its way to ``target``
+    │  └─ ChangeRefusedError     the group is not ready for this change yet
+    ├─ ClosedError
+    │  ├─ RemovedNodeError       this node was removed for good
+    │  └─ RaftInvariantError     the group stops: a rule that must hold does not
+    ├─ InvalidArgumentError
+    │  └─ MembershipError        the change makes no sense
+    └─ RaftMessageError          a peer or a disk sent bytes that cannot be
+
+All but `RaftInvariantError` are raised before anything was changed.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from braidlog.errors import (
+    ClosedError,
+    InvalidArgumentError,
+    LogError,
+    UnavailableError,
+)
+
+__all__ = [
+    "ChangeRefusedError",
+    "MembershipError",
+    "NotLeaderError",
+    "RaftInvariantError",
+    "RaftMessageError",
+    "ReadsFullError",
+    "RemovedNodeError",
+    "TailFullError",
+    "TransferringError",
+    "check",
+    "fail",
+]
+
+
+class NotLeaderError(UnavailableError):
+    """This node does not lead; nothing was logged."""
+
+    code = 70
+    hint = "Ask the leader"
+
+    def __init__(self, message: str = "", *, leader: int = 0, term: int = 0) -> None:
+        """Give the leader, 0 if it is not known, and the term."""
+        super().__init__(message)
+        self.leader = leader
+        self.term = term
+
+
+class TailFullError(UnavailableError):
+    """The uncommitted tail is at its bound; nothing was logged."""
+
+    code = 71
+    hint = "Wait until something is committed, then retry"
+
+    def __init__(self, message: str = "", *, used: int = 0, limit: int = 0) -> None:
+        """Give the bytes in the tail and the bound."""
+        super().__init__(message)
+        self.used = used
+        self.limit = limit
+
+
+class ReadsFullError(UnavailableError):
+    """Too many reads wait for an answer."""
+
+    code = 72
+    hint = "Wait for one of them, then retry"
+
+
+class TransferringError(UnavailableError):
+    """Leadership is being handed over; nothing was logged."""
+
+    code = 73
+    hint = "Retry at the target"
+
+    def __init__(self, message: str = "", *, target: int = 0) -> None:
+        """Give the node that is about to lead."""
+        super().__init__(message)
+        self.target = target
+
+
+class ChangeRefusedError(UnavailableError):
+    """The group cannot take this change of membership now; nothing was logged."""
+
+    code = 74
+    hint = "Wait for the change in progress, or for the nodes to catch up"
+
+
+class RemovedNodeError(ClosedError):
+    """This node was removed from its group and never comes back."""
+
+    code = 75
+    hint = "Add a node with a new id"
+
+
+class RaftInvariantError(ClosedError):
+    """A rule that must hold does not: the node has stopped and takes no input."""
+
+    code = 76
+    hint = "Keep the directory and report this; the other nodes go on"
+
+
+class MembershipError(InvalidArgumentError):
+    """The membership or the change makes no sense."""
+
+    code = 77
+
+
+class RaftMessageError(LogError):
+    """A message, an entry or a stored state is malformed or impossible."""
+
+    code = 78
+    hint = "Drop the message; if it repeats, compare the versions of the nodes"
+
+
+def fail(reason: str) -> NoReturn:
+    """Stop the node because an invariant is broken.
+
+    Raises:
+        RaftInvariantError: always.
+    """
+    raise RaftInvariantError(reason)
+
+
+def check(holds: bool, reason: str) -> None:
+    """Stop the node if an invariant is broken, in release as in tests.
+
+    Raises:
+        RaftInvariantError: it does not hold.
+    """
+    if not holds:
+        fail(reason)

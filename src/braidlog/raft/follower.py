@@ -1,0 +1,86 @@
+"""What a follower does with the messages of its leader (Raft, 5.3)."""
+
+from __future__ import annotations
+
+from braidlog.raft.core import Core
+from braidlog.raft.errors import check
+from braidlog.raft.messages import (
+    Append,
+    AppendResponse,
+    Heartbeat,
+    HeartbeatResponse,
+    InstallBase,
+)
+
+__all__ = ["on_append", "on_heartbeat", "on_install", "refuse_stale"]
+
+
+def on_append(core: Core, append: Append) -> None:
+    """Add the entries if their predecessor is here; else say what may be."""
+    core.hear(append.sender)
+    log, prev = core.log, append.prev_index
+    _check_committed(core, append)
+    if prev < log.base.index:
+        # What is folded agrees; the leader goes on behind the commit index.
+        _accept(core, append.sender, log.commit)
+    elif log.term(prev) == append.prev_term:
+        core.splice(append.entries)
+        last = prev + len(append.entries)
+        core.commit_to(min(append.commit, last))
+        _accept(core, append.sender, max(last, log.commit))
+    else:
+        _reject(core, append)
+
+
+def _check_committed(core: Core, append: Append) -> None:
+    """Stop if the leader's log contradicts what is committed here."""
+    log = core.log
+    theirs = [(append.prev_index, append.prev_term)]
+    theirs += [(entry.index, entry.term) for entry in append.entries]
+    for index, term in theirs:
+        if index > log.commit:
+            break
+        if index >= log.base.index:
+            check(log.term(index) == term, f"a conflict with committed entry {index}")
+
+
+def _accept(core: Core, leader: int, index: int) -> None:
+    core.promise(
+        AppendResponse, leader, rejected=False, index=index, hint_index=0, hint_term=0
+    )
+
+
+def _reject(core: Core, append: Append) -> None:
+    hint = core.log.last_not_after(append.prev_index, append.prev_term)
+    core.send(
+        AppendResponse,
+        append.sender,
+        rejected=True,
+        index=append.prev_index,
+        hint_index=hint,
+        hint_term=core.log.term(hint),
+    )
+
+
+def on_heartbeat(core: Core, heartbeat: Heartbeat) -> None:
+    """Note that the leader is there, and what it committed."""
+    core.hear(heartbeat.sender)
+    core.commit_to(heartbeat.commit)
+    core.send(HeartbeatResponse, heartbeat.sender, round=heartbeat.round)
+
+
+def on_install(core: Core, install: InstallBase) -> None:
+    """Take the base, unless the log has what it stands for."""
+    core.hear(install.sender)
+    base, log = install.base, core.log
+    if base.index > log.commit:
+        if log.term(base.index) == base.term:
+            core.commit_to(base.index)
+        else:
+            core.install(base)
+    _accept(core, install.sender, log.commit)
+
+
+def refuse_stale(core: Core, leader: int) -> None:
+    """Tell a leader of an earlier term which one it is now."""
+    core.send(AppendResponse, leader, rejected=True, index=0, hint_index=0, hint_term=0)

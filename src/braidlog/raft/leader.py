@@ -1,0 +1,153 @@
+"""What a leader does: take the lead, keep it, commit, confirm reads.
+
+*Theory of operation.* Inputs only change state; `flush` then sends what that allows, so
+everything that came in together leaves together. The leader's own log counts for a
+commit as far as it is durable, like anybody's; the followers write in parallel, and a
+commit may rest on them alone (Ongaro, 10.2.1).
+
+*Invariants.* Only entries of the own term are committed by counting (Raft, 5.4.2). A
+leader that did not hear a quorum within an election timeout stops leading.
+"""
+
+from __future__ import annotations
+
+from braidlog.raft import changes, replication
+from braidlog.raft.core import Core
+from braidlog.raft.effects import Role
+from braidlog.raft.errors import RaftMessageError, check
+from braidlog.raft.messages import AppendResponse, Heartbeat, HeartbeatResponse
+from braidlog.raft.progress import Mode
+from braidlog.raft.quorum import agreed, holds
+from braidlog.raft.reads import Request
+from braidlog.raft.state import EntryKind
+
+__all__ = [
+    "flush",
+    "lead",
+    "on_append_response",
+    "on_heartbeat_response",
+    "read",
+    "tick",
+]
+
+
+def lead(core: Core) -> None:
+    """Become leader; the first entry is empty and commits what is left over."""
+    check(core.role is Role.CANDIDATE, f"a {core.role.value} takes the lead")
+    core.enter(Role.LEADER, core.id)
+    core.term_begin = core.log.last + 1
+    core.tail_bytes = core.log.tail_bytes()
+    replication.append(core, EntryKind.EMPTY, [b""])
+    replication.track(core)
+
+
+# --- time
+
+
+def tick(core: Core) -> None:
+    """Count a tick as the leader."""
+    core.elapsed += 1
+    core.heartbeat_elapsed += 1
+    for progress in core.progress.values():
+        progress.base_ticks += 1
+    if core.transfer:
+        core.transfer.ticks += 1
+        if core.transfer.ticks >= core.config.election_ticks:
+            core.transfer = None
+    if core.elapsed >= core.config.election_ticks:
+        core.elapsed = 0
+        if not _quorum_active(core):
+            core.follow(core.term, 0)
+            return
+    if core.heartbeat_elapsed >= core.config.heartbeat_ticks:
+        _heartbeat(core)
+
+
+def _quorum_active(core: Core) -> bool:
+    active = {node for node, p in core.progress.items() if p.active} | {core.id}
+    for progress in core.progress.values():
+        progress.active = False
+    return holds(core.membership.halves, active)
+
+
+def _heartbeat(core: Core) -> None:
+    core.heartbeat_elapsed = 0
+    for node, progress in core.progress.items():
+        # Not beyond what the follower is known to have: it may have another tail.
+        commit = min(progress.match, core.log.commit)
+        core.send(Heartbeat, node, commit=commit, round=core.reads.round)
+
+
+# --- reads
+
+
+def read(core: Core, request: Request) -> None:
+    """Take a read; it is answered when a round has confirmed that this node leads."""
+    core.reads.add(request, core.log.commit if replication.confirmed(core) else None)
+
+
+def _answer_reads(core: Core) -> None:
+    if core.reads.begin_round():
+        _heartbeat(core)
+    for index, request in core.reads.confirmed(core.membership.halves, core.id):
+        core.answer(index, request)
+
+
+# --- replication
+
+
+def flush(core: Core) -> None:
+    """Commit what can be, and send what may be."""
+    _advance_commit(core)
+    if core.role is Role.LEADER:
+        _answer_reads(core)
+        for node in sorted(core.progress):
+            replication.feed(core, node)
+
+
+def _advance_commit(core: Core) -> None:
+    """Commit what a quorum has durably, and what follows from that."""
+    while core.role is Role.LEADER:
+        index = agreed(core.membership.halves, lambda node: _match(core, node))
+        if index <= core.log.commit or core.log.term(index) != core.term:
+            return
+        before = core.log.commit
+        core.commit_to(index)
+        gone = core.log.read(before + 1, index + 1, 1 << 62)
+        core.tail_bytes -= sum(len(entry.data) for entry in gone)
+        core.reads.committed(index)
+        changes.settle(core)
+
+
+def _match(core: Core, node: int) -> int:
+    return core.log.durable if node == core.id else core.progress[node].match
+
+
+def on_append_response(core: Core, response: AppendResponse) -> None:
+    """Learn where a follower's log meets the own one."""
+    progress = core.progress.get(response.sender)
+    if progress is None:
+        return
+    if max(response.index, response.hint_index) > core.log.last:
+        msg = f"{response.sender} answers for {response.index}, beyond the end"
+        raise RaftMessageError(msg)
+    progress.active = True
+    if response.rejected:
+        hint = core.log.last_not_after(response.hint_index, response.hint_term)
+        progress.rejected(response.index, min(hint, response.hint_index))
+    else:
+        progress.accepted(response.index, core.log.base.index + 1)
+        replication.hasten_transfer(core)
+    progress.check(core.log.last)
+
+
+def on_heartbeat_response(core: Core, response: HeartbeatResponse) -> None:
+    """Note a sign of life and the round that it answers."""
+    progress = core.progress.get(response.sender)
+    if progress is None:
+        return
+    progress.answered()
+    late = progress.base_ticks >= core.config.election_ticks
+    if progress.mode is Mode.BASE and late:
+        progress.lost()
+    core.reads.acknowledge(response.sender, response.round)

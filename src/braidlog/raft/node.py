@@ -1,0 +1,298 @@
+"""One node of a Raft group, without input and output.
+
+*Theory of operation.* Inputs are calls; each changes the state at once. `effects` then
+returns everything there is to do, gathered over all inputs since the last call: one
+numbered write, messages, committed entries, answered reads. The shell does it and
+reports `durable` and `applied`. Time is `tick`; randomness comes with the settings. The
+same start and the same inputs give the same effects.
+
+    node = RaftNode(config, stored)
+    node.step(message); node.tick(); span = node.propose([b"x"])
+    effects = node.effects()         # write, send, apply, answer
+    node.durable(effects.write.number); node.applied(effects.committed[-1].index)
+
+Entries are acknowledged by `committed`: they are durable on a quorum and here. Whether
+a proposal was lost with its leader is told by the term of the entry at its index.
+
+After a `RaftInvariantError` the node takes no further input. All other errors leave it
+as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from braidlog.errors import InvalidArgumentError, LogError
+from braidlog.raft import changes, dispatch, election, leader, replication
+from braidlog.raft.config import RaftConfig
+from braidlog.raft.core import Core
+from braidlog.raft.effects import Effects, Role
+from braidlog.raft.errors import (
+    NotLeaderError,
+    RaftInvariantError,
+    ReadsFullError,
+    RemovedNodeError,
+    TailFullError,
+    TransferringError,
+    check,
+)
+from braidlog.raft.log import LogReader
+from braidlog.raft.membership import Change
+from braidlog.raft.messages import Message, ReadRequest
+from braidlog.raft.reads import Request
+from braidlog.raft.state import EntryKind, Stored
+
+__all__ = ["RaftNode", "Span"]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where proposals were logged: `begin <= index < end`, all of one term."""
+
+    term: int
+    begin: int
+    end: int
+
+
+class RaftNode:
+    """One node of a group; see the module."""
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        stored: Stored,
+        *,
+        applied: int | None = None,
+        reader: LogReader | None = None,
+    ) -> None:
+        """Start from what the disk holds.
+
+        `applied` is the index that the state machine contains, if that is more than
+        the base. With a `reader` the log keeps only a part of its entries in memory.
+
+        Raises:
+            RaftInvariantError: what is stored contradicts itself.
+            RaftMessageError: a stored membership is malformed.
+        """
+        self._failed: str = ""
+        self._core = Core(
+            config,
+            stored,
+            applied=stored.base.index if applied is None else applied,
+            reader=reader,
+        )
+
+    @property
+    def core(self) -> Core:
+        """Return the state, to look at."""
+        return self._core
+
+    @contextmanager
+    def _input(self) -> Iterator[Core]:
+        """Let one input in; anything unforeseen stops the node."""
+        if self._failed:
+            msg = f"the node has stopped: {self._failed}"
+            raise RaftInvariantError(msg)
+        try:
+            yield self._core
+        except RaftInvariantError as error:
+            self._failed = error.message
+            raise
+        except LogError:
+            raise
+        except Exception as error:
+            self._failed = repr(error)
+            raise RaftInvariantError(self._failed) from error
+
+    # --- time, messages, reports of the shell
+
+    def tick(self, count: int = 1) -> None:
+        """Let time pass."""
+        with self._input() as core:
+            for _ in range(count):
+                if core.role is Role.LEADER:
+                    leader.tick(core)
+                elif core.role is not Role.REMOVED:
+                    election.tick(core)
+
+    def step(self, message: Message) -> None:
+        """Take a message of a peer.
+
+        Raises:
+            RaftMessageError: it is for somebody else, or cannot be.
+        """
+        with self._input() as core:
+            dispatch.validate(core, message)
+            dispatch.step(core, message)
+
+    def durable(self, number: int) -> None:
+        """Note that all writes up to `number` are on the disk."""
+        with self._input() as core:
+            core.writes.durable(number)
+            for vote in core.release():
+                dispatch.step(core, vote)
+
+    def applied(self, index: int) -> None:
+        """Note that the state machine has applied what was handed out up to `index`."""
+        with self._input() as core:
+            core.log.applied_to(index)
+
+    def unreachable(self, peer: int) -> None:
+        """Note that messages to a peer are being lost; it is probed again."""
+        with self._input() as core:
+            if peer in core.progress:
+                core.progress[peer].lost()
+
+    # --- requests
+
+    def propose(self, payloads: Sequence[bytes]) -> Span:
+        """Log data, if this node leads.
+
+        Raises:
+            NotLeaderError: another node leads, or none.
+            TransferringError: leadership is being handed over.
+            TailFullError: too much is uncommitted.
+        """
+        with self._input() as core:
+            _require_leader(core)
+            if core.transfer:
+                msg = f"leadership goes to {core.transfer.target}"
+                raise TransferringError(msg, target=core.transfer.target)
+            size = sum(map(len, payloads))
+            limit = core.config.tail_bytes_max
+            if size and core.tail_bytes and core.tail_bytes + size > limit:
+                msg = f"{core.tail_bytes} bytes are uncommitted, {size} more offered"
+                raise TailFullError(msg, used=core.tail_bytes, limit=limit)
+            begin = core.log.last + 1
+            replication.append(core, EntryKind.DATA, payloads)
+            return Span(core.term, begin, core.log.last + 1)
+
+    def read(self, context: int) -> None:
+        """Ask from which index on a local read is linearizable.
+
+        The answer is a `ReadState` or `ReadFailed` with the context, on any node.
+
+        Raises:
+            NotLeaderError: no leader is known.
+            ReadsFullError: too many reads wait.
+        """
+        with self._input() as core:
+            _require_member(core)
+            if len(core.reads) >= core.config.reads_max:
+                msg = f"{len(core.reads)} reads wait"
+                raise ReadsFullError(msg)
+            if core.role is Role.LEADER:
+                leader.read(core, Request(core.id, 0, context))
+            elif core.leader:
+                core.send(
+                    ReadRequest,
+                    core.leader,
+                    incarnation=core.config.incarnation,
+                    number=core.reads.forward(context),
+                )
+            else:
+                msg = f"no leader is known in term {core.term}"
+                raise NotLeaderError(msg, term=core.term)
+
+    def change_membership(self, change: Change, *, force: bool = False) -> int:
+        """Log a change of membership; return its epoch.
+
+        It is in force at once, and final when the entry at that index is committed;
+        a change through a joint membership needs one more entry.
+
+        Raises:
+            NotLeaderError: another node leads, or none.
+            ChangeRefusedError: another change is in progress, or too few of the new
+                voters follow; `force` skips the second test.
+            MembershipError: the change makes no sense.
+        """
+        with self._input() as core:
+            _require_leader(core)
+            return changes.change_membership(core, change, force=force)
+
+    def leave_joint(self) -> int:
+        """Log the end of a joint membership; return its epoch.
+
+        Raises:
+            NotLeaderError: another node leads, or none.
+            ChangeRefusedError: the joint membership is not committed.
+            MembershipError: the membership is not joint.
+        """
+        with self._input() as core:
+            _require_leader(core)
+            return changes.leave_joint(core)
+
+    def transfer(self, target: int) -> None:
+        """Hand leadership over; proposals are refused until it is done or given up.
+
+        To this node itself: give a transfer up.
+
+        Raises:
+            NotLeaderError: another node leads, or none.
+            InvalidArgumentError: the target is no voter.
+        """
+        with self._input() as core:
+            _require_leader(core)
+            if target not in core.membership.voters:
+                msg = f"node {target} is no voter"
+                raise InvalidArgumentError(msg)
+            replication.transfer(core, target)
+
+    def truncate(self, index: int, state: bytes) -> None:
+        """Let the log begin behind `index`; `state` is the state machine there.
+
+        The entries may be dropped once the write with the new base is durable. A lower
+        index than the base's changes nothing.
+
+        Raises:
+            InvalidArgumentError: the index is not applied here yet.
+        """
+        with self._input() as core:
+            if index > core.log.applied or core.log.install_pending:
+                msg = f"{index} is not applied, {core.log.applied} is"
+                raise InvalidArgumentError(msg)
+            if index > core.log.base.index:
+                core.log.fold(index, state)
+                core.writes.base_changed(reset=False)
+
+    # --- outputs
+
+    def effects(self) -> Effects:
+        """Return what has to be done since the last call; false if nothing has."""
+        with self._input() as core:
+            if core.role is Role.LEADER:
+                leader.flush(core)
+            effects = core.take()
+            _check(core)
+            return effects
+
+
+def _require_member(core: Core) -> None:
+    if core.role is Role.REMOVED:
+        msg = f"node {core.id} was removed from the group"
+        raise RemovedNodeError(msg)
+
+
+def _require_leader(core: Core) -> None:
+    _require_member(core)
+    if core.role is not Role.LEADER:
+        msg = f"node {core.id} is a {core.role.value} in term {core.term}"
+        raise NotLeaderError(msg, leader=core.leader, term=core.term)
+
+
+def _check(core: Core) -> None:
+    """Stop the node if its state cannot be."""
+    log = core.log
+    check(log.commit <= log.last, "the commit index is beyond the end")
+    check(log.durable <= log.last, "more is durable than there is")
+    check(log.base.index <= log.commit, "the base is not committed")
+    if not log.install_pending:
+        handed = min(log.commit, log.durable)
+        check(log.applied <= log.handed <= handed, "applied what was not handed out")
+    check(core.vote == core.id or core.role is not Role.LEADER, "leads without a vote")
+    check(bool(core.progress) <= (core.role is Role.LEADER), "follows and replicates")
+    check(core.tail_bytes >= 0, "the tail has a negative size")
+    for progress in core.progress.values():
+        progress.check(log.last)
