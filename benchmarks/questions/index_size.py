@@ -1,7 +1,6 @@
 """How many bytes does the number index take?
 
-Counted in the index files of the sealed segments. A file has a head with a fixed part
-for each stream (docs/formats.md); what grows with the data are the samples behind it.
+Counted in the index files of the sealed segments, heads included (docs/formats.md).
 """
 
 from contextlib import ExitStack
@@ -17,8 +16,6 @@ from benchmarks.rows import Against, Better, Target
 from benchmarks.timing import Figures
 
 NAME = "index-size"
-_HEADER_BYTES = 56
-_ENTRY_BYTES = 112
 _GROUP = 1000
 
 
@@ -50,16 +47,14 @@ def _figures(store: Embedded) -> Figures:
     if not rows:
         raise AssertionError("no sealed segment, so no index file to measure")
     size = sum(file.stat().st_size for file in files)
-    fixed = _HEADER_BYTES * len(files) + _ENTRY_BYTES * len(rows)
     return {
-        "bytes_a_sample": (size - fixed) / sum(row.samples for row in rows),
-        "fixed_bytes": fixed / len(rows),
+        "bytes_a_sample": size / sum(row.samples for row in rows),
         "percent": 100 * size / sum(row.bytes for row in rows),
     }
 
 
 def comparisons(plan: Plan) -> list[Comparison]:
-    """Return bytes a sample, the fixed part, and the share of the data."""
+    """Return bytes a sample and the share of the data."""
     row = partial(Comparison, better=Better.LOWER)
     return [
         each
@@ -71,13 +66,6 @@ def comparisons(plan: Plan) -> list[Comparison]:
                 "B",
                 ours=how,
                 target=Target(8, Against.VALUE),
-            ),
-            row(
-                f"index, {plan.index_records:,} records {how}",
-                "fixed_bytes",
-                "B",
-                ours=how,
-                note="a stream and segment",
             ),
             row(
                 f"index, {plan.index_records:,} records {how}",

@@ -48,7 +48,7 @@ def test_every_section_names_a_test() -> None:
 SHOWING = [
     "native/core/src/wal/tests/*.rs",
     "tests/process/test_*.py",
-    "tests/property/test_embedded_*.py",
+    "tests/property/test_*.py",
     "tests/conformance/test_*.py",
     "tests/unit/storage/test_*.py",
 ]

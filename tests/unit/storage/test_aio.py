@@ -28,13 +28,14 @@ def opened(data: Path, **options: object) -> braidlog.AsyncNode:
     return braidlog.open_async(data, segment_bytes=SEGMENT_BYTES, **options)
 
 
-async def test_gathered_appends_share_syncs(data: Path) -> None:
-    async with opened(data) as node:
+async def test_gathered_appends_share_syncs(tmp_path: Path) -> None:
+    # On a disk: in memory a sync is over before the next append has come.
+    async with opened(tmp_path / "data") as node:
         log = await node.create_log("a")
         before = (await node.stats()).syncs
         positions = await asyncio.gather(*(log.append(b"%d" % i) for i in range(1000)))
         assert sorted(positions) == list(range(1, 1001))
-        assert (await node.stats()).syncs - before < 1000
+        assert (await node.stats()).syncs - before < 500
         found = {record.position: record.value async for record in log.read()}
         assert found == {p: b"%d" % i for i, p in enumerate(positions)}
 
