@@ -4,9 +4,13 @@
     ├─ UnavailableError        wait or fix the system, then retry the same call
     │  ├─ LockedError          another process is the writer
     │  ├─ LogFullError         trim, then retry
+    │  ├─ NotReadyError        the replica or group is starting: retry soon
+    │  ├─ NotPrimaryError      send it to ``primary``
+    │  ├─ ConnectionLostError  connect again, then retry
     │  └─ TimeoutError_        the deadline passed; the outcome may still come
     ├─ TrimmedError            go on from ``first``
     ├─ BeyondEndError          wait until ``next`` is written
+    ├─ SealedError             refresh the metadata, then retry
     ├─ ClosedError             open again
     │  └─ StoreFailedError     a write or sync failed: open again, then look
     ├─ FencedError             a newer epoch is in charge: stop
@@ -15,45 +19,59 @@
     │  ├─ NotFoundError
     │  ├─ AlreadyExistsError
     │  ├─ ReadOnlyError
+    │  ├─ UnauthorizedError    use another token
     │  ├─ SequenceGapError     send ``expected`` next
     │  └─ SequenceExpiredError the record was stored; its position is forgotten
     ├─ FormatError             the files are not for this build
     │  ├─ ForeignFormatError
     │  └─ NewerFormatError
+    ├─ ProtocolError           the other side speaks something else
+    │  ├─ LocalProtocolError   this side broke the rules
+    │  └─ RemoteProtocolError  the other side did; the connection is closed
     └─ CorruptionError         an operator has to look at ``path``, ``offset``
        └─ MissingFileError
 
 Every class has ``retryable`` (may the same call succeed later without a change?),
-``code`` (stable, goes over the wire, never reused) and ``hint`` (what to do next, the
-last sentence of the message). All of them survive pickling.
+``outcome`` ("certain": a refused append is not in the log and never will be; "unknown":
+it may be, and a repeat with the same producer and sequence tells), ``code`` (stable,
+goes over the wire, never reused) and ``hint`` (what to do next, the last sentence of
+the message). All of them survive pickling.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 __all__ = [
     "AlreadyExistsError",
     "BeyondEndError",
     "ClosedError",
+    "ConnectionLostError",
     "CorruptionError",
     "FencedError",
     "ForeignFormatError",
     "FormatError",
     "InvalidArgumentError",
+    "LocalProtocolError",
     "LockedError",
     "LogError",
     "LogFullError",
     "MissingFileError",
     "NewerFormatError",
     "NotFoundError",
+    "NotPrimaryError",
+    "NotReadyError",
+    "ProtocolError",
     "ReadOnlyError",
+    "RemoteProtocolError",
+    "SealedError",
     "SequenceExpiredError",
     "SequenceGapError",
     "StoreFailedError",
     "TimeoutError_",
     "TooLargeError",
     "TrimmedError",
+    "UnauthorizedError",
     "UnavailableError",
 ]
 
@@ -64,6 +82,7 @@ class LogError(Exception):
     retryable: ClassVar[bool] = False
     code: ClassVar[int] = 1
     hint: ClassVar[str] = ""
+    outcome: Literal["certain", "unknown"] = "certain"
 
     # Keyword arguments of the subclasses have defaults, because unpickling calls the
     # class with the message alone and then restores the attributes.
@@ -124,6 +143,35 @@ class TimeoutError_(UnavailableError, TimeoutError):  # noqa: N801, RUF100
 
     code = 13
     hint = "Wait again, or repeat the append with the same producer and sequence"
+    outcome = "unknown"
+
+
+class NotReadyError(UnavailableError):
+    """The replica, or the group that decides, is not serving yet."""
+
+    code = 14
+    hint = "Retry in a moment"
+
+
+class NotPrimaryError(UnavailableError):
+    """Appends of the stream go to another node."""
+
+    code = 15
+    hint = "Refresh the metadata, then send it to the primary"
+
+    def __init__(self, message: str = "", *, primary: int = 0, epoch: int = 0) -> None:
+        """Give the primary and the epoch that this node knows; 0 if none."""
+        super().__init__(message)
+        self.primary = primary
+        self.epoch = epoch
+
+
+class ConnectionLostError(UnavailableError, ConnectionError):
+    """The connection broke before the answer came."""
+
+    code = 16
+    hint = "Connect again; repeat appends with the same producer and sequence"
+    outcome = "unknown"
 
 
 class TrimmedError(LogError, IndexError):
@@ -149,6 +197,22 @@ class BeyondEndError(LogError, IndexError):
         """Give the position that the next record will get."""
         super().__init__(message)
         self.next = next
+
+
+class SealedError(LogError):
+    """The stream takes no appends in this epoch."""
+
+    retryable = True
+    code = 22
+    hint = "Refresh the metadata, then repeat with the same producer and sequence"
+
+    def __init__(
+        self, message: str = "", *, epoch: int = 0, unknown: bool = False
+    ) -> None:
+        """Give the epoch that ended, and whether the append may have been committed."""
+        super().__init__(message)
+        self.epoch = epoch
+        self.outcome = "unknown" if unknown else "certain"
 
 
 class ClosedError(LogError):
@@ -242,6 +306,13 @@ class SequenceExpiredError(InvalidArgumentError):
         self.first = first
 
 
+class UnauthorizedError(InvalidArgumentError, PermissionError):
+    """The token does not allow this, or there is none."""
+
+    code = 47
+    hint = "Use a token with the role that the message names"
+
+
 class FormatError(LogError):
     """The files are not what this build reads and writes."""
 
@@ -273,6 +344,26 @@ class NewerFormatError(FormatError):
         super().__init__(message, path=path)
         self.found = found
         self.supported = supported
+
+
+class ProtocolError(LogError):
+    """What came over a connection is not the protocol."""
+
+    code = 80
+    hint = "Check that both sides are Braidlog of compatible versions"
+
+
+class LocalProtocolError(ProtocolError):
+    """This side tried to send what the protocol forbids; nothing was sent."""
+
+    code = 81
+    hint = "This is a bug of the caller"
+
+
+class RemoteProtocolError(ProtocolError):
+    """The other side sent what the protocol forbids; the connection is closed."""
+
+    code = 82
 
 
 class CorruptionError(LogError):

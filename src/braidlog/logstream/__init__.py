@@ -1,0 +1,1 @@
+"""One replica of a log stream, without input and output."""

@@ -1,0 +1,1 @@
+"""The metadata repository: what the nodes of a cluster agree on."""

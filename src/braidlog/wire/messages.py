@@ -1,0 +1,439 @@
+"""What the processes of a cluster say to one another.
+
+A message is a frozen struct with a number (`KIND`) that is never reused. Its fields go
+over the wire as one MessagePack array in the order of this file: fields may be added at
+the end with a default, never moved or removed. Record batches are not fields: they are
+the payload of a frame, as encoded by the core, one behind the other; `sizes` says where
+each ends.
+
+Sources: reports, cuts and commit contexts are Varlog's; epochs in every message, the
+pulled synchronization and the one-step seal are ours (`docs/design/0006-cluster.md`).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import ClassVar, Final
+
+import msgspec
+
+__all__ = [
+    "MESSAGES",
+    "Append",
+    "Appended",
+    "Commit",
+    "Configure",
+    "Consensus",
+    "Entries",
+    "Execute",
+    "Executed",
+    "Failed",
+    "Fetch",
+    "GetMetadata",
+    "Goodbye",
+    "Hello",
+    "LogCut",
+    "LogInfo",
+    "Message",
+    "Metadata",
+    "NodeInfo",
+    "Ping",
+    "Pong",
+    "Read",
+    "Records",
+    "Replicate",
+    "Report",
+    "Run",
+    "StreamConfig",
+    "StreamInfo",
+    "StreamReport",
+    "StreamRun",
+    "StreamStatus",
+    "Welcome",
+]
+
+
+class Value(msgspec.Struct, frozen=True, array_like=True):
+    """Part of a message."""
+
+
+class Message(Value, frozen=True, array_like=True):
+    """Base of all messages."""
+
+    KIND: ClassVar[int] = 0
+
+
+class StreamStatus(IntEnum):
+    """What the metadata repository has decided for a stream."""
+
+    RUNNING = 1
+    SEALED = 2
+    """No cut will commit anything until it is unsealed."""
+
+
+# --- values ------------------------------------------------------------------
+
+
+class Run(Value, frozen=True, array_like=True):
+    """Consecutive records of one stream that got consecutive places in the log."""
+
+    llsn_begin: int
+    glsn_begin: int
+    length: int
+
+
+class StreamRun(Value, frozen=True, array_like=True):
+    """What one cut gave to one stream."""
+
+    stream: int
+    llsn_begin: int
+    glsn_begin: int
+    length: int
+
+
+class LogCut(Value, frozen=True, array_like=True):
+    """One cut of one log: number `version`, and where the log ended with it.
+
+    Runs of streams that got nothing are left out; the high watermark tells them that
+    the log went on without them.
+    """
+
+    log: bytes
+    """Identity of the log, 16 bytes."""
+    version: int
+    high_watermark: int
+    """Last GLSN of the cut."""
+    runs: tuple[StreamRun, ...] = ()
+
+
+class StreamReport(Value, frozen=True, array_like=True):
+    """What one replica holds on its disk."""
+
+    stream: int
+    epoch: int
+    """The epoch that the replica has durably entered."""
+    version: int
+    """The last cut whose commit context is durable here."""
+    committed: int
+    """First LLSN that is not committed here, in memory."""
+    end: int
+    """First LLSN that is not durable here. Everything before it is."""
+    state: int
+    """A `braidlog.logstream.ReplicaState`."""
+
+
+class StreamConfig(Value, frozen=True, array_like=True):
+    """What a replica has to be from now on."""
+
+    stream: int
+    log: bytes
+    name: str
+    """Name of the log."""
+    epoch: int
+    status: StreamStatus
+    replicas: tuple[int, ...]
+    """Node ids; the first is the primary. All of them hold everything committed or
+    fetch it before they report in this epoch."""
+    learners: tuple[int, ...]
+    """Nodes that copy what is committed and take no part in cuts."""
+    start: int
+    """First LLSN of the epoch: what lies behind it from earlier epochs never was."""
+    epochs: tuple[tuple[int, int], ...]
+    """(epoch, first LLSN) of earlier epochs, rising; the oldest may be forgotten."""
+    version: int
+    high_watermark: int
+    """Last cut of the log when the epoch began, and its last GLSN."""
+    trim: int
+    """First GLSN that is kept."""
+    options: bytes
+    """Options of the log, as `braidlog.storage.retention` encodes them."""
+
+
+class NodeInfo(Value, frozen=True, array_like=True):
+    """A node of the cluster."""
+
+    node: int
+    address: str
+    """host:port."""
+    alive: bool
+    voter: bool
+    """Whether it is a member of the metadata repository."""
+    draining: bool = False
+
+
+class StreamInfo(Value, frozen=True, array_like=True):
+    """A stream as clients see it."""
+
+    stream: int
+    epoch: int
+    status: StreamStatus
+    replicas: tuple[int, ...]
+    learners: tuple[int, ...]
+    committed: int
+    """First LLSN not committed."""
+
+
+class LogInfo(Value, frozen=True, array_like=True):
+    """A log as clients see it."""
+
+    log: bytes
+    name: str
+    streams: tuple[StreamInfo, ...]
+    version: int
+    high_watermark: int
+    trim: int
+    replication: int
+    min_replicas: int
+    options: bytes
+    created: int
+    """Microseconds since the Unix epoch."""
+
+
+# --- connection --------------------------------------------------------------
+
+
+class Hello(Message, frozen=True, array_like=True):
+    """First frame of whoever connects."""
+
+    KIND = 1
+    version_min: int
+    version_max: int
+    cluster: str
+    """Name of the cluster; empty for any."""
+    node: int = 0
+    """Node id of a peer, 0 for clients."""
+    token: str = ""
+    software: str = ""
+
+
+class Welcome(Message, frozen=True, array_like=True):
+    """Answer: the version that is spoken from here on, and the credit."""
+
+    KIND = 2
+    version: int
+    cluster: str
+    node: int
+    role: str
+    """`read`, `append` or `admin`: what the token allows."""
+    window_bytes: int
+    """Bytes of requests that may be unanswered on this connection."""
+    frame_bytes_max: int
+
+
+class Goodbye(Message, frozen=True, array_like=True):
+    """Nothing follows; requests that were not answered may be sent elsewhere."""
+
+    KIND = 3
+    reason: str = ""
+
+
+class Ping(Message, frozen=True, array_like=True):
+    """Ask for a `Pong`."""
+
+    KIND = 4
+    sent: float = 0.0
+
+
+class Pong(Message, frozen=True, array_like=True):
+    """Answer to a `Ping`, with its `sent`."""
+
+    KIND = 5
+    sent: float = 0.0
+
+
+class Failed(Message, frozen=True, array_like=True):
+    """Answer: the error, as `braidlog.wire.failures` encodes it."""
+
+    KIND = 6
+    code: int
+    message: str
+    details: dict[str, int | str]
+    unknown: bool = False
+    """Whether the outcome of the request is unknown."""
+
+
+# --- clients -----------------------------------------------------------------
+
+
+class Append(Message, frozen=True, array_like=True):
+    """Append the batch in the payload to a stream; goes to its primary.
+
+    The batch names its producer, producer epoch and sequence. `epoch` is the one the
+    client knows; 0 for any.
+    """
+
+    KIND = 16
+    stream: int
+    epoch: int
+
+
+class Appended(Message, frozen=True, array_like=True):
+    """Answer: the batch is durable on all replicas and has its place."""
+
+    KIND = 17
+    llsn: int
+    glsn: int
+    count: int
+    version: int
+
+
+class Read(Message, frozen=True, array_like=True):
+    """Read committed records of one stream from `begin`, which is a GLSN or LLSN."""
+
+    KIND = 18
+    stream: int
+    begin: int
+    by_glsn: bool
+    bytes_max: int
+    wait_ms: int
+    """How long to wait if there is nothing yet."""
+
+
+class Records(Message, frozen=True, array_like=True):
+    """Answer: whole batches in the payload, which may begin before what was asked for.
+
+    Every record of the stream whose GLSN is at most `complete` and not before the first
+    batch is in it or before `next`: a merge of streams may go on to `complete`.
+    """
+
+    KIND = 19
+    stream: int
+    runs: tuple[Run, ...]
+    llsns: tuple[int, ...]
+    """First LLSN of each batch."""
+    sizes: tuple[int, ...]
+    complete: int
+    first: int
+    """First LLSN that this replica has."""
+    next: int
+    """LLSN to go on from."""
+
+
+class GetMetadata(Message, frozen=True, array_like=True):
+    """Ask for the metadata if it is newer than `known`, waiting for so long."""
+
+    KIND = 20
+    known: int = 0
+    wait_ms: int = 0
+    linearizable: bool = False
+
+
+class Metadata(Message, frozen=True, array_like=True):
+    """Answer: nodes and logs as of `index`."""
+
+    KIND = 21
+    index: int
+    leader: int
+    cluster: str
+    nodes: tuple[NodeInfo, ...]
+    logs: tuple[LogInfo, ...]
+
+
+class Execute(Message, frozen=True, array_like=True):
+    """Execute a command of the metadata repository; the payload is the command."""
+
+    KIND = 22
+    call: bytes = b""
+    """Random identity: a repeated call returns its first result. Empty: none."""
+
+
+class Executed(Message, frozen=True, array_like=True):
+    """Answer: the result in the payload, applied at `index`."""
+
+    KIND = 23
+    index: int
+
+
+# --- peers -------------------------------------------------------------------
+
+
+class Consensus(Message, frozen=True, array_like=True):
+    """A message of a Raft group, in the payload."""
+
+    KIND = 32
+    group: int
+
+
+class Replicate(Message, frozen=True, array_like=True):
+    """Primary to backup: the next batches of the epoch, in the payload."""
+
+    KIND = 33
+    stream: int
+    epoch: int
+    llsn_begin: int
+    sizes: tuple[int, ...]
+
+
+class Fetch(Message, frozen=True, array_like=True):
+    """Backup or learner to any replica: what follows `llsn_begin`?
+
+    Of the same epoch also what is not committed, of an older epoch or a learner only
+    what is. `number` repeats in the answer, so that an old answer is known.
+    """
+
+    KIND = 34
+    stream: int
+    epoch: int
+    number: int
+    llsn_begin: int
+    bytes_max: int
+    committed_only: bool
+
+
+class Entries(Message, frozen=True, array_like=True):
+    """Answer: batches in the payload and the commit context of what is committed."""
+
+    KIND = 35
+    stream: int
+    epoch: int
+    number: int
+    llsn_begin: int
+    """Greater than asked for if the source was trimmed: start over from here."""
+    sizes: tuple[int, ...]
+    runs: tuple[Run, ...]
+    """Commit runs of the batches sent, up to `committed`."""
+    version: int
+    high_watermark: int
+    committed: int
+    """First LLSN not committed at the source."""
+    end: int
+    """First LLSN that the source does not have."""
+
+
+class Report(Message, frozen=True, array_like=True):
+    """Node to the leader of the metadata repository; also its sign of life."""
+
+    KIND = 36
+    node: int
+    incarnation: int
+    """Number of this start of the node; greater than that of any earlier start."""
+    number: int
+    """Rises with each report of an incarnation: an older one is dropped."""
+    full: bool
+    """Whether replicas that are not named do not exist on the node."""
+    streams: tuple[StreamReport, ...]
+
+
+class Commit(Message, frozen=True, array_like=True):
+    """Leader of the metadata repository to a node: cuts, in the order of versions."""
+
+    KIND = 37
+    cuts: tuple[LogCut, ...]
+
+
+class Configure(Message, frozen=True, array_like=True):
+    """Leader of the metadata repository to a node: what its replicas have to be.
+
+    Repeated until the node reports the epochs. `dropped` are streams that the node has
+    and is no replica of any more.
+    """
+
+    KIND = 38
+    index: int
+    streams: tuple[StreamConfig, ...]
+    dropped: tuple[int, ...] = ()
+
+
+MESSAGES: Final[dict[int, type[Message]]] = {
+    each.KIND: each for each in Message.__subclasses__()
+}
