@@ -1,0 +1,1 @@
+"""One process of a cluster: sockets, disk, timers; the decisions are in the cores."""

@@ -1,0 +1,310 @@
+"""Settings of a node: a TOML file, overridden by the environment.
+
+Every setting has a section, a key and a default; `BRAIDLOG_<SECTION>_<KEY>` in the
+environment replaces what the file says. An unknown section or key is refused: a typing
+error must not turn into a default.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final, get_type_hints
+
+from braidlog.errors import InvalidArgumentError
+
+__all__ = [
+    "ClusterSettings",
+    "LimitSettings",
+    "NodeConfig",
+    "NodeSettings",
+    "SecuritySettings",
+    "TimingSettings",
+    "host_and_port",
+    "load",
+    "parse",
+]
+
+_PREFIX: Final = "BRAIDLOG_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """Who the node is and where it listens."""
+
+    id: int = 0
+    """Number of the node, from 1. Never given to another node again."""
+    data: str = ""
+    """Directory of the write-ahead log."""
+    listen: str = "127.0.0.1:7400"
+    """host:port to listen on."""
+    advertise: str = ""
+    """host:port that others connect to; `listen` if empty."""
+    http: str = ""
+    """host:port of metrics, health and readiness; off if empty."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """What all nodes have in common."""
+
+    name: str = "braidlog"
+    """Nodes and clients of another name are refused."""
+    voters: Mapping[int, str] = field(default_factory=dict)
+    """The first members of the metadata repository: node id to host:port. The same on
+    every node. Read at the first start; members that join later come from the log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecuritySettings:
+    """TLS and tokens. Paths are relative to the directory of the file."""
+
+    certificate: str = ""
+    """PEM certificate chain of the node."""
+    key: str = ""
+    """PEM private key."""
+    authority: str = ""
+    """PEM certificates that peers are checked against."""
+    tokens: str = ""
+    """File of tokens and roles, made by `braidlog token create`."""
+    peer_token: str = ""
+    """File with the token that the node shows to its peers."""
+    insecure: bool = False
+    """Listen beyond loopback without TLS and tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimingSettings:
+    """Milliseconds."""
+
+    heartbeat_ms: int = 100
+    """A node reports at least so often."""
+    failure_ms: int = 500
+    """A node that was silent for so long is taken for dead."""
+    tick_ms: int = 50
+    """Clock of the Raft group; an election starts after 10 to 20 ticks."""
+    fetch_ms: int = 500
+    """A fetch that was not answered for so long is sent again, elsewhere."""
+    drain_ms: int = 10_000
+    """A graceful stop waits so long for requests in flight."""
+
+    def __post_init__(self) -> None:
+        """Refuse times that cannot work together."""
+        if min(getattr(self, each.name) for each in fields(self)) < 1:
+            msg = "[timing] all times must be at least 1 ms"
+            raise InvalidArgumentError(msg)
+        if self.failure_ms < 2 * self.heartbeat_ms:
+            msg = "[timing] failure_ms must be at least twice heartbeat_ms"
+            raise InvalidArgumentError(msg)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitSettings:
+    """Bytes, and what else is bounded."""
+
+    wal_bytes_max: int = 64 << 30
+    """Size of the write-ahead log."""
+    segment_bytes: int = 64 << 20
+    """Size of one of its files."""
+    frame_bytes_max: int = 17 << 20
+    """Largest frame: a batch of 16 MiB and what belongs to it."""
+    window_bytes: int = 32 << 20
+    """Unanswered requests of one connection."""
+    link_bytes_max: int = 64 << 20
+    """Messages that wait for one peer; more are dropped and fetched again."""
+    uncommitted_bytes_max: int = 64 << 20
+    """Appended and not committed, of one stream."""
+    fetch_bytes_max: int = 4 << 20
+    """One answer to a fetch or read."""
+    connections_max: int = 10_000
+    """Clients at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """All settings."""
+
+    node: NodeSettings = field(default_factory=NodeSettings)
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
+    security: SecuritySettings = field(default_factory=SecuritySettings)
+    timing: TimingSettings = field(default_factory=TimingSettings)
+    limits: LimitSettings = field(default_factory=LimitSettings)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot serve, before anything is opened.
+
+        Raises:
+            InvalidArgumentError: names the section and key.
+        """
+        if self.node.id < 1:
+            msg = "[node] id: give the node a number from 1"
+            raise InvalidArgumentError(msg)
+        if not self.node.data:
+            msg = "[node] data: give the directory of the node's log"
+            raise InvalidArgumentError(msg)
+        for key, address in self._addresses().items():
+            host_and_port(address, key)
+        self._check_exposure()
+
+    def _addresses(self) -> dict[str, str]:
+        named = {"[node] listen": self.node.listen, "[node] advertise": self.advertise}
+        if self.node.http:
+            named["[node] http"] = self.node.http
+        voters = self.cluster.voters.items()
+        return named | {f"[cluster] voters.{node}": each for node, each in voters}
+
+    def _check_exposure(self) -> None:
+        security = self.security
+        if bool(security.certificate) != bool(security.key):
+            msg = "[security] certificate and key belong together"
+            raise InvalidArgumentError(msg)
+        exposed = [
+            key
+            for key, address in (
+                ("listen", self.node.listen),
+                ("http", self.node.http),
+            )
+            if address and not _is_loopback(host_and_port(address)[0])
+        ]
+        protected = security.certificate and security.tokens
+        if exposed and not protected and not security.insecure:
+            msg = (
+                f"[node] {exposed[0]} is reachable from other machines, and there is "
+                "no TLS with tokens: set [security] certificate, key and tokens, or "
+                "insecure = true if the network is trusted"
+            )
+            raise InvalidArgumentError(msg)
+
+    @property
+    def advertise(self) -> str:
+        """Return where others connect to."""
+        return self.node.advertise or self.node.listen
+
+
+_SECTIONS: Final[dict[str, type]] = {
+    name: kind
+    for name, kind in get_type_hints(NodeConfig).items()
+    if name in {each.name for each in fields(NodeConfig)}
+}
+
+
+def host_and_port(address: str, what: str = "address") -> tuple[str, int]:
+    """Split host:port; IPv6 hosts stand in brackets.
+
+    Raises:
+        InvalidArgumentError: it is not that.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdecimal() or not int(port) < 1 << 16:
+        msg = f"{what}: {address!r} is not host:port"
+        raise InvalidArgumentError(msg)
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def parse(text: str, environment: Mapping[str, str], origin: str = "") -> NodeConfig:
+    """Make settings of a TOML text and `BRAIDLOG_*` variables.
+
+    Raises:
+        InvalidArgumentError: not TOML, an unknown section or key, a value of another
+            type, or settings that cannot serve.
+    """
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        msg = f"{origin or 'settings'}: {error}"
+        raise InvalidArgumentError(msg) from error
+    unknown = sorted(set(tables) - set(_SECTIONS))
+    if unknown:
+        msg = f"[{unknown[0]}]: no such section; there are {', '.join(_SECTIONS)}"
+        raise InvalidArgumentError(msg)
+    for variable, value in environment.items():
+        section, key = _named(variable)
+        if section:
+            tables.setdefault(section, {})[key] = value
+    return NodeConfig(
+        **{
+            name: _section(name, kind, tables.get(name, {}))
+            for name, kind in _SECTIONS.items()
+        }
+    )
+
+
+def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> NodeConfig:
+    """Read the file at `path`, if any, and the environment.
+
+    Raises:
+        InvalidArgumentError: the file cannot be read, or see `parse`.
+    """
+    if path is None:
+        return parse("", environment)
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"{path}: {error}"
+        raise InvalidArgumentError(msg) from error
+    return parse(text, environment, str(path))
+
+
+def _named(variable: str) -> tuple[str, str]:
+    """Return section and key of a variable; empty if it is none of ours."""
+    section, _, key = variable.removeprefix(_PREFIX).lower().partition("_")
+    if not variable.startswith(_PREFIX) or section not in _SECTIONS:
+        return "", ""
+    return section, key
+
+
+def _section(name: str, kind: type, table: Any) -> Any:
+    if not isinstance(table, dict):
+        msg = f"[{name}]: not a section"
+        raise InvalidArgumentError(msg)
+    hints = get_type_hints(kind)
+    values = {}
+    for key, value in table.items():
+        if key not in hints:
+            msg = f"[{name}] {key}: no such setting; there are {', '.join(hints)}"
+            raise InvalidArgumentError(msg)
+        values[key] = _value(f"[{name}] {key}", hints[key], value)
+    return kind(**values)
+
+
+def _value(what: str, kind: Any, value: Any) -> Any:
+    """Check the type of a value, or read it if it comes as text."""
+    if kind is int and isinstance(value, str) and value.strip().isdecimal():
+        return int(value)
+    if kind is bool and value in {"true", "false"}:
+        return value == "true"
+    if kind not in {int, bool, str}:
+        return _voters(what, value)
+    if type(value) is not kind:
+        msg = f"{what}: {value!r} is not {_SAID[kind]}"
+        raise InvalidArgumentError(msg)
+    return value
+
+
+_SAID: Final = {int: "a number", bool: "true or false", str: "a text"}
+
+
+def _voters(what: str, value: Any) -> dict[int, str]:
+    """Read a table of voters, or `1=host:port,2=host:port`."""
+    if isinstance(value, str):
+        value = dict(part.partition("=")[::2] for part in value.split(",") if part)
+    if not isinstance(value, dict) or not all(
+        str(node).strip().isdecimal() and int(node) > 0 and isinstance(address, str)
+        for node, address in value.items()
+    ):
+        msg = f"{what}: give node ids and addresses, as in 1 = '10.0.0.1:7400'"
+        raise InvalidArgumentError(msg)
+    return {int(node): address for node, address in value.items()}

@@ -1,0 +1,1 @@
+"""What programs that use the log need for their own tests."""

@@ -1,0 +1,92 @@
+"""Settings are read, overridden, and refused with the name of what is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from braidlog.errors import InvalidArgumentError
+from braidlog.node.config import NodeConfig, host_and_port, load, parse
+
+SMALL = '[node]\nid = 1\ndata = "/data"\n'
+
+
+def test_defaults() -> None:
+    config = parse(SMALL, {})
+    assert config.node.id == 1
+    assert config.advertise == config.node.listen == "127.0.0.1:7400"
+    assert config.timing.failure_ms == 500
+
+
+def test_the_environment_wins() -> None:
+    environment = {
+        "BRAIDLOG_NODE_LISTEN": "127.0.0.1:9",
+        "BRAIDLOG_TIMING_HEARTBEAT_MS": "50",
+        "BRAIDLOG_CLUSTER_VOTERS": "1=a:1,2=b:2",
+        "BRAIDLOG_SECURITY_INSECURE": "true",
+        "BRAIDLOG_OTHER_THING": "1",
+        "HOME": "/",
+    }
+    config = parse(SMALL, environment)
+    assert config.node.listen == "127.0.0.1:9"
+    assert config.timing.heartbeat_ms == 50
+    assert config.cluster.voters == {1: "a:1", 2: "b:2"}
+    assert config.security.insecure
+
+
+def test_voters_of_a_file() -> None:
+    config = parse(SMALL + '[cluster]\nvoters = { 1 = "a:1", 2 = "b:2" }\n', {})
+    assert config.cluster.voters == {1: "a:1", 2: "b:2"}
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("", "[node] id"),
+        ("[node]\nid = 1\n", "[node] data"),
+        ("[nods]\n", "[nods]"),
+        ("node = 1\n", "[node]: not a section"),
+        ("[node\n", "line 1"),
+        (SMALL + "listn = 1\n", "[node] listn"),
+        (SMALL + "listen = 7400\n", "[node] listen: 7400 is not a text"),
+        (SMALL.replace("1", "true"), "[node] id: True is not a number"),
+        (SMALL + 'listen = "7400"\n', "[node] listen: '7400' is not host:port"),
+        (SMALL + '[cluster]\nvoters = { a = "b:1" }\n', "[cluster] voters"),
+        (SMALL + '[cluster]\nvoters = { 1 = "b" }\n', "[cluster] voters.1"),
+        (SMALL + "[timing]\nfailure_ms = 150\n", "[timing] failure_ms"),
+        (SMALL + "[timing]\ntick_ms = 0\n", "[timing] all times"),
+        (SMALL + '[security]\nkey = "k"\n', "[security] certificate"),
+    ],
+)
+def test_what_is_wrong_is_named(text: str, named: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        parse(text, {})
+    assert named in caught.value.message
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:1", "[::]:1", "example.org:1"])
+@pytest.mark.parametrize("key", ["listen", "http"])
+def test_nothing_is_exposed_by_accident(address: str, key: str) -> None:
+    text = SMALL + f'{key} = "{address}"\n'
+    with pytest.raises(InvalidArgumentError) as caught:
+        parse(text, {})
+    assert f"[node] {key} is reachable" in caught.value.message
+    assert parse(text + "[security]\ninsecure = true\n", {})
+    files = '[security]\ncertificate = "c"\nkey = "k"\n'
+    with pytest.raises(InvalidArgumentError):
+        parse(text + files, {})
+    assert parse(text + files + 'tokens = "t"\n', {})
+
+
+def test_loopback_needs_nothing() -> None:
+    for address in ("127.0.0.1:1", "localhost:1", "[::1]:1", "127.9.9.9:1"):
+        assert isinstance(parse(SMALL + f'listen = "{address}"\n', {}), NodeConfig)
+
+
+def test_hosts_of_version_6() -> None:
+    assert host_and_port("[::1]:80") == ("::1", 80)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        load(tmp_path / "node.toml", {})
+    assert str(tmp_path) in caught.value.message
