@@ -1,8 +1,8 @@
 """Parse bytes by the `layout` blocks of a document, and nothing else.
 
 A line of a block is an optional offset, a type, a name and words for people. Types are
-the fixed-width integers, `bytes`, `text`, the name of another block, and any of them
-with `[count]`, where `count` is an earlier field. Knows nothing of the package.
+the fixed-width integers, `varint`, `bytes`, `text`, the name of another block, and any
+of them with `[count]`, where `count` is an earlier field. Knows nothing of the package.
 """
 
 import re
@@ -94,10 +94,21 @@ class Layouts:
             return struct.unpack(_INTEGERS[kind], raw)[0]
         if kind == "u128":
             return int.from_bytes(take.take(16), "little")
+        if kind == "varint":
+            return self._varint(take)
         if kind in ("bytes", "text"):
             raw = take.take(self._value("u32", take))
             return raw.decode() if kind == "text" else raw
         return self.take(kind, take)
+
+    def _varint(self, take: Take) -> int:
+        taken = take.take(1)
+        while taken[-1] & 0x80:
+            taken += take.take(1)
+        assert len(taken) == 1 or taken[-1], "not the shortest form"
+        value = sum((byte & 0x7F) << 7 * at for at, byte in enumerate(taken))
+        assert value < 1 << 32
+        return value
 
 
 def _field(line: str) -> Field:

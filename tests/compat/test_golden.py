@@ -9,6 +9,7 @@ import pytest
 
 import braidlog
 from braidlog.errors import SequenceGapError
+from braidlog.storage import inspect
 from compat.contents import contents
 from compat.directory import Directory
 
@@ -40,7 +41,7 @@ def directory(version: str, state: str, tmp_path: Path) -> Path:
 
 
 def test_there_is_one_for_each_format() -> None:
-    assert VERSIONS == ["v1"]
+    assert VERSIONS == ["v1", "v2"]
 
 
 def test_a_follower_reads_it(directory: Path, expected: dict[str, Any]) -> None:
@@ -81,6 +82,17 @@ def test_random_reads_and_times_work(directory: Path, expected: dict[str, Any]) 
             for position, timestamp, *_ in log["records"][::7]:
                 assert node.log(name)[position].timestamp == timestamp
         assert node.log("zstd").find(150) == 151
+
+
+def test_nothing_but_side_files_of_another_version_is_found(
+    directory: Path, version: str
+) -> None:
+    findings = inspect.verify(directory).findings
+    assert {(found.severity, found.path[-4:]) for found in findings} == (
+        {("degraded", ".idx")} if version == "v1" else set()
+    )
+    for found in findings:
+        assert "version 1, this build reads 2" in found.problem
 
 
 def test_the_document_still_describes_it(

@@ -30,8 +30,8 @@ pub const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 /// Largest segment: frame offsets are 32-bit.
 pub const SEGMENT_BYTES_MAX: u64 = 2 << 30;
 
-/// Stream bytes between two samples of the number index: 8 bytes a sample is then at most
-/// 0.2 % of the data, and a lookup scans at most this much plus one frame.
+/// Stream bytes between two samples of the number index: 8 bytes a sample in memory is then at
+/// most 0.2 % of the data, and a lookup scans at most this much plus one frame.
 pub const SAMPLE_BYTES: u64 = 4096;
 
 /// Largest manifest edit: thousands of files in one change, yet bounds what a damaged length

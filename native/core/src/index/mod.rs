@@ -4,12 +4,13 @@
 //!
 //! A segment interleaves the frames of many streams. For each stream the index keeps where its
 //! LLSNs begin and end here, its exact first and last frame, and *samples*: `(LLSN - begin,
-//! offset)` of a frame, 8 bytes each. A sample is taken by bytes, not by count: the first frame
-//! of the stream, then each first frame that starts at least
+//! offset)` of a frame, 8 bytes each in memory. A sample is taken by bytes, not by count: the
+//! first frame of the stream, then each first frame that starts at least
 //! [`SAMPLE_BYTES`](crate::limits::SAMPLE_BYTES) of *this stream's* bytes behind the sampled one.
 //! So a lookup lands less than that distance before the frame it wants, and samples stay under
-//! 0.2 % of the data, whatever the size of a frame. On disk a stream costs 112 bytes more, and a
-//! commit run that continues no other 24.
+//! 0.2 % of the data, whatever the size of a frame. On disk a sample mostly takes 3 to 5 bytes
+//! (its difference to the one before), a stream 112 more, and a commit run that continues no
+//! other 24.
 //!
 //! The appender registers a frame in the critical section that gives it its number and offset.
 //! Nothing can arrive late, hence there are no holes, and a refused call changes nothing.

@@ -108,8 +108,11 @@ pub fn mutate(bytes: &mut Vec<u8>, other: &[u8], rng: &mut Rng) {
         fields.extend(ENTRY.iter().map(|(at, width)| (begin + at, *width)));
     }
     let body = HEADER_BYTES.saturating_add(entries.saturating_mul(ENTRY_BYTES));
-    let arrays = (body..bytes.len()).step_by(4).take(128);
-    fields.extend(arrays.map(|at| (at, if rng.one_in(2) { 4 } else { 8 })));
+    let arrays = body.saturating_add(u32_at(bytes, 36) as usize);
+    let samples = (body..arrays.min(bytes.len())).take(128);
+    fields.extend(samples.map(|at| (at, 1)));
+    let words = (arrays..bytes.len()).step_by(4).take(128);
+    fields.extend(words.map(|at| (at, if rng.one_in(2) { 4 } else { 8 })));
     damage(bytes, &fields, other, rng);
 }
 
@@ -121,14 +124,17 @@ pub fn reseal(bytes: &mut [u8], rng: &mut Rng) {
         return;
     }
     if !rng.one_in(4) {
-        for (total, count) in [(36, 100), (40, 104), (44, 108)] {
+        let mut samples = bytes.len() - head;
+        for (total, count, size) in [(40, 104, 24), (44, 108, 16)] {
             let sum = (HEADER_BYTES..head)
                 .step_by(ENTRY_BYTES)
                 .fold(0u32, |sum, entry| {
                     sum.wrapping_add(u32_at(bytes, entry + count))
                 });
             put_u32(bytes, total, sum);
+            samples = samples.saturating_sub(sum as usize * size);
         }
+        put_u32(bytes, 36, samples as u32);
     }
     let body = crc32c::crc32c(&bytes[head..]);
     put_u32(bytes, 48, body);

@@ -1,20 +1,16 @@
-//! The flat arrays of a side file: samples, commit runs, cuts.
+//! The arrays of a side file: samples, commit runs, cuts.
 
 use super::entry::Entry;
-use super::{Totals, u32_at, u64_at};
+use super::{Totals, samples, u32_at, u64_at};
 use crate::index::runs::{CommitRun, CommitRuns};
-use crate::index::stream::{Cut, Sample, StreamIndex};
+use crate::index::stream::{Cut, StreamIndex};
 
 /// Encoded sizes.
-pub(super) const SAMPLE: usize = 8;
 pub(super) const RUN: usize = 24;
 pub(super) const CUT: usize = 16;
 
+/// Append the runs and cuts, which stand behind the samples.
 pub(super) fn put<'a>(streams: impl Iterator<Item = &'a StreamIndex> + Clone, out: &mut Vec<u8>) {
-    for sample in streams.clone().flat_map(StreamIndex::samples) {
-        out.extend_from_slice(&sample.delta.to_le_bytes());
-        out.extend_from_slice(&sample.offset.to_le_bytes());
-    }
     for run in streams.clone().flat_map(StreamIndex::runs) {
         out.extend_from_slice(&run.glsn_begin.to_le_bytes());
         out.extend_from_slice(&run.llsn_begin.to_le_bytes());
@@ -28,7 +24,7 @@ pub(super) fn put<'a>(streams: impl Iterator<Item = &'a StreamIndex> + Clone, ou
 }
 
 /// What is left of each array, stream by stream. The lengths add up: `decode` has checked the
-/// body against the totals, and the totals against the entries.
+/// body against the totals, and those of runs and cuts against the entries.
 pub(super) struct Places<'a> {
     samples: &'a [u8],
     runs: &'a [u8],
@@ -37,7 +33,7 @@ pub(super) struct Places<'a> {
 
 impl<'a> Places<'a> {
     pub(super) fn new(body: &'a [u8], totals: &Totals) -> Self {
-        let (samples, body) = body.split_at(totals.samples as usize * SAMPLE);
+        let (samples, body) = body.split_at(totals.samples_bytes as usize);
         let (runs, cuts) = body.split_at(totals.runs as usize * RUN);
         Self {
             samples,
@@ -48,12 +44,7 @@ impl<'a> Places<'a> {
 
     /// Read and check the arrays of the next stream.
     pub(super) fn take(&mut self, entry: &Entry) -> Result<StreamIndex, &'static str> {
-        let samples = take(&mut self.samples, entry.samples, SAMPLE)
-            .map(|raw| Sample {
-                delta: u32_at(raw, 0),
-                offset: u32_at(raw, 4),
-            })
-            .collect();
+        let samples = samples::take(&mut self.samples, entry.samples, entry.first_offset)?;
         let cuts = take(&mut self.cuts, entry.cuts, CUT)
             .map(|raw| match u32_at(raw, 12) {
                 0 => Ok(Cut {
@@ -81,10 +72,15 @@ impl<'a> Places<'a> {
             runs,
             cuts,
         };
-        check_samples(&index, entry.first_offset)?;
+        check_last_sample(&index)?;
         check_cuts(&index)?;
         check_runs(&index, entry)?;
         Ok(index)
+    }
+
+    /// Bytes of the samples that no stream has taken.
+    pub(super) fn left(&self) -> usize {
+        self.samples.len()
     }
 }
 
@@ -95,22 +91,10 @@ fn take<'a>(rest: &mut &'a [u8], count: u32, size: usize) -> std::slice::ChunksE
     taken.chunks_exact(size)
 }
 
-fn check_samples(index: &StreamIndex, first_offset: u32) -> Result<(), &'static str> {
-    let (Some(first), Some(last)) = (index.samples.first(), index.samples.last()) else {
+fn check_last_sample(index: &StreamIndex) -> Result<(), &'static str> {
+    let Some(last) = index.samples.last() else {
         return Ok(());
     };
-    if *first
-        != (Sample {
-            delta: 0,
-            offset: first_offset,
-        })
-    {
-        return Err("the first sample is not the first frame");
-    }
-    let rises = |pair: &[Sample]| pair[0].delta < pair[1].delta && pair[0].offset < pair[1].offset;
-    if !index.samples.windows(2).all(rises) {
-        return Err("samples do not rise");
-    }
     let marks = &index.marks;
     let delta = marks.last.llsn - marks.begin;
     let same = u64::from(last.delta) == delta && last.offset == marks.last.offset;

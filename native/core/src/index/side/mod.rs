@@ -1,31 +1,32 @@
 //! Side file of a sealed segment: its number index, checksummed.
 //!
-//! Little-endian, fixed width, nothing behind the last array.
+//! Little-endian, fixed width but for the samples, nothing behind the last array.
 //!
 //! ```text
 //!  0  u32  magic "BRIX"
-//!  4  u32  format version (1)
+//!  4  u32  format version (2)
 //!  8  u64  segment number
 //! 16  u64  salt of the segment
 //! 24  u64  sealed bytes: end of the segment's last frame
 //! 32  u32  stream entries
-//! 36  u32  samples over all streams
+//! 36  u32  bytes of the samples
 //! 40  u32  commit runs
 //! 44  u32  cuts
 //! 48  u32  body checksum: CRC32C of everything behind the entries
 //! 52  u32  head checksum: CRC32C of bytes 0..52 and of the entries
 //! 56  stream entries of 112 bytes, ascending by (stream, lane)
-//! ..  samples, 8 bytes:  u32 delta, u32 offset
+//! ..  samples, varints:  see `samples.rs`
 //! ..  commit runs, 24:   u64 first GLSN, u64 first LLSN, u64 length
 //! ..  cuts, 16:          u64 from, u32 offset, u32 zero
 //! ```
 //!
 //! Each array holds its elements stream by stream in the order of the entries, so an entry gives
-//! only counts and every place follows from the counts before it. The head has a checksum of its
+//! only counts and every place follows from what is before it. The head has a checksum of its
 //! own: listing thousands of files reads and verifies heads alone ([`decode_summary`]).
 
 mod arrays;
 mod entry;
+mod samples;
 
 use std::ops::Range;
 
@@ -35,7 +36,7 @@ use crate::error::{Error, Result};
 use entry::{ENTRY_BYTES, Entry};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"BRIX");
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const WHAT: &str = "index side file";
 
 /// Bytes before the stream entries.
@@ -96,17 +97,22 @@ impl SegmentIndex {
             .iter()
             .map(|((stream, lane), index)| Entry::of(*stream, *lane, index))
             .collect();
-        let totals = Totals::of(&entries);
+        let mut sampled = Vec::new();
+        for index in self.streams.values() {
+            samples::put(&index.samples, &mut sampled);
+        }
+        let totals = Totals::of(&entries, sampled.len() as u64);
         let mut out = Vec::with_capacity(totals.file_bytes(entries.len() as u64) as usize);
         out.extend_from_slice(&MAGIC.to_le_bytes());
         out.extend_from_slice(&VERSION.to_le_bytes());
         out.extend_from_slice(&segment.to_le_bytes());
         out.extend_from_slice(&salt.to_le_bytes());
         out.extend_from_slice(&sealed_bytes.to_le_bytes());
-        // A segment has less than 2^32 bytes, so it cannot hold 2^32 of anything.
+        // A segment has less than 2^32 bytes, so it cannot hold 2^32 of anything, and a sample
+        // takes less than its frame.
         for count in [
             entries.len() as u64,
-            totals.samples,
+            totals.samples_bytes,
             totals.runs,
             totals.cuts,
         ] {
@@ -117,6 +123,7 @@ impl SegmentIndex {
             entry.put(&mut out);
         }
         let head = out.len();
+        out.extend_from_slice(&sampled);
         arrays::put(self.streams.values(), &mut out);
 
         let body_crc = crc32c::crc32c(&out[head..]);
@@ -151,6 +158,9 @@ pub fn decode(bytes: &[u8]) -> Result<(SideHeader, SegmentIndex)> {
             .take(entry)
             .map_err(|reason| malformed(HEADER_BYTES + at * ENTRY_BYTES, reason))?;
         index.streams.insert(key, stream);
+    }
+    if places.left() > 0 {
+        return Err(malformed(head.bytes, "more bytes than samples"));
     }
     Ok((head.header, index))
 }
@@ -219,10 +229,10 @@ impl Head {
                 .map_err(|reason| malformed(HEADER_BYTES + at * ENTRY_BYTES, reason))?;
             entries.push(entry);
         }
-        let totals = Totals::of(&entries);
-        let stored = [36, 40, 44].map(|at| u64::from(u32_at(bytes, at)));
-        if stored != [totals.samples, totals.runs, totals.cuts] {
-            return Err(malformed(36, "totals do not match the stream entries"));
+        let [samples_bytes, runs, cuts] = [36, 40, 44].map(|at| u64::from(u32_at(bytes, at)));
+        let totals = Totals::of(&entries, samples_bytes);
+        if [runs, cuts] != [totals.runs, totals.cuts] {
+            return Err(malformed(40, "totals do not match the stream entries"));
         }
         let header = SideHeader {
             segment: u64_at(bytes, 8),
@@ -240,18 +250,19 @@ impl Head {
     }
 }
 
-/// Elements of each array over all streams. Sums of 32-bit counts: they cannot overflow.
+/// What each array has over all streams. Sums of 32-bit counts: they cannot overflow.
 struct Totals {
-    samples: u64,
+    /// Samples have no fixed size, so the entries do not say how long they are.
+    samples_bytes: u64,
     runs: u64,
     cuts: u64,
 }
 
 impl Totals {
-    fn of(entries: &[Entry]) -> Self {
+    fn of(entries: &[Entry], samples_bytes: u64) -> Self {
         let sum = |count: fn(&Entry) -> u32| entries.iter().map(|e| u64::from(count(e))).sum();
         Self {
-            samples: sum(|e| e.samples),
+            samples_bytes,
             runs: sum(|e| e.runs),
             cuts: sum(|e| e.cuts),
         }
@@ -260,7 +271,7 @@ impl Totals {
     fn file_bytes(&self, streams: u64) -> u64 {
         HEADER_BYTES as u64
             + streams * ENTRY_BYTES as u64
-            + self.samples * arrays::SAMPLE as u64
+            + self.samples_bytes
             + self.runs * arrays::RUN as u64
             + self.cuts * arrays::CUT as u64
     }

@@ -11,7 +11,7 @@ const FIRST: usize = 56;
 const MOVED: usize = FIRST + 112;
 const BARE: usize = MOVED + 112;
 const SAMPLES: usize = BARE + 112;
-const RUNS: usize = SAMPLES + 5 * 8;
+const RUNS: usize = SAMPLES + 9;
 const CUTS: usize = RUNS + 3 * 24;
 
 /// Make both checksums right again.
@@ -48,9 +48,6 @@ fn every_broken_invariant_is_refused() {
     let u64s = |at: usize, value: u64| with(at, &value.to_le_bytes());
     let position =
         |offset: u32, llsn: u64| [&offset.to_le_bytes()[..], &llsn.to_le_bytes()].concat();
-    let mut far = with(MOVED + 28, &40_128_u32.to_le_bytes());
-    far[SAMPLES + 36..SAMPLES + 40].copy_from_slice(&40_128_u32.to_le_bytes());
-    reseal(&mut far);
     let cases = [
         (
             "last frame lost, but behind the last sample",
@@ -60,11 +57,16 @@ fn every_broken_invariant_is_refused() {
             "last frame lost without a cut",
             with(MOVED + 4, &[1 | 2 | 4]),
         ),
-        ("last frame where the next one starts", far),
+        (
+            "last frame where the next one starts",
+            u32s(MOVED + 96, 40_064),
+        ),
         ("magic", with(0, b"BRIY")),
-        ("version", u32s(4, 2)),
+        ("version", u32s(4, 1)),
+        ("newer version", u32s(4, 3)),
         ("frames behind the sealed end", u64s(24, 30_000)),
-        ("total of samples", u32s(36, 6)),
+        ("more bytes of samples", u32s(36, 10)),
+        ("fewer bytes of samples", u32s(36, 8)),
         ("total of runs", u32s(40, 2)),
         ("total of cuts", u32s(44, 0)),
         ("streams descend", u32s(FIRST, 6)),
@@ -96,10 +98,6 @@ fn every_broken_invariant_is_refused() {
         ("bare stream with an end", u64s(BARE + 16, 1)),
         ("bare stream placed", with(BARE + 4, &[2])),
         ("bare stream with frames", u64s(BARE + 40, 1)),
-        ("first sample not at 0", u32s(SAMPLES, 1)),
-        ("sample repeats", u32s(SAMPLES + 8, 0)),
-        ("sample offset repeats", u32s(SAMPLES + 12, 4096)),
-        ("sample behind the last frame", u32s(SAMPLES + 16, 39)),
         ("run empty", u64s(RUNS + 16, 0)),
         ("run wraps", u64s(RUNS + 16, u64::MAX)),
         ("run skips", u64s(RUNS + 24 + 8, 131)),
@@ -123,6 +121,60 @@ fn every_broken_invariant_is_refused() {
 }
 
 #[test]
+fn forged_samples_are_refused_for_what_is_wrong_with_them() {
+    let mut missing = with(MOVED + 40, &[3]);
+    missing[MOVED + 100] = 3;
+    reseal(&mut missing);
+    let astray = "the last sample contradicts the last frame";
+    let rise = "samples do not rise";
+    let overlong = "number of a sample is not in its shortest form";
+    for (what, file, reason) in [
+        ("sample repeats", with(SAMPLES, &[0]), rise),
+        ("sample offset repeats", with(SAMPLES + 8, &[0]), rise),
+        (
+            "sample before the last frame",
+            with(SAMPLES + 3, &[7]),
+            astray,
+        ),
+        (
+            "sample behind the last frame",
+            with(SAMPLES + 3, &[9]),
+            astray,
+        ),
+        ("offset elsewhere", with(SAMPLES + 4, &[0xb9]), astray),
+        ("two bytes for 40", with(SAMPLES + 2, &[0]), overlong),
+        ("three bytes for 568", with(SAMPLES + 6, &[0]), overlong),
+        (
+            "number without an end",
+            with(SAMPLES + 8, &[64 | 128]),
+            "samples end inside a number",
+        ),
+        (
+            "number of 35 bits",
+            with(SAMPLES, &[30, 0xff, 0xff, 0xff, 0xff, 0xff]),
+            "number of a sample passes 32 bits",
+        ),
+        (
+            "offset of 33 bits",
+            with(SAMPLES, &[30, 0xff, 0xff, 0xff, 0xff, 0x0f]),
+            "sample passes 32 bits",
+        ),
+        ("sample missing", missing, "fewer bytes than samples"),
+        (
+            "sample left",
+            with(MOVED + 100, &[1]),
+            "more bytes than samples",
+        ),
+    ] {
+        let refused = decode(&file).unwrap_err();
+        assert!(
+            matches!(&refused, Error::Malformed { .. }) && refused.to_string().contains(reason),
+            "{what}: {refused}"
+        );
+    }
+}
+
+#[test]
 fn counts_that_promise_more_than_the_input_are_refused_before_allocating() {
     for at in [32, 36, 40, 44, FIRST + 100, FIRST + 104, FIRST + 108] {
         let file = with(at, &u32::MAX.to_le_bytes());
@@ -131,14 +183,17 @@ fn counts_that_promise_more_than_the_input_are_refused_before_allocating() {
             "{at}"
         );
     }
-    // Totals and entry agree with each other, but not with the length.
-    let mut file = with(36, &u32::MAX.to_le_bytes());
+    // An entry may promise that many samples; their bytes are not there.
+    let mut file = small_file();
     let most = u32::MAX.to_le_bytes();
     file[24..32].copy_from_slice(&(1_u64 << 32).to_le_bytes());
-    for at in [FIRST + 40, FIRST + 48, FIRST + 96] {
+    for at in [FIRST + 40, FIRST + 48, FIRST + 96, FIRST + 100] {
         file[at..at + 4].copy_from_slice(&most);
     }
-    file[FIRST + 100..FIRST + 104].copy_from_slice(&(u32::MAX - 2).to_le_bytes());
+    reseal(&mut file);
+    let refused = decode(&file).unwrap_err().to_string();
+    assert!(refused.contains("fewer bytes than samples"), "{refused}");
+    file[36..40].copy_from_slice(&most);
     reseal(&mut file);
     let refused = decode(&file).unwrap_err().to_string();
     assert!(refused.contains("should be"), "{refused}");
@@ -186,7 +241,7 @@ proptest! {
         for (at, byte) in edits {
             file[at] = byte;
         }
-        file[..8].copy_from_slice(b"BRIX\x01\0\0\0");
+        file[..8].copy_from_slice(b"BRIX\x02\0\0\0");
         reseal(&mut file);
         check_accepted(&file);
     }
@@ -198,7 +253,9 @@ proptest! {
         let mut file = small_file();
         for (word, edge) in edits {
             let edge = [0, 1, u64::MAX, u64::from(u32::MAX), 1 << 63][edge];
-            file[word * 8..word * 8 + 8].copy_from_slice(&edge.to_le_bytes());
+            // The 9 bytes of the samples put what follows at odd offsets.
+            let at = word * 8 + usize::from(word * 8 > SAMPLES);
+            file[at..at + 8].copy_from_slice(&edge.to_le_bytes());
         }
         reseal(&mut file);
         check_accepted(&file);
@@ -209,7 +266,7 @@ proptest! {
         prop_assert!(decode(&garbage).is_err());
         let mut file = garbage;
         if file.len() >= HEADER_BYTES {
-            file[..8].copy_from_slice(b"BRIX\x01\0\0\0");
+            file[..8].copy_from_slice(b"BRIX\x02\0\0\0");
             file[32..36].copy_from_slice(&1_u32.to_le_bytes());
             reseal(&mut file);
             check_accepted(&file);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Finding, Severity, Verifier};
 use crate::error::{Error, Result};
-use crate::index::SegmentIndex;
+use crate::index::{SegmentIndex, decode};
 use crate::vfs::{Access, VfsFile};
 use crate::wal::frame::{FLAG_MORE, Frame, Kind};
 use crate::wal::inspect::{Found, Lap, Scan, read_header};
@@ -220,7 +220,11 @@ impl Verifier<'_> {
                 if sum.broken || bytes == rebuilt {
                     return;
                 }
-                "differs from the segment that it indexes".to_owned()
+                match decode(&bytes) {
+                    Ok(_) => "differs from the segment that it indexes".to_owned(),
+                    // Such as one of another version, which counts as none.
+                    Err(error) => error.to_string(),
+                }
             }
         };
         self.degraded(&path, what);
