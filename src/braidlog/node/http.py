@@ -1,0 +1,93 @@
+"""Metrics, health and readiness over HTTP, from a thread of its own.
+
+The thread never touches the node: it asks for a snapshot on the node's loop and waits
+for it, so a loop that hangs makes the health check fail, as it should.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from socketserver import ThreadingMixIn
+from typing import Any, Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from braidlog.node.config import host_and_port
+from braidlog.node.metrics import StatusCollector
+from braidlog.node.status import NodeStatus, as_json
+
+__all__ = ["StatusServer"]
+
+_WAIT_S: Final = 2.0
+
+Environment = dict[str, Any]
+Start = Callable[..., Any]
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Say nothing: a scrape every few seconds is not news."""
+
+
+class StatusServer:
+    """Serves `/metrics`, `/health`, `/ready` and `/status` of one node."""
+
+    def __init__(self, address: str, status: Callable[[], NodeStatus]) -> None:
+        """Bind the address; `status` is called on the loop."""
+        self._loop = asyncio.get_running_loop()
+        self._status = status
+        self._registry = CollectorRegistry()
+        self._registry.register(StatusCollector(self._ask))
+        host, port = host_and_port(address, "[node] http")
+        self._server = make_server(
+            host, port, self._answer, server_class=_Server, handler_class=_Quiet
+        )
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="braidlog-http", daemon=True
+        )
+        self._thread.start()
+
+    async def close(self) -> None:
+        """Stop listening."""
+        await self._loop.run_in_executor(None, self._server.shutdown)
+        self._server.server_close()
+
+    def _ask(self) -> NodeStatus:
+        async def status() -> NodeStatus:
+            return self._status()
+
+        future = asyncio.run_coroutine_threadsafe(status(), self._loop)
+        return future.result(_WAIT_S)
+
+    def _answer(self, environment: Environment, start: Start) -> Iterable[bytes]:
+        try:
+            code, kind, body = self._page(environment)
+        except (FutureTimeoutError, RuntimeError) as error:
+            text = f"the node does not answer: {error!r}\n"
+            code, kind, body = "503 Service Unavailable", "text/plain", text.encode()
+        start(code, [("Content-Type", kind), ("Content-Length", str(len(body)))])
+        return [body]
+
+    def _page(self, environment: Environment) -> tuple[str, str, bytes]:
+        path = environment["PATH_INFO"]
+        if path == "/metrics":
+            encode, kind = choose_encoder(environment.get("HTTP_ACCEPT", ""))
+            return "200 OK", kind, encode(self._registry)
+        if path not in {"/health", "/ready", "/status"}:
+            text = b"there are /metrics, /health, /ready and /status\n"
+            return "404 Not Found", "text/plain", text
+        status = self._ask()
+        wanted = {"/health": status.healthy, "/ready": status.ready}.get(path, True)
+        code = "200 OK" if wanted else "503 Service Unavailable"
+        body = json.dumps(as_json(status), indent=2).encode() + b"\n"
+        return code, "application/json", body

@@ -1,0 +1,69 @@
+"""The process of `braidlog serve`: signals, logging, exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import sys
+import time
+from typing import Any, Final
+
+from braidlog.errors import LogError
+from braidlog.node.config import NodeConfig
+from braidlog.node.server import NodeServer
+
+__all__ = ["JsonFormatter", "run"]
+
+_log = logging.getLogger(__name__)
+
+_FAILED: Final = 1
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, and what was passed."""
+
+    _known = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        seconds = time.gmtime(record.created)
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", seconds)
+        fields: dict[str, Any] = {
+            "time": f"{stamp}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        for key, value in vars(record).items():
+            if key not in self._known:
+                fields[key] = value
+        if record.exc_info:
+            fields["error"] = self.formatException(record.exc_info)
+        return json.dumps(fields, default=str)
+
+
+def run(config: NodeConfig) -> int:
+    """Serve until SIGTERM or SIGINT; return the exit code."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    try:
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(config))
+    except LogError as error:
+        _log.critical("the node stops: %s", error)  # noqa: TRY400, RUF100
+        return _FAILED
+    return 0
+
+
+async def _serve(config: NodeConfig) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with NodeServer(config) as server:
+        await server.serve(stop)

@@ -1,0 +1,100 @@
+"""A socket and the sans-IO connection on it: bytes in, bytes out, nothing decided."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from braidlog.errors import ProtocolError
+from braidlog.wire.connection import Connection
+from braidlog.wire.events import Event
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["Wire"]
+
+
+class Wire(asyncio.Protocol):
+    """One socket. Subclasses take the events and what happens to the socket.
+
+    What is sent within one turn of the loop goes out with one system call. While the
+    other side does not read, nothing is read from it either: its requests cannot pile
+    up answers here.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        """Serve a connection; the loop gives the socket later."""
+        self.connection = connection
+        self._transport: asyncio.Transport | None = None
+        self._scheduled = False
+
+    def took(self, event: Event) -> None:
+        """Take an event of the connection."""
+        raise NotImplementedError
+
+    def lost(self) -> None:
+        """Note that the socket is gone."""
+
+    def broken(self, error: ProtocolError) -> None:
+        """Note that the other side does not speak the protocol."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Return the bytes that the socket has not taken yet."""
+        transport = self._transport
+        return transport.get_write_buffer_size() if transport is not None else 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Get the socket."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101, RUF100
+        self._transport = transport
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        """Hand on what the bytes mean."""
+        try:
+            for event in self.connection.receive(data):
+                self.took(event)
+        except ProtocolError as error:
+            self.broken(error)
+        self.flush_soon()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Hand on that it is over."""
+        self._transport = None
+        self.lost()
+
+    def pause_writing(self) -> None:
+        """Stop reading from somebody who does not read."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Read on."""
+        if self._transport is not None:
+            self._transport.resume_reading()
+
+    def flush_soon(self) -> None:
+        """Write what is outgoing at the end of this turn of the loop."""
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Write what is outgoing now; close the socket if the connection is."""
+        self._scheduled = False
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        buffers: Sequence[Buffer] = self.connection.outgoing()
+        if buffers:
+            transport.writelines([memoryview(each) for each in buffers])
+        if self.connection.closed:
+            transport.close()
+
+    def abort(self) -> None:
+        """Close the socket now, whatever is unsent."""
+        if self._transport is not None:
+            self._transport.abort()
