@@ -1,6 +1,6 @@
 """Types of the native core. Checked against the compiled module by stubtest."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self, final
 
@@ -13,12 +13,14 @@ __all__ = [
     "ArrowBatch",
     "BatchIterator",
     "Follower",
+    "FrameDecoder",
     "FrameIterator",
     "LogView",
     "Pending",
     "Record",
     "RecordIterator",
     "Store",
+    "frame_header",
     "inspect_frames",
     "inspect_index",
     "inspect_manifest",
@@ -194,6 +196,27 @@ class Follower:
     def close(self) -> None: ...
 
 def log_schema() -> Any: ...
+
+# Frames of a connection, for braidlog.wire.frames.
+
+@final
+class FrameDecoder:
+    def __new__(cls, frame_bytes_max: int) -> Self: ...
+    def feed(
+        self, data: Buffer
+    ) -> list[
+        tuple[int, int, bytes, bytes]
+        | tuple[int, int, list[int], list[bytes], list[int]]
+    ]: ...
+    def set_frame_bytes_max(self, frame_bytes_max: int) -> None: ...
+    @property
+    def missing(self) -> int: ...
+    @property
+    def buffered(self) -> int: ...
+
+def frame_header(
+    kind: int, request: int, head: bytes, payloads: Sequence[Buffer]
+) -> bytes: ...
 
 # Looking at files, verification and repair: rows for braidlog.storage.inspect.
 

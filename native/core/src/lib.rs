@@ -13,5 +13,6 @@ pub mod limits;
 pub mod manifest;
 pub mod vfs;
 pub mod wal;
+pub mod wire;
 
 pub use error::{Error, Result};

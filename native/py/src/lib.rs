@@ -24,6 +24,7 @@ mod pending;
 mod record;
 mod scan;
 mod store;
+mod wire;
 
 use pyo3::prelude::*;
 
@@ -38,6 +39,8 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<record::RecordIterator>()?;
     m.add_class::<scan::ArrowBatch>()?;
     m.add_class::<scan::BatchIterator>()?;
+    m.add_class::<wire::FrameDecoder>()?;
+    m.add_function(wrap_pyfunction!(wire::frame_header, m)?)?;
     inspect::register(m)?;
     m.add_function(wrap_pyfunction!(log_schema, m)?)?;
     Ok(())

@@ -13,7 +13,7 @@ pulled synchronization and the one-step seal are ours (`docs/design/0006-cluster
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final, TypeAlias
 
 import msgspec
 
@@ -33,10 +33,12 @@ __all__ = [
     "Goodbye",
     "Hello",
     "LogCut",
+    "LogId",
     "LogInfo",
     "Message",
     "Metadata",
     "NodeInfo",
+    "Number",
     "Ping",
     "Pong",
     "Read",
@@ -51,6 +53,13 @@ __all__ = [
     "StreamStatus",
     "Welcome",
 ]
+
+
+# Checked when a message is decoded, and only then.
+Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""Positions, identities, epochs, sizes: what the core holds in 63 bits."""
+LogId: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
+"""Identity of a log."""
 
 
 class Value(msgspec.Struct, frozen=True, array_like=True):
@@ -77,18 +86,18 @@ class StreamStatus(IntEnum):
 class Run(Value, frozen=True, array_like=True):
     """Consecutive records of one stream that got consecutive places in the log."""
 
-    llsn_begin: int
-    glsn_begin: int
-    length: int
+    llsn_begin: Number
+    glsn_begin: Number
+    length: Number
 
 
 class StreamRun(Value, frozen=True, array_like=True):
     """What one cut gave to one stream."""
 
-    stream: int
-    llsn_begin: int
-    glsn_begin: int
-    length: int
+    stream: Number
+    llsn_begin: Number
+    glsn_begin: Number
+    length: Number
 
 
 class LogCut(Value, frozen=True, array_like=True):
@@ -98,10 +107,10 @@ class LogCut(Value, frozen=True, array_like=True):
     the log went on without them.
     """
 
-    log: bytes
+    log: LogId
     """Identity of the log, 16 bytes."""
-    version: int
-    high_watermark: int
+    version: Number
+    high_watermark: Number
     """Last GLSN of the cut."""
     runs: tuple[StreamRun, ...] = ()
 
@@ -109,41 +118,41 @@ class LogCut(Value, frozen=True, array_like=True):
 class StreamReport(Value, frozen=True, array_like=True):
     """What one replica holds on its disk."""
 
-    stream: int
-    epoch: int
+    stream: Number
+    epoch: Number
     """The epoch that the replica has durably entered."""
-    version: int
+    version: Number
     """The last cut whose commit context is durable here."""
-    committed: int
+    committed: Number
     """First LLSN that is not committed here, in memory."""
-    end: int
+    end: Number
     """First LLSN that is not durable here. Everything before it is."""
-    state: int
+    state: Number
     """A `braidlog.logstream.ReplicaState`."""
 
 
 class StreamConfig(Value, frozen=True, array_like=True):
     """What a replica has to be from now on."""
 
-    stream: int
-    log: bytes
+    stream: Number
+    log: LogId
     name: str
     """Name of the log."""
-    epoch: int
+    epoch: Number
     status: StreamStatus
-    replicas: tuple[int, ...]
+    replicas: tuple[Number, ...]
     """Node ids; the first is the primary. All of them hold everything committed or
     fetch it before they report in this epoch."""
-    learners: tuple[int, ...]
+    learners: tuple[Number, ...]
     """Nodes that copy what is committed and take no part in cuts."""
-    start: int
+    start: Number
     """First LLSN of the epoch: what lies behind it from earlier epochs never was."""
-    epochs: tuple[tuple[int, int], ...]
+    epochs: tuple[tuple[Number, Number], ...]
     """(epoch, first LLSN) of earlier epochs, rising; the oldest may be forgotten."""
-    version: int
-    high_watermark: int
+    version: Number
+    high_watermark: Number
     """Last cut of the log when the epoch began, and its last GLSN."""
-    trim: int
+    trim: Number
     """First GLSN that is kept."""
     options: bytes
     """Options of the log, as `braidlog.storage.retention` encodes them."""
@@ -152,7 +161,7 @@ class StreamConfig(Value, frozen=True, array_like=True):
 class NodeInfo(Value, frozen=True, array_like=True):
     """A node of the cluster."""
 
-    node: int
+    node: Number
     address: str
     """host:port."""
     alive: bool
@@ -164,28 +173,28 @@ class NodeInfo(Value, frozen=True, array_like=True):
 class StreamInfo(Value, frozen=True, array_like=True):
     """A stream as clients see it."""
 
-    stream: int
-    epoch: int
+    stream: Number
+    epoch: Number
     status: StreamStatus
-    replicas: tuple[int, ...]
-    learners: tuple[int, ...]
-    committed: int
+    replicas: tuple[Number, ...]
+    learners: tuple[Number, ...]
+    committed: Number
     """First LLSN not committed."""
 
 
 class LogInfo(Value, frozen=True, array_like=True):
     """A log as clients see it."""
 
-    log: bytes
+    log: LogId
     name: str
     streams: tuple[StreamInfo, ...]
-    version: int
-    high_watermark: int
-    trim: int
-    replication: int
-    min_replicas: int
+    version: Number
+    high_watermark: Number
+    trim: Number
+    replication: Number
+    min_replicas: Number
     options: bytes
-    created: int
+    created: Number
     """Microseconds since the Unix epoch."""
 
 
@@ -196,11 +205,11 @@ class Hello(Message, frozen=True, array_like=True):
     """First frame of whoever connects."""
 
     KIND = 1
-    version_min: int
-    version_max: int
+    version_min: Number
+    version_max: Number
     cluster: str
     """Name of the cluster; empty for any."""
-    node: int = 0
+    node: Number = 0
     """Node id of a peer, 0 for clients."""
     token: str = ""
     software: str = ""
@@ -210,14 +219,14 @@ class Welcome(Message, frozen=True, array_like=True):
     """Answer: the version that is spoken from here on, and the credit."""
 
     KIND = 2
-    version: int
+    version: Number
     cluster: str
-    node: int
+    node: Number
     role: str
     """`read`, `append` or `admin`: what the token allows."""
-    window_bytes: int
+    window_bytes: Number
     """Bytes of requests that may be unanswered on this connection."""
-    frame_bytes_max: int
+    frame_bytes_max: Number
 
 
 class Goodbye(Message, frozen=True, array_like=True):
@@ -245,7 +254,7 @@ class Failed(Message, frozen=True, array_like=True):
     """Answer: the error, as `braidlog.wire.failures` encodes it."""
 
     KIND = 6
-    code: int
+    code: Number
     message: str
     details: dict[str, int | str]
     unknown: bool = False
@@ -263,29 +272,29 @@ class Append(Message, frozen=True, array_like=True):
     """
 
     KIND = 16
-    stream: int
-    epoch: int
+    stream: Number
+    epoch: Number
 
 
 class Appended(Message, frozen=True, array_like=True):
     """Answer: the batch is durable on all replicas and has its place."""
 
     KIND = 17
-    llsn: int
-    glsn: int
-    count: int
-    version: int
+    llsn: Number
+    glsn: Number
+    count: Number
+    version: Number
 
 
 class Read(Message, frozen=True, array_like=True):
     """Read committed records of one stream from `begin`, which is a GLSN or LLSN."""
 
     KIND = 18
-    stream: int
-    begin: int
+    stream: Number
+    begin: Number
     by_glsn: bool
-    bytes_max: int
-    wait_ms: int
+    bytes_max: Number
+    wait_ms: Number
     """How long to wait if there is nothing yet."""
 
 
@@ -297,15 +306,15 @@ class Records(Message, frozen=True, array_like=True):
     """
 
     KIND = 19
-    stream: int
+    stream: Number
     runs: tuple[Run, ...]
-    llsns: tuple[int, ...]
+    llsns: tuple[Number, ...]
     """First LLSN of each batch."""
-    sizes: tuple[int, ...]
-    complete: int
-    first: int
+    sizes: tuple[Number, ...]
+    complete: Number
+    first: Number
     """First LLSN that this replica has."""
-    next: int
+    next: Number
     """LLSN to go on from."""
 
 
@@ -313,8 +322,8 @@ class GetMetadata(Message, frozen=True, array_like=True):
     """Ask for the metadata if it is newer than `known`, waiting for so long."""
 
     KIND = 20
-    known: int = 0
-    wait_ms: int = 0
+    known: Number = 0
+    wait_ms: Number = 0
     linearizable: bool = False
 
 
@@ -322,8 +331,8 @@ class Metadata(Message, frozen=True, array_like=True):
     """Answer: nodes and logs as of `index`."""
 
     KIND = 21
-    index: int
-    leader: int
+    index: Number
+    leader: Number
     cluster: str
     nodes: tuple[NodeInfo, ...]
     logs: tuple[LogInfo, ...]
@@ -341,7 +350,7 @@ class Executed(Message, frozen=True, array_like=True):
     """Answer: the result in the payload, applied at `index`."""
 
     KIND = 23
-    index: int
+    index: Number
 
 
 # --- peers -------------------------------------------------------------------
@@ -351,17 +360,17 @@ class Consensus(Message, frozen=True, array_like=True):
     """A message of a Raft group, in the payload."""
 
     KIND = 32
-    group: int
+    group: Number
 
 
 class Replicate(Message, frozen=True, array_like=True):
     """Primary to backup: the next batches of the epoch, in the payload."""
 
     KIND = 33
-    stream: int
-    epoch: int
-    llsn_begin: int
-    sizes: tuple[int, ...]
+    stream: Number
+    epoch: Number
+    llsn_begin: Number
+    sizes: tuple[Number, ...]
 
 
 class Fetch(Message, frozen=True, array_like=True):
@@ -372,11 +381,11 @@ class Fetch(Message, frozen=True, array_like=True):
     """
 
     KIND = 34
-    stream: int
-    epoch: int
-    number: int
-    llsn_begin: int
-    bytes_max: int
+    stream: Number
+    epoch: Number
+    number: Number
+    llsn_begin: Number
+    bytes_max: Number
     committed_only: bool
 
 
@@ -384,19 +393,19 @@ class Entries(Message, frozen=True, array_like=True):
     """Answer: batches in the payload and the commit context of what is committed."""
 
     KIND = 35
-    stream: int
-    epoch: int
-    number: int
-    llsn_begin: int
+    stream: Number
+    epoch: Number
+    number: Number
+    llsn_begin: Number
     """Greater than asked for if the source was trimmed: start over from here."""
-    sizes: tuple[int, ...]
+    sizes: tuple[Number, ...]
     runs: tuple[Run, ...]
     """Commit runs of the batches sent, up to `committed`."""
-    version: int
-    high_watermark: int
-    committed: int
+    version: Number
+    high_watermark: Number
+    committed: Number
     """First LLSN not committed at the source."""
-    end: int
+    end: Number
     """First LLSN that the source does not have."""
 
 
@@ -404,10 +413,10 @@ class Report(Message, frozen=True, array_like=True):
     """Node to the leader of the metadata repository; also its sign of life."""
 
     KIND = 36
-    node: int
-    incarnation: int
+    node: Number
+    incarnation: Number
     """Number of this start of the node; greater than that of any earlier start."""
-    number: int
+    number: Number
     """Rises with each report of an incarnation: an older one is dropped."""
     full: bool
     """Whether replicas that are not named do not exist on the node."""
@@ -429,9 +438,9 @@ class Configure(Message, frozen=True, array_like=True):
     """
 
     KIND = 38
-    index: int
+    index: Number
     streams: tuple[StreamConfig, ...]
-    dropped: tuple[int, ...] = ()
+    dropped: tuple[Number, ...] = ()
 
 
 MESSAGES: Final[dict[int, type[Message]]] = {

@@ -1,0 +1,189 @@
+"""The end of a connection that connected.
+
+*Theory of operation.* `Hello` is queued at once; requests may be sent when the
+`Welcome` is there, which says how large the window is. A request takes its cost from
+the window and the answer gives it back. A request for which there is no room is not an
+error: the shell waits for the next answer. Deadlines are the shell's: a request whose
+caller has gone stays open until its answer comes.
+
+*Invariants.* The numbers of open requests differ. Every request gets one event, or is
+among the unanswered when the connection closes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from braidlog.errors import (
+    InvalidArgumentError,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
+from braidlog.wire import codec, messages
+from braidlog.wire.connection import (
+    ANSWERS,
+    FRAME_BYTES_MAX,
+    HANDSHAKE_BYTES_MAX,
+    ONE_WAY,
+    Connection,
+    State,
+    cost,
+)
+from braidlog.wire.events import (
+    Answered,
+    Closing,
+    Connected,
+    Event,
+    FailedRequest,
+    Refused,
+)
+from braidlog.wire.failures import decode_failure
+from braidlog.wire.frames import HEADER_BYTES, AppendFrames, Frame
+from braidlog.wire.messages import Hello, Message
+from braidlog.wire.roles import Role
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["ClientConnection"]
+
+_REQUEST_MAX: Final = 2**32 - 1
+
+
+class ClientConnection(Connection):
+    """The rules of a connection for the side that asks."""
+
+    def __init__(self, hello: Hello, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        """Queue the `Hello`; frames of more than `frame_bytes_max` are not taken."""
+        super().__init__(frame_bytes_max)
+        self.hello = hello
+        self.welcome: messages.Welcome | None = None
+        self._open: dict[int, tuple[type[Message], int]] = {}
+        self.used = 0
+        """Cost of the open requests."""
+        self._window = 0
+        self._last = 0
+        self._queue(0, hello)
+
+    @property
+    def unanswered(self) -> tuple[int, ...]:
+        """Return the numbers of the open requests, in the order they were sent."""
+        return tuple(self._open)
+
+    @property
+    def credit(self) -> int:
+        """Return the cost for which there is room in the window."""
+        return self._window - self.used
+
+    def request(self, message: Message, payload: Sequence[Buffer] = ()) -> int | None:
+        """Send a request; return its number, or None while the window has no room.
+
+        A request that fits a frame has room at the latest when nothing is open.
+
+        Raises:
+            LocalProtocolError: not now, or not this message.
+            TooLargeError: it does not fit a frame.
+        """
+        self._check_open()
+        if type(message) not in ANSWERS:
+            raise LocalProtocolError(f"{type(message).__name__} is not a request")
+        if self._is_full(message, payload):
+            return None
+        number = self._next_number()
+        size = self._queue(number, message, payload)
+        self._last = number
+        self._open[number] = type(message), cost(size)
+        self.used += cost(size)
+        return number
+
+    def _is_full(self, message: Message, payload: Sequence[Buffer]) -> bool:
+        size = HEADER_BYTES + len(codec.encode(message))
+        size += sum(memoryview(part).nbytes for part in payload)
+        # One that no window could hold is refused as too large.
+        return size <= self.frame_bytes_max and cost(size) > self.credit
+
+    def _next_number(self) -> int:
+        number = self._last % _REQUEST_MAX + 1
+        while number in self._open:
+            number = number % _REQUEST_MAX + 1
+        return number
+
+    def _greet(self, request: int, message: Message, events: list[Event]) -> None:
+        self._check_one_way(request, message)
+        if isinstance(message, messages.Welcome):
+            role = self._check_welcome(message)
+            self.welcome = message
+            self._window = message.window_bytes
+            self._decoder.limit(min(message.frame_bytes_max, self.frame_bytes_max))
+            self.frame_bytes_max = message.frame_bytes_max
+            self.state = State.OPEN
+            events.append(Connected(message, role))
+        elif isinstance(message, messages.Failed):
+            events.append(Refused(decode_failure(message)))
+        elif isinstance(message, messages.Goodbye):
+            self._take_common(request, message, events)
+        else:
+            name = type(message).__name__
+            raise RemoteProtocolError(f"{name} comes before the Welcome")
+
+    def _check_welcome(self, welcome: messages.Welcome) -> Role:
+        asked = self.hello
+        if not asked.version_min <= welcome.version <= asked.version_max:
+            raise RemoteProtocolError(f"version {welcome.version} was not offered")
+        if asked.cluster not in ("", welcome.cluster):
+            reason = f"cluster {welcome.cluster!r} welcomes to {asked.cluster!r}"
+            raise RemoteProtocolError(reason)
+        if welcome.frame_bytes_max < HANDSHAKE_BYTES_MAX:
+            reason = f"frames of {welcome.frame_bytes_max} bytes are too small"
+            raise RemoteProtocolError(reason)
+        try:
+            return Role.named(welcome.role)
+        except InvalidArgumentError as error:
+            raise RemoteProtocolError(error.message) from error
+
+    def _take_appends(self, frames: AppendFrames, events: list[Event]) -> None:
+        raise RemoteProtocolError("Append goes to servers only")
+
+    def _take_message(
+        self, frame: Frame, message: Message, events: list[Event]
+    ) -> None:
+        if isinstance(message, messages.Failed):
+            error = decode_failure(message)
+            if frame.request:
+                self._settle(frame.request)
+                events.append(FailedRequest(frame.request, error))
+            else:
+                events.append(Refused(error))
+        elif type(message) in ONE_WAY:
+            if not self.hello.node:
+                name = type(message).__name__
+                raise RemoteProtocolError(f"{name} goes to peers only")
+            self._take_one_way(frame, message, events)
+        else:
+            self._take_answer(frame, message, events)
+
+    def _take_answer(self, frame: Frame, message: Message, events: list[Event]) -> None:
+        asked = self._settle(frame.request)
+        if type(message) is not ANSWERS[asked]:
+            given = type(message).__name__
+            raise RemoteProtocolError(f"{given} is no answer to {asked.__name__}")
+        events.append(Answered(frame.request, message, frame.payload))
+
+    def _settle(self, request: int) -> type[Message]:
+        if request not in self._open:
+            raise RemoteProtocolError(f"an answer to request {request}, none is open")
+        asked, taken = self._open.pop(request)
+        self.used -= taken
+        return asked
+
+    def _end(self, reason: str, events: list[Event]) -> None:
+        events.append(Closing(reason, self.unanswered))
+        self.state = State.CLOSED
+
+    def _after_goodbye(self) -> None:
+        """Answers to what is open may still come."""
+
+    def _break(self, error: RemoteProtocolError) -> None:
+        self.goodbye(error.message)
+        self.state = State.CLOSED

@@ -1,0 +1,101 @@
+"""Messages from and to the head of a frame, and what their payloads have to be.
+
+*Theory of operation.* The fields of a message are one MessagePack array. msgspec checks
+types and ranges by the annotations of `braidlog.wire.messages`; what concerns several
+fields, or fields and payload, is checked here. The elements of an array that this build
+does not know come from a newer minor version and are passed over.
+
+*Invariants.* `decode(KIND, encode(m), payload) == m` for every message and a payload
+that it allows. Any other bytes raise `RemoteProtocolError`, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import Final
+
+import msgspec
+
+from braidlog.errors import RemoteProtocolError
+from braidlog.wire import messages
+from braidlog.wire.messages import MESSAGES, Message
+
+__all__ = ["decode", "encode", "split"]
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoders: Final = {
+    kind: msgspec.msgpack.Decoder(message) for kind, message in MESSAGES.items()
+}
+
+_Sized = messages.Records | messages.Replicate | messages.Entries
+# What a message with a payload does not do without.
+_FILLED: Final = (messages.Append, messages.Execute, messages.Consensus)
+
+
+def encode(message: Message) -> bytes:
+    """Return the head of the frame."""
+    return _encoder.encode(message)
+
+
+def decode(kind: int, head: bytes, payload: memoryview) -> Message:
+    """Return the message of a frame whose payload fits it.
+
+    Raises:
+        RemoteProtocolError: the kind is not known, or the bytes are no such message.
+    """
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        raise RemoteProtocolError(f"message kind {kind} is not known")
+    try:
+        message = decoder.decode(head)
+    # Text that is no UTF-8, and arrays in arrays without end, have errors of their own.
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        name = MESSAGES[kind].__name__
+        raise RemoteProtocolError(f"{name} is malformed: {error}") from error
+    reason = _unfit(message, len(payload))
+    if reason:
+        raise RemoteProtocolError(f"{type(message).__name__}: {reason}")
+    return message
+
+
+def split(payload: memoryview, sizes: Sequence[int]) -> list[memoryview]:
+    """Return the batches of a payload, which are not copied."""
+    return [payload[a:b] for a, b in pairwise(accumulate(sizes, initial=0))]
+
+
+def _unfit(message: Message, payload: int) -> str:
+    """Say what is wrong with a message with so many bytes of payload, if anything."""
+    if isinstance(message, _Sized):
+        return _wrong_sizes(message, payload)
+    if isinstance(message, _FILLED):
+        return "" if payload else "there is no payload"
+    if payload and not isinstance(message, messages.Executed):
+        return f"a payload of {payload} bytes, there must be none"
+    if isinstance(message, messages.Hello | messages.Welcome):
+        return _wrong_handshake(message)
+    if isinstance(message, messages.Commit):
+        cuts = message.cuts
+        if any(a.log == b.log and a.version >= b.version for a, b in pairwise(cuts)):
+            return "the cuts of a log are not in the order of versions"
+    return ""
+
+
+def _wrong_sizes(message: _Sized, payload: int) -> str:
+    if 0 in message.sizes or sum(message.sizes) != payload:
+        return f"batches of {sum(message.sizes)} bytes in a payload of {payload}"
+    if isinstance(message, messages.Records) and len(message.llsns) != len(
+        message.sizes
+    ):
+        return f"{len(message.llsns)} positions for {len(message.sizes)} batches"
+    return ""
+
+
+def _wrong_handshake(message: messages.Hello | messages.Welcome) -> str:
+    if isinstance(message, messages.Welcome):
+        if message.window_bytes < message.frame_bytes_max:
+            return "the window does not hold the largest frame"
+        return ""
+    if message.version_min > message.version_max:
+        return f"versions {message.version_min} to {message.version_max}"
+    return ""

@@ -1,0 +1,278 @@
+"""What both ends of a connection have in common: frames in, frames out, the end.
+
+*Theory of operation.* No sockets. The shell gives `receive` what it read and handles
+the events; it writes what `outgoing` returns, after every call. `ClientConnection` and
+`ServerConnection` add their half of the rules:
+
+    handshake   Hello, then Welcome, or Failed and Goodbye; nothing before or between
+    open        requests and their answers in any order; messages of peers; Ping, Pong
+    closed      after a Goodbye, a refused handshake or a broken rule
+
+A `Goodbye` is the last frame of whoever sends it. A server that gets one answers what
+is open, and then says Goodbye itself; a client that gets one is closed.
+
+*Invariants.* All that comes in is judged here: `receive` raises `RemoteProtocolError`
+and nothing else, and then the connection is closed for good; what comes later is
+ignored. What is against the rules is not sent: the call raises and changes nothing.
+Events do not depend on where the bytes were cut, but for the grouping of appends.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from braidlog.errors import LocalProtocolError, RemoteProtocolError, TooLargeError
+from braidlog.wire import codec, messages
+from braidlog.wire.events import Event, Ponged, Received
+from braidlog.wire.frames import (
+    HEADER_BYTES,
+    AppendFrames,
+    Frame,
+    FrameDecoder,
+    encode_frame,
+)
+from braidlog.wire.messages import Message
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = [
+    "ANSWERS",
+    "FRAME_BYTES_MAX",
+    "HANDSHAKE_BYTES_MAX",
+    "ONE_WAY",
+    "REQUEST_COST_MIN",
+    "VERSION_MAX",
+    "VERSION_MIN",
+    "WINDOW_BYTES",
+    "Connection",
+    "State",
+    "cost",
+]
+
+VERSION_MIN: Final = 1
+VERSION_MAX: Final = 1
+"""Versions of the protocol that this build speaks."""
+
+HANDSHAKE_BYTES_MAX: Final = 64 << 10
+"""Largest frame before the handshake is over, when nobody is known yet; also the
+smallest limit that a connection may have, so that a failure always fits."""
+FRAME_BYTES_MAX: Final = 17 << 20
+"""Largest frame unless set otherwise: the largest record batch, and a head."""
+WINDOW_BYTES: Final = 32 << 20
+"""Bytes of unanswered requests of a connection unless set otherwise."""
+REQUEST_COST_MIN: Final = 256
+"""What a small request counts at least: it also takes memory that is no byte of it, so the
+window bounds the number of open requests as well."""
+
+ANSWERS: Final[dict[type[Message], type[Message]]] = {
+    messages.Append: messages.Appended,
+    messages.Read: messages.Records,
+    messages.GetMetadata: messages.Metadata,
+    messages.Execute: messages.Executed,
+}
+"""Requests, and how each is answered unless it fails."""
+
+ONE_WAY: Final[frozenset[type[Message]]] = frozenset(
+    {
+        messages.Consensus,
+        messages.Replicate,
+        messages.Fetch,
+        messages.Entries,
+        messages.Report,
+        messages.Commit,
+        messages.Configure,
+    }
+)
+"""What peers say to one another, in both directions; what is lost is said again."""
+
+
+class State(Enum):
+    """How far a connection is."""
+
+    HANDSHAKE = "handshake"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+def cost(size: int) -> int:
+    """Return what a request with a frame of `size` bytes takes from the window."""
+    return max(size, REQUEST_COST_MIN)
+
+
+class Connection(ABC):
+    """One end of a connection."""
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        """Begin with the handshake."""
+        if frame_bytes_max < HANDSHAKE_BYTES_MAX:
+            limits = f"{frame_bytes_max} bytes, at least {HANDSHAKE_BYTES_MAX}"
+            raise LocalProtocolError(
+                f"the frames of a connection are too small: {limits}"
+            )
+        self.state = State.HANDSHAKE
+        self.error: RemoteProtocolError | None = None
+        """The rule that the other side broke, if that closed the connection."""
+        self.frame_bytes_max = frame_bytes_max
+        """Largest frame that may be sent."""
+        self._decoder = FrameDecoder(HANDSHAKE_BYTES_MAX)
+        self._out: list[Buffer] = []
+        self._said_goodbye = False
+        self._got_goodbye = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether to write what is outgoing and then close the socket."""
+        return self.state is State.CLOSED
+
+    def outgoing(self) -> list[Buffer]:
+        """Return what is to be written, in order; it is forgotten here."""
+        taken, self._out = self._out, []
+        return taken
+
+    def receive(self, data: Buffer) -> list[Event]:
+        """Take the bytes of one socket read and say what they mean.
+
+        What comes on a closed connection is ignored.
+
+        Raises:
+            RemoteProtocolError: the other side broke a rule, and the connection is
+                closed. Events of the same read before it are lost.
+        """
+        events: list[Event] = []
+        view = memoryview(data)
+        try:
+            # One frame at a time, because the handshake sets the limit of those behind.
+            while self.state is State.HANDSHAKE and view.nbytes:
+                missing = self._decoder.missing
+                self._feed(view[:missing], events)
+                view = view[missing:]
+            if not self.closed:
+                self._feed(view, events)
+        except RemoteProtocolError as error:
+            self.error = error
+            self._break(error)
+            raise
+        return events
+
+    def send(self, message: Message, payload: Sequence[Buffer] = ()) -> None:
+        """Send a message of a peer, which expects no answer.
+
+        Raises:
+            LocalProtocolError: not now, or not this message.
+            TooLargeError: it does not fit a frame.
+        """
+        self._check_open()
+        if type(message) not in ONE_WAY:
+            raise LocalProtocolError(f"{type(message).__name__} is not sent like this")
+        self._queue(0, message, payload)
+
+    def ping(self, sent: float) -> None:
+        """Ask for a `Pong`, which repeats `sent`.
+
+        Raises:
+            LocalProtocolError: the handshake is not over, or the connection is.
+        """
+        self._check_open()
+        self._queue(0, messages.Ping(sent))
+
+    def goodbye(self, reason: str = "") -> None:
+        """Send nothing more; a server is closed with it."""
+        if self._said_goodbye or self.closed:
+            return
+        self._queue(0, messages.Goodbye(reason[:1024]))
+        self._said_goodbye = True
+        self._after_goodbye()
+
+    def _feed(self, data: Buffer, events: list[Event]) -> None:
+        for frame in self._decoder.feed(data):
+            self._take(frame, events)
+
+    def _take(self, frame: Frame | AppendFrames, events: list[Event]) -> None:
+        if self.closed:
+            return
+        if self._got_goodbye:
+            raise RemoteProtocolError("a frame after the Goodbye")
+        if isinstance(frame, AppendFrames):
+            self._take_appends(frame, events)
+            return
+        message = codec.decode(frame.kind, frame.head, frame.payload)
+        if self.state is State.HANDSHAKE:
+            self._greet(frame.request, message, events)
+        elif isinstance(message, messages.Ping | messages.Pong | messages.Goodbye):
+            self._take_common(frame.request, message, events)
+        else:
+            self._take_message(frame, message, events)
+
+    def _take_common(
+        self,
+        request: int,
+        message: messages.Ping | messages.Pong | messages.Goodbye,
+        events: list[Event],
+    ) -> None:
+        self._check_one_way(request, message)
+        if isinstance(message, messages.Goodbye):
+            self._got_goodbye = True
+            self._end(message.reason, events)
+        elif isinstance(message, messages.Pong):
+            events.append(Ponged(message.sent))
+        elif not self._said_goodbye:
+            self._queue(0, messages.Pong(message.sent))
+
+    def _take_one_way(
+        self, frame: Frame, message: Message, events: list[Event]
+    ) -> None:
+        self._check_one_way(frame.request, message)
+        events.append(Received(message, frame.payload))
+
+    def _check_one_way(self, request: int, message: Message) -> None:
+        if request:
+            name = type(message).__name__
+            raise RemoteProtocolError(f"{name} has the number of a request, {request}")
+
+    def _check_open(self) -> None:
+        if self.state is not State.OPEN or self._said_goodbye:
+            reason = "the connection is not open: nothing can be sent"
+            raise LocalProtocolError(reason)
+
+    def _queue(
+        self, request: int, message: Message, payload: Sequence[Buffer] = ()
+    ) -> int:
+        """Queue a frame; return its size."""
+        head = codec.encode(message)
+        size = HEADER_BYTES + len(head) + sum(memoryview(p).nbytes for p in payload)
+        if size > self.frame_bytes_max:
+            name, limit = type(message).__name__, self.frame_bytes_max
+            reason = f"{name} of {size} bytes, a frame has at most {limit}"
+            raise TooLargeError(reason, size=size, limit=limit)
+        self._out += encode_frame(message.KIND, request, head, payload)
+        return size
+
+    @abstractmethod
+    def _greet(self, request: int, message: Message, events: list[Event]) -> None:
+        """Take the first message of the other side."""
+
+    @abstractmethod
+    def _take_appends(self, frames: AppendFrames, events: list[Event]) -> None:
+        """Take grouped appends."""
+
+    @abstractmethod
+    def _take_message(
+        self, frame: Frame, message: Message, events: list[Event]
+    ) -> None:
+        """Take a message that is not of the connection itself."""
+
+    @abstractmethod
+    def _end(self, reason: str, events: list[Event]) -> None:
+        """Go on after the other side said goodbye."""
+
+    @abstractmethod
+    def _after_goodbye(self) -> None:
+        """Go on after this side said goodbye."""
+
+    @abstractmethod
+    def _break(self, error: RemoteProtocolError) -> None:
+        """Close because the other side broke a rule."""

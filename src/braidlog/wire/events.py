@@ -1,0 +1,130 @@
+"""What a connection tells its shell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from braidlog.errors import LogError
+from braidlog.wire.messages import Hello, Message, Welcome
+from braidlog.wire.roles import Role
+
+__all__ = [
+    "Answered",
+    "Appends",
+    "Closing",
+    "Connected",
+    "Event",
+    "FailedRequest",
+    "Greeted",
+    "Ponged",
+    "Received",
+    "Refused",
+    "Requested",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Greeted:
+    """Server: the handshake is over; the `Welcome` is on its way out."""
+
+    hello: Hello
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """Client: the handshake is over; requests may be sent."""
+
+    welcome: Welcome
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """Server: answer this, once, with `answer` or `fail`."""
+
+    request: int
+    message: Message
+    payload: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Appends:
+    """Server: appends to one stream that came in one read; answer each of them."""
+
+    stream: int
+    epoch: int
+    requests: Sequence[int]
+    payloads: Sequence[bytes | memoryview]
+    """The batch of each request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message that expects no answer, from a peer."""
+
+    message: Message
+    payload: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Client: the answer to a request."""
+
+    request: int
+    message: Message
+    payload: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRequest:
+    """Client: a request failed with this error."""
+
+    request: int
+    error: LogError
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The handshake, or a message without a request, was refused.
+
+    On a server it was this side that refused, and the connection is closed.
+    """
+
+    error: LogError
+
+
+@dataclass(frozen=True, slots=True)
+class Ponged:
+    """The answer to a `ping`."""
+
+    sent: float
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """The other side sends nothing more.
+
+    On a client the connection is closed, and `unanswered` are the requests that may be
+    sent elsewhere; whether they were executed is not known. A server goes on answering
+    what is open, and is closed when nothing is.
+    """
+
+    reason: str
+    unanswered: tuple[int, ...] = ()
+
+
+Event: TypeAlias = (
+    Greeted
+    | Connected
+    | Requested
+    | Appends
+    | Received
+    | Answered
+    | FailedRequest
+    | Refused
+    | Ponged
+    | Closing
+)

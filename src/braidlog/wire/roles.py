@@ -1,0 +1,74 @@
+"""Roles: what a connection may do, message by message.
+
+A role includes those before it: `read`, `append`, `admin`, `peer`. What a command of
+the metadata repository needs is decided where commands are known; `Execute` needs the
+least that any of them does.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from braidlog.errors import InvalidArgumentError, UnauthorizedError
+from braidlog.wire import messages
+from braidlog.wire.messages import Message
+
+__all__ = ["NEEDED", "Role", "check_role"]
+
+
+class Role(IntEnum):
+    """What a connection may do; each includes those before it."""
+
+    READ = 1
+    APPEND = 2
+    ADMIN = 3
+    PEER = 4
+    """A node of the cluster."""
+
+    @property
+    def word(self) -> str:
+        """Return the role as files and messages name it."""
+        return self.name.lower()
+
+    @classmethod
+    def named(cls, word: str) -> Role:
+        """Return the role of that name.
+
+        Raises:
+            InvalidArgumentError: there is none.
+        """
+        for role in cls:
+            if role.word == word:
+                return role
+        names = ", ".join(role.word for role in cls)
+        raise InvalidArgumentError(f"there is no role {word[:64]!r}: {names}")
+
+
+NEEDED: Final[dict[type[Message], Role]] = {
+    messages.Read: Role.READ,
+    messages.GetMetadata: Role.READ,
+    messages.Execute: Role.READ,
+    messages.Append: Role.APPEND,
+    messages.Consensus: Role.PEER,
+    messages.Replicate: Role.PEER,
+    messages.Fetch: Role.PEER,
+    messages.Entries: Role.PEER,
+    messages.Report: Role.PEER,
+    messages.Commit: Role.PEER,
+    messages.Configure: Role.PEER,
+}
+"""The least role for each message that asks for something."""
+
+
+def check_role(role: Role, message: type[Message]) -> None:
+    """Refuse a message that the role does not allow.
+
+    Raises:
+        UnauthorizedError: it does not; the message names the role that does.
+    """
+    needed = NEEDED[message]
+    if role < needed:
+        name = message.__name__
+        reason = f"{name} needs the role {needed.word}, the token has {role.word}"
+        raise UnauthorizedError(reason)

@@ -1,0 +1,267 @@
+"""The end of a connection that was connected to.
+
+*Theory of operation.* The first frame is a `Hello`: cluster, version and token are
+checked, and the role is fixed for as long as the connection lives. Each request takes
+its cost from the window when it comes and gives it back when it is answered; who sends
+more than the window allows broke a rule. A request that the role does not allow is
+answered with the error, and never becomes an event.
+
+*Invariants.* Every request is answered exactly once, or not at all if the connection
+closes before. The cost of the open requests never exceeds the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from braidlog.errors import (
+    LocalProtocolError,
+    LogError,
+    NotFoundError,
+    ProtocolError,
+    RemoteProtocolError,
+    UnauthorizedError,
+)
+from braidlog.wire import messages
+from braidlog.wire.connection import (
+    ANSWERS,
+    FRAME_BYTES_MAX,
+    ONE_WAY,
+    VERSION_MAX,
+    VERSION_MIN,
+    WINDOW_BYTES,
+    Connection,
+    State,
+    cost,
+)
+from braidlog.wire.events import (
+    Appends,
+    Closing,
+    Event,
+    Greeted,
+    Refused,
+    Requested,
+)
+from braidlog.wire.failures import encode_failure
+from braidlog.wire.frames import AppendFrames, Frame
+from braidlog.wire.messages import Hello, Message
+from braidlog.wire.roles import Role, check_role
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["Authorizer", "ServerConnection", "ServerSettings", "allow_all"]
+
+Authorizer: TypeAlias = Callable[[Hello], Role]
+"""Gives the role of whoever connects, or raises `UnauthorizedError`."""
+
+
+def allow_all(hello: Hello) -> Role:
+    """Let everybody do everything: for a node that only loopback reaches."""
+    return Role.PEER if hello.node else Role.ADMIN
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """What a node says to whoever connects, and what it bears."""
+
+    cluster: str
+    node: int
+    authorize: Authorizer
+    window_bytes: int = WINDOW_BYTES
+    frame_bytes_max: int = FRAME_BYTES_MAX
+
+    def __post_init__(self) -> None:
+        """Refuse a window that cannot hold the largest frame."""
+        if self.window_bytes < self.frame_bytes_max:
+            sizes = f"{self.window_bytes} bytes, frames of {self.frame_bytes_max}"
+            raise LocalProtocolError(f"the window does not hold a frame: {sizes}")
+
+
+class ServerConnection(Connection):
+    """The rules of a connection for the side that answers."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        """Wait for the `Hello`."""
+        super().__init__(settings.frame_bytes_max)
+        self._settings = settings
+        self._open: dict[int, tuple[type[Message], int]] = {}
+        self.used = 0
+        """Cost of the open requests."""
+        self.role: Role | None = None
+        self.peer = 0
+        """Node id of the other side, 0 for clients."""
+
+    @property
+    def unanswered(self) -> int:
+        """Return how many requests are open."""
+        return len(self._open)
+
+    def answer(
+        self, request: int, message: Message, payload: Sequence[Buffer] = ()
+    ) -> None:
+        """Answer a request; if the connection is closed by now, that is lost.
+
+        Raises:
+            LocalProtocolError: there is no such request, or it is answered differently.
+            TooLargeError: the answer does not fit a frame; the request stays open.
+        """
+        if self.closed:
+            return
+        asked = self._asked(request)
+        if type(message) is not ANSWERS[asked]:
+            given = type(message).__name__
+            raise LocalProtocolError(f"{given} is no answer to {asked.__name__}")
+        self._queue(request, message, payload)
+        self._settle(request)
+
+    def fail(self, request: int, error: LogError) -> None:
+        """Answer a request with an error; if the connection is closed, that is lost.
+
+        Raises:
+            LocalProtocolError: there is no such request.
+        """
+        if self.closed:
+            return
+        self._asked(request)
+        self._queue(request, encode_failure(error))
+        self._settle(request)
+
+    def _asked(self, request: int) -> type[Message]:
+        if request not in self._open:
+            raise LocalProtocolError(f"request {request} is not open")
+        return self._open[request][0]
+
+    def _settle(self, request: int) -> None:
+        self.used -= self._open.pop(request)[1]
+        if self._got_goodbye and not self._open:
+            self.goodbye()
+
+    def _greet(self, request: int, message: Message, events: list[Event]) -> None:
+        if not isinstance(message, Hello):
+            name = type(message).__name__
+            raise RemoteProtocolError(f"the first frame is {name}, not Hello")
+        self._check_one_way(request, message)
+        try:
+            version, role = self._admit(message)
+        except LogError as error:
+            self._refuse(error)
+            events.append(Refused(error))
+            return
+        settings = self._settings
+        welcome = messages.Welcome(
+            version,
+            settings.cluster,
+            settings.node,
+            role.word,
+            settings.window_bytes,
+            settings.frame_bytes_max,
+        )
+        self._queue(0, welcome)
+        self._decoder.limit(settings.frame_bytes_max)
+        self.role, self.peer = role, message.node
+        self.state = State.OPEN
+        events.append(Greeted(message, role))
+
+    def _admit(self, hello: Hello) -> tuple[int, Role]:
+        """Return version and role; raise what the other side is told."""
+        version = min(hello.version_max, VERSION_MAX)
+        if version < max(hello.version_min, VERSION_MIN):
+            theirs = f"{hello.version_min} to {hello.version_max}"
+            ours = f"{VERSION_MIN} to {VERSION_MAX}"
+            raise ProtocolError(f"protocol versions {theirs}, this node has {ours}")
+        role = self._settings.authorize(hello)
+        if hello.cluster not in ("", self._settings.cluster):
+            ours = self._settings.cluster
+            raise NotFoundError(f"cluster {hello.cluster!r}: this one is {ours!r}")
+        if hello.node and role < Role.PEER:
+            reason = f"a node needs the role peer, the token has {role.word}"
+            raise UnauthorizedError(reason)
+        # What peers say has an author.
+        return version, role if hello.node else min(role, Role.ADMIN)
+
+    def _take_appends(self, frames: AppendFrames, events: list[Event]) -> None:
+        for request, size in zip(frames.requests, frames.sizes, strict=True):
+            self._begin(request, messages.Append, size)
+        if self._allowed(frames.requests, messages.Append):
+            appends = Appends(
+                frames.stream, frames.epoch, frames.requests, frames.payloads
+            )
+            events.append(appends)
+
+    def _take_message(
+        self, frame: Frame, message: Message, events: list[Event]
+    ) -> None:
+        cls = type(message)
+        if cls in ONE_WAY:
+            try:
+                check_role(self._role(), cls)
+            except UnauthorizedError as error:
+                self._check_one_way(frame.request, message)
+                self._queue(0, encode_failure(error))
+            else:
+                self._take_one_way(frame, message, events)
+            return
+        if cls not in ANSWERS:
+            raise RemoteProtocolError(
+                f"{cls.__name__} is nothing that a server takes now"
+            )
+        self._begin(frame.request, cls, frame.size)
+        if not self._allowed([frame.request], cls):
+            return
+        if isinstance(message, messages.Append):
+            batch = (frame.payload,)
+            one = Appends(message.stream, message.epoch, (frame.request,), batch)
+            events.append(one)
+        else:
+            events.append(Requested(frame.request, message, frame.payload))
+
+    def _begin(self, request: int, cls: type[Message], size: int) -> None:
+        """Open a request."""
+        if not request:
+            raise RemoteProtocolError(f"{cls.__name__} without the number of a request")
+        if request in self._open:
+            raise RemoteProtocolError(f"request {request} is not answered yet")
+        taken = cost(size)
+        if self.used + taken > self._settings.window_bytes:
+            window = self._settings.window_bytes
+            over = f"{self.used} + {taken} bytes unanswered"
+            raise RemoteProtocolError(f"{over}, the window is {window}")
+        self._open[request] = cls, taken
+        self.used += taken
+
+    def _allowed(self, requests: Sequence[int], cls: type[Message]) -> bool:
+        """Whether the role allows it; if not, all are answered with the error."""
+        try:
+            check_role(self._role(), cls)
+        except UnauthorizedError as error:
+            for request in requests:
+                self.fail(request, error)
+            return False
+        return True
+
+    def _role(self) -> Role:
+        if self.role is None:
+            raise LocalProtocolError("there was no handshake")
+        return self.role
+
+    def _end(self, reason: str, events: list[Event]) -> None:
+        events.append(Closing(reason))
+        if not self._open:
+            self.goodbye()
+
+    def _after_goodbye(self) -> None:
+        self._open.clear()
+        self.used = 0
+        self.state = State.CLOSED
+
+    def _break(self, error: RemoteProtocolError) -> None:
+        self._refuse(error)
+
+    def _refuse(self, error: LogError) -> None:
+        if not self._said_goodbye:
+            self._queue(0, encode_failure(error))
+            self.goodbye(error.message)
+        self.state = State.CLOSED

@@ -1,0 +1,172 @@
+"""Tokens: who may do what.
+
+A token file names each token, its role, and the SHA-256 of its text; the text itself is
+shown once, when it is made:
+
+    [[token]]
+    name = "billing"
+    role = "append"
+    sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+
+*Theory of operation.* The roles are those of `braidlog.wire.roles`. A token has 256
+bits of entropy, so its plain hash cannot be searched. All hashes are compared, each in
+constant time: the time says neither how much of a token was right nor which it was.
+
+*Invariants.* What is not exactly such a file is refused as a whole. No message and no
+`repr` has the text of a token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import tomllib
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from braidlog.errors import AlreadyExistsError, InvalidArgumentError, UnauthorizedError
+from braidlog.wire.messages import Hello
+from braidlog.wire.roles import Role
+
+__all__ = [
+    "ENTROPY_BYTES",
+    "TOKENS_MAX",
+    "Token",
+    "Tokens",
+    "make_token",
+    "parse_tokens",
+    "token_entry",
+]
+
+ENTROPY_BYTES: Final = 32
+TOKENS_MAX: Final = 10_000
+"""Entries of a file: each is compared at each connection."""
+
+_PREFIX: Final = "braidlog_"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_FIELDS: Final = {"name", "role", "sha256"}
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """An entry of a token file."""
+
+    name: str
+    role: Role
+    sha256: str
+    """Of the text of the token, in hexadecimal."""
+
+
+class Tokens:
+    """The tokens that a node accepts."""
+
+    def __init__(self, tokens: Iterable[Token]) -> None:
+        """Take tokens with different names and hashes.
+
+        Raises:
+            AlreadyExistsError: two have the same name or hash.
+            InvalidArgumentError: there are too many.
+        """
+        self._tokens = tuple(tokens)
+        if len(self._tokens) > TOKENS_MAX:
+            count = len(self._tokens)
+            raise InvalidArgumentError(f"{count} tokens, at most {TOKENS_MAX}")
+        _refuse_twice("name", [token.name for token in self._tokens])
+        _refuse_twice("sha256", [token.sha256 for token in self._tokens])
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._tokens)
+
+    def find(self, text: str) -> Token:
+        """Return the entry of a token.
+
+        Raises:
+            UnauthorizedError: it is not one of these.
+        """
+        digest = _digest(text)
+        found = [t for t in self._tokens if hmac.compare_digest(t.sha256, digest)]
+        if not found:
+            reason = "the token is not known" if text else "a token is needed"
+            raise UnauthorizedError(reason)
+        return found[0]
+
+    def authorize(self, hello: Hello) -> Role:
+        """Return the role of whoever connects.
+
+        Raises:
+            UnauthorizedError: the token is not one of these.
+        """
+        return self.find(hello.token).role
+
+
+def parse_tokens(text: str) -> Tokens:
+    """Return the tokens of a file.
+
+    Raises:
+        InvalidArgumentError: it is not a token file; the message says where.
+    """
+    try:
+        document = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidArgumentError(f"token file: {error}") from error
+    entries = document.pop("token", [])
+    if document or not isinstance(entries, list):
+        raise InvalidArgumentError("token file: there is more than [[token]] in it")
+    return Tokens(_parse(number, entry) for number, entry in enumerate(entries, 1))
+
+
+def make_token(name: str, role: Role, entropy: bytes) -> tuple[str, Token]:
+    """Return the text of a new token, for its owner alone, and the entry for the file.
+
+    Raises:
+        InvalidArgumentError: the name or the amount of entropy is not allowed.
+    """
+    if len(entropy) != ENTROPY_BYTES:
+        given = len(entropy)
+        raise InvalidArgumentError(f"{given} bytes of entropy, not {ENTROPY_BYTES}")
+    if not _NAME.fullmatch(name):
+        raise InvalidArgumentError(f"token name {name[:64]!r}: letters, digits and ._-")
+    text = _PREFIX + urlsafe_b64encode(entropy).decode().rstrip("=")
+    return text, Token(name, role, _digest(text))
+
+
+def token_entry(token: Token) -> str:
+    """Return the lines of a token file for one token."""
+    fields = {"name": token.name, "role": token.role.word, "sha256": token.sha256}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items()]
+    return "\n".join(["[[token]]", *lines, ""])
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _parse(number: int, entry: Any) -> Token:
+    where = f"token file, entry {number}"
+    if not isinstance(entry, dict) or set(entry) != _FIELDS:
+        raise InvalidArgumentError(f"{where}: it needs {', '.join(sorted(_FIELDS))}")
+    name, role, sha256 = (entry[field] for field in ("name", "role", "sha256"))
+    if not all(isinstance(value, str) for value in entry.values()):
+        raise InvalidArgumentError(f"{where}: all values are text")
+    if not _NAME.fullmatch(name):
+        raise InvalidArgumentError(f"{where}: name {name[:64]!r}")
+    if not _SHA256.fullmatch(sha256):
+        raise InvalidArgumentError(f"{where}: sha256 is not 64 hexadecimal digits")
+    try:
+        return Token(name, Role.named(role), sha256)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{where}: {error.message}") from error
+
+
+def _refuse_twice(field: str, values: list[str]) -> None:
+    seen: set[str] = set()
+    for value in values:
+        if value in seen:
+            raise AlreadyExistsError(f"token file: {field} {value} is there twice")
+        seen.add(value)
