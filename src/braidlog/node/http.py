@@ -12,7 +12,8 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from socketserver import ThreadingMixIn
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry
@@ -57,7 +58,16 @@ class StatusServer:
         )
         self._thread.start()
 
-    async def close(self) -> None:
+    async def __aenter__(self) -> Self:
+        """Serve until the block ends."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Stop listening."""
         await self._loop.run_in_executor(None, self._server.shutdown)
         self._server.server_close()

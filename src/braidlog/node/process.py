@@ -36,9 +36,8 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        for key, value in vars(record).items():
-            if key not in self._known:
-                fields[key] = value
+        extra = vars(record).items()
+        fields |= {key: value for key, value in extra if key not in self._known}
         if record.exc_info:
             fields["error"] = self.formatException(record.exc_info)
         return json.dumps(fields, default=str)

@@ -1,0 +1,403 @@
+"""A node: what comes in goes to its replicas and its member of the repository.
+
+*One turn.* Everything that comes in within one turn of the event loop is handed to the
+cores at once, and only marks what it touched. `_flush` runs once at the end of the
+turn: it carries out all effects, so that many requests share a write, a sync, a message
+and a system call. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from braidlog.errors import ClosedError, LogError, NotReadyError
+from braidlog.logstream.effects import Limits
+from braidlog.node.config import NodeConfig
+from braidlog.node.identity import begin_incarnation
+from braidlog.node.peers import LinkSettings, Peers
+from braidlog.node.registration import Registration
+from braidlog.node.replicas import Replicas
+from braidlog.node.repository import RepositoryMember, first_base
+from braidlog.node.requests import Requests
+from braidlog.node.sessions import Request, Session, Sessions
+from braidlog.node.status import NodeStatus
+from braidlog.node.syncer import Syncer
+from braidlog.storage.raft_log import RaftLog
+from braidlog.storage.streams import NodeStore
+from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
+from braidlog.wire.events import Appends, Received, Requested
+from braidlog.wire.messages import (
+    Append,
+    Commit,
+    Configure,
+    Consensus,
+    Entries,
+    Fetch,
+    Hello,
+    Message,
+    Replicate,
+    Report,
+    StreamReport,
+)
+from braidlog.wire.roles import Role
+from braidlog.wire.server import Authorizer, ServerSettings
+
+__all__ = ["GROUP", "ClusterNode"]
+
+_log = logging.getLogger(__name__)
+
+GROUP: Final = 1
+"""Number of the Raft group of the metadata repository."""
+_STUCK_S: Final = 2.0
+
+
+class ClusterNode:
+    """One node on an open store; the server gives it sockets."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        store: NodeStore,
+        syncer: Syncer,
+        *,
+        authorize: Authorizer,
+        tls: ssl.SSLContext | None,
+        token: str,
+        seed: int,
+    ) -> None:
+        """Load what the store has; nothing runs before `start`."""
+        self.config = config
+        self.id = config.node.id
+        self._store = store
+        self._syncer = syncer
+        self._loop = asyncio.get_running_loop()
+        self._chance = random.Random(seed)
+        self._turn: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._report_number = 0
+        self._reported_at = 0.0
+        self._ticked_at = self._loop.time()
+        self._leader_heard = 0
+        """Who last told this node what was decided."""
+        self._draining = False
+        self.failed: asyncio.Future[LogError] = self._loop.create_future()
+        """Set when the node cannot go on."""
+        self.incarnation = begin_incarnation(store)
+        hello = Hello(
+            VERSION_MIN, VERSION_MAX, config.cluster.name, self.id, token, "braidlog"
+        )
+        self.peers = Peers(
+            LinkSettings(
+                hello=hello,
+                frame_bytes_max=config.limits.frame_bytes_max,
+                unsent_bytes_max=config.limits.link_bytes_max,
+                tls=tls,
+            ),
+            seed=self._chance.getrandbits(64),
+            on_message=self.received,
+            on_connected=self._peer_connected,
+            on_lost=self._peer_lost,
+        )
+        self.replicas = Replicas(
+            self.id, store, self.peers, _limits(config), self.changed
+        )
+        self.member = self._open_member()
+        self.requests = Requests(self)
+        self._registration = Registration(self)
+        self.sessions = Sessions(
+            ServerSettings(
+                config.cluster.name,
+                self.id,
+                authorize,
+                config.limits.window_bytes,
+                config.limits.frame_bytes_max,
+            ),
+            self,
+            config.limits.connections_max,
+        )
+
+    def _open_member(self) -> RepositoryMember | None:
+        known = GROUP in self._store.groups()
+        if not known and self.id not in self.config.cluster.voters:
+            return None
+        return self._make_member(RaftLog(self._store, GROUP, first_base(self.config)))
+
+    def _make_member(self, log: RaftLog) -> RepositoryMember:
+        return RepositoryMember(
+            self.config,
+            log,
+            self.peers,
+            incarnation=self.incarnation,
+            chance=self._chance,
+            now=self._loop.time(),
+            to_self=self._to_self,
+        )
+
+    # --- life
+
+    async def start(self) -> None:
+        """Begin to tick, to sync and to talk to the others."""
+        voters = dict(self.config.cluster.voters)
+        voters.pop(self.id, None)
+        self.peers.know(voters)
+        self._syncer.start(self._synced)
+        self._registration.start()
+        self._tick()
+
+    def drain(self) -> None:
+        """Take no new requests, and hand leadership over."""
+        self._draining = True
+        self._registration.close()
+        if self.member is not None:
+            self.member.hand_over()
+        self.changed()
+
+    @property
+    def draining(self) -> bool:
+        """Tell whether the node is stopping."""
+        return self._draining
+
+    @property
+    def now(self) -> float:
+        """Return the time of the loop."""
+        return self._loop.time()
+
+    @property
+    def unanswered(self) -> int:
+        """Return how many appends and other requests are open."""
+        return self.replicas.unanswered()
+
+    def close(self) -> None:
+        """Stop all timers and links; the store is closed by who opened it."""
+        self._registration.close()
+        for handle in (self._turn, self._timer):
+            if handle is not None:
+                handle.cancel()
+        self.peers.close()
+
+    def fail(self, error: LogError) -> None:
+        """Stop for good: the node can keep no promise any more."""
+        if not self.failed.done():
+            _log.critical("node %d cannot go on: %s", self.id, error)
+            self.failed.set_result(error)
+
+    # --- what comes in
+
+    def appends(self, session: Session, event: Appends) -> None:
+        """Take the appends of one socket read to one stream."""
+        requests = [Request(session, number) for number in event.requests]
+        if self._draining:
+            for request in requests:
+                request.fail(NotReadyError(f"node {self.id} stops"))
+            return
+        self._guarded(
+            lambda: self.replicas.append(
+                Append(event.stream, event.epoch), requests, event.payloads
+            )
+        )
+
+    def requested(self, request: Request, event: Requested, role: Role) -> None:
+        """Take any other request."""
+        self._guarded(
+            lambda: self.requests.take(request, event.message, event.payload, role)
+        )
+
+    def received(self, node: int, event: Received) -> None:
+        """Take a message of a peer."""
+        self._guarded(lambda: self._dispatch(node, event.message, event.payload))
+
+    def _dispatch(self, node: int, message: Message, payload: memoryview) -> None:
+        if isinstance(message, Replicate):
+            self.replicas.replicate(message, payload)
+        elif isinstance(message, Commit):
+            self._leader_heard = node
+            self.replicas.commit(message)
+        elif isinstance(message, Report):
+            if self.member is not None:
+                self.member.report(message, self._loop.time())
+        elif isinstance(message, Consensus):
+            self._consensus(message, payload)
+        elif isinstance(message, Fetch):
+            self.replicas.fetch(node, message)
+        elif isinstance(message, Entries):
+            self.replicas.entries(node, message, payload)
+        elif isinstance(message, Configure):
+            self._leader_heard = node
+            self.replicas.configure(message)
+        self.changed()
+
+    def _consensus(self, message: Consensus, payload: memoryview) -> None:
+        if message.group != GROUP:
+            return
+        if self.member is None:
+            # The group has made this node a member: it begins with an empty log.
+            self.member = self._make_member(RaftLog(self._store, GROUP))
+        self.member.group.step(bytes(payload))
+
+    def _to_self(self, message: Message) -> None:
+        self._dispatch(self.id, message, memoryview(b""))
+
+    def _guarded(self, call: Callable[[], None]) -> None:
+        """Let one input in; a message that is refused changes nothing."""
+        try:
+            call()
+        except ClosedError as error:  # a failed store, a broken invariant
+            self.fail(error)
+        except LogError as error:
+            _log.warning("a message was refused: %s", error)
+        except Exception as error:
+            _log.exception("unforeseen")
+            self.fail(ClosedError(f"unforeseen: {error!r}"))
+
+    def _peer_connected(self, node: int) -> None:
+        if self.member is not None:
+            self.member.group.connected(node, self._loop.time())
+        self.changed()
+
+    def _peer_lost(self, node: int) -> None:
+        if self.member is not None:
+            self.member.group.lost(node, self._loop.time())
+            self.changed()
+
+    # --- time and disk
+
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(
+            self.config.timing.tick_ms / 1000, self._tick
+        )
+        now = self._loop.time()
+        self._ticked_at = now
+        self._guarded(lambda: self._let_pass(now))
+
+    def _let_pass(self, now: float) -> None:
+        self.replicas.tick(now)
+        if self.member is not None:
+            self.member.group.tick(now)
+        if now - self._reported_at >= self.config.timing.heartbeat_ms / 1000:
+            self._heartbeat(now)
+        self.changed()
+
+    def _synced(self) -> None:
+        self._guarded(self._note_durable)
+
+    def _note_durable(self) -> None:
+        durable = self._store.durable()
+        self.replicas.synced(durable)
+        if self.member is not None:
+            self.member.synced(durable)
+        self.changed()
+
+    # --- what goes out
+
+    def changed(self) -> None:
+        """Ask for a flush at the end of this turn."""
+        if self._turn is None:
+            self._turn = self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._turn = None
+        self._guarded(self._carry_out)
+
+    def _carry_out(self) -> None:
+        now = self._loop.time()
+        busy = True
+        while busy:
+            reports = self.replicas.flush(now)
+            if reports:
+                self._report(tuple(reports), full=False)
+            busy = self.member is not None and self.member.flush()
+        self._syncer.wake()
+
+    @property
+    def leader(self) -> int:
+        """Return the leader of the repository, 0 if none is known."""
+        if self.member is not None:
+            return self.member.leader
+        return self._leader_heard
+
+    def _heartbeat(self, now: float) -> None:
+        """Tell everybody who may lead that this node lives, and what it holds."""
+        self._reported_at = now
+        report = self._make_report(self.replicas.reports(), full=True)
+        if self.member is not None:
+            self.member.report(report, now)
+        for node in self._listeners():
+            self.peers.send(node, report)
+
+    def _listeners(self) -> tuple[int, ...]:
+        if self.member is not None:
+            return (self.leader,) if self.leader not in (0, self.id) else ()
+        # Whom this node last heard of may be gone; any voter may be the next.
+        return tuple(node for node in self.config.cluster.voters if node != self.id)
+
+    def _report(self, streams: tuple[StreamReport, ...], *, full: bool) -> None:
+        report = self._make_report(streams, full=full)
+        leader = self.leader
+        if leader == self.id and self.member is not None:
+            self.member.report(report, self._loop.time())
+        elif leader:
+            self.peers.send(leader, report)
+
+    def _make_report(
+        self, streams: tuple[StreamReport, ...], *, full: bool
+    ) -> Report:
+        self._report_number += 1
+        return Report(
+            self.id, self.incarnation, self._report_number, full, streams
+        )
+
+    # --- to look at
+
+    def status(self) -> NodeStatus:
+        """Return what the node says of itself."""
+        why = self._why_not_healthy() or self._why_not_ready()
+        counters = self.replicas.counters
+        return NodeStatus(
+            node=self.id,
+            cluster=self.config.cluster.name,
+            address=self.config.advertise,
+            incarnation=self.incarnation,
+            healthy=not self._why_not_healthy(),
+            ready=not why,
+            why=why,
+            leader=self.leader,
+            connections=len(self.sessions),
+            replicas=tuple(self.replicas.status()),
+            group=self.member.status() if self.member is not None else None,
+            counters={
+                "appends": counters.appends,
+                "append_bytes": counters.append_bytes,
+                "acknowledged": counters.acknowledged,
+                "refused": counters.refused,
+                "reads": counters.reads,
+                "read_bytes": counters.read_bytes,
+                "messages_dropped": self.peers.dropped,
+            },
+            storage=self._store.stats(),
+        )
+
+    def _why_not_healthy(self) -> str:
+        if self.failed.done():
+            return self.failed.result().message
+        late = self._loop.time() - self._ticked_at
+        return f"the node was busy for {late:.1f} s" if late > _STUCK_S else ""
+
+    def _why_not_ready(self) -> str:
+        if self._draining:
+            return "the node stops"
+        if not self.leader:
+            return "no leader of the metadata repository is known"
+        return "" if self._registration.done else "the node is not registered yet"
+
+
+def _limits(config: NodeConfig) -> Limits:
+    return Limits(
+        uncommitted_bytes_max=config.limits.uncommitted_bytes_max,
+        fetch_bytes_max=config.limits.fetch_bytes_max,
+        fetch_timeout=config.timing.fetch_ms / 1000,
+    )

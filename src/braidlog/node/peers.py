@@ -1,0 +1,295 @@
+"""Links to the other nodes: one outgoing connection each, made when it is needed.
+
+A message to a peer may get lost: when the link is down, full or breaks. Everything that
+is sent here is repeated or asked for again by who needs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import ssl
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from braidlog.errors import ConnectionLostError, LogError, NotReadyError, ProtocolError
+from braidlog.node.config import host_and_port
+from braidlog.node.transport import Wire
+from braidlog.wire.client import ClientConnection
+from braidlog.wire.connection import State
+from braidlog.wire.events import (
+    Answered,
+    Closing,
+    Connected,
+    Event,
+    FailedRequest,
+    Received,
+    Refused,
+)
+from braidlog.wire.messages import Hello, Message
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["Answer", "LinkSettings", "Peers"]
+
+Answer = Callable[[Message | LogError, memoryview], None]
+"""Called once with the answer to a request and its payload."""
+
+_log = logging.getLogger(__name__)
+
+_RETRY_MIN_S: Final = 0.02
+_RETRY_MAX_S: Final = 0.5
+_CONNECT_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSettings:
+    """What all links have in common."""
+
+    hello: Hello
+    frame_bytes_max: int
+    unsent_bytes_max: int
+    """Messages beyond that are dropped."""
+    tls: ssl.SSLContext | None = None
+
+
+class _Link(Wire):
+    """The socket of a link."""
+
+    connection: ClientConnection
+
+    def __init__(self, peer: _Peer) -> None:
+        settings = peer.settings
+        super().__init__(ClientConnection(settings.hello, settings.frame_bytes_max))
+        self._peer = peer
+        self._asked: dict[int, Answer] = {}
+
+    def request(
+        self, message: Message, payload: Sequence[Buffer], answer: Answer
+    ) -> None:
+        number = self.connection.request(message, payload)
+        if number is None:
+            answer(
+                NotReadyError(f"node {self._peer.node} has too much to do"), _NOTHING
+            )
+            return
+        self._asked[number] = answer
+        self.flush_soon()
+
+    def took(self, event: Event) -> None:
+        if isinstance(event, Connected):
+            self._peer.opened(self)
+        elif isinstance(event, Received):
+            self._peer.received(event)
+        elif isinstance(event, Answered):
+            self._asked.pop(event.request)(event.message, event.payload)
+        elif isinstance(event, FailedRequest):
+            self._asked.pop(event.request)(event.error, _NOTHING)
+        elif isinstance(event, Refused | Closing):
+            reason = event.error if isinstance(event, Refused) else event.reason
+            _log.warning("node %d: %s", self._peer.node, reason)
+
+    def lost(self) -> None:
+        asked, self._asked = self._asked, {}
+        for answer in asked.values():
+            error = ConnectionLostError(f"the connection to node {self._peer.node}")
+            answer(error, _NOTHING)
+        self._peer.closed(self)
+
+    def broken(self, error: ProtocolError) -> None:
+        _log.warning("node %d: %s", self._peer.node, error)
+
+
+class _Peer:
+    """One other node: its link, or the attempt to make one, and what waits for it."""
+
+    def __init__(self, node: int, address: str, peers: Peers) -> None:
+        self.node = node
+        self.address = address
+        self.settings = peers.settings
+        self._peers = peers
+        self._link: _Link | None = None
+        self._waiting: deque[tuple[Message, Sequence[Buffer]]] = deque()
+        self._waiting_bytes = 0
+        self._retry_s = _RETRY_MIN_S
+        self._attempt: asyncio.Task[None] | None = None
+
+    @property
+    def connected(self) -> bool:
+        return self._link is not None
+
+    def send(self, message: Message, payload: Sequence[Buffer]) -> None:
+        size = sum(memoryview(part).nbytes for part in payload)
+        link = self._link
+        if link is not None:
+            if link.unsent_bytes + size > self.settings.unsent_bytes_max:
+                self._peers.dropped += 1
+                return
+            if link.connection.state is State.OPEN:
+                link.connection.send(message, payload)
+                link.flush_soon()
+            return
+        if self._waiting_bytes + size <= self.settings.unsent_bytes_max:
+            self._waiting.append((message, payload))
+            self._waiting_bytes += size + _MESSAGE_COST
+        else:
+            self._peers.dropped += 1
+        self._connect()
+
+    def request(
+        self, message: Message, payload: Sequence[Buffer], answer: Answer
+    ) -> None:
+        link = self._link
+        if link is None or link.connection.state is not State.OPEN:
+            self._connect()
+            msg = f"node {self.node} is not connected"
+            answer(NotReadyError(msg), _NOTHING)
+            return
+        link.request(message, payload, answer)
+
+    def _connect(self) -> None:
+        if self._attempt is None and not self._peers.closing:
+            self._attempt = asyncio.get_running_loop().create_task(self._try())
+
+    async def _try(self) -> None:
+        host, port = host_and_port(self.address)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                await loop.create_connection(
+                    lambda: _Link(self), host, port, ssl=self.settings.tls
+                )
+        except OSError as error:  # a timeout is one too
+            _log.debug("node %d at %s: %s", self.node, self.address, error)
+            self._forget()
+            self._peers.on_lost(self.node)
+            await self._pause()
+            self._attempt = None
+
+    async def _pause(self) -> None:
+        """Wait before the next attempt; who sends meanwhile does not start one."""
+        await asyncio.sleep(self._retry_s * (0.5 + self._peers.random.random()))
+        self._retry_s = min(2 * self._retry_s, _RETRY_MAX_S)
+
+    def opened(self, link: _Link) -> None:
+        self._link, self._attempt = link, None
+        self._retry_s = _RETRY_MIN_S
+        for message, payload in self._waiting:
+            link.connection.send(message, payload)
+        self._forget()
+        self._peers.on_connected(self.node)
+
+    def closed(self, link: _Link) -> None:
+        self._attempt = None
+        if self._link is link:
+            self._link = None
+        # Also one that never opened: a refused handshake must not be tried in a rush.
+        if not self._peers.closing:
+            self._attempt = asyncio.get_running_loop().create_task(self._rest())
+        self._peers.on_lost(self.node)
+
+    async def _rest(self) -> None:
+        await self._pause()
+        self._attempt = None
+
+    def received(self, event: Received) -> None:
+        self._peers.on_message(self.node, event)
+
+    def _forget(self) -> None:
+        self._waiting.clear()
+        self._waiting_bytes = 0
+
+    def close(self) -> None:
+        if self._attempt is not None:
+            self._attempt.cancel()
+        if self._link is not None:
+            self._link.connection.goodbye("the node stops")
+            self._link.flush()
+
+
+_MESSAGE_COST: Final = 256
+_NOTHING: Final = memoryview(b"")
+
+
+class Peers:
+    """All other nodes."""
+
+    def __init__(
+        self,
+        settings: LinkSettings,
+        *,
+        seed: int,
+        on_message: Callable[[int, Received], None],
+        on_connected: Callable[[int], None],
+        on_lost: Callable[[int], None],
+    ) -> None:
+        """Know nobody yet; the callbacks get the number of the node."""
+        self.settings = settings
+        self.random = random.Random(seed)
+        self.on_message = on_message
+        self.on_connected = on_connected
+        self.on_lost = on_lost
+        self.closing = False
+        self.dropped = 0
+        """Messages that were not sent because too much waits."""
+        self._peers: dict[int, _Peer] = {}
+
+    def know(self, addresses: Mapping[int, str]) -> None:
+        """Learn where nodes are; one that moved is connected to anew."""
+        for node, address in addresses.items():
+            if node in self._peers and self._peers[node].address == address:
+                continue
+            if node in self._peers:
+                self._peers.pop(node).close()
+            self._peers[node] = _Peer(node, address, self)
+
+    def forget(self, node: int) -> None:
+        """Close the link to a node that was removed."""
+        if node in self._peers:
+            self._peers.pop(node).close()
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Return the nodes that are known."""
+        return tuple(self._peers)
+
+    def is_connected(self, node: int) -> bool:
+        """Tell whether there is a link."""
+        return node in self._peers and self._peers[node].connected
+
+    def send(self, node: int, message: Message, payload: Sequence[Buffer] = ()) -> None:
+        """Send a message, or lose it."""
+        peer = self._peers.get(node)
+        if peer is None:
+            return
+        try:
+            peer.send(message, payload)
+        except LogError:
+            _log.exception("node %d: a message cannot be sent", node)
+
+    def request(
+        self,
+        node: int,
+        message: Message,
+        payload: Sequence[Buffer],
+        answer: Answer,
+    ) -> None:
+        """Ask another node; `answer` is called once, maybe at once, with a failure."""
+        peer = self._peers.get(node)
+        if peer is None:
+            answer(NotReadyError(f"node {node} is not known"), _NOTHING)
+            return
+        try:
+            peer.request(message, payload, answer)
+        except LogError as error:
+            answer(error, _NOTHING)
+
+    def close(self) -> None:
+        """Say goodbye to everybody."""
+        self.closing = True
+        for peer in self._peers.values():
+            peer.close()

@@ -1,0 +1,62 @@
+"""Makes the node known to the metadata repository, until it is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from braidlog.errors import LogError
+from braidlog.wire.commands import RegisterNode, encode
+from braidlog.wire.messages import Message
+
+if TYPE_CHECKING:
+    from braidlog.node.node import ClusterNode
+
+__all__ = ["Registration"]
+
+_log = logging.getLogger(__name__)
+
+_RETRY_S: Final = 0.05
+_RETRY_MAX_S: Final = 1.0
+
+
+class Registration:
+    """Says who the node is, where, and that it started; again until it is accepted."""
+
+    def __init__(self, node: ClusterNode) -> None:
+        """Prepare."""
+        self._node = node
+        self._timer: asyncio.TimerHandle | None = None
+        self._retry_s = _RETRY_S
+        self._closed = False
+        self.done = False
+
+    def start(self) -> None:
+        """Begin."""
+        self._try()
+
+    def close(self) -> None:
+        """Give up."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _try(self) -> None:
+        node = self._node
+        command = RegisterNode(node.id, node.config.advertise, node.incarnation)
+        call = b"register-%d-%d" % (node.id, node.incarnation)
+        node.requests.execute(call, encode(command), self._answered)
+        node.changed()
+
+    def _answered(self, answer: Message | LogError, _: memoryview) -> None:
+        if self._closed:
+            return
+        if isinstance(answer, LogError):
+            _log.debug("the node is not registered: %s", answer)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._retry_s, self._try)
+            self._retry_s = min(2 * self._retry_s, _RETRY_MAX_S)
+            return
+        self.done = True
+        _log.info("the node is registered")

@@ -1,0 +1,338 @@
+"""The replicas of a node: which there are, and what goes to which of them.
+
+Inputs are handed on at once; what comes of them is gathered by `flush` at the end of a
+turn of the loop. So a socket read, or a sync, that concerns many requests of many
+streams costs one round of effects.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from braidlog.errors import LogError, NotFoundError, NotReadyError
+from braidlog.logstream.effects import Limits
+from braidlog.logstream.replica import Replica
+from braidlog.node.peers import Peers
+from braidlog.node.sessions import Request
+from braidlog.node.status import ReplicaStatus
+from braidlog.storage.streams import NodeStore
+from braidlog.wire.codec import split
+from braidlog.wire.messages import (
+    Append,
+    Commit,
+    Configure,
+    Entries,
+    Fetch,
+    LogCut,
+    Read,
+    Replicate,
+    StreamConfig,
+    StreamReport,
+)
+
+__all__ = ["Counters", "Replicas"]
+
+_log = logging.getLogger(__name__)
+
+READERS_MAX: Final = 100_000
+"""Reads that wait for something new, of all streams."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """Totals since the start."""
+
+    appends: int = 0
+    append_bytes: int = 0
+    acknowledged: int = 0
+    refused: int = 0
+    reads: int = 0
+    read_bytes: int = 0
+
+
+@dataclass(slots=True)
+class _Reader:
+    """A read that waits."""
+
+    request: Request
+    message: Read
+    deadline: float
+
+
+class _Hosted:
+    """One replica and who waits for it."""
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.config: StreamConfig | None = None
+        self.readers: list[_Reader] = []
+
+
+class Replicas:
+    """All replicas of a node."""
+
+    def __init__(
+        self,
+        node: int,
+        store: NodeStore,
+        peers: Peers,
+        limits: Limits,
+        changed: Callable[[], None],
+    ) -> None:
+        """Load what the disk has; `changed` asks for a flush soon."""
+        self._node = node
+        self._store = store
+        self._peers = peers
+        self._limits = limits
+        self._changed = changed
+        self._hosted: dict[int, _Hosted] = {}
+        self._by_log: dict[bytes, set[int]] = {}
+        self._dirty: dict[int, None] = {}  # a dict, for its order
+        self._readers = 0
+        self.counters = Counters()
+        for stream in store.streams():
+            self._host(stream)
+
+    def _host(self, stream: int) -> _Hosted:
+        storage = self._store.stream(stream)
+        hosted = _Hosted(Replica(self._node, stream, storage, self._limits))
+        self._hosted[stream] = hosted
+        self._touch(stream)
+        return hosted
+
+    def _touch(self, stream: int) -> None:
+        self._dirty[stream] = None
+        self._changed()
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._hosted)
+
+    # --- what the metadata repository says
+
+    def configure(self, message: Configure) -> None:
+        """Become what the repository decided."""
+        for config in message.streams:
+            hosted = self._hosted.get(config.stream)
+            if hosted is None:
+                self._store.create(config.stream)
+                hosted = self._host(config.stream)
+            self._by_log.setdefault(config.log, set()).add(config.stream)
+            hosted.config = config
+            hosted.replica.configure(config)
+            self._touch(config.stream)
+        for stream in message.dropped:
+            self._drop(stream)
+
+    def _drop(self, stream: int) -> None:
+        hosted = self._hosted.get(stream)
+        if hosted is None:
+            return
+        _log.info("stream %d is no longer here", stream, extra={"stream": stream})
+        hosted.replica.drop()
+        self._carry_out(stream, hosted)
+        for reader in hosted.readers:
+            reader.request.fail(self._not_here(stream))
+        self._readers -= len(hosted.readers)
+        del self._hosted[stream]
+        if hosted.config is not None:
+            self._by_log[hosted.config.log].discard(stream)
+        self._store.delete(stream)
+
+    def commit(self, message: Commit) -> None:
+        """Apply cuts, in their order, to the replicas of their logs."""
+        for cut in message.cuts:
+            self._commit(cut)
+
+    def _commit(self, cut: LogCut) -> None:
+        for stream in sorted(self._by_log.get(cut.log, ())):
+            self._hosted[stream].replica.commit(cut)
+            self._touch(stream)
+
+    # --- what peers say
+
+    def replicate(self, message: Replicate, payload: memoryview) -> None:
+        """Take batches of a primary."""
+        hosted = self._hosted.get(message.stream)
+        if hosted is not None:
+            hosted.replica.replicate(message, split(payload, message.sizes))
+            self._touch(message.stream)
+
+    def fetch(self, node: int, message: Fetch) -> None:
+        """Answer a replica that lacks something."""
+        hosted = self._hosted.get(message.stream)
+        if hosted is not None:
+            hosted.replica.fetch(node, message)
+            self._touch(message.stream)
+
+    def entries(self, node: int, message: Entries, payload: memoryview) -> None:
+        """Take what was fetched."""
+        hosted = self._hosted.get(message.stream)
+        if hosted is not None:
+            hosted.replica.entries(node, message, split(payload, message.sizes))
+            self._touch(message.stream)
+
+    # --- what clients say
+
+    def append(
+        self,
+        message: Append,
+        requests: Sequence[Request],
+        batches: Sequence[bytes | memoryview],
+    ) -> None:
+        """Append batches that came together."""
+        hosted = self._hosted.get(message.stream)
+        self.counters.appends += len(requests)
+        self.counters.append_bytes += sum(map(len, batches))
+        if hosted is None:
+            for request in requests:
+                request.fail(self._not_here(message.stream))
+            return
+        hosted.replica.append(
+            [
+                (request, message.epoch, batch)
+                for request, batch in zip(requests, batches, strict=True)
+            ]
+        )
+        self._touch(message.stream)
+
+    def read(self, request: Request, message: Read, now: float) -> None:
+        """Answer a read, now or when there is something to read."""
+        hosted = self._hosted.get(message.stream)
+        if hosted is None:
+            request.fail(self._not_here(message.stream))
+            return
+        reader = _Reader(request, message, now + message.wait_ms / 1000)
+        if self._answered(hosted, reader, now):
+            return
+        if self._readers >= READERS_MAX:
+            request.fail(NotReadyError(f"{self._readers} reads wait"))
+            return
+        hosted.readers.append(reader)
+        self._readers += 1
+
+    def _answered(self, hosted: _Hosted, reader: _Reader, now: float) -> bool:
+        """Answer a read if there is something, or if it has waited long enough."""
+        last = now >= reader.deadline
+        try:
+            found = hosted.replica.read(reader.message, empty=last)
+        except LogError as error:
+            reader.request.fail(error)
+            return True
+        if found is None:
+            return False
+        records, batches = found
+        self.counters.reads += 1
+        self.counters.read_bytes += sum(records.sizes)
+        reader.request.answer(records, batches)
+        return True
+
+    def _not_here(self, stream: int) -> LogError:
+        return NotFoundError(f"node {self._node} has no replica of stream {stream}")
+
+    # --- time and disk
+
+    def synced(self, ticket: int) -> None:
+        """Note what is durable."""
+        for stream, hosted in self._hosted.items():
+            if hosted.replica.synced(ticket):
+                self._touch(stream)
+
+    def failed(self) -> None:
+        """Note that the store takes nothing more."""
+        for stream, hosted in self._hosted.items():
+            hosted.replica.fail("the store has failed")
+            self._touch(stream)
+
+    def tick(self, now: float) -> None:
+        """Let time pass."""
+        for stream, hosted in self._hosted.items():
+            hosted.replica.tick(now)
+            self._dirty[stream] = None
+            self._wake(hosted, now, due_only=True)
+        self._changed()
+
+    def _wake(self, hosted: _Hosted, now: float, *, due_only: bool = False) -> None:
+        readers = hosted.readers
+        if not readers:
+            return
+        hosted.readers = [
+            reader
+            for reader in readers
+            if (due_only and now < reader.deadline)
+            or not self._answered(hosted, reader, now)
+        ]
+        self._readers += len(hosted.readers) - len(readers)
+
+    # --- effects
+
+    def flush(self, now: float) -> list[StreamReport]:
+        """Do what the replicas ask for; return the reports that should go now."""
+        reports = []
+        while self._dirty:
+            stream = next(iter(self._dirty))
+            del self._dirty[stream]
+            hosted = self._hosted.get(stream)
+            if hosted is None:
+                continue
+            report = self._carry_out(stream, hosted, now)
+            if report is not None:
+                reports.append(report)
+        return reports
+
+    def _carry_out(
+        self, stream: int, hosted: _Hosted, now: float = 0.0
+    ) -> StreamReport | None:
+        effects = hosted.replica.effects()
+        for node, message, batches in effects.messages:
+            self._peers.send(node, message, batches)
+        for request, answer in effects.answers:
+            if isinstance(answer, LogError):
+                self.counters.refused += 1
+                request.fail(answer)
+            else:
+                self.counters.acknowledged += 1
+                request.answer(answer)
+        if effects.advanced:
+            self._wake(hosted, now)
+        return effects.report
+
+    # --- to look at
+
+    def reports(self) -> tuple[StreamReport, ...]:
+        """Return the report of every replica, as it is on the disk."""
+        return tuple(each.replica.report() for each in self._hosted.values())
+
+    def unanswered(self) -> int:
+        """Return how many appends wait for their commit."""
+        return sum(each.replica.waiting for each in self._hosted.values())
+
+    def status(self) -> Iterator[ReplicaStatus]:
+        """Return the replicas as they are now."""
+        for stream, hosted in sorted(self._hosted.items()):
+            config, replica = hosted.config, hosted.replica
+            state, report = replica.stored(), replica.report()
+            yield ReplicaStatus(
+                stream=stream,
+                log=config.name if config else "",
+                state=replica.state.name.lower(),
+                role=_role(self._node, config),
+                epoch=report.epoch,
+                low=state.low,
+                committed=report.committed,
+                end=report.end,
+                version=report.version,
+                high_watermark=replica.high_watermark,
+                waiting=replica.waiting,
+            )
+
+
+def _role(node: int, config: StreamConfig | None) -> str:
+    if config is None:
+        return "unknown"
+    if node in config.replicas:
+        return "primary" if config.replicas[0] == node else "backup"
+    return "learner" if node in config.learners else "dropped"

@@ -1,0 +1,166 @@
+"""The node's member of the metadata repository: its log on the disk, its requests."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from braidlog.metarepo.group import Group, GroupSettings
+from braidlog.metarepo.liveness import LivenessSettings
+from braidlog.metarepo.waiting import Answer
+from braidlog.node.config import NodeConfig
+from braidlog.node.peers import Peers
+from braidlog.node.status import GroupStatus
+from braidlog.raft import Base, Membership, RaftConfig, Role
+from braidlog.storage.raft_log import RaftLog
+from braidlog.wire.messages import GetMetadata, Message, Metadata, Report
+
+__all__ = ["ELECTION_TICKS", "Done", "RepositoryMember", "first_base"]
+
+ELECTION_TICKS: Final = 10
+
+Done: TypeAlias = Callable[[Answer], None]
+"""Called once with what a request came to."""
+
+
+class RepositoryMember:
+    """Drives a `Group`: writes what it writes, sends what it sends."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        log: RaftLog,
+        peers: Peers,
+        *,
+        incarnation: int,
+        chance: random.Random,
+        now: float,
+        to_self: Callable[[Message], None],
+    ) -> None:
+        """Start from what the disk holds; `to_self` gets what goes to this node.
+
+        Raises:
+            CorruptionError, RaftInvariantError: what is stored cannot be.
+        """
+        self._node = config.node.id
+        self._log = log
+        self._peers = peers
+        self._to_self = to_self
+        self._writes: deque[tuple[int, int]] = deque()
+        self._done: dict[int, Done] = {}
+        self._requests = 0
+        raft = RaftConfig(
+            id=self._node,
+            incarnation=incarnation,
+            jitter=lambda: chance.randint(0, ELECTION_TICKS),
+            election_ticks=ELECTION_TICKS,
+        )
+        self.group = Group(_settings(config), raft, log.load(), now)
+
+    @property
+    def leads(self) -> bool:
+        """Tell whether this node decides."""
+        return self.group.leads
+
+    @property
+    def leader(self) -> int:
+        """Return the node that leads, 0 if none is known."""
+        return self.group.leader
+
+    def metadata(self) -> Metadata:
+        """Return the metadata as of the last applied entry."""
+        return self.group.metadata()
+
+    def execute(self, call: bytes, command: bytes, done: Done) -> None:
+        """Execute a command, if this node leads."""
+        self.group.execute(self._ask(done), call, command)
+
+    def read(self, message: GetMetadata, now: float, done: Done) -> None:
+        """Wait for metadata; the answer says when `metadata` is what was asked for."""
+        self.group.read_metadata(
+            self._ask(done),
+            now,
+            known=message.known,
+            wait=message.wait_ms / 1000,
+            linearizable=message.linearizable,
+        )
+
+    def _ask(self, done: Done) -> int:
+        self._requests += 1
+        self._done[self._requests] = done
+        return self._requests
+
+    def hand_over(self) -> None:
+        """Give leadership to a voter that can be reached, if this node has it."""
+        core = self.group.raft.core
+        able = [
+            node
+            for node in core.membership.voters
+            if node != self._node and self._peers.is_connected(node)
+        ]
+        if core.role is Role.LEADER and able:
+            best = max(able, key=lambda node: core.progress[node].match)
+            self.group.raft.transfer(best)
+
+    def report(self, report: Report, now: float) -> None:
+        """Take the report of a node."""
+        self.group.report(report, now)
+
+    def synced(self, durable: int) -> None:
+        """Note what is durable."""
+        number = 0
+        while self._writes and self._writes[0][0] <= durable:
+            number = self._writes.popleft()[1]
+        if number:
+            self.group.durable(number)
+
+    def flush(self) -> bool:
+        """Do what the group asks for; tell whether there was anything."""
+        effects = self.group.effects()
+        for write in effects.writes:
+            self._log.write(write)
+            self._writes.append((self._log.ticket(), write.number))
+        for each in effects.messages:
+            if each.node == self._node:
+                self._to_self(each.message)
+            else:
+                payload = (each.payload,) if each.payload else ()
+                self._peers.send(each.node, each.message, payload)
+        for answer in effects.answers:
+            self._done.pop(answer.request)(answer)
+        if effects.committed:
+            self._peers.know(self.addresses())
+        return bool(effects)
+
+    def addresses(self) -> dict[int, str]:
+        """Return where the other nodes are, as far as they are registered."""
+        known = self.group.repository.state.nodes.values()
+        return {each.node: each.address for each in known if each.node != self._node}
+
+    def status(self) -> GroupStatus:
+        """Return where the member stands."""
+        core = self.group.raft.core
+        return GroupStatus(
+            role=core.role.value,
+            term=core.term,
+            leader=core.leader,
+            commit=core.log.commit,
+            applied=core.log.applied,
+            voters=core.membership.voters,
+        )
+
+
+def _settings(config: NodeConfig) -> GroupSettings:
+    timing = config.timing
+    return GroupSettings(
+        cluster=config.cluster.name,
+        tick=timing.tick_ms / 1000,
+        liveness=LivenessSettings(failure_timeout=timing.failure_ms / 1000),
+    )
+
+
+def first_base(config: NodeConfig) -> Base:
+    """Return what a member begins with whose disk is empty."""
+    return Base(membership=Membership(voters=tuple(sorted(config.cluster.voters))))

@@ -1,0 +1,127 @@
+"""Requests of clients that are no appends: reads, metadata, commands.
+
+Any node takes any of them. What it cannot answer itself it passes on: commands to the
+leader of the metadata repository, questions for metadata to any of its members. So a
+client needs no more than one node that lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from braidlog.errors import (
+    InvalidArgumentError,
+    LogError,
+    NotReadyError,
+    UnauthorizedError,
+)
+from braidlog.metarepo.waiting import Answer
+from braidlog.node.peers import Answer as PeerAnswer
+from braidlog.node.repository import RepositoryMember
+from braidlog.node.sessions import Request
+from braidlog.wire import commands
+from braidlog.wire.messages import Execute, Executed, GetMetadata, Message, Read
+from braidlog.wire.roles import Role
+
+if TYPE_CHECKING:
+    from braidlog.node.node import ClusterNode
+
+__all__ = ["Requests"]
+
+_NOTHING: Final = memoryview(b"")
+_NEEDED: Final = {"append": Role.APPEND, "admin": Role.ADMIN}
+
+
+class Requests:
+    """Answers requests, or has them answered."""
+
+    def __init__(self, node: ClusterNode) -> None:
+        """Serve for a node."""
+        self._node = node
+
+    def take(
+        self, request: Request, message: Message, payload: memoryview, role: Role
+    ) -> None:
+        """Take a request; it is answered now or later."""
+        node = self._node
+        if isinstance(message, Read):
+            node.replicas.read(request, message, node.now)
+        elif isinstance(message, GetMetadata):
+            self._metadata(message, _to(request))
+        elif isinstance(message, Execute):
+            self._checked(request, message, bytes(payload), role)
+        else:
+            request.fail(InvalidArgumentError(f"{type(message).__name__} here"))
+        node.changed()
+
+    def _checked(
+        self, request: Request, message: Execute, command: bytes, role: Role
+    ) -> None:
+        try:
+            self._check_role(command, role)
+        except LogError as error:
+            request.fail(error)
+        else:
+            self.execute(message.call, command, _to(request))
+
+    def _check_role(self, command: bytes, role: Role) -> None:
+        decoded = commands.decode(command)
+        needed = _NEEDED.get(decoded.ROLE)
+        name = type(decoded).__name__
+        if needed is None:
+            msg = f"{name} comes from the leader of the metadata repository only"
+            raise UnauthorizedError(msg)
+        if role < needed:
+            msg = f"{name} needs the role {needed.word}, the token has {role.word}"
+            raise UnauthorizedError(msg)
+
+    def execute(self, call: bytes, command: bytes, answer: PeerAnswer) -> None:
+        """Execute a command on the leader, wherever that is."""
+        node = self._node
+        member, leader = node.member, node.leader
+        if member is not None and leader == node.id:
+            member.execute(call, command, lambda done: answer(*_executed(done)))
+        elif leader:
+            node.peers.request(leader, Execute(call), (command,), answer)
+        else:
+            answer(NotReadyError("no leader of the repository is known"), _NOTHING)
+
+    def _metadata(self, message: GetMetadata, answer: PeerAnswer) -> None:
+        node = self._node
+        member = node.member
+        if member is not None:
+            member.read(
+                message,
+                node.now,
+                lambda done: answer(*_metadata(member, done)),
+            )
+            return
+        for voter in node.config.cluster.voters:
+            if node.peers.is_connected(voter):
+                node.peers.request(voter, message, (), answer)
+                return
+        answer(NotReadyError("no member of the repository is connected"), _NOTHING)
+
+
+def _to(request: Request) -> PeerAnswer:
+    def answer(message: Message | LogError, payload: memoryview) -> None:
+        if isinstance(message, LogError):
+            request.fail(message)
+        else:
+            parts: Sequence[memoryview] = (payload,) if payload else ()
+            request.answer(message, parts)
+
+    return answer
+
+
+def _executed(done: Answer) -> tuple[Message | LogError, memoryview]:
+    if done.error is not None:
+        return done.error, _NOTHING
+    return Executed(done.index), memoryview(done.payload)
+
+
+def _metadata(
+    member: RepositoryMember, done: Answer
+) -> tuple[Message | LogError, memoryview]:
+    return done.error or member.metadata(), _NOTHING

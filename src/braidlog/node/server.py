@@ -1,0 +1,184 @@
+"""A node with its sockets, its disk and its clock: from start to graceful stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import ssl
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from braidlog.errors import InvalidArgumentError, UnavailableError
+from braidlog.node.config import NodeConfig, host_and_port
+from braidlog.node.node import ClusterNode
+from braidlog.node.syncer import Syncer, ThreadSyncer
+from braidlog.storage.streams import NodeStore
+from braidlog.wire.server import Authorizer, allow_all
+from braidlog.wire.tokens import Tokens
+
+__all__ = ["NodeServer"]
+
+_log = logging.getLogger(__name__)
+
+_POLL_S: Final = 0.02
+
+
+class NodeServer:
+    """One node: `async with NodeServer(config) as server: await server.serve(stop)`."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        store: NodeStore | None = None,
+        syncer: Syncer | None = None,
+        seed: int | None = None,
+    ) -> None:
+        """Take the settings; a store and a syncer other than those of the disk."""
+        self._config = config
+        self._store = store
+        self._syncer = syncer
+        self._seed = secrets.randbits(64) if seed is None else seed
+        self._stack = AsyncExitStack()
+        self.node: ClusterNode
+
+    async def __aenter__(self) -> Self:
+        """Open the store, listen, start.
+
+        Raises:
+            LogError: the directory cannot be opened, or a setting cannot serve.
+            UnavailableError: the address cannot be listened on.
+        """
+        async with AsyncExitStack() as stack:
+            await self._start(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop listening, close everything."""
+        await self._stack.aclose()
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        config = self._config
+        tls = _tls(config)
+        store = self._store or open_store(config)
+        syncer = self._syncer or ThreadSyncer(store.native)
+        stack.push_async_callback(syncer.close)
+        stack.callback(store.close)
+        self.node = ClusterNode(
+            config,
+            store,
+            syncer,
+            authorize=_authorizer(config),
+            tls=tls[1],
+            token=_peer_token(config),
+            seed=self._seed,
+        )
+        await self.node.start()
+        stack.callback(self.node.close)
+        host, port = host_and_port(config.node.listen)
+        loop = asyncio.get_running_loop()
+        try:
+            listener = await loop.create_server(
+                self.node.sessions.factory, host, port, ssl=tls[0], backlog=1024
+            )
+        except OSError as error:
+            msg = f"cannot listen on {config.node.listen}: {error}"
+            raise UnavailableError(msg) from error
+        stack.callback(listener.close)
+        if config.node.http:
+            await stack.enter_async_context(_http(config, self.node))
+        _log.info(
+            "node %d listens on %s",
+            config.node.id,
+            config.node.listen,
+            extra={"node": config.node.id, "incarnation": self.node.incarnation},
+        )
+
+    async def serve(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set, then end gracefully.
+
+        Raises:
+            LogError: the node cannot go on: its store has failed, or an invariant is
+                broken.
+        """
+        stopping = asyncio.create_task(stop.wait())
+        failing = asyncio.ensure_future(self.node.failed)
+        await asyncio.wait({stopping, failing}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if failing.done():
+            raise failing.result()
+        await self._drain()
+
+    async def _drain(self) -> None:
+        """Hand leadership over, and answer what is open, as long as that takes."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._config.timing.drain_ms / 1000
+        _log.info("the node stops")
+        self.node.drain()
+        while self.node.unanswered and loop.time() < deadline:
+            await asyncio.sleep(_POLL_S)
+        self.node.sessions.goodbye("the node stops")
+
+
+def open_store(config: NodeConfig) -> NodeStore:
+    """Open the directory of the node, or make it.
+
+    Raises:
+        LogError: see `braidlog.open`.
+    """
+    return NodeStore.open(
+        Path(config.node.data),
+        wal_bytes_max=config.limits.wal_bytes_max,
+        segment_bytes=config.limits.segment_bytes,
+    )
+
+
+def _http(config: NodeConfig, node: ClusterNode) -> Any:
+    # Late: a node without metrics needs no library for them.
+    from braidlog.node.http import StatusServer
+
+    return StatusServer(config.node.http, node.status)
+
+
+def _authorizer(config: NodeConfig) -> Authorizer:
+    file = config.security.tokens
+    if not file:
+        return allow_all
+    return Tokens.parse(_text(file)).authorize
+
+
+def _peer_token(config: NodeConfig) -> str:
+    file = config.security.peer_token
+    return _text(file).strip() if file else ""
+
+
+def _text(file: str) -> str:
+    try:
+        return Path(file).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"{file}: {error}"
+        raise InvalidArgumentError(msg) from error
+
+
+def _tls(config: NodeConfig) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
+    """Return what servers and clients of this node use."""
+    security = config.security
+    if not security.certificate:
+        return None, None
+    try:
+        server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        server.load_cert_chain(security.certificate, security.key)
+        client = ssl.create_default_context(cafile=security.authority or None)
+    except (OSError, ssl.SSLError) as error:
+        msg = f"[security] certificate, key or authority: {error}"
+        raise InvalidArgumentError(msg) from error
+    return server, client

@@ -1,0 +1,150 @@
+"""Connections that others made: clients and peers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from braidlog.errors import LogError, ProtocolError
+from braidlog.node.transport import Wire
+from braidlog.wire.events import Appends, Closing, Event, Received, Refused, Requested
+from braidlog.wire.messages import Message
+from braidlog.wire.roles import Role
+from braidlog.wire.server import ServerConnection, ServerSettings
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["Handler", "Request", "Session", "Sessions"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request of a session: what an answer goes back to."""
+
+    session: Session
+    number: int
+
+    def answer(self, message: Message, payload: Sequence[Buffer] = ()) -> None:
+        """Answer it; nothing happens if who asked has gone."""
+        self.session.answer(self.number, message, payload)
+
+    def fail(self, error: LogError) -> None:
+        """Answer it with an error."""
+        self.session.fail(self.number, error)
+
+
+class Handler(Protocol):
+    """What the node does with what comes in."""
+
+    def appends(self, session: Session, event: Appends) -> None:
+        """Take the appends of one socket read to one stream."""
+
+    def requested(self, request: Request, event: Requested, role: Role) -> None:
+        """Take any other request."""
+
+    def received(self, node: int, event: Received) -> None:
+        """Take a message of a peer."""
+
+
+class Session(Wire):
+    """One connection."""
+
+    connection: ServerConnection
+
+    def __init__(self, sessions: Sessions) -> None:
+        """Serve whoever connected."""
+        super().__init__(ServerConnection(sessions.settings))
+        self._sessions = sessions
+
+    def took(self, event: Event) -> None:
+        """Hand an event to the node."""
+        handler = self._sessions.handler
+        if isinstance(event, Appends):
+            handler.appends(self, event)
+        elif isinstance(event, Received):
+            handler.received(self.connection.peer, event)
+        elif isinstance(event, Requested):
+            role = self.connection.role or Role.READ
+            handler.requested(Request(self, event.request), event, role)
+        elif isinstance(event, Refused):
+            _log.warning("a connection was refused: %s", event.error)
+        elif isinstance(event, Closing):
+            _log.debug("a connection closes: %s", event.reason)
+
+    def answer(
+        self, request: int, message: Message, payload: Sequence[Buffer] = ()
+    ) -> None:
+        """Answer a request."""
+        try:
+            self.connection.answer(request, message, payload)
+        except LogError as error:
+            self.connection.fail(request, error)
+        self.flush_soon()
+
+    def fail(self, request: int, error: LogError) -> None:
+        """Answer a request with an error."""
+        self.connection.fail(request, error)
+        self.flush_soon()
+
+    def broken(self, error: ProtocolError) -> None:
+        """Say why the connection is closed."""
+        _log.warning("a connection is closed: %s", error)
+
+    def connection_made(self, transport: object) -> None:
+        """Be counted, or be sent away if there are too many."""
+        super().connection_made(transport)  # type: ignore[arg-type]
+        self._sessions.add(self)
+
+    def lost(self) -> None:
+        """Be counted no more."""
+        self._sessions.remove(self)
+
+
+class Sessions:
+    """All connections that others made."""
+
+    def __init__(
+        self, settings: ServerSettings, handler: Handler, connections_max: int
+    ) -> None:
+        """Let in up to `connections_max`."""
+        self.settings = settings
+        self.handler = handler
+        self._connections_max = connections_max
+        self._sessions: set[Session] = set()
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._sessions)
+
+    @property
+    def factory(self) -> Callable[[], Session]:
+        """Return what a server calls for each connection."""
+        return lambda: Session(self)
+
+    @property
+    def unanswered(self) -> int:
+        """Return how many requests are open, of all."""
+        return sum(each.connection.unanswered for each in self._sessions)
+
+    def add(self, session: Session) -> None:
+        """Count one in."""
+        if len(self._sessions) >= self._connections_max:
+            _log.warning("more than %d connections", self._connections_max)
+            session.abort()
+            return
+        self._sessions.add(session)
+
+    def remove(self, session: Session) -> None:
+        """Count one out."""
+        self._sessions.discard(session)
+
+    def goodbye(self, reason: str) -> None:
+        """Tell all that the node stops; what is open may be sent elsewhere."""
+        for session in self._sessions:
+            session.connection.goodbye(reason)
+            session.flush()
