@@ -89,6 +89,9 @@ class StreamRun(Value, frozen=True, array_like=True):
     llsn_begin: int
     glsn_begin: int
     length: int
+    epoch: int = 0
+    """The epoch of the stream that was cut: a replica that missed the end of its own
+    would take the run for its uncommitted tail otherwise. Never 0 in a cut."""
 
 
 class LogCut(Value, frozen=True, array_like=True):
@@ -398,6 +401,8 @@ class Entries(Message, frozen=True, array_like=True):
     """First LLSN not committed at the source."""
     end: int
     """First LLSN that the source does not have."""
+    trim: int = 0
+    """First GLSN that the source keeps."""
 
 
 class Report(Message, frozen=True, array_like=True):
