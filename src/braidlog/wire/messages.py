@@ -98,6 +98,9 @@ class StreamRun(Value, frozen=True, array_like=True):
     llsn_begin: Number
     glsn_begin: Number
     length: Number
+    epoch: Number = 0
+    """The epoch of the stream that was cut: a replica that missed the end of its own
+    would take the run for its uncommitted tail otherwise. Never 0 in a cut."""
 
 
 class LogCut(Value, frozen=True, array_like=True):
@@ -407,6 +410,8 @@ class Entries(Message, frozen=True, array_like=True):
     """First LLSN not committed at the source."""
     end: Number
     """First LLSN that the source does not have."""
+    trim: Number = 0
+    """First GLSN that the source keeps."""
 
 
 class Report(Message, frozen=True, array_like=True):

@@ -1,0 +1,59 @@
+"""A backup: takes what the primary of its epoch sends, in order.
+
+*Invariants.* Nothing of another epoch is written. What is written goes to the next
+LLSN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from braidlog.errors import LogError, StoreFailedError
+from braidlog.logstream.batch import number
+from braidlog.logstream.core import Core
+from braidlog.logstream.storage import Batch
+from braidlog.wire.messages import Replicate
+
+__all__ = ["replicate"]
+
+
+def replicate(core: Core, message: Replicate, batches: Sequence[Batch]) -> None:
+    """Write the batches that are next; note what is missing.
+
+    Raises:
+        RemoteProtocolError: the batches are not what the message says.
+    """
+    if core.stopped or core.config is None or message.epoch < core.config.epoch:
+        return
+    if message.epoch > core.config.epoch:
+        # The report of the old epoch is what brings the new configuration.
+        core.out.report_due = True
+        return
+    if not core.entered or not core.is_member or core.is_primary:
+        return
+    numbered = number(message.llsn_begin, message.sizes, batches)
+    end = numbered[-1][1] if numbered else message.llsn_begin
+    core.heard_end = max(core.heard_end, end)
+    place(core, numbered)
+
+
+def place(core: Core, numbered: Sequence[tuple[int, int, Batch]]) -> bool:
+    """Write the batches that begin at the next LLSN; tell whether any was.
+
+    What is there already is left out, and so is everything behind a gap. A batch that
+    the storage refuses is fetched again later.
+    """
+    fresh = [each for each in numbered if each[0] >= core.next]
+    if not fresh or fresh[0][0] != core.next:
+        return False
+    try:
+        core.storage.place(core.epoch, core.next, [batch for _, _, batch in fresh])
+    except StoreFailedError:
+        raise
+    except LogError:
+        # Nothing was written. What the sender has stays missing here, so it is fetched
+        # until it can be taken; the reports show that this replica stands still.
+        core.heard_end = max(core.heard_end, fresh[-1][1])
+        return False
+    core.wrote()
+    return True

@@ -1,0 +1,200 @@
+"""State of one replica, and what every stage does with it.
+
+The functions of the stages are in `sequencer`, `backup`, `committer`, `epochs`,
+`fetch`, `source`, `reading` and `reporter`; they take this state as their first argument.
+`braidlog.logstream.replica` is the way in.
+
+*Invariants.* low <= committed <= next; the epoch, the version, the high watermark and
+what is committed never fall, except that a copy may start over; what is committed is
+never rolled back; only a running primary has waiters that are not repeats.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from braidlog.errors import LogError
+from braidlog.logstream.durable import Durable, Mark
+from braidlog.logstream.effects import Answer, Limits, Outgoing, Request
+from braidlog.logstream.errors import check
+from braidlog.logstream.states import ReplicaState
+from braidlog.logstream.storage import (
+    Batch,
+    CommitContext,
+    StoredStream,
+    StreamStorage,
+)
+from braidlog.wire.messages import Appended, Message, Run, StreamConfig, StreamReport
+
+__all__ = ["Core", "Fetching", "Waiter"]
+
+STOPPED = (ReplicaState.INVALID, ReplicaState.FAILED)
+
+
+@dataclass(slots=True)
+class Waiter:
+    """An append that waits until it is committed."""
+
+    request: Request
+    llsn: int
+    count: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        """Return the LLSN behind the batch."""
+        return self.llsn + self.count
+
+
+@dataclass(slots=True)
+class Fetching:
+    """The one fetch that may be on its way, and when the next may go."""
+
+    number: int = 0
+    peer: int = 0
+    """Node that was asked; 0: nothing is on its way."""
+    begin: int = 0
+    committed_only: bool = True
+    deadline: float = 0.0
+    not_before: float = 0.0
+    turn: int = 0
+    """Which of the sources is next."""
+
+
+@dataclass(slots=True)
+class Outbox:
+    """Effects that the node has not taken yet."""
+
+    messages: list[Outgoing] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    advanced: bool = False
+    report_due: bool = True
+    reported: StreamReport | None = None
+
+
+class Core:
+    """State of a replica; see the module."""
+
+    def __init__(
+        self, node: int, stream: int, storage: StreamStorage, limits: Limits
+    ) -> None:
+        """Start from what the disk holds; all of it is durable."""
+        self.node = node
+        self.stream = stream
+        self.storage = storage
+        self.limits = limits
+        self.now = 0.0
+        self.state = ReplicaState.STARTING
+        self.config: StreamConfig | None = None
+        self.entered = False
+        """Whether the epoch of the configuration was written here."""
+        self.trim = 0
+        """First GLSN that is kept, as far as this replica was told; 0: unknown."""
+        self.trimmed = 0
+        """How much of that was done."""
+        self.waiters: deque[Waiter] = deque()
+        self.repeats: list[Waiter] = []
+        self.waiting_bytes = 0
+        self.probe_at = 0.0
+        self.heard_end = 0
+        """How far the primary of this epoch has written, as far as is known."""
+        self.behind = False
+        """Whether a cut went by that could not be applied."""
+        self.asked = 0
+        """How often the reports asked for what was missed."""
+        self.ask_at = 0.0
+        self.dropped = False
+        """Whether a configuration came without this replica."""
+        self.fetching = Fetching()
+        self.out = Outbox()
+        self._take(storage.state())
+        self.durable = Durable(self._mark())
+
+    def _take(self, stored: StoredStream) -> None:
+        self.low = stored.low
+        self.committed = stored.committed
+        self.next = stored.next
+        self.epoch = stored.epoch
+        self.context = stored.context
+
+    def _mark(self) -> Mark:
+        return Mark(self.next, self.context.version, self.epoch)
+
+    # --- who is who
+
+    @property
+    def stopped(self) -> bool:
+        """Tell whether the replica serves and promises nothing."""
+        return self.dropped or self.state in STOPPED
+
+    @property
+    def is_member(self) -> bool:
+        """Tell whether cuts of the configured epoch need this replica."""
+        return self.config is not None and self.node in self.config.replicas
+
+    @property
+    def is_primary(self) -> bool:
+        """Tell whether this replica gives positions in the configured epoch."""
+        return self.config is not None and self.config.replicas[0] == self.node
+
+    @property
+    def is_catching_up(self) -> bool:
+        """Tell whether the log still has to be brought to where the epoch starts."""
+        return self.state is ReplicaState.CATCHING_UP and not self.entered
+
+    @property
+    def serving(self) -> bool:
+        """Tell whether the replica has durably entered the configured epoch."""
+        return self.state in (ReplicaState.RUNNING, ReplicaState.SEALED)
+
+    # --- writes
+
+    def wrote(self) -> None:
+        """Take over where the storage stands now."""
+        self._take(self.storage.state())
+        check(self.low <= self.committed <= self.next, "positions are out of order")
+        self.durable.note(self.storage.ticket(), self._mark())
+
+    def commit(self, run: Run, version: int, high_watermark: int) -> None:
+        """Write a commit context; it continues the last one."""
+        check(version >= self.context.version, "the version falls")
+        check(run.llsn_begin == self.committed, "a commit leaves something out")
+        check(run.llsn_begin + run.length <= self.next, "a commit of nothing")
+        check(run.glsn_begin >= self.context.glsn_end, "the GLSN falls")
+        context = CommitContext(
+            version,
+            run.glsn_begin,
+            run.llsn_begin,
+            run.length,
+            max(high_watermark, self.context.high_watermark),
+        )
+        self.storage.commit(self.epoch, context)
+        self.wrote()
+        self.out.advanced = True
+
+    def rollback(self, llsn: int) -> None:
+        """Drop what lies behind `llsn`; it never was."""
+        check(llsn >= self.committed, "a rollback of what is committed")
+        if llsn < self.next:
+            self.storage.rollback(self.epoch, llsn)
+            self.durable.cut(llsn)
+            self.wrote()
+
+    def restart(self, llsn: int) -> None:
+        """Forget everything and begin anew at `llsn`."""
+        self.storage.restart(llsn)
+        self.durable.cut(llsn)
+        self.trimmed = 0
+        self.wrote()
+
+    # --- effects
+
+    def send(self, node: int, message: Message, batches: Sequence[Batch] = ()) -> None:
+        """Send a message that promises nothing."""
+        self.out.messages.append((node, message, tuple(batches)))
+
+    def answer(self, request: Request, answer: Appended | LogError) -> None:
+        """Answer an append."""
+        self.out.answers.append((request, answer))

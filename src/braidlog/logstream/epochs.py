@@ -1,0 +1,176 @@
+"""Configurations: how a replica leaves one epoch and enters the next.
+
+The records behind what is committed here were written in the epoch that was entered
+last. That epoch ended where the next one in the history starts: what lies behind never
+was and is dropped; what lies before is committed, even if its commits are still missed.
+So after that every record here is true, and the replica fetches the rest up to where
+the new epoch starts, writes the epoch, and is in it when that is durable.
+
+A replica that was started is in no epoch, not even the one that it wrote last: what it
+did behind the last sync is forgotten, and a primary would give positions twice.
+
+*Invariants.* Epochs rise. A member enters an epoch when its log ends, and is committed,
+exactly where the epoch starts. Nothing committed is dropped.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from braidlog.errors import RemoteProtocolError
+from braidlog.logstream import committer, sequencer
+from braidlog.logstream.core import Core, Fetching
+from braidlog.logstream.errors import check
+from braidlog.logstream.states import ReplicaState
+from braidlog.wire.messages import StreamConfig, StreamStatus
+
+__all__ = ["advance", "configure", "drop", "invalidate"]
+
+
+def configure(core: Core, config: StreamConfig) -> None:
+    """Become what the configuration says, unless it is old.
+
+    Raises:
+        RemoteProtocolError: the configuration contradicts itself.
+    """
+    _verify(core, config)
+    if core.dropped or core.state is ReplicaState.FAILED or _is_old(core, config):
+        return
+    core.trim = max(core.trim, config.trim)
+    if core.config is not None and core.config.epoch == config.epoch:
+        return
+    if core.node in config.replicas:
+        if core.state is not ReplicaState.INVALID:
+            _become_member(core, config)
+    elif core.node in config.learners:
+        _become_learner(core, config)
+    else:
+        drop(core)
+
+
+def _verify(core: Core, config: StreamConfig) -> None:
+    history = (*config.epochs, (config.epoch, config.start))
+    rising = all(
+        low[0] < high[0] and low[1] <= high[1] for low, high in pairwise(history)
+    )
+    everybody = config.replicas + config.learners
+    if config.stream != core.stream or not config.replicas or config.start < 1:
+        msg = f"{config} is no configuration of stream {core.stream}"
+        raise RemoteProtocolError(msg)
+    if not rising or len(set(everybody)) != len(everybody):
+        msg = f"{config} has epochs that do not rise, or a node twice"
+        raise RemoteProtocolError(msg)
+
+
+def _is_old(core: Core, config: StreamConfig) -> bool:
+    if core.config is not None:
+        return config.epoch < core.config.epoch
+    # A learner gives and promises no position, so it may go on in its epoch.
+    learner = core.node in config.learners
+    return config.epoch < core.epoch or (config.epoch == core.epoch and not learner)
+
+
+def _end_of_epoch(core: Core, config: StreamConfig) -> int | None:
+    """Return where the epoch ended that was entered last; None: it is forgotten."""
+    history = (*config.epochs, (config.epoch, config.start))
+    later = [first for epoch, first in history if epoch > core.epoch]
+    if not later:
+        return core.next
+    if core.epoch == 0:
+        # Never in an epoch: nothing behind what is committed was promised to anybody.
+        return core.committed
+    reaches = core.next == core.committed or history[0][0] <= core.epoch
+    return min(later[0], core.next) if reaches else None
+
+
+def _leave(core: Core, config: StreamConfig, end: int | None) -> None:
+    """Answer the appends that the end of the epoch refuses; forget its messages."""
+    if end is None:
+        sequencer.give_up(core, 0, core.epoch, unknown=True)
+    else:
+        sequencer.give_up(core, end, core.epoch, unknown=False)
+    core.config = config
+    core.entered = False
+    core.heard_end = 0
+    core.behind = False
+    core.asked = 0
+    core.ask_at = core.now + core.limits.poll_interval
+    core.fetching = Fetching(number=core.fetching.number, turn=core.node)
+    core.out.report_due = True
+
+
+def _become_member(core: Core, config: StreamConfig) -> None:
+    end = _end_of_epoch(core, config)
+    _leave(core, config, end)
+    if end is None or end < core.committed or config.start < core.committed:
+        invalidate(core)
+        return
+    core.rollback(end)
+    core.state = ReplicaState.CATCHING_UP
+
+
+def _become_learner(core: Core, config: StreamConfig) -> None:
+    end = _end_of_epoch(core, config)
+    _leave(core, config, end)
+    # A learner that goes on in its epoch has what was committed since it started.
+    newer = config.epoch > core.epoch
+    beyond = newer and config.start < core.committed
+    if core.state is ReplicaState.INVALID or beyond:
+        core.restart(1)
+    else:
+        core.rollback(core.committed if end is None else max(end, core.committed))
+    if newer:
+        core.storage.enter(config.epoch)
+        core.wrote()
+    core.entered = True
+    core.state = ReplicaState.LEARNING
+
+
+def advance(core: Core) -> None:
+    """Do what has become possible: enter the epoch, serve in it, trim."""
+    config = core.config
+    if config is None or core.stopped:
+        return
+    if core.is_catching_up and core.committed == config.start:
+        _enter(core, config)
+    durable = core.durable.mark.epoch == config.epoch
+    if core.state is ReplicaState.CATCHING_UP and core.entered and durable:
+        sealed = config.status is StreamStatus.SEALED
+        core.state = ReplicaState.SEALED if sealed else ReplicaState.RUNNING
+    if core.trim > 1 and core.low < core.committed:
+        _trim(core)
+
+
+def _enter(core: Core, config: StreamConfig) -> None:
+    check(core.next == config.start, "an epoch begins behind an uncommitted record")
+    check(config.epoch > core.epoch, "the epoch falls")
+    check(not core.waiters, "an append of an older epoch waits")
+    if config.version > core.context.version:
+        committer.idle(core, config.version, config.high_watermark)
+    core.storage.enter(config.epoch)
+    core.wrote()
+    core.entered = True
+    core.behind = False
+
+
+def _trim(core: Core) -> None:
+    if core.trimmed < min(core.trim, core.context.glsn_end):
+        core.trimmed = min(core.trim, core.context.glsn_end)
+        llsn = core.storage.llsn_of(core.trimmed)
+        check(llsn <= core.committed, "a trim of what is not committed")
+        if llsn > core.low:
+            core.storage.trim(llsn)
+            core.wrote()
+
+
+def invalidate(core: Core) -> None:
+    """Serve nothing more until a configuration makes this replica a learner."""
+    sequencer.give_up(core, 0, core.epoch, unknown=True)
+    core.state = ReplicaState.INVALID
+    core.out.report_due = True
+
+
+def drop(core: Core) -> None:
+    """Stop: the replica belongs to the stream no more."""
+    sequencer.give_up(core, 0, core.epoch, unknown=True)
+    core.dropped = True

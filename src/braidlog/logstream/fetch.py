@@ -1,0 +1,181 @@
+"""Copies from other replicas what is missed here: records and their commits.
+
+What is needed follows from the state, so nothing has to be remembered but the one fetch
+that may be on its way:
+
+    learner                         what is committed, for ever
+    member, not in its epoch yet    what is committed, up to where the epoch starts
+    backup with a gap               what the primary has, committed or not
+    member that missed cuts         what is committed, after reports asked in vain
+
+Records and their commits are written one behind the other, so a crash keeps the records
+at least as long as their commits. A source that was trimmed says where it begins; then
+the copy starts over from there.
+
+*Invariants.* A member that is in its epoch takes answers of that epoch only: those of a
+later one could disagree with its uncommitted tail. Only true records are committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from braidlog.logstream import backup, committer, sequencer
+from braidlog.logstream.batch import number
+from braidlog.logstream.core import Core
+from braidlog.logstream.errors import check
+from braidlog.logstream.states import ReplicaState
+from braidlog.logstream.storage import Batch
+from braidlog.wire.messages import Entries, Fetch, Run
+
+__all__ = ["entries", "pump", "tick"]
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What is missed, and who may have it."""
+
+    begin: int
+    committed_only: bool
+    sources: tuple[int, ...]
+
+
+def _wanted(core: Core) -> Want | None:
+    config = core.config
+    if config is None or core.stopped:
+        return None
+    everybody = config.replicas + config.learners
+    others = tuple(node for node in everybody if node != core.node)
+    committed = Want(core.committed, committed_only=True, sources=others)
+    asked = core.asked >= core.limits.asks_max
+    if core.state is ReplicaState.LEARNING:
+        return committed
+    if core.is_catching_up:
+        missing = core.next < config.start
+        return committed if missing or asked else None
+    if core.heard_end > core.next and not core.is_primary:
+        return Want(core.next, committed_only=False, sources=config.replicas[:1])
+    return committed if core.behind and asked else None
+
+
+def pump(core: Core) -> None:
+    """Send a fetch if one is needed and none is on its way."""
+    fetching = core.fetching
+    if fetching.peer or core.now < fetching.not_before:
+        return
+    want = _wanted(core)
+    if want is None or not want.sources:
+        return
+    fetching.number += 1
+    fetching.peer = want.sources[fetching.turn % len(want.sources)]
+    fetching.begin = want.begin
+    fetching.committed_only = want.committed_only
+    fetching.deadline = core.now + core.limits.fetch_timeout
+    message = Fetch(
+        core.stream,
+        core.epoch,
+        fetching.number,
+        want.begin,
+        core.limits.fetch_bytes_max,
+        want.committed_only,
+    )
+    core.send(fetching.peer, message)
+
+
+def tick(core: Core) -> None:
+    """Give up a fetch that was not answered; ask for missed cuts again."""
+    fetching = core.fetching
+    if fetching.peer and core.now >= fetching.deadline:
+        fetching.peer = 0
+        fetching.turn += 1
+    if (core.behind or core.is_catching_up) and core.now >= core.ask_at:
+        core.ask_at = core.now + core.limits.poll_interval
+        core.asked += 1
+        core.out.report_due = True
+
+
+def entries(core: Core, peer: int, message: Entries, batches: Sequence[Batch]) -> None:
+    """Take the answer to the fetch that is on its way.
+
+    Raises:
+        RemoteProtocolError: the batches are not what the message says.
+    """
+    fetching = core.fetching
+    expected = (fetching.peer, fetching.number)
+    if core.stopped or not fetching.peer or (peer, message.number) != expected:
+        return
+    fetching.peer = 0
+    fetching.not_before = core.now + core.limits.poll_interval
+    fetching.turn += 1
+    if _take(core, message, batches):
+        fetching.not_before = core.now
+        fetching.turn -= 1
+
+
+def _take(core: Core, message: Entries, batches: Sequence[Batch]) -> bool:
+    """Write what the answer brings; tell whether it brought anything."""
+    numbered = number(message.llsn_begin, message.sizes, batches)
+    if core.entered and core.is_member and message.epoch != core.epoch:
+        return False
+    if message.llsn_begin > core.fetching.begin:
+        return _start_over(core, message)
+    committed = _committed_end(core, message)
+    end = committed if core.fetching.committed_only else message.end
+    before = (core.next, core.context)
+    backup.place(core, [each for each in numbered if each[1] <= end])
+    _commit(core, message, min(committed, core.next))
+    return (core.next, core.context) != before
+
+
+def _committed_end(core: Core, message: Entries) -> int:
+    if core.is_catching_up and core.config is not None:
+        return min(message.committed, core.config.start)
+    return message.committed
+
+
+def _start_over(core: Core, message: Entries) -> bool:
+    """Begin anew where the source begins: what lies before was trimmed."""
+    learning = core.state is ReplicaState.LEARNING
+    begin = message.llsn_begin
+    usable = core.is_catching_up and core.config and begin <= core.config.start
+    if not core.fetching.committed_only or not (learning or usable):
+        return False
+    sequencer.give_up(core, 0, core.epoch, unknown=True)
+    core.restart(begin)
+    core.trim = max(core.trim, message.trim)
+    return True
+
+
+def _commit(core: Core, message: Entries, end: int) -> None:
+    """Commit the runs of the answer up to `end`, as far as they continue ours.
+
+    The version of the source is that of its last run. Until that run is complete here
+    ours stays: it promises that nothing before is missing.
+    """
+    if core.serving:
+        check(end <= core.durable.mark.end, "others committed what is not durable here")
+    for run in message.runs:
+        piece = _clip(run, core.committed, end)
+        if piece is None:
+            continue
+        if piece.llsn_begin != core.committed:
+            return
+        last = piece.llsn_begin + piece.length == message.committed
+        version, mark = core.context.version, piece.glsn_begin + piece.length - 1
+        if last:
+            version = max(version, message.version)
+            mark = max(mark, message.high_watermark)
+        committer.apply_run(core, piece, version, mark)
+    newer = message.version > core.context.version
+    if newer and core.committed == message.committed:
+        committer.idle(core, message.version, message.high_watermark)
+
+
+def _clip(run: Run, begin: int, end: int) -> Run | None:
+    """Return the part of a run in `begin..end`, or None."""
+    first = max(run.llsn_begin, begin)
+    length = min(run.llsn_begin + run.length, end) - first
+    if length <= 0:
+        return None
+    return Run(first, run.glsn_begin + first - run.llsn_begin, length)

@@ -1,0 +1,69 @@
+"""Reads what is committed.
+
+*Invariants.* Nothing that is not committed is read. A position that was trimmed says
+so, and is never just empty.
+"""
+
+from __future__ import annotations
+
+from braidlog.errors import NotReadyError, TrimmedError
+from braidlog.logstream.core import Core
+from braidlog.logstream.storage import Batch, StoredBatch
+from braidlog.wire.messages import Read, Records
+
+__all__ = ["read"]
+
+
+def read(
+    core: Core, message: Read, *, expired: bool
+) -> tuple[Records, tuple[Batch, ...]] | None:
+    """Return committed batches; None: there is nothing yet, and time to wait.
+
+    Raises:
+        NotReadyError: this replica cannot say.
+        TrimmedError: the position was trimmed.
+    """
+    if core.stopped:
+        raise NotReadyError(f"stream {core.stream} is {core.state.name} here")
+    begin = _first(core, message)
+    if begin < core.committed:
+        limit = max(message.bytes_max, 1)
+        return _records(core, begin, core.storage.read(begin, core.committed, limit))
+    # By GLSN, the log going on without this stream is news to a merge of streams.
+    news = message.by_glsn and message.begin <= core.context.high_watermark
+    return _records(core, begin, []) if news or expired else None
+
+
+def _first(core: Core, message: Read) -> int:
+    if not message.by_glsn:
+        if message.begin < core.low:
+            msg = f"stream {core.stream} begins at LLSN {core.low}"
+            raise TrimmedError(msg, first=core.low)
+        return message.begin
+    if message.begin < core.trim:
+        msg = f"the log begins at GLSN {core.trim}"
+        raise TrimmedError(msg, first=core.trim)
+    if core.config is None and core.low > 1:
+        # Until it is told how far the log is trimmed, it cannot tell trimmed records
+        # from those of other streams.
+        raise NotReadyError(f"stream {core.stream} is {core.state.name} here")
+    return core.storage.llsn_of(message.begin)
+
+
+def _records(
+    core: Core, begin: int, batches: list[StoredBatch]
+) -> tuple[Records, tuple[Batch, ...]]:
+    end = batches[-1].end if batches else begin
+    complete = core.context.high_watermark
+    if end < core.committed:
+        complete = core.storage.runs(end, end + 1)[0].glsn_begin - 1
+    answer = Records(
+        core.stream,
+        tuple(core.storage.runs(batches[0].llsn, end)) if batches else (),
+        tuple(batch.llsn for batch in batches),
+        tuple(len(batch.data) for batch in batches),
+        complete,
+        core.low,
+        end,
+    )
+    return answer, tuple(batch.data for batch in batches)

@@ -1,0 +1,237 @@
+"""One replica of a log stream, as a state machine.
+
+*Theory of operation.* The node hands in what happens: configurations, appends,
+messages of other replicas, cuts, syncs that are over, ticks. The replica writes to the
+buffer of its storage, which never waits, and returns effects: messages, answers, a
+report. Nothing it sends needs a sync first but the report, and that says only what is
+durable.
+
+    append      primary: place, write, send to the backups                `sequencer`
+    replicate   backup: write what is next                                `backup`
+    synced      what is durable grew: report                              `reporter`
+    commit      a cut gave GLSNs: write that, answer, wake readers        `committer`
+    configure   a new epoch: leave the old one, catch up, enter           `epochs`
+    fetch, entries   copy from one another what was missed       `source`, `fetch`
+
+Sources: reports, cuts and the commit context are Varlog's. It has no epochs and keeps
+what a seal refused; here every message, every run of a cut and every write carries the
+epoch, and the tail behind the end of an epoch is dropped before the next is entered.
+
+*Invariants*, checked in release as in tests; a broken one raises
+`ReplicaInvariantError` and makes the replica FAILED:
+
+1. low <= committed <= next. Commits are dense, versions and GLSNs rise.
+2. What is committed is never rolled back; only a copy that starts over forgets it.
+3. A cut of this replica's epoch has nothing that is not durable here: it takes the
+   minimum of the reports, and reports say only what is durable.
+4. A batch is wholly in one cut.
+5. An append is answered once: with its place when it is committed, or refused.
+6. Positions are given only by the first replica of an epoch that it durably entered,
+   and never in an epoch that was entered by an earlier start.
+7. Nothing of another epoch is written to the uncommitted tail.
+8. An epoch is entered only where the log ends, and is committed, at its start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from braidlog.errors import StoreFailedError
+from braidlog.logstream import (
+    backup,
+    committer,
+    epochs,
+    fetch,
+    reading,
+    recovery,
+    reporter,
+    sequencer,
+    source,
+)
+from braidlog.logstream.core import Core, Outbox
+from braidlog.logstream.effects import Limits, ReplicaEffects, Request
+from braidlog.logstream.errors import ReplicaInvariantError
+from braidlog.logstream.states import ReplicaState
+from braidlog.logstream.storage import Batch, StreamStorage
+from braidlog.wire.messages import (
+    Entries,
+    Fetch,
+    LogCut,
+    Read,
+    Records,
+    Replicate,
+    StreamConfig,
+    StreamReport,
+)
+
+__all__ = ["Replica"]
+
+
+class Replica:
+    """A replica of one log stream; see the module.
+
+    Every call but `read` and `report` may have effects. All calls take duplicates and
+    messages that are late. If the store fails, the replica is FAILED: it refuses what
+    waits, says so in its report, and takes no further input.
+    """
+
+    def __init__(
+        self,
+        node: int,
+        stream: int,
+        storage: StreamStorage,
+        limits: Limits | None = None,
+    ) -> None:
+        """Start from what the disk holds, in no epoch."""
+        self._core = Core(node, stream, storage, limits or Limits())
+        self.defect = recovery.defect(storage.state())
+        """What is wrong with what the disk held; empty if nothing."""
+        if self.defect:
+            self._core.state = ReplicaState.INVALID
+
+    @property
+    def state(self) -> ReplicaState:
+        """Return what the replica is."""
+        return self._core.state
+
+    @property
+    def dropped(self) -> bool:
+        """Tell whether the stream goes on without this replica: it may be deleted."""
+        return self._core.dropped
+
+    @property
+    def committed(self) -> int:
+        """Return the first LLSN that is not committed here."""
+        return self._core.committed
+
+    @property
+    def low(self) -> int:
+        """Return the first LLSN that is kept."""
+        return self._core.low
+
+    @property
+    def high_watermark(self) -> int:
+        """Return the GLSN up to which nothing of the stream is missing here."""
+        return self._core.context.high_watermark
+
+    def configure(self, config: StreamConfig) -> None:
+        """Become what the configuration says; older ones and repeats are ignored.
+
+        A configuration without this node drops the replica.
+
+        Raises:
+            RemoteProtocolError: the configuration contradicts itself.
+        """
+        with self._input():
+            epochs.configure(self._core, config)
+
+    def drop(self) -> None:
+        """Stop, because the stream goes on without this replica."""
+        with self._input():
+            epochs.drop(self._core)
+
+    def append(self, group: Sequence[tuple[Request, int, Batch]]) -> None:
+        """Append batches: (request, epoch that the client knows or 0, batch).
+
+        Each is answered by the effects of this or a later call, once: with its place
+        when it is committed, or with the error that refused it. One refusal does not
+        touch the others of the group.
+        """
+        with self._input():
+            sequencer.append(self._core, group)
+
+    def replicate(self, message: Replicate, batches: Sequence[Batch]) -> None:
+        """Write what the primary sends.
+
+        Raises:
+            RemoteProtocolError: the batches are not what the message says.
+        """
+        with self._input():
+            backup.replicate(self._core, message, batches)
+
+    def fetch(self, peer: int, message: Fetch) -> None:
+        """Send another replica what it misses."""
+        with self._input():
+            source.fetch(self._core, peer, message)
+
+    def entries(self, peer: int, message: Entries, batches: Sequence[Batch]) -> None:
+        """Take the answer to the fetch that is on its way; others are ignored.
+
+        Raises:
+            RemoteProtocolError: the batches are not what the message says.
+        """
+        with self._input():
+            fetch.entries(self._core, peer, message, batches)
+
+    def commit(self, cut: LogCut) -> None:
+        """Apply what a cut gave to this stream, if it is the next that did.
+
+        The cut must have the runs of all streams of the log: the sum of their lengths
+        tells where the log ended before.
+
+        Raises:
+            RemoteProtocolError: the run names no epoch.
+        """
+        with self._input():
+            committer.commit(self._core, cut)
+
+    def synced(self, ticket: int) -> None:
+        """Note that every write up to `ticket` is durable."""
+        with self._input():
+            if self._core.state is not ReplicaState.FAILED:
+                self._core.durable.synced(ticket)
+
+    def tick(self, now: float) -> None:
+        """Let time pass: `now` in seconds, never falling."""
+        with self._input():
+            self._core.now = max(now, self._core.now)
+            fetch.tick(self._core)
+            sequencer.probe(self._core)
+
+    def read(
+        self, message: Read, *, expired: bool = False
+    ) -> tuple[Records, tuple[Batch, ...]] | None:
+        """Return committed batches and their places.
+
+        None means that there is nothing yet: ask again when effects say `advanced`, or
+        with `expired` when the time is over, which always returns an answer.
+
+        Raises:
+            NotReadyError: this replica cannot say.
+            TrimmedError: the position was trimmed.
+        """
+        return reading.read(self._core, message, expired=expired)
+
+    def report(self) -> StreamReport:
+        """Return the report for a heartbeat."""
+        return reporter.report(self._core)
+
+    def effects(self) -> ReplicaEffects:
+        """Return what has to be done since the last call."""
+        core, out = self._core, self._core.out
+        report = reporter.due(core)
+        core.out = Outbox(report_due=False, reported=out.reported)
+        return ReplicaEffects(
+            tuple(out.messages), tuple(out.answers), report, out.advanced
+        )
+
+    @contextmanager
+    def _input(self) -> Iterator[None]:
+        """Take one input: do what follows from it, or fail for good."""
+        core = self._core
+        try:
+            yield
+            epochs.advance(core)
+            fetch.pump(core)
+        except StoreFailedError:
+            self._fail()
+        except ReplicaInvariantError:
+            self._fail()
+            raise
+
+    def _fail(self) -> None:
+        core = self._core
+        core.state = ReplicaState.FAILED
+        core.out.report_due = True
+        sequencer.give_up(core, 0, core.epoch, unknown=True)

@@ -1,0 +1,44 @@
+"""Says what is durable here.
+
+A report goes out at once if the end, the epoch or the state changed, or if something
+was missed and has to be asked for. Versions and what is committed ride along: they only
+decide what the repository has to keep.
+
+*Invariants.* While a replica serves in an epoch, the reported end never falls. Nothing
+is reported before it is durable.
+"""
+
+from __future__ import annotations
+
+from braidlog.logstream.core import Core
+from braidlog.logstream.errors import check
+from braidlog.wire.messages import StreamReport
+
+__all__ = ["due", "report"]
+
+
+def report(core: Core) -> StreamReport:
+    """Return what is durable now."""
+    mark = core.durable.mark
+    check(mark.end <= core.next, "something is durable that is not there")
+    return StreamReport(
+        core.stream, mark.epoch, mark.version, core.committed, mark.end, core.state
+    )
+
+
+def due(core: Core) -> StreamReport | None:
+    """Return the report if it has to go out now."""
+    current, last = report(core), core.out.reported
+    if (
+        not core.out.report_due
+        and last is not None
+        and _urgent(current) == _urgent(last)
+    ):
+        return None
+    core.out.report_due = False
+    core.out.reported = current
+    return current
+
+
+def _urgent(report: StreamReport) -> tuple[int, int, int]:
+    return report.epoch, report.end, report.state

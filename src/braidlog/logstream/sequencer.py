@@ -1,0 +1,190 @@
+"""The primary: gives positions, writes, replicates, answers.
+
+A batch gets the next LLSNs, is written here and sent to all backups at once. It is
+answered when it is committed. A repeat of a producer's batch gets no new position: it
+is answered with the first one, when that is committed and not before.
+
+*Invariants.* Only a replica that has durably entered the epoch as its first gives
+positions. A request is answered once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from braidlog.errors import (
+    LogError,
+    NotPrimaryError,
+    NotReadyError,
+    SealedError,
+    SequenceExpiredError,
+    StoreFailedError,
+)
+from braidlog.logstream.core import Core, Waiter
+from braidlog.logstream.effects import Request
+from braidlog.logstream.errors import check
+from braidlog.logstream.states import ReplicaState
+from braidlog.logstream.storage import Batch, Placed
+from braidlog.wire.messages import Appended, Replicate, Run, StreamStatus
+
+__all__ = ["append", "give_up", "probe", "release"]
+
+Item: TypeAlias = tuple[Request, Batch]
+
+
+def append(core: Core, group: Sequence[tuple[Request, int, Batch]]) -> None:
+    """Place the batches of a group: (request, epoch, batch)."""
+    admitted: list[Item] = []
+    size = core.waiting_bytes
+    for request, epoch, batch in group:
+        refusal = _refusal(core, epoch) or _overflow(core, size, batch)
+        if refusal is not None:
+            core.answer(request, refusal)
+            continue
+        admitted.append((request, batch))
+        size += len(batch)
+    if admitted:
+        _replicate(core, _place(core, admitted))
+
+
+def _refusal(core: Core, epoch: int) -> LogError | None:
+    config = core.config
+    if config is None or core.stopped or core.state is ReplicaState.LEARNING:
+        primary = config.replicas[0] if config else 0
+        if primary in (0, core.node):
+            return NotReadyError(f"stream {core.stream} is {core.state.name} here")
+        return _not_primary(core, primary)
+    if config.status is StreamStatus.SEALED:
+        return SealedError(f"stream {core.stream} is sealed", epoch=config.epoch)
+    if not core.is_primary:
+        return _not_primary(core, config.replicas[0])
+    if core.state is not ReplicaState.RUNNING:
+        return NotReadyError(f"stream {core.stream} is {core.state.name} here")
+    if epoch not in (0, config.epoch):
+        msg = f"stream {core.stream} is in epoch {config.epoch}, not {epoch}"
+        return SealedError(msg, epoch=config.epoch)
+    return None
+
+
+def _not_primary(core: Core, primary: int) -> LogError:
+    epoch = core.config.epoch if core.config else 0
+    msg = f"node {core.node} is not the primary of stream {core.stream}"
+    return NotPrimaryError(msg, primary=primary, epoch=epoch)
+
+
+def _overflow(core: Core, waiting: int, batch: Batch) -> LogError | None:
+    limit = core.limits.uncommitted_bytes_max
+    if waiting and waiting + len(batch) > limit:
+        msg = f"{waiting} bytes of stream {core.stream} wait for commits, at most"
+        return NotReadyError(f"{msg} {limit} may")
+    return None
+
+
+def _place(core: Core, items: Sequence[Item]) -> list[tuple[Placed, Batch]]:
+    """Write what can be written; return what is new."""
+    try:
+        placed = core.storage.append(core.epoch, [batch for _, batch in items])
+    except StoreFailedError:
+        raise
+    except LogError as error:
+        if len(items) == 1:
+            core.answer(items[0][0], error)
+            return []
+        # One bad batch must not refuse the others: nothing was written, so each alone.
+        return [new for item in items for new in _place(core, [item])]
+    check(len(placed) == len(items), "the storage lost a batch of a group")
+    before = core.next
+    core.wrote()
+    new = []
+    for (request, batch), place in zip(items, placed, strict=True):
+        if place.new:
+            check(place.llsn == before, "the storage left an LLSN out")
+            before += place.count
+            new.append((place, batch))
+        _wait(core, request, place, batch)
+    check(before == core.next, "the storage placed more than it says")
+    return new
+
+
+def _wait(core: Core, request: Request, place: Placed, batch: Batch) -> None:
+    waiter = Waiter(request, place.llsn, place.count, len(batch))
+    if place.new:
+        if not core.waiters:
+            core.probe_at = core.now + core.limits.probe_interval
+        core.waiters.append(waiter)
+        core.waiting_bytes += waiter.size
+    elif waiter.end <= core.committed:
+        _answer_stored(core, waiter)
+    else:
+        core.repeats.append(waiter)
+
+
+def _answer_stored(core: Core, waiter: Waiter) -> None:
+    runs = core.storage.runs(waiter.llsn, waiter.end)
+    if not runs or runs[0].llsn_begin != waiter.llsn:
+        msg = f"LLSN {waiter.llsn} of stream {core.stream} was trimmed"
+        core.answer(waiter.request, SequenceExpiredError(msg))
+        return
+    _answer(core, waiter, runs[0])
+
+
+def _answer(core: Core, waiter: Waiter, run: Run) -> None:
+    check(
+        run.llsn_begin <= waiter.llsn and waiter.end <= run.llsn_begin + run.length,
+        "a batch is not wholly in one cut",
+    )
+    glsn = run.glsn_begin + waiter.llsn - run.llsn_begin
+    version = core.context.version
+    core.answer(waiter.request, Appended(waiter.llsn, glsn, waiter.count, version))
+
+
+def _replicate(core: Core, placed: Sequence[tuple[Placed, Batch]]) -> None:
+    if not placed or core.config is None:
+        return
+    batches = [batch for _, batch in placed]
+    sizes = tuple(len(batch) for batch in batches)
+    message = Replicate(core.stream, core.epoch, placed[0][0].llsn, sizes)
+    for node in core.config.replicas[1:]:
+        core.send(node, message, batches)
+
+
+def release(core: Core, run: Run) -> None:
+    """Answer the appends that a run committed."""
+    while core.waiters and core.waiters[0].llsn < core.committed:
+        waiter = core.waiters.popleft()
+        core.waiting_bytes -= waiter.size
+        core.probe_at = core.now + core.limits.probe_interval
+        _answer(core, waiter, run)
+    ready = [waiter for waiter in core.repeats if waiter.end <= core.committed]
+    if ready:
+        core.repeats = [w for w in core.repeats if w.end > core.committed]
+        for waiter in ready:
+            _answer(core, waiter, run)
+
+
+def give_up(core: Core, llsn: int, epoch: int, *, unknown: bool) -> None:
+    """Refuse the appends from `llsn` on, because their epoch is over."""
+    gone = [waiter for waiter in core.waiters if waiter.llsn >= llsn]
+    gone += [waiter for waiter in core.repeats if waiter.llsn >= llsn]
+    while core.waiters and core.waiters[-1].llsn >= llsn:
+        core.waiting_bytes -= core.waiters.pop().size
+    core.repeats = [waiter for waiter in core.repeats if waiter.llsn < llsn]
+    for waiter in gone:
+        msg = f"epoch {epoch} of stream {core.stream} ended before the append"
+        error = SealedError(f"{msg} was committed", epoch=epoch, unknown=unknown)
+        core.answer(waiter.request, error)
+
+
+def probe(core: Core) -> None:
+    """Remind the backups of how far the primary is, if commits are overdue.
+
+    A message that was lost would be missed only with the next one otherwise.
+    """
+    if not core.waiters or core.now < core.probe_at or core.config is None:
+        return
+    if core.state is ReplicaState.RUNNING:
+        core.probe_at = core.now + core.limits.probe_interval
+        message = Replicate(core.stream, core.epoch, core.next, ())
+        for node in core.config.replicas[1:]:
+            core.send(node, message)

@@ -1,0 +1,70 @@
+"""Answers fetches of other replicas.
+
+*Invariants.* What is not committed goes only to replicas of the same epoch.
+"""
+
+from __future__ import annotations
+
+from braidlog.logstream.core import Core
+from braidlog.logstream.storage import StoredBatch
+from braidlog.wire.messages import Entries, Fetch, Run
+
+__all__ = ["fetch"]
+
+
+def fetch(core: Core, peer: int, message: Fetch) -> None:
+    """Send what follows; a replica that cannot say it stays silent."""
+    if core.stopped:
+        return
+    same_epoch = core.entered and message.epoch == core.epoch
+    whole = same_epoch and core.is_member and not message.committed_only
+    end = core.next if whole else core.committed
+    begin = message.llsn_begin
+    if begin < core.low:
+        first = _first_kept(core)
+        if begin < first:
+            # A trim that this replica was not told of yet could not be passed on.
+            if core.config is not None:
+                _send(core, peer, message, first, [])
+            return
+    limit = min(message.bytes_max, core.limits.fetch_bytes_max)
+    batches = core.storage.read(begin, end, limit) if begin < end else []
+    _send(core, peer, message, batches[0].llsn if batches else begin, batches)
+
+
+def _first_kept(core: Core) -> int:
+    """Return where the batch begins that has the first record."""
+    if core.low == core.committed:
+        return core.low
+    return core.storage.read(core.low, core.low + 1, 1)[0].llsn
+
+
+def _send(
+    core: Core, peer: int, message: Fetch, begin: int, batches: list[StoredBatch]
+) -> None:
+    end = batches[-1].end if batches else begin
+    answer = Entries(
+        core.stream,
+        core.epoch,
+        message.number,
+        begin,
+        tuple(len(batch.data) for batch in batches),
+        _runs(core, begin, min(end, core.committed)),
+        core.context.version,
+        core.context.high_watermark,
+        core.committed,
+        core.next,
+        core.trim,
+    )
+    core.send(peer, answer, [batch.data for batch in batches])
+
+
+def _runs(core: Core, begin: int, end: int) -> tuple[Run, ...]:
+    if begin >= end:
+        return ()
+    runs = core.storage.runs(begin, end)
+    if runs and begin < runs[0].llsn_begin <= core.low:
+        # The trim went through a batch, which is in one run as a whole.
+        cut = runs[0].llsn_begin - begin
+        runs[0] = Run(begin, runs[0].glsn_begin - cut, runs[0].length + cut)
+    return tuple(runs)
