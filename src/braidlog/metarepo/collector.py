@@ -12,7 +12,7 @@ what one of them does not hold. Reports of one start of a node only go forward.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -64,6 +64,8 @@ class Collector:
         self._committed: dict[int, int] = {}
         self._logs: dict[bytes, tuple[int, int]] = {}
         self._fresh: set[int] = set()
+        self.stirred = True
+        """A replica is in another state or epoch than before."""
 
     # --- reports
 
@@ -76,13 +78,22 @@ class Collector:
         elif known.incarnation > report.incarnation or known.number >= report.number:
             return False
         known.number = report.number
+        before = known.streams
         if report.full:
             known.full = True
             known.streams = {}
         for each in report.streams:
+            last = before.get(each.stream)
+            if last is None or (last.epoch, last.state) != (each.epoch, each.state):
+                self.stirred = True
             known.streams[each.stream] = each
             self._fresh.add(each.stream)
         return True
+
+    def forget_nodes(self, known: set[int]) -> None:
+        """Drop reports of nodes that were removed."""
+        for node in self.reports.keys() - known:
+            del self.reports[node]
 
     def report(self, node: int, stream: int) -> StreamReport | None:
         """Return what a node said of its replica, None if nothing."""
@@ -180,12 +191,6 @@ class Collector:
         if not self._flights:
             self._clear()
 
-    def forget_flights(self) -> None:
-        """Forget cuts in flight: they are another leader's business now."""
-        for flight in self._flights:
-            self.dropped(flight.cut)
-        self._clear()
-
     def _clear(self) -> None:
         self._flights = []
         self._stalled = False
@@ -195,7 +200,3 @@ class Collector:
     def in_flight(self) -> int:
         """Return how many cuts are on their way."""
         return len(self._flights)
-
-    def look_again(self, streams: Iterable[int]) -> None:
-        """Note that streams may have something to commit."""
-        self._fresh |= set(streams)

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Final
 
 from braidlog.logstream.states import ReplicaState
-from braidlog.metarepo.collector import COUNTED, Collector
+from braidlog.metarepo.collector import Collector
 from braidlog.metarepo.commands import (
     AddLearner,
     Command,
@@ -30,6 +31,9 @@ from braidlog.metarepo.placement import Loads
 from braidlog.metarepo.state import State, StreamState
 
 __all__ = ["Controller", "ControllerSettings"]
+
+
+_BROKEN: Final = frozenset({ReplicaState.INVALID, ReplicaState.FAILED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +71,9 @@ class _View:
     good: tuple[int, ...]
     entered: tuple[int, ...]
     back: tuple[int, ...]
-    """Restarted replicas on live nodes."""
+    """Restarted replicas on live nodes, which need a new epoch."""
+    slow: tuple[int, ...]
+    """Replicas on live nodes that did not enter the epoch in time."""
     unknown: tuple[int, ...]
 
     @property
@@ -151,27 +157,20 @@ class _Look:
 
     def view(self, stream: StreamState, since: float) -> _View:
         """Sort the replicas of a stream."""
-        good, back, unknown = [], [], []
+        entered = self._collector.entered(stream)
         late = self._now - since >= self._settings.enter_timeout
+        good, back, slow, unknown = [], [], [], []
         for node in stream.replicas:
             report = self._collector.report(node, stream.stream)
             if node in self._dead:
                 continue
             if report is None:
-                if not late:
-                    unknown.append(node)
-            elif report.state == ReplicaState.STARTING:
+                (slow if late else unknown).append(node)
+            elif report.state == ReplicaState.STARTING and report.epoch >= stream.epoch:
                 back.append(node)
-            elif report.state in COUNTED or report.state == ReplicaState.LEARNING:
-                if report.epoch == stream.epoch or not late:
-                    good.append(node)
-        return _View(
-            stream,
-            tuple(good),
-            self._collector.entered(stream),
-            tuple(back),
-            tuple(unknown),
-        )
+            elif report.state not in _BROKEN:
+                (good if node in entered or not late else slow).append(node)
+        return _View(stream, *map(tuple, (good, entered, back, slow, unknown)))
 
     # --- replicas that failed
 
@@ -193,7 +192,7 @@ class _Look:
         stream = view.stream
         first = self._primary(view, members)
         kept = [node for node in (*stream.replicas, *learned) if node in members]
-        waiting = {*stream.learners, *view.back} - set(members) - self._dead
+        waiting = {*stream.learners, *view.back, *view.slow} - set(members) - self._dead
         return Reconfigure(
             stream=stream.stream,
             expected=stream.epoch,
@@ -243,10 +242,7 @@ class _Look:
         for node in stream.learners:
             known = self._state.nodes.get(node)
             report = self._collector.report(node, stream.stream)
-            broken = report is not None and report.state in (
-                ReplicaState.INVALID,
-                ReplicaState.FAILED,
-            )
+            broken = report is not None and report.state in _BROKEN
             if known is None or known.draining or node in self._dead or broken:
                 return DropLearner(stream.stream, node)
         return None
@@ -280,6 +276,9 @@ class _Look:
         for node in stream.replicas:
             if len(members) > wanted and self._leaving(stream, node):
                 members = [each for each in members if each != node]
+        # Somebody has to stay who holds everything; the rest leaves an epoch later.
+        if not set(members) & set(stream.replicas):
+            return [*stream.replicas, *members]
         return members
 
     def _shrink(self, view: _View) -> Command | None:
@@ -289,9 +288,8 @@ class _Look:
         if surplus <= 0 or len(view.entered) < len(stream.replicas):
             return None
         # Those that leave anyway go first, then the last ones.
-        order = sorted(
-            stream.replicas[::-1], key=lambda node: not self._leaving(stream, node)
-        )
+        latest_first = list(reversed(stream.replicas))
+        order = sorted(latest_first, key=lambda node: not self._leaving(stream, node))
         members = [node for node in stream.replicas if node not in order[:surplus]]
         return self._epoch(view, members)
 
@@ -302,7 +300,9 @@ class _Look:
         free = [node for node in self._state.nodes if self._can_take(stream, node)]
         if not free:
             return None
-        node = self._loads.lightest(free)[0]
+        # Whoever has the stream from earlier needs only the rest of it.
+        old = [node for node in free if self._known_there(stream, node)]
+        node = self._loads.lightest(old or free)[0]
         self._loads.replicas[node] += 1
         return AddLearner(stream.stream, node)
 
@@ -316,7 +316,7 @@ class _Look:
             return False
         report = known.streams.get(stream.stream)
         # What is broken there has to be gone first.
-        return report is None or report.state not in (
-            ReplicaState.INVALID,
-            ReplicaState.FAILED,
-        )
+        return report is None or report.state not in _BROKEN
+
+    def _known_there(self, stream: StreamState, node: int) -> bool:
+        return self._collector.report(node, stream.stream) is not None

@@ -115,7 +115,8 @@ def _settle_move(stream: StreamState) -> None:
     if stream.move is None:
         return
     source, target = stream.move
-    if source not in stream.replicas or target not in stream.learners:
+    there = {*stream.replicas, *stream.learners}
+    if source not in stream.replicas or target not in there:
         stream.move = None
 
 
