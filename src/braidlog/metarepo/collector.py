@@ -1,0 +1,202 @@
+"""What the leader knows of the replicas, and what can be committed.
+
+*Theory of operation.* Nodes report what their replicas hold; the latest report counts.
+None of this is replicated: a new leader hears it all again within a heartbeat. The cut
+takes for each stream the minimum of what its replicas hold durably in the current
+epoch. While cuts are on their way through Raft, the next is computed from what the
+last one will leave; if one is refused, nothing is proposed until all have come back.
+
+*Invariants.* A replica counts only if it has entered the epoch, so a cut never takes
+what one of them does not hold. Reports of one start of a node only go forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from braidlog.logstream.states import ReplicaState
+from braidlog.metarepo.commands import Cut
+from braidlog.metarepo.state import State, StreamState
+from braidlog.wire.messages import LogCut, Report, StreamReport, StreamRun, StreamStatus
+
+__all__ = ["COUNTED", "CUT_RUNS_MAX", "Collector", "NodeReport"]
+
+CUT_RUNS_MAX: Final = 4096
+"""Streams in one cut; the rest goes into the next."""
+FORGET_EVERY: Final = 16
+"""Versions of a log between looks at what can be forgotten."""
+COUNTED: Final = frozenset(
+    {ReplicaState.RUNNING, ReplicaState.SEALED, ReplicaState.CATCHING_UP}
+)
+"""States in which what a replica reports can be relied on for a cut."""
+
+
+@dataclass(slots=True)
+class NodeReport:
+    """What a node said last."""
+
+    incarnation: int
+    number: int
+    full: bool = False
+    """Whether all of its replicas are in here."""
+    streams: dict[int, StreamReport] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A cut that was proposed and not seen again."""
+
+    index: int
+    cut: Cut
+
+
+class Collector:
+    """Latest reports, and cuts in flight."""
+
+    def __init__(self, in_flight_max: int = 4) -> None:
+        """Know nothing yet."""
+        self.reports: dict[int, NodeReport] = {}
+        self._in_flight_max = in_flight_max
+        self._flights: list[_Flight] = []
+        self._stalled = False
+        self._committed: dict[int, int] = {}
+        self._logs: dict[bytes, tuple[int, int]] = {}
+        self._fresh: set[int] = set()
+        self.stirred = True
+        """A replica is in another state or epoch than before."""
+
+    # --- reports
+
+    def take(self, report: Report) -> bool:
+        """Note a report; tell whether it was news."""
+        known = self.reports.get(report.node)
+        if known is None or known.incarnation < report.incarnation:
+            known = NodeReport(report.incarnation, 0)
+            self.reports[report.node] = known
+        elif known.incarnation > report.incarnation or known.number >= report.number:
+            return False
+        known.number = report.number
+        before = known.streams
+        if report.full:
+            known.full = True
+            known.streams = {}
+        for each in report.streams:
+            last = before.get(each.stream)
+            if last is None or (last.epoch, last.state) != (each.epoch, each.state):
+                self.stirred = True
+            known.streams[each.stream] = each
+            self._fresh.add(each.stream)
+        return True
+
+    def forget_nodes(self, known: set[int]) -> None:
+        """Drop reports of nodes that were removed."""
+        for node in self.reports.keys() - known:
+            del self.reports[node]
+
+    def report(self, node: int, stream: int) -> StreamReport | None:
+        """Return what a node said of its replica, None if nothing."""
+        known = self.reports.get(node)
+        return known.streams.get(stream) if known else None
+
+    def entered(self, stream: StreamState) -> tuple[int, ...]:
+        """Return the replicas that are in the current epoch of a stream."""
+        return tuple(n for n in stream.replicas if self._end(n, stream) is not None)
+
+    def _end(self, node: int, stream: StreamState) -> int | None:
+        """Return how far a replica holds the stream, None if it does not count."""
+        report = self.report(node, stream.stream)
+        if report is None or report.epoch != stream.epoch:
+            return None
+        return report.end if report.state in COUNTED else None
+
+    # --- cuts
+
+    def cut(self, state: State, excluded: Collection[int] = ()) -> Cut | None:
+        """Return what can be committed, or None; streams that change are left out."""
+        if self._stalled or len(self._flights) >= self._in_flight_max:
+            return None
+        runs: dict[bytes, list[tuple[StreamState, int, int]]] = {}
+        for number in sorted(self._fresh - set(excluded))[:CUT_RUNS_MAX]:
+            self._fresh.discard(number)
+            stream = state.streams.get(number)
+            if stream is None or stream.status is not StreamStatus.RUNNING:
+                continue
+            begin = self._committed.get(number, stream.committed)
+            end = self._common_end(stream)
+            if end > begin:
+                runs.setdefault(stream.log, []).append((stream, begin, end))
+        return self._numbered(state, runs) if runs else None
+
+    def _common_end(self, stream: StreamState) -> int:
+        ends = [self._end(node, stream) for node in stream.replicas]
+        return min((0 if end is None else end for end in ends), default=0)
+
+    def _numbered(
+        self, state: State, runs: dict[bytes, list[tuple[StreamState, int, int]]]
+    ) -> Cut:
+        """Hand out GLSNs and versions."""
+        cuts, forget = [], []
+        for log in sorted(runs):
+            known = state.logs[log]
+            at = known.version, known.high_watermark
+            version, glsn = self._logs.get(log, at)
+            made = []
+            for stream, begin, end in runs[log]:
+                made.append(StreamRun(stream.stream, begin, glsn + 1, end - begin))
+                glsn += end - begin
+            cuts.append(LogCut(log, version + 1, glsn, tuple(made)))
+            if (version + 1) % FORGET_EVERY == 0:
+                forget.append((log, self.durable_version(state, log)))
+        epochs = tuple(tuple(each[0].epoch for each in runs[cut.log]) for cut in cuts)
+        return Cut(tuple(cuts), epochs, tuple(forget))
+
+    def durable_version(self, state: State, log: bytes) -> int:
+        """Return the last cut of a log that no replica will ever ask for again."""
+        found = state.logs[log]
+        versions = [found.version]
+        for number in found.streams:
+            stream = state.streams[number]
+            for node in stream.replicas:
+                report = self.report(node, number)
+                known = report.version if report else 0
+                # A replica that has its last run on the disk lacks nothing after it.
+                versions.append(
+                    found.version if known >= stream.last_version > 0 else known
+                )
+        return min(versions)
+
+    def proposed(self, index: int, cut: Cut) -> None:
+        """Note that a cut is in the log, and compute the next from what it leaves."""
+        self._flights.append(_Flight(index, cut))
+        for each in cut.cuts:
+            self._logs[each.log] = each.version, each.high_watermark
+            for run in each.runs:
+                self._committed[run.stream] = run.llsn_begin + run.length
+
+    def dropped(self, cut: Cut) -> None:
+        """Note that a cut could not be logged: its streams are looked at again."""
+        self._fresh |= {run.stream for each in cut.cuts for run in each.runs}
+
+    def settled(self, index: int, *, refused: bool) -> None:
+        """Note that the entry of a cut was applied."""
+        if not any(flight.index == index for flight in self._flights):
+            return
+        self._stalled |= refused
+        if refused:
+            for flight in self._flights:
+                self.dropped(flight.cut)
+        self._flights = [each for each in self._flights if each.index > index]
+        if not self._flights:
+            self._clear()
+
+    def _clear(self) -> None:
+        self._flights = []
+        self._stalled = False
+        self._committed, self._logs = {}, {}
+
+    @property
+    def in_flight(self) -> int:
+        """Return how many cuts are on their way."""
+        return len(self._flights)

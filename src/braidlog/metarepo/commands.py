@@ -1,0 +1,294 @@
+"""Commands of the metadata repository, and their bytes.
+
+A command is a MessagePack array: a number that is never reused, then the fields in the
+order of this file. Fields may be added at the end with a default. In the Raft log a
+command stands in a `Call`, which adds the identity that makes it happen once.
+
+*Invariants.* Everything that a command needs is in it: who is alive, what time it is
+and where replicas go was decided before it was logged, by the leader.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from braidlog.errors import InvalidArgumentError, TooLargeError
+from braidlog.wire.messages import LogCut, StreamStatus
+
+__all__ = [
+    "COMMAND_BYTES_MAX",
+    "AddLearner",
+    "AllocateProducer",
+    "AlterLog",
+    "Call",
+    "Command",
+    "CreateLog",
+    "Cut",
+    "DeleteCursor",
+    "DeleteLog",
+    "DrainNode",
+    "DropLearner",
+    "MoveReplica",
+    "Reconfigure",
+    "RegisterNode",
+    "RemoveNode",
+    "Seal",
+    "SetCursor",
+    "SetVoter",
+    "Trim",
+    "Unseal",
+    "decode",
+    "decode_call",
+    "encode",
+    "encode_call",
+]
+
+COMMAND_BYTES_MAX: Final = 1 << 20
+"""Bytes of one command: one Raft message carries it with room to spare."""
+
+_T = TypeVar("_T")
+Needed: TypeAlias = Literal["append", "admin", "leader"]
+
+
+class _Command(msgspec.Struct, frozen=True, array_like=True):
+    """What all commands have."""
+
+    ROLE: ClassVar[Needed] = "admin"
+    """Role of the token that may send it; `leader`: it comes from within only."""
+
+
+class RegisterNode(_Command, frozen=True, array_like=True, tag=1):
+    """Make a node known, or say that it started again or moved to another address."""
+
+    node: int
+    address: str
+    incarnation: int
+
+
+class DrainNode(_Command, frozen=True, array_like=True, tag=2):
+    """Move everything off a node, or take that back."""
+
+    node: int
+    draining: bool = True
+
+
+class RemoveNode(_Command, frozen=True, array_like=True, tag=3):
+    """Forget a node on which nothing is; its id never comes back."""
+
+    node: int
+
+
+class SetVoter(_Command, frozen=True, array_like=True, tag=4):
+    """Make a node a member of the metadata repository, or no longer."""
+
+    node: int
+    voter: bool = True
+
+
+class CreateLog(_Command, frozen=True, array_like=True, tag=5):
+    """Create a log; the same again with the same identity is the same log."""
+
+    log: bytes
+    name: str
+    streams: int
+    replication: int
+    min_replicas: int
+    options: bytes = b""
+    created: int = 0
+    placement: tuple[tuple[int, ...], ...] = ()
+    """Replicas of each stream. The leader fills it in with nodes that are alive; empty:
+    any that are known."""
+
+
+class AlterLog(_Command, frozen=True, array_like=True, tag=6):
+    """Change what is given; None leaves it."""
+
+    log: bytes
+    name: str | None = None
+    replication: int | None = None
+    min_replicas: int | None = None
+    options: bytes | None = None
+
+
+class DeleteLog(_Command, frozen=True, array_like=True, tag=7):
+    """Delete a log and its records."""
+
+    log: bytes
+
+
+class Cut(_Command, frozen=True, array_like=True, tag=8):
+    """Commit records: what every replica of a stream holds gets its place."""
+
+    ROLE: ClassVar[Needed] = "leader"
+    cuts: tuple[LogCut, ...]
+    epochs: tuple[tuple[int, ...], ...]
+    """For each cut, the epoch of each of its runs."""
+    forget: tuple[tuple[bytes, int], ...] = ()
+    """(log, version): cuts up to it are durable on all replicas."""
+
+
+class Reconfigure(_Command, frozen=True, array_like=True, tag=9):
+    """End the epoch `expected` of a stream and begin the next, in one step."""
+
+    stream: int
+    expected: int
+    replicas: tuple[int, ...]
+    """The first is the primary."""
+    learners: tuple[int, ...]
+    status: StreamStatus
+    entered: tuple[int, ...] = ()
+    """Replicas that reported in `expected`: they hold everything committed."""
+    learned: tuple[int, ...] = ()
+    """Learners that were seen to hold all but a bounded rest."""
+    forced: bool = False
+    """Whether fewer than `min_replicas` will do."""
+
+
+class AddLearner(_Command, frozen=True, array_like=True, tag=10):
+    """Let a node copy a stream."""
+
+    stream: int
+    node: int
+
+
+class DropLearner(_Command, frozen=True, array_like=True, tag=11):
+    """Let a node stop copying a stream; a move to it is given up."""
+
+    stream: int
+    node: int
+
+
+class MoveReplica(_Command, frozen=True, array_like=True, tag=12):
+    """Move a replica to another node: a learner first, then an epoch."""
+
+    stream: int
+    source: int
+    target: int
+
+
+class Seal(_Command, frozen=True, array_like=True, tag=13):
+    """Begin an epoch in which nothing is committed."""
+
+    stream: int
+
+
+class Unseal(_Command, frozen=True, array_like=True, tag=14):
+    """Begin the epoch after a seal."""
+
+    stream: int
+
+
+class Trim(_Command, frozen=True, array_like=True, tag=15):
+    """Let records before a GLSN go, as far as no live pin of a cursor holds them."""
+
+    log: bytes
+    glsn: int
+    now: int = 0
+    """Microseconds since the Unix epoch."""
+
+
+class SetCursor(_Command, frozen=True, array_like=True, tag=16):
+    """Store the position of a reader."""
+
+    ROLE: ClassVar[Needed] = "append"
+    log: bytes
+    name: str
+    position: int
+    pin: bool = False
+    lease: int = 0
+    """Microseconds after `now` that the pin holds; 0 for ever."""
+    now: int = 0
+
+
+class DeleteCursor(_Command, frozen=True, array_like=True, tag=17):
+    """Forget a cursor."""
+
+    ROLE: ClassVar[Needed] = "append"
+    log: bytes
+    name: str
+
+
+class AllocateProducer(_Command, frozen=True, array_like=True, tag=18):
+    """Give out a producer id that nobody had, or the next epoch of one."""
+
+    ROLE: ClassVar[Needed] = "append"
+    producer: int = 0
+    """0 for a new one."""
+
+
+Command: TypeAlias = (
+    RegisterNode
+    | DrainNode
+    | RemoveNode
+    | SetVoter
+    | CreateLog
+    | AlterLog
+    | DeleteLog
+    | Cut
+    | Reconfigure
+    | AddLearner
+    | DropLearner
+    | MoveReplica
+    | Seal
+    | Unseal
+    | Trim
+    | SetCursor
+    | DeleteCursor
+    | AllocateProducer
+)
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True):
+    """A command in the Raft log."""
+
+    command: Command
+    call: bytes = b""
+    """Identity: a command with one that is known is not executed again."""
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_commands: Final[msgspec.msgpack.Decoder[Command]] = msgspec.msgpack.Decoder(Command)
+_calls: Final[msgspec.msgpack.Decoder[Call]] = msgspec.msgpack.Decoder(Call)
+
+
+def encode(command: Command) -> bytes:
+    """Return the bytes of a command."""
+    return _encoder.encode(command)
+
+
+def decode(data: bytes) -> Command:
+    """Read a command.
+
+    Raises:
+        TooLargeError: it is over its limit.
+        InvalidArgumentError: the bytes are no command.
+    """
+    return _decode(data, _commands)
+
+
+def encode_call(command: Command, call: bytes = b"") -> bytes:
+    """Return what goes into the Raft log."""
+    return _encoder.encode(Call(command, call))
+
+
+def decode_call(data: bytes) -> Call:
+    """Read an entry of the Raft log.
+
+    Raises:
+        TooLargeError: it is over its limit.
+        InvalidArgumentError: the bytes are no call.
+    """
+    return _decode(data, _calls)
+
+
+def _decode(data: bytes, decoder: msgspec.msgpack.Decoder[_T]) -> _T:
+    if len(data) > COMMAND_BYTES_MAX:
+        msg = f"a command of {len(data)} bytes"
+        raise TooLargeError(msg, size=len(data), limit=COMMAND_BYTES_MAX)
+    try:
+        return decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        msg = f"not a command: {error}"
+        raise InvalidArgumentError(msg) from error

@@ -1,0 +1,322 @@
+"""What to repair, stream by stream.
+
+*Theory of operation.* A replica is good, bad or unknown. With a bad one the stream goes
+on at once on the good ones in a new epoch, if enough of them remain; those that are
+back from a restart become learners of it. If too few remain, the ones that restarted
+make up the number: they hold everything they ever acknowledged. While a replica is
+unknown nothing is decided: it is soon heard of, or dead. Everything else is learners:
+a stream with too few replicas gets one on the node that has the least, a learner that
+has nearly everything becomes a replica, and a draining or moved replica leaves in the
+same step. The state machine checks all of it again.
+
+*Invariants.* One change of a stream is under way at a time. Changes that are not urgent
+are spaced out, the more the more of them there were, so that nothing flaps for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final
+
+from braidlog.logstream.states import ReplicaState
+from braidlog.metarepo.collector import Collector
+from braidlog.metarepo.commands import (
+    AddLearner,
+    Command,
+    DropLearner,
+    Reconfigure,
+)
+from braidlog.metarepo.placement import Loads
+from braidlog.metarepo.state import State, StreamState
+
+__all__ = ["Controller", "ControllerSettings"]
+
+
+_BROKEN: Final = frozenset({ReplicaState.INVALID, ReplicaState.FAILED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    """How eager repair is."""
+
+    enter_timeout: float = 3.0
+    """A replica that has not entered an epoch for so long is bad."""
+    lag_max: int = 4096
+    """Records that a learner may lack when it becomes a replica."""
+    pause: float = 0.1
+    """Seconds between changes of a stream that are not urgent; doubles each time."""
+    pause_max: float = 10.0
+    calm: float = 30.0
+    """After so long without a change the pause is short again."""
+    changes_max: int = 256
+    """Commands of one look."""
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Soft memory of one stream."""
+
+    epoch: int
+    since: float
+    changed: float
+    changes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A stream with what is known of its replicas."""
+
+    stream: StreamState
+    good: tuple[int, ...]
+    entered: tuple[int, ...]
+    back: tuple[int, ...]
+    """Restarted replicas on live nodes, which need a new epoch."""
+    slow: tuple[int, ...]
+    """Replicas on live nodes that did not enter the epoch in time."""
+    unknown: tuple[int, ...]
+
+    @property
+    def bad(self) -> bool:
+        """Tell whether a replica has to go."""
+        return len(self.good) + len(self.unknown) < len(self.stream.replicas)
+
+
+class Controller:
+    """Decides; never executes."""
+
+    def __init__(self, settings: ControllerSettings) -> None:
+        """Begin without memory."""
+        self._settings = settings
+        self._watches: dict[int, _Watch] = {}
+
+    def decide(
+        self,
+        state: State,
+        collector: Collector,
+        dead: Callable[[int], bool],
+        now: float,
+        pending: Collection[int] = (),
+    ) -> list[Command]:
+        """Return commands for streams that have none under way."""
+        for gone in self._watches.keys() - state.streams.keys():
+            del self._watches[gone]
+        look = _Look(self._settings, state, collector, dead, now)
+        commands: list[Command] = []
+        for number, stream in state.streams.items():
+            watch = self._watch(stream, now)
+            if number in pending or len(commands) >= self._settings.changes_max:
+                continue
+            view = look.view(stream, watch.since)
+            command = look.urgent(view)
+            if command is None and now >= watch.changed + self._pause(watch):
+                command = look.patient(view)
+                if command is not None:
+                    watch.changed = now
+                    watch.changes += 1
+            if command is not None:
+                commands.append(command)
+        return commands
+
+    def _watch(self, stream: StreamState, now: float) -> _Watch:
+        watch = self._watches.get(stream.stream)
+        if watch is None:
+            watch = _Watch(stream.epoch, now, now - self._settings.calm)
+            self._watches[stream.stream] = watch
+        if watch.epoch != stream.epoch:
+            watch.epoch, watch.since = stream.epoch, now
+        if now - watch.changed > self._settings.calm:
+            watch.changes = 0
+        return watch
+
+    def _pause(self, watch: _Watch) -> float:
+        if watch.changes == 0:
+            return 0.0
+        # The exponent is bounded, or the number would not be after long flapping.
+        pause = self._settings.pause * 2.0 ** min(watch.changes - 1, 16)
+        return min(pause, self._settings.pause_max)
+
+
+class _Look:
+    """One look at all streams."""
+
+    def __init__(
+        self,
+        settings: ControllerSettings,
+        state: State,
+        collector: Collector,
+        dead: Callable[[int], bool],
+        now: float,
+    ) -> None:
+        self._settings = settings
+        self._state = state
+        self._collector = collector
+        self._dead = {node for node in state.nodes if dead(node)}
+        self._now = now
+        self._loads = Loads(state)
+
+    def view(self, stream: StreamState, since: float) -> _View:
+        """Sort the replicas of a stream."""
+        entered = self._collector.entered(stream)
+        late = self._now - since >= self._settings.enter_timeout
+        good, back, slow, unknown = [], [], [], []
+        for node in stream.replicas:
+            report = self._collector.report(node, stream.stream)
+            if node in self._dead:
+                continue
+            if report is None:
+                (slow if late else unknown).append(node)
+            elif report.state == ReplicaState.STARTING and report.epoch >= stream.epoch:
+                back.append(node)
+            elif report.state not in _BROKEN:
+                (good if node in entered or not late else slow).append(node)
+        return _View(stream, *map(tuple, (good, entered, back, slow, unknown)))
+
+    # --- replicas that failed
+
+    def urgent(self, view: _View) -> Command | None:
+        """Return what keeps a stream going, or None if it goes or cannot."""
+        stream = view.stream
+        if not view.bad or view.unknown:
+            return None
+        fewest = self._state.logs[stream.log].min_replicas
+        sure = {*stream.holders, *view.entered}
+        for members in (view.good, (*view.good, *view.back)):
+            if len(members) >= fewest and sure & set(members):
+                return self._epoch(view, members)
+        return None
+
+    def _epoch(
+        self, view: _View, members: Collection[int], learned: tuple[int, ...] = ()
+    ) -> Reconfigure:
+        stream = view.stream
+        first = self._primary(view, members)
+        kept = [node for node in (*stream.replicas, *learned) if node in members]
+        waiting = {*stream.learners, *view.back, *view.slow} - set(members) - self._dead
+        return Reconfigure(
+            stream=stream.stream,
+            expected=stream.epoch,
+            replicas=(first, *(node for node in kept if node != first)),
+            learners=tuple(sorted(waiting)),
+            status=stream.status,
+            entered=view.entered,
+            learned=learned,
+        )
+
+    def _primary(self, view: _View, members: Collection[int]) -> int:
+        """Keep the primary, unless it leaves or leads much more than another could."""
+        stream, loads = view.stream, self._loads
+        sure = {*stream.holders, *view.entered} & set(members)
+        able = [node for node in sure if not self._leaving(stream, node)] or list(sure)
+        best = loads.primary(able)
+        now = stream.replicas[0]
+        if now in able and loads.primaries[now] <= loads.primaries[best] + 1:
+            best = now
+        loads.primaries[now] -= 1
+        loads.primaries[best] += 1
+        return best
+
+    # --- learners, drains, moves
+
+    def patient(self, view: _View) -> Command | None:
+        """Return what brings a stream to its number of replicas, or None."""
+        stream = view.stream
+        if view.bad or view.unknown:
+            return self._dead_learner(stream)
+        return (
+            self._dead_learner(stream)
+            or self._promote(view)
+            or self._shrink(view)
+            or self._grow(stream)
+        )
+
+    def _leaving(self, stream: StreamState, node: int) -> bool:
+        known = self._state.nodes.get(node)
+        moved = stream.move is not None and stream.move[0] == node
+        return moved or known is None or known.draining
+
+    def _staying(self, stream: StreamState) -> list[int]:
+        return [node for node in stream.replicas if not self._leaving(stream, node)]
+
+    def _dead_learner(self, stream: StreamState) -> Command | None:
+        for node in stream.learners:
+            known = self._state.nodes.get(node)
+            report = self._collector.report(node, stream.stream)
+            broken = report is not None and report.state in _BROKEN
+            if known is None or known.draining or node in self._dead or broken:
+                return DropLearner(stream.stream, node)
+        return None
+
+    def _promote(self, view: _View) -> Command | None:
+        stream = view.stream
+        wanted = self._state.logs[stream.log].replication
+        if len(view.entered) < len(stream.replicas):
+            return None
+        for node in stream.learners:
+            if not self._learned(stream, node):
+                continue
+            if len(self._staying(stream)) >= wanted:
+                return DropLearner(stream.stream, node)
+            members = self._without_leaving(stream, [*stream.replicas, node], wanted)
+            return self._epoch(view, members, (node,))
+        return None
+
+    def _learned(self, stream: StreamState, node: int) -> bool:
+        report = self._collector.report(node, stream.stream)
+        return (
+            report is not None
+            and report.state == ReplicaState.LEARNING
+            and report.committed + self._settings.lag_max >= stream.committed
+        )
+
+    def _without_leaving(
+        self, stream: StreamState, members: list[int], wanted: int
+    ) -> list[int]:
+        """Drop replicas that leave, as long as enough remain."""
+        for node in stream.replicas:
+            if len(members) > wanted and self._leaving(stream, node):
+                members = [each for each in members if each != node]
+        # Somebody has to stay who holds everything; the rest leaves an epoch later.
+        if not set(members) & set(stream.replicas):
+            return [*stream.replicas, *members]
+        return members
+
+    def _shrink(self, view: _View) -> Command | None:
+        stream = view.stream
+        wanted = self._state.logs[stream.log].replication
+        surplus = len(stream.replicas) - wanted
+        if surplus <= 0 or len(view.entered) < len(stream.replicas):
+            return None
+        # Those that leave anyway go first, then the last ones.
+        latest_first = list(reversed(stream.replicas))
+        order = sorted(latest_first, key=lambda node: not self._leaving(stream, node))
+        members = [node for node in stream.replicas if node not in order[:surplus]]
+        return self._epoch(view, members)
+
+    def _grow(self, stream: StreamState) -> Command | None:
+        wanted = self._state.logs[stream.log].replication
+        if len(self._staying(stream)) + len(stream.learners) >= wanted:
+            return None
+        free = [node for node in self._state.nodes if self._can_take(stream, node)]
+        if not free:
+            return None
+        # Whoever has the stream from earlier needs only the rest of it.
+        old = [node for node in free if self._known_there(stream, node)]
+        node = self._loads.lightest(old or free)[0]
+        self._loads.replicas[node] += 1
+        return AddLearner(stream.stream, node)
+
+    def _can_take(self, stream: StreamState, node: int) -> bool:
+        if node in self._dead or self._state.nodes[node].draining:
+            return False
+        if node in stream.replicas or node in stream.learners:
+            return False
+        known = self._collector.reports.get(node)
+        if known is None or not known.full:
+            return False
+        report = known.streams.get(stream.stream)
+        # What is broken there has to be gone first.
+        return report is None or report.state not in _BROKEN
+
+    def _known_there(self, stream: StreamState, node: int) -> bool:
+        return self._collector.report(node, stream.stream) is not None

@@ -1,0 +1,24 @@
+"""What goes wrong inside the metadata repository."""
+
+from __future__ import annotations
+
+from braidlog.errors import ClosedError
+
+__all__ = ["RepositoryInvariantError", "check"]
+
+
+class RepositoryInvariantError(ClosedError):
+    """A rule of the replicated state does not hold: the node has stopped."""
+
+    code = 79
+    hint = "Keep the directory and report this; the other nodes go on"
+
+
+def check(holds: bool, reason: str) -> None:
+    """Stop the node if an invariant is broken.
+
+    Raises:
+        RepositoryInvariantError: it does not hold.
+    """
+    if not holds:
+        raise RepositoryInvariantError(reason)

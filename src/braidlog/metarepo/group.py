@@ -1,0 +1,431 @@
+"""The metadata repository on a Raft group, without input and output.
+
+*Theory of operation.* Inputs are calls; `effects` returns everything there is to do
+since the last call. Every member applies what is committed. The leader also listens to
+reports, proposes cuts and repairs, and tells the nodes; it begins when it has applied
+an entry of its own term, because only then its state is up to date. All of what makes
+it a leader is in `Leadership`, made anew for each term.
+
+    group.step(data); group.report(report, now); group.execute(request, call, command)
+    effects = group.effects()     # write, send, answer
+    group.durable(write.number)
+
+*Invariants.* The repository has applied what Raft says is applied, no more. A request
+is answered once. Nothing is told to a node that is not committed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from braidlog.errors import LogError, TimeoutError_, UnavailableError
+from braidlog.metarepo import commands
+from braidlog.metarepo.commands import Command
+from braidlog.metarepo.controller import ControllerSettings
+from braidlog.metarepo.leadership import Leadership
+from braidlog.metarepo.liveness import LivenessSettings
+from braidlog.metarepo.pushing import PusherSettings
+from braidlog.metarepo.repository import Repository
+from braidlog.metarepo.results import Epoch, Refused, Result, encode_result
+from braidlog.metarepo.waiting import Answer, News, Sealing, unknown_outcome
+from braidlog.raft import (
+    Effects,
+    Entry,
+    EntryKind,
+    NotLeaderError,
+    RaftConfig,
+    RaftNode,
+    ReadState,
+    Role,
+    Stored,
+    Write,
+    codec,
+)
+from braidlog.wire.messages import Consensus, Message, Metadata, Report
+
+__all__ = ["Group", "GroupEffects", "GroupSettings", "Outgoing"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """Names, times in seconds, bounds."""
+
+    cluster: str = ""
+    group: int = 1
+    """Number of the Raft group in `Consensus`."""
+    tick: float = 0.05
+    """One tick of Raft."""
+    ticks_max: int = 3
+    """Ticks that are made up for after a pause; more would begin elections."""
+    fold_entries: int = 10_000
+    fold_bytes: int = 16 << 20
+    """After so much was applied the log is folded into a snapshot."""
+    cuts_in_flight: int = 4
+    requests_max: int = 4096
+    seal_timeout: float = 5.0
+    liveness: LivenessSettings = field(default_factory=LivenessSettings)
+    controller: ControllerSettings = field(default_factory=ControllerSettings)
+    pusher: PusherSettings = field(default_factory=PusherSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message to a node, with the payload of its frame."""
+
+    node: int
+    message: Message
+    payload: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEffects:
+    """What has to be done now; writes in their order, the rest in any."""
+
+    writes: tuple[Write, ...] = ()
+    messages: tuple[Outgoing, ...] = ()
+    answers: tuple[Answer, ...] = ()
+    committed: int = 0
+    """Entries that were applied."""
+
+    def __bool__(self) -> bool:
+        """Tell whether there is anything to do."""
+        return bool(self.writes or self.messages or self.answers or self.committed)
+
+
+class Group:
+    """One member; see the module."""
+
+    def __init__(
+        self, settings: GroupSettings, raft: RaftConfig, stored: Stored, now: float
+    ) -> None:
+        """Start from what the disk holds.
+
+        Raises:
+            CorruptionError: the stored state is none.
+            RaftInvariantError: what is stored contradicts itself.
+        """
+        self.settings = settings
+        self.repository = Repository(stored.base.state)
+        if not stored.base.state:
+            self.repository.state.index = stored.base.index
+        self.raft = RaftNode(raft, stored)
+        self.leadership: Leadership | None = None
+        self._now = self._ticked = now
+        self._folded = 0
+        self._folded_bytes = 0
+        self._context = 0
+        self._pending: dict[int, tuple[int, Command]] = {}
+        self._news: dict[int, News] = {}
+        self._reads: dict[int, int] = {}
+        self._sealing: list[Sealing] = []
+        self._writes: list[Write] = []
+        self._messages: list[Outgoing] = []
+        self._answers: list[Answer] = []
+        self._applied = 0
+
+    # --- what there is to see
+
+    @property
+    def leader(self) -> int:
+        """Return the node that leads, 0 if none is known."""
+        return self.raft.core.leader
+
+    @property
+    def leads(self) -> bool:
+        """Tell whether this node leads and its state is up to date."""
+        return self.leadership is not None and self.leadership.ready
+
+    def metadata(self) -> Metadata:
+        """Return the metadata as of the last applied entry."""
+        leads = self.leadership
+        return Metadata(
+            index=self.repository.index,
+            leader=self.leader,
+            cluster=self.settings.cluster,
+            nodes=self.repository.nodes(
+                (lambda node: not leads.dead(node, self._now)) if leads else bool,
+                frozenset(self.raft.core.membership.voters),
+            ),
+            logs=self.repository.logs(),
+        )
+
+    # --- inputs
+
+    def step(self, data: bytes) -> None:
+        """Take the payload of a `Consensus`.
+
+        Raises:
+            RaftMessageError: it is malformed or for somebody else.
+        """
+        self.raft.step(codec.decode_message(data))
+
+    def durable(self, number: int) -> None:
+        """Note that writes up to `number` are on the disk."""
+        self.raft.durable(number)
+
+    def tick(self, now: float) -> None:
+        """Let time pass."""
+        self._now = max(now, self._now)
+        ticks = int((self._now - self._ticked) / self.settings.tick)
+        if ticks:
+            self._ticked += ticks * self.settings.tick
+            self.raft.tick(min(ticks, self.settings.ticks_max))
+        if self.leadership is not None:
+            self.leadership.liveness.called(self._now)
+        self._expire()
+
+    def report(self, report: Report, now: float) -> None:
+        """Take the report of a node; it counts only while this node leads."""
+        self._now = max(now, self._now)
+        if self.leadership is not None:
+            self.leadership.report(self.repository, report, self._now)
+
+    def connected(self, node: int, now: float) -> None:
+        """Note a new connection to a node: what was sent before may be lost."""
+        self._now = max(now, self._now)
+        if self.leadership is not None:
+            self.leadership.pusher.connected(node)
+
+    def lost(self, node: int, now: float) -> None:
+        """Note that the connection to a node broke."""
+        self._now = max(now, self._now)
+        self.raft.unreachable(node)
+        if self.leadership is not None:
+            self.leadership.liveness.lost(node, self._now)
+
+    def execute(self, request: int, call: bytes, command: bytes) -> None:
+        """Execute a command; the answer comes with `effects`."""
+        try:
+            self._execute(request, call, commands.decode(command))
+        except LogError as error:
+            self._answers.append(Answer(request, error=error))
+
+    def _execute(self, request: int, call: bytes, command: Command) -> None:
+        leads = self.leadership
+        if leads is None or not leads.ready:
+            msg = "this node does not lead the metadata repository"
+            raise NotLeaderError(msg, leader=0 if leads else self.leader)
+        known = self.repository.result_of(call)
+        if known is not None:
+            self._answer(request, known)
+            return
+        if len(self._pending) >= self.settings.requests_max:
+            msg = f"{len(self._pending)} requests wait"
+            raise UnavailableError(msg)
+        prepared = leads.prepare(
+            self.repository, command, self._now, self.raft.core.membership
+        )
+        index = self._propose(commands.encode_call(prepared, call))
+        self._pending[index] = request, prepared
+        leads.begun(index, prepared)
+
+    def _propose(self, data: bytes) -> int:
+        return self.raft.propose([data]).begin
+
+    def read_metadata(
+        self,
+        request: int,
+        now: float,
+        *,
+        known: int = 0,
+        wait: float = 0.0,
+        linearizable: bool = False,
+    ) -> None:
+        """Answer when the metadata is newer than `known`, or after `wait` seconds.
+
+        The answer has no payload: the shell takes `metadata()`. A linearizable read
+        shows everything that was answered before it was asked, on any member.
+        """
+        self._now = max(now, self._now)
+        try:
+            if len(self._news) >= self.settings.requests_max:
+                msg = f"{len(self._news)} reads wait"
+                raise UnavailableError(msg)
+            news = News(request, known, self._now + wait)
+            self._news[request] = news
+            if linearizable:
+                news.index = -1
+                self._context += 1
+                self._reads[self._context] = request
+                self.raft.read(self._context)
+        except LogError as error:
+            self._news.pop(request, None)
+            self._reads.pop(self._context, None)
+            self._answers.append(Answer(request, error=error))
+
+    def cancel(self, request: int) -> None:
+        """Forget a read whose asker is gone."""
+        self._news.pop(request, None)
+
+    # --- outputs
+
+    def effects(self) -> GroupEffects:
+        """Return what has to be done since the last call; false if nothing has."""
+        self._drain()
+        if self.leads:
+            self._lead()
+            self._drain()
+        self._answer_news()
+        done = GroupEffects(
+            tuple(self._writes),
+            tuple(self._messages),
+            tuple(self._answers),
+            self._applied,
+        )
+        self._writes, self._messages, self._answers = [], [], []
+        self._applied = 0
+        return done
+
+    def _drain(self) -> None:
+        while effects := self.raft.effects():
+            self._take(effects)
+
+    def _take(self, effects: Effects) -> None:
+        if effects.write:
+            self._writes.append(effects.write)
+        for message in effects.messages:
+            carrier = Consensus(self.settings.group)
+            self._send(message.receiver, carrier, codec.encode(message))
+        if effects.install:
+            self.repository.restore(effects.install.state)
+            self.raft.applied(effects.install.index)
+            self._folded = effects.install.index
+        if effects.soft_state:
+            self._change_role(effects.soft_state.role, effects.soft_state.term)
+        for entry in effects.committed:
+            self._apply(entry)
+        if effects.committed:
+            self.raft.applied(effects.committed[-1].index)
+            self._fold()
+        for read in effects.reads:
+            self._take_read(read.context, read)
+
+    def _send(self, node: int, message: Message, payload: bytes = b"") -> None:
+        self._messages.append(Outgoing(node, message, payload))
+
+    def _change_role(self, role: Role, term: int) -> None:
+        known = self.leadership
+        if role is Role.LEADER and (known is None or known.term != term):
+            self._resign()
+            self.leadership = Leadership(self.settings, term, self._now)
+        elif role is not Role.LEADER and known is not None:
+            self._resign()
+
+    def _resign(self) -> None:
+        """Answer what can no longer be known."""
+        error = unknown_outcome(self.leader, self.raft.core.term)
+        requests = [request for request, _ in self._pending.values()]
+        requests += [each.answer.request for each in self._sealing]
+        self._answers += [Answer(request, error=error) for request in requests]
+        self._pending, self._sealing = {}, []
+        self.leadership = None
+
+    # --- applying
+
+    def _apply(self, entry: Entry) -> None:
+        self._applied += 1
+        leads = self.leadership
+        if leads is not None and entry.term == leads.term:
+            leads.ready = True
+        if entry.kind is not EntryKind.DATA:
+            self.repository.skip(entry.index)
+            return
+        self._folded_bytes += len(entry.data)
+        result = self.repository.apply(entry.index, entry.data)
+        if leads is not None:
+            leads.applied(self.repository, entry, result)
+        if entry.index in self._pending:
+            request, command = self._pending.pop(entry.index)
+            self._finish(request, command, result)
+
+    def _finish(self, request: int, command: Command, result: Result) -> None:
+        if isinstance(command, commands.Seal) and isinstance(result, Epoch):
+            answer = Answer(request, self.repository.index, encode_result(result))
+            deadline = self._now + self.settings.seal_timeout
+            waits = Sealing(answer, result.stream, result.epoch, deadline)
+            self._sealing.append(waits)
+        else:
+            self._answer(request, result)
+
+    def _answer(self, request: int, result: Result) -> None:
+        if isinstance(result, Refused):
+            self._answers.append(Answer(request, error=result.error()))
+        else:
+            index, payload = self.repository.index, encode_result(result)
+            self._answers.append(Answer(request, index, payload))
+
+    def _fold(self) -> None:
+        index = self.repository.index
+        many = index - self._folded >= self.settings.fold_entries
+        if many or self._folded_bytes >= self.settings.fold_bytes:
+            self.raft.truncate(index, self.repository.snapshot())
+            self._folded, self._folded_bytes = index, 0
+
+    # --- leading
+
+    def _lead(self) -> None:
+        leads = self.leadership
+        if leads is None:
+            return
+        if leads.look(self._now):
+            for command in leads.decide(self.repository, self._now):
+                self._log(leads, command)
+            leads.lead_members(self.repository, self.raft)
+            leads.configure(self.repository, self._now)
+        while cut := leads.collector.cut(self.repository.state, leads.changing):
+            if not self._log(leads, cut):
+                leads.collector.dropped(cut)
+                break
+        for node, message in leads.take_messages():
+            self._send(node, message)
+        self._answer_seals(leads)
+
+    def _log(self, leads: Leadership, command: Command) -> bool:
+        """Log a command of the leader's own; it comes again if that fails."""
+        try:
+            index = self._propose(commands.encode_call(command))
+        except UnavailableError:
+            return False
+        leads.begun(index, command)
+        return True
+
+    def _answer_seals(self, leads: Leadership) -> None:
+        open_: list[Sealing] = []
+        for each in self._sealing:
+            if leads.sealed(self.repository, each.stream, each.epoch, self._now):
+                self._answers.append(each.answer)
+            else:
+                open_.append(each)
+        self._sealing = open_
+
+    # --- reads
+
+    def _take_read(self, context: int, read: object) -> None:
+        request = self._reads.pop(context, None)
+        news = self._news.get(request) if request is not None else None
+        if news is None:
+            return
+        if isinstance(read, ReadState):
+            news.index = read.index
+        else:
+            del self._news[news.request]
+            error = NotLeaderError("the read was not confirmed", leader=self.leader)
+            self._answers.append(Answer(news.request, error=error))
+
+    def _answer_news(self) -> None:
+        revision, index = self.repository.revision, self.repository.index
+        for news in list(self._news.values()):
+            if not 0 <= news.index <= index:
+                continue
+            if revision > news.known or self._now >= news.deadline:
+                del self._news[news.request]
+                self._answers.append(Answer(news.request, index))
+
+    def _expire(self) -> None:
+        """Answer what took too long."""
+        late = [each for each in self._sealing if self._now >= each.deadline]
+        for each in late:
+            self._sealing.remove(each)
+            msg = f"stream {each.stream} is sealed, but not yet on all replicas"
+            error = TimeoutError_(msg)
+            self._answers.append(replace(each.answer, payload=b"", error=error))

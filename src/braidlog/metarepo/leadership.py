@@ -1,0 +1,228 @@
+"""What makes a member the leader: soft state of one term.
+
+*Theory of operation.* Reports, liveness, what was sent and which changes are under way
+are forgotten with the term. Commands of clients are completed here with what only the
+leader knows: which nodes are alive, which replicas entered.
+
+*Invariants.* A stream of which a change is in the log gets no cut and no second change
+until that is applied. Nothing is decided before the state is up to date.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from braidlog.errors import InvalidArgumentError, UnauthorizedError
+from braidlog.logstream.states import ReplicaState
+from braidlog.metarepo import commands
+from braidlog.metarepo.collector import Collector
+from braidlog.metarepo.commands import Command
+from braidlog.metarepo.controller import Controller
+from braidlog.metarepo.liveness import Liveness
+from braidlog.metarepo.placement import place
+from braidlog.metarepo.pushing import Pusher
+from braidlog.metarepo.repository import Repository
+from braidlog.metarepo.results import Refused, Result
+from braidlog.metarepo.state import STREAMS_OF_LOG_MAX
+from braidlog.metarepo.voters import next_change
+from braidlog.raft import (
+    ChangeRefusedError,
+    Entry,
+    Membership,
+    NotLeaderError,
+    RaftNode,
+    TransferringError,
+)
+from braidlog.wire.messages import LogCut, Message, Report
+
+if TYPE_CHECKING:
+    from braidlog.metarepo.group import GroupSettings
+
+__all__ = ["LOOK_SECONDS", "Leadership"]
+
+LOOK_SECONDS: Final = 0.05
+"""Between looks at all nodes and streams, if nothing happens."""
+
+_OF_STREAM = (
+    commands.Reconfigure,
+    commands.AddLearner,
+    commands.DropLearner,
+    commands.MoveReplica,
+    commands.Seal,
+    commands.Unseal,
+)
+
+
+class Leadership:
+    """Soft state of a leader; see the module."""
+
+    def __init__(self, settings: GroupSettings, term: int, now: float) -> None:
+        """Begin a term."""
+        self.term = term
+        self.ready = False
+        """Whether an entry of this term is applied."""
+        self.collector = Collector(settings.cuts_in_flight)
+        self.liveness = Liveness(settings.liveness, now)
+        self.pusher = Pusher(settings.pusher)
+        self._controller = Controller(settings.controller)
+        self._changing: dict[int, int] = {}
+        self._cuts: dict[int, tuple[LogCut, ...]] = {}
+        self._messages: list[tuple[int, Message]] = []
+        self._looked = now - 1.0
+        self._stirred = True
+
+    def dead(self, node: int, now: float) -> bool:
+        """Tell whether a node is taken for dead."""
+        return self.liveness.dead(node, now)
+
+    @property
+    def changing(self) -> set[int]:
+        """Return the streams of which a change is under way."""
+        return set(self._changing.values())
+
+    # --- inputs
+
+    def report(self, repository: Repository, report: Report, now: float) -> None:
+        """Take a report."""
+        known = repository.state.nodes.get(report.node)
+        if known is None or known.incarnation > report.incarnation:
+            return
+        if not self.collector.take(report):
+            return
+        self.liveness.heard(report.node, now)
+        if self.ready:
+            self._messages += self.pusher.reported(repository, report, now)
+
+    def begun(self, index: int, command: Command) -> None:
+        """Note a command that was logged."""
+        if isinstance(command, commands.Cut):
+            self.collector.proposed(index, command)
+            self._cuts[index] = command.cuts
+        elif isinstance(command, _OF_STREAM):
+            self._changing[index] = command.stream
+
+    def applied(self, repository: Repository, entry: Entry, result: Result) -> None:
+        """Note a command that was applied."""
+        refused = isinstance(result, Refused)
+        cuts = self._cuts.pop(entry.index, None)
+        if cuts is None:
+            self._changing.pop(entry.index, None)
+            self._stirred = True
+            return
+        self.collector.settled(entry.index, refused=refused)
+        if not refused:
+            self._messages += self.pusher.applied(repository, cuts)
+
+    # --- decisions
+
+    def prepare(
+        self,
+        repository: Repository,
+        command: Command,
+        now: float,
+        membership: Membership,
+    ) -> Command:
+        """Complete a command of a client with what only the leader knows.
+
+        Raises:
+            UnauthorizedError: it is not for clients.
+            UnavailableError: too few nodes are alive.
+            InvalidArgumentError: the node is still needed.
+        """
+        if command.ROLE == "leader":
+            msg = "cuts are made by the metadata repository itself"
+            raise UnauthorizedError(msg)
+        if isinstance(command, commands.CreateLog):
+            return self._placed(repository, command, now)
+        if isinstance(command, commands.Reconfigure):
+            return self._witnessed(repository, command)
+        removes = isinstance(command, commands.RemoveNode)
+        if removes and command.node in membership.electors:
+            msg = f"node {command.node} votes in the metadata repository"
+            raise InvalidArgumentError(msg)
+        return command
+
+    def _placed(
+        self, repository: Repository, command: commands.CreateLog, now: float
+    ) -> commands.CreateLog:
+        state = repository.state
+        if command.placement or command.log in state.logs:
+            return command
+        if not 1 <= command.streams <= STREAMS_OF_LOG_MAX:
+            return command
+        alive = [node for node in state.nodes if self.liveness.alive(node, now)]
+        placement = place(
+            state, alive, command.streams, command.replication, command.min_replicas
+        )
+        return msgspec.structs.replace(command, placement=placement)
+
+    def _witnessed(
+        self, repository: Repository, command: commands.Reconfigure
+    ) -> commands.Reconfigure:
+        stream = repository.state.streams.get(command.stream)
+        entered = self.collector.entered(stream) if stream else ()
+        return msgspec.structs.replace(command, entered=entered, learned=())
+
+    def look(self, now: float) -> bool:
+        """Tell whether it is time to look at all nodes and streams."""
+        stirred = self._stirred or self.collector.stirred
+        if not stirred and now - self._looked < LOOK_SECONDS:
+            return False
+        self._looked, self._stirred, self.collector.stirred = now, False, False
+        return True
+
+    def decide(self, repository: Repository, now: float) -> list[Command]:
+        """Return repairs."""
+        known = set(repository.state.nodes)
+        self.liveness.forget(known)
+        self.collector.forget_nodes(known)
+        return self._controller.decide(
+            repository.state,
+            self.collector,
+            lambda node: self.liveness.dead(node, now),
+            now,
+            self.changing,
+        )
+
+    def lead_members(self, repository: Repository, raft: RaftNode) -> None:
+        """Bring the membership of the group one step nearer to what was asked for."""
+        change = next_change(repository.state, raft.core)
+        if change is None:
+            return
+        try:
+            raft.change_membership(change)
+        except (ChangeRefusedError, TransferringError, NotLeaderError):
+            # It is computed anew at the next look.
+            return
+
+    def configure(self, repository: Repository, now: float) -> None:
+        """Send configurations to nodes that were heard of."""
+        for node in self.collector.reports:
+            message = self.pusher.configure(repository, self.collector, node, now)
+            if message is not None:
+                self._messages.append((node, message))
+
+    def take_messages(self) -> list[tuple[int, Message]]:
+        """Return what is to be sent to nodes."""
+        messages, self._messages = self._messages, []
+        return messages
+
+    def sealed(
+        self, repository: Repository, number: int, epoch: int, now: float
+    ) -> bool:
+        """Tell whether all live replicas of a stream have entered an epoch."""
+        stream = repository.state.streams.get(number)
+        if stream is None:
+            return True
+        for node in stream.replicas:
+            report = self.collector.report(node, number)
+            entered = (
+                report is not None
+                and report.epoch >= epoch
+                and report.state != ReplicaState.STARTING
+            )
+            if not entered and not self.liveness.dead(node, now):
+                return False
+        return True

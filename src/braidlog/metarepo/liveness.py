@@ -1,0 +1,86 @@
+"""Who is alive, as far as the leader heard.
+
+A node is dead when it was silent for `failure_timeout`, or when its connection broke
+and it did not report again within `confirm_timeout`. A new leader, and one that was
+itself away, gives everybody `grace` to report first.
+
+*Invariants.* Silence is counted only while the leader was listening.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from braidlog.errors import InvalidArgumentError
+
+__all__ = ["Liveness", "LivenessSettings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivenessSettings:
+    """Seconds of patience."""
+
+    failure_timeout: float = 0.5
+    confirm_timeout: float = 0.15
+    grace: float = 1.0
+    away: float = 0.25
+    """The leader itself was away if it was not called for so long."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work.
+
+        Raises:
+            InvalidArgumentError: a time is not positive.
+        """
+        if min(self.failure_timeout, self.confirm_timeout, self.grace, self.away) <= 0:
+            msg = "failure_timeout, confirm_timeout, grace and away must be positive"
+            raise InvalidArgumentError(msg)
+
+
+class Liveness:
+    """When each node was heard of."""
+
+    def __init__(self, settings: LivenessSettings, now: float) -> None:
+        """Begin to listen."""
+        self._settings = settings
+        self._heard: dict[int, float] = {}
+        self._lost: dict[int, float] = {}
+        self._patient_until = now + settings.grace
+        self._called = now
+
+    def called(self, now: float) -> None:
+        """Note that the leader is at work."""
+        if now - self._called > self._settings.away:
+            self._patient_until = max(
+                self._patient_until, now + self._settings.failure_timeout
+            )
+        self._called = max(now, self._called)
+
+    def heard(self, node: int, now: float) -> None:
+        """Note a sign of life."""
+        self._heard[node] = now
+        self._lost.pop(node, None)
+
+    def lost(self, node: int, now: float) -> None:
+        """Note that the connection to a node broke."""
+        self._lost.setdefault(node, now)
+
+    def forget(self, known: set[int]) -> None:
+        """Drop nodes that were removed."""
+        for times in (self._heard, self._lost):
+            for node in set(times) - known:
+                del times[node]
+
+    def dead(self, node: int, now: float) -> bool:
+        """Tell whether a node is taken for dead."""
+        lost = self._lost.get(node)
+        if lost is not None and now - lost >= self._settings.confirm_timeout:
+            return True
+        if now < self._patient_until:
+            return False
+        heard = self._heard.get(node)
+        return heard is None or now - heard >= self._settings.failure_timeout
+
+    def alive(self, node: int, now: float) -> bool:
+        """Tell whether a node was heard of and is not taken for dead."""
+        return node in self._heard and not self.dead(node, now)

@@ -1,0 +1,197 @@
+"""Commands about logs. Each checks first and changes the state then."""
+
+from __future__ import annotations
+
+from braidlog.errors import (
+    AlreadyExistsError,
+    InvalidArgumentError,
+    NotFoundError,
+    TooLargeError,
+)
+from braidlog.metarepo.commands import AlterLog, CreateLog, DeleteLog, Trim
+from braidlog.metarepo.nodes import require_node
+from braidlog.metarepo.placement import place
+from braidlog.metarepo.results import Created, Done, Trimmed
+from braidlog.metarepo.state import (
+    LOGS_MAX,
+    NAME_BYTES_MAX,
+    OPTIONS_BYTES_MAX,
+    REPLICAS_MAX,
+    STREAMS_MAX,
+    STREAMS_OF_LOG_MAX,
+    CursorState,
+    LogState,
+    State,
+    StreamState,
+)
+
+__all__ = ["alter", "create", "delete", "require_log", "trim"]
+
+LOG_ID_BYTES = 16
+
+
+def require_log(state: State, log: bytes) -> LogState:
+    """Return a log that must exist.
+
+    Raises:
+        NotFoundError: it does not.
+    """
+    found = state.logs.get(log)
+    if found is None:
+        msg = f"there is no log {log.hex()}"
+        raise NotFoundError(msg)
+    return found
+
+
+def create(state: State, index: int, command: CreateLog) -> Created:
+    """Apply `CreateLog`."""
+    known = state.logs.get(command.log)
+    if known and _same(known, command):
+        return Created(known.log, known.streams)
+    if known or len(command.log) != LOG_ID_BYTES:
+        msg = f"{command.log.hex()} is another log, or no identity of one"
+        raise InvalidArgumentError(msg)
+    _require_name(state, command.name)
+    _require_shape(command.replication, command.min_replicas, command.options)
+    _require_room(state, command.streams)
+    placement = command.placement or place(
+        state,
+        state.nodes,
+        command.streams,
+        command.replication,
+        command.min_replicas,
+    )
+    _require_placement(state, command, placement)
+    begin = state.stream_next
+    numbers = tuple(range(begin, begin + command.streams))
+    for number, replicas in zip(numbers, placement, strict=True):
+        state.streams[number] = StreamState(
+            number, command.log, replicas, holders=replicas, changed=index
+        )
+    state.logs[command.log] = LogState(
+        log=command.log,
+        name=command.name,
+        replication=command.replication,
+        min_replicas=command.min_replicas,
+        options=command.options,
+        created=command.created,
+        streams=numbers,
+    )
+    state.stream_next += command.streams
+    state.revision = index
+    return Created(command.log, numbers)
+
+
+def _same(log: LogState, command: CreateLog) -> bool:
+    known = log.name, len(log.streams), log.replication, log.min_replicas, log.options
+    return known == (
+        command.name,
+        command.streams,
+        command.replication,
+        command.min_replicas,
+        command.options,
+    )
+
+
+def _require_name(state: State, name: str) -> None:
+    if not name or len(name.encode()) > NAME_BYTES_MAX:
+        msg = f"a name has 1 to {NAME_BYTES_MAX} bytes"
+        raise InvalidArgumentError(msg)
+    if any(log.name == name for log in state.logs.values()):
+        msg = f"there is a log {name!r}"
+        raise AlreadyExistsError(msg)
+
+
+def _require_shape(replication: int, fewest: int, options: bytes) -> None:
+    if not 1 <= fewest <= replication <= REPLICAS_MAX:
+        msg = (
+            f"replication {replication} and min_replicas {fewest}: "
+            f"1 <= min_replicas <= replication <= {REPLICAS_MAX}"
+        )
+        raise InvalidArgumentError(msg)
+    if len(options) > OPTIONS_BYTES_MAX:
+        msg = f"options of {len(options)} bytes"
+        raise TooLargeError(msg, size=len(options), limit=OPTIONS_BYTES_MAX)
+
+
+def _require_room(state: State, streams: int) -> None:
+    if not 1 <= streams <= STREAMS_OF_LOG_MAX:
+        msg = f"{streams} streams: a log has 1 to {STREAMS_OF_LOG_MAX}"
+        raise InvalidArgumentError(msg)
+    if len(state.logs) >= LOGS_MAX or len(state.streams) + streams > STREAMS_MAX:
+        msg = f"there are {len(state.logs)} logs and {len(state.streams)} streams"
+        raise TooLargeError(msg, size=len(state.streams), limit=STREAMS_MAX)
+
+
+def _require_placement(
+    state: State, command: CreateLog, placement: tuple[tuple[int, ...], ...]
+) -> None:
+    if len(placement) != command.streams:
+        msg = f"places for {len(placement)} of {command.streams} streams"
+        raise InvalidArgumentError(msg)
+    for replicas in placement:
+        if len(set(replicas)) != len(replicas) or not (
+            command.min_replicas <= len(replicas) <= command.replication
+        ):
+            msg = f"replicas {list(replicas)} are too few, too many, or not distinct"
+            raise InvalidArgumentError(msg)
+        for node in replicas:
+            require_node(state, node)
+
+
+def alter(state: State, index: int, command: AlterLog) -> Done:
+    """Apply `AlterLog`; the leader brings the replicas to the new number."""
+    log = require_log(state, command.log)
+    replication = _given(command.replication, log.replication)
+    fewest = _given(command.min_replicas, log.min_replicas)
+    options = log.options if command.options is None else command.options
+    _require_shape(replication, fewest, options)
+    if command.name not in (None, log.name):
+        _require_name(state, command.name or "")
+        log.name = command.name or log.name
+    log.replication, log.min_replicas, log.options = replication, fewest, options
+    _tell(state, log, index)
+    return Done()
+
+
+def _given(value: int | None, known: int) -> int:
+    return known if value is None else value
+
+
+def _tell(state: State, log: LogState, index: int) -> None:
+    """Note that the replicas of a log have something to learn."""
+    state.revision = index
+    for stream in log.streams:
+        state.streams[stream].changed = index
+
+
+def delete(state: State, index: int, command: DeleteLog) -> Done:
+    """Apply `DeleteLog`."""
+    log = require_log(state, command.log)
+    for stream in log.streams:
+        del state.streams[stream]
+    del state.logs[log.log]
+    state.revision = index
+    return Done()
+
+
+def trim(state: State, index: int, command: Trim) -> Trimmed:
+    """Apply `Trim`: never back, never behind a live pin."""
+    log = require_log(state, command.log)
+    if not 1 <= command.glsn <= log.high_watermark + 1:
+        msg = f"{command.glsn} is not between 1 and {log.high_watermark + 1}"
+        raise InvalidArgumentError(msg)
+    pins = [
+        cursor.position
+        for cursor in log.cursors.values()
+        if cursor.pin and _live(cursor, command.now)
+    ]
+    first = min([command.glsn, *pins])
+    if first > log.trim:
+        log.trim = first
+        _tell(state, log, index)
+    return Trimmed(log.trim)
+
+
+def _live(cursor: CursorState, now: int) -> bool:
+    return cursor.lease == 0 or now < cursor.touched + cursor.lease

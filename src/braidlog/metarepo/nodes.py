@@ -1,0 +1,101 @@
+"""Commands about nodes. Each checks first and changes the state then."""
+
+from __future__ import annotations
+
+from braidlog.errors import (
+    AlreadyExistsError,
+    FencedError,
+    InvalidArgumentError,
+    NotFoundError,
+    TooLargeError,
+)
+from braidlog.metarepo.commands import DrainNode, RegisterNode, RemoveNode, SetVoter
+from braidlog.metarepo.results import Done
+from braidlog.metarepo.state import NAME_BYTES_MAX, NODES_MAX, NodeState, State
+
+__all__ = ["drain", "register", "remove", "require_node", "set_voter"]
+
+
+def require_node(state: State, node: int) -> NodeState:
+    """Return a node that must be known.
+
+    Raises:
+        NotFoundError: it is not.
+    """
+    found = state.nodes.get(node)
+    if found is None:
+        msg = f"node {node} is not registered"
+        raise NotFoundError(msg)
+    return found
+
+
+def register(state: State, index: int, command: RegisterNode) -> Done:
+    """Apply `RegisterNode`."""
+    node, address = command.node, command.address
+    if node < 1 or command.incarnation < 1:
+        msg = f"node {node} in incarnation {command.incarnation}: both count from 1"
+        raise InvalidArgumentError(msg)
+    if not address or len(address.encode()) > NAME_BYTES_MAX:
+        msg = f"an address of {len(address)} characters"
+        raise InvalidArgumentError(msg)
+    if node in state.removed:
+        msg = f"node {node} was removed: ids are never used again"
+        raise FencedError(msg)
+    known = state.nodes.get(node)
+    if known is None and len(state.nodes) >= NODES_MAX:
+        msg = f"there are {NODES_MAX} nodes"
+        raise TooLargeError(msg, limit=NODES_MAX)
+    if known and known.incarnation > command.incarnation:
+        msg = f"node {node} has started again as {known.incarnation}"
+        raise FencedError(msg)
+    if any(e.address == address and e.node != node for e in state.nodes.values()):
+        msg = f"another node is at {address}"
+        raise AlreadyExistsError(msg)
+    if known is None:
+        state.nodes[node] = NodeState(node, address, command.incarnation)
+        state.revision = index
+    elif (known.address, known.incarnation) != (address, command.incarnation):
+        known.address, known.incarnation = address, command.incarnation
+        state.revision = index
+    return Done()
+
+
+def drain(state: State, index: int, command: DrainNode) -> Done:
+    """Apply `DrainNode`."""
+    node = require_node(state, command.node)
+    if node.draining != command.draining:
+        node.draining = command.draining
+        state.revision = index
+    return Done()
+
+
+def remove(state: State, index: int, command: RemoveNode) -> Done:
+    """Apply `RemoveNode`."""
+    node = command.node
+    if node in state.removed:
+        return Done()
+    found = require_node(state, node)
+    used = [
+        stream.stream
+        for stream in state.streams.values()
+        if node in stream.replicas or node in stream.learners
+    ]
+    if used:
+        msg = f"node {node} has {len(used)} streams, {used[0]} among them: drain it"
+        raise InvalidArgumentError(msg)
+    if found.voter:
+        msg = f"node {node} is a member of the metadata repository: end that first"
+        raise InvalidArgumentError(msg)
+    del state.nodes[node]
+    state.removed = tuple(sorted({*state.removed, node}))
+    state.revision = index
+    return Done()
+
+
+def set_voter(state: State, index: int, command: SetVoter) -> Done:
+    """Apply `SetVoter`; the leader brings the membership of the group there."""
+    node = require_node(state, command.node)
+    if node.voter != command.voter:
+        node.voter = command.voter
+        state.revision = index
+    return Done()

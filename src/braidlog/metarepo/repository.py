@@ -1,0 +1,173 @@
+"""The metadata repository: a state machine whose only input is the log.
+
+*Theory of operation.* `apply` takes one committed entry after the other and returns a
+result; the same entries give the same state and the same results on every node. What
+cannot be done is refused: that is a result too, and changes nothing. A snapshot is the
+state as bytes; a repository that is restored from it goes on as the one it was taken
+of.
+
+*Invariants.* Those of `braidlog.metarepo.state`. Indexes rise. A call identity is
+executed once as long as it is among the last `CALLS_MAX`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from braidlog.errors import CorruptionError, LogError
+from braidlog.metarepo import commands, cuts, logs, nodes, sessions, streams, views
+from braidlog.metarepo.errors import RepositoryInvariantError, check
+from braidlog.metarepo.results import Refused, Result, decode_result, encode_result
+from braidlog.metarepo.state import CALLS_MAX, State
+from braidlog.wire.messages import LogCut, LogInfo, NodeInfo, StreamConfig
+
+__all__ = ["Repository"]
+
+_FORMAT: Final = b"BMR1"
+
+# Annotated loosely: each function takes the command that it stands under.
+_APPLY: Final[dict[type, Callable[[State, int, Any], Result]]] = {
+    commands.RegisterNode: nodes.register,
+    commands.DrainNode: nodes.drain,
+    commands.RemoveNode: nodes.remove,
+    commands.SetVoter: nodes.set_voter,
+    commands.CreateLog: logs.create,
+    commands.AlterLog: logs.alter,
+    commands.DeleteLog: logs.delete,
+    commands.Trim: logs.trim,
+    commands.Cut: cuts.cut,
+    commands.Reconfigure: streams.reconfigure,
+    commands.AddLearner: streams.add_learner,
+    commands.DropLearner: streams.drop_learner,
+    commands.MoveReplica: streams.move,
+    commands.Seal: streams.seal,
+    commands.Unseal: streams.unseal,
+    commands.SetCursor: sessions.set_cursor,
+    commands.DeleteCursor: sessions.delete_cursor,
+    commands.AllocateProducer: sessions.allocate_producer,
+}
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(State)
+
+
+class Repository:
+    """The replicated state; see the module."""
+
+    def __init__(self, snapshot: bytes = b"") -> None:
+        """Begin empty, or where a snapshot was taken.
+
+        Raises:
+            CorruptionError: it is no snapshot.
+        """
+        self.state = State()
+        if snapshot:
+            self.restore(snapshot)
+
+    @property
+    def index(self) -> int:
+        """Return the last entry that is applied."""
+        return self.state.index
+
+    @property
+    def revision(self) -> int:
+        """Return the last entry that changed more than a cut does."""
+        return self.state.revision
+
+    def apply(self, index: int, data: bytes) -> Result:
+        """Execute an entry of the log; return what it came to.
+
+        Raises:
+            RepositoryInvariantError: the state is broken; nothing may follow.
+        """
+        check(index > self.state.index, f"entry {index} behind {self.state.index}")
+        self.state.index = index
+        try:
+            call = commands.decode_call(data)
+        except LogError as error:
+            return Refused(error.code, error.message)
+        known = self.result_of(call.call)
+        if known is not None:
+            return known
+        result = self._execute(index, call.command)
+        if call.call:
+            self._remember(call.call, result)
+        return result
+
+    def result_of(self, call: bytes) -> Result | None:
+        """Return the result of a call that was executed; None if not known."""
+        if not call or call not in self.state.calls:
+            return None
+        return decode_result(self.state.calls[call])
+
+    def _execute(self, index: int, command: commands.Command) -> Result:
+        try:
+            return _APPLY[type(command)](self.state, index, command)
+        except RepositoryInvariantError:
+            raise
+        except LogError as error:
+            return Refused(error.code, error.message)
+
+    def _remember(self, call: bytes, result: Result) -> None:
+        calls = self.state.calls
+        calls[call] = encode_result(result)
+        if len(calls) > CALLS_MAX:
+            del calls[next(iter(calls))]
+
+    def skip(self, index: int) -> None:
+        """Note an entry that is not for the state, such as one of the membership."""
+        check(index > self.state.index, f"entry {index} behind {self.state.index}")
+        self.state.index = index
+
+    # --- snapshots
+
+    def snapshot(self) -> bytes:
+        """Return the state as bytes."""
+        return _FORMAT + _encoder.encode(self.state)
+
+    def restore(self, snapshot: bytes) -> None:
+        """Replace the state by that of a snapshot.
+
+        Raises:
+            CorruptionError: it is none; the state is as before.
+        """
+        if snapshot[: len(_FORMAT)] != _FORMAT:
+            msg = "not a snapshot of a metadata repository"
+            raise CorruptionError(msg)
+        try:
+            self.state = _decoder.decode(memoryview(snapshot)[len(_FORMAT) :])
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            msg = f"a snapshot that cannot be read: {error}"
+            raise CorruptionError(msg) from error
+
+    # --- views
+
+    def config(self, stream: int) -> StreamConfig:
+        """Return what the replicas of a stream have to be.
+
+        Raises:
+            NotFoundError: there is no such stream.
+        """
+        return views.config(self.state, stream)
+
+    def streams_of(self, node: int) -> list[int]:
+        """Return the streams that a node has a replica of, or learns."""
+        return views.streams_of(self.state, node)
+
+    def cuts_since(
+        self, log: bytes, version: int, count: int
+    ) -> tuple[LogCut, ...] | None:
+        """Return the cuts that follow a version; None if the first is forgotten."""
+        return cuts.cuts_since(self.state, log, version, count)
+
+    def nodes(
+        self, alive: Callable[[int], bool], voters: frozenset[int]
+    ) -> tuple[NodeInfo, ...]:
+        """Return the nodes as clients see them."""
+        return views.nodes(self.state, alive, voters)
+
+    def logs(self) -> tuple[LogInfo, ...]:
+        """Return the logs as clients see them."""
+        return views.logs(self.state)

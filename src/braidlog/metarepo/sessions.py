@@ -1,0 +1,63 @@
+"""Commands of clients: cursors and producers."""
+
+from __future__ import annotations
+
+from braidlog.errors import InvalidArgumentError, NotFoundError, TooLargeError
+from braidlog.metarepo.commands import AllocateProducer, DeleteCursor, SetCursor
+from braidlog.metarepo.logs import require_log
+from braidlog.metarepo.results import Done, Producer
+from braidlog.metarepo.state import (
+    CURSORS_MAX,
+    NAME_BYTES_MAX,
+    PRODUCERS_MAX,
+    CursorState,
+    State,
+)
+
+__all__ = ["allocate_producer", "delete_cursor", "set_cursor"]
+
+
+def set_cursor(state: State, index: int, command: SetCursor) -> Done:
+    """Apply `SetCursor`."""
+    log = require_log(state, command.log)
+    name = command.name
+    if not name or len(name.encode()) > NAME_BYTES_MAX:
+        msg = f"a name has 1 to {NAME_BYTES_MAX} bytes"
+        raise InvalidArgumentError(msg)
+    if not 1 <= command.position <= log.high_watermark + 1 or command.lease < 0:
+        msg = f"position {command.position}, the log ends at {log.high_watermark}"
+        raise InvalidArgumentError(msg)
+    if name not in log.cursors and len(log.cursors) >= CURSORS_MAX:
+        msg = f"the log has {CURSORS_MAX} cursors"
+        raise TooLargeError(msg, limit=CURSORS_MAX)
+    log.cursors[name] = CursorState(
+        command.position, command.pin, command.lease, command.now
+    )
+    return Done()
+
+
+def delete_cursor(state: State, index: int, command: DeleteCursor) -> Done:
+    """Apply `DeleteCursor`."""
+    log = require_log(state, command.log)
+    if command.name not in log.cursors:
+        msg = f"there is no cursor {command.name!r}"
+        raise NotFoundError(msg)
+    del log.cursors[command.name]
+    return Done()
+
+
+def allocate_producer(state: State, index: int, command: AllocateProducer) -> Producer:
+    """Apply `AllocateProducer`: a new id, or the next epoch, which fences the last."""
+    producer = command.producer
+    if producer == 0:
+        state.producer_next += 1
+        return Producer(state.producer_next - 1, 1)
+    if not 0 < producer < state.producer_next:
+        msg = f"there is no producer {producer}"
+        raise NotFoundError(msg)
+    if producer not in state.producers and len(state.producers) >= PRODUCERS_MAX:
+        msg = f"{PRODUCERS_MAX} producers were acquired again"
+        raise TooLargeError(msg, limit=PRODUCERS_MAX)
+    epoch = state.producers.get(producer, 1) + 1
+    state.producers[producer] = epoch
+    return Producer(producer, epoch)

@@ -1,0 +1,140 @@
+"""The replicated state: what every node of the group has after the same entries.
+
+*Invariants.* GLSNs of a log are dense: a cut begins behind the one before. Stream
+numbers rise and are never used again. An epoch of a stream is given out once. At least
+one replica of a stream is in `holders`: it has everything that is committed on its
+disk.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from braidlog.wire.messages import LogCut, StreamStatus
+
+__all__ = [
+    "CALLS_MAX",
+    "CURSORS_MAX",
+    "EPOCHS_MAX",
+    "HISTORY_CUTS_MAX",
+    "HISTORY_CUTS_MIN",
+    "LOGS_MAX",
+    "NAME_BYTES_MAX",
+    "NODES_MAX",
+    "OPTIONS_BYTES_MAX",
+    "PRODUCERS_MAX",
+    "REPLICAS_MAX",
+    "STREAMS_MAX",
+    "STREAMS_OF_LOG_MAX",
+    "CursorState",
+    "LogState",
+    "NodeState",
+    "State",
+    "StreamState",
+]
+
+NODES_MAX: Final = 256
+LOGS_MAX: Final = 4096
+STREAMS_MAX: Final = 32768
+STREAMS_OF_LOG_MAX: Final = 1024
+REPLICAS_MAX: Final = 9
+CURSORS_MAX: Final = 1024
+"""Cursors of one log."""
+NAME_BYTES_MAX: Final = 255
+OPTIONS_BYTES_MAX: Final = 4096
+EPOCHS_MAX: Final = 64
+"""Earlier epochs of a stream that are remembered."""
+HISTORY_CUTS_MAX: Final = 4096
+"""Cuts of a log that are kept for a replica that is behind."""
+HISTORY_CUTS_MIN: Final = 32
+"""Cuts that are kept although all replicas have them on their disks: what a replica
+lacks in memory is not reported."""
+CALLS_MAX: Final = 4096
+"""Results that are remembered for repeated calls."""
+PRODUCERS_MAX: Final = 65536
+"""Producers that were acquired more than once."""
+
+
+class NodeState(msgspec.Struct, array_like=True):
+    """A registered node."""
+
+    node: int
+    address: str
+    incarnation: int
+    draining: bool = False
+    voter: bool | None = None
+    """Whether it has to be a member of the group; None: as it is."""
+
+
+class StreamState(msgspec.Struct, array_like=True):
+    """A stream and its current epoch."""
+
+    stream: int
+    log: bytes
+    replicas: tuple[int, ...]
+    learners: tuple[int, ...] = ()
+    epoch: int = 1
+    status: StreamStatus = StreamStatus.RUNNING
+    start: int = 1
+    committed: int = 1
+    """First LLSN that is not committed."""
+    last_version: int = 0
+    """The last cut that gave it something."""
+    epochs: tuple[tuple[int, int], ...] = ()
+    version: int = 0
+    """Last cut of the log when the epoch began."""
+    high_watermark: int = 0
+    """Last GLSN of the log when the epoch began."""
+    holders: tuple[int, ...] = ()
+    """Replicas that are known to hold everything committed."""
+    move: tuple[int, int] | None = None
+    """(source, target) of a move that is under way."""
+    changed: int = 0
+    """Index of the last change of what its replicas have to know."""
+
+
+class CursorState(msgspec.Struct, array_like=True):
+    """A reader's stored position."""
+
+    position: int
+    pin: bool
+    lease: int
+    touched: int
+
+
+class LogState(msgspec.Struct, array_like=True):
+    """A log, and the cuts that replicas may still need."""
+
+    log: bytes
+    name: str
+    replication: int
+    min_replicas: int
+    options: bytes
+    created: int
+    streams: tuple[int, ...]
+    version: int = 0
+    high_watermark: int = 0
+    trim: int = 1
+    history: list[LogCut] = msgspec.field(default_factory=list)
+    cursors: dict[str, CursorState] = msgspec.field(default_factory=dict)
+
+
+class State(msgspec.Struct, array_like=True):
+    """Everything."""
+
+    index: int = 0
+    """The last entry that is in it."""
+    revision: int = 0
+    """The last entry that changed more than a cut does."""
+    nodes: dict[int, NodeState] = msgspec.field(default_factory=dict)
+    removed: tuple[int, ...] = ()
+    logs: dict[bytes, LogState] = msgspec.field(default_factory=dict)
+    streams: dict[int, StreamState] = msgspec.field(default_factory=dict)
+    stream_next: int = 1
+    producer_next: int = 1
+    producers: dict[int, int] = msgspec.field(default_factory=dict)
+    """Epochs of producers that were acquired more than once."""
+    calls: dict[bytes, bytes] = msgspec.field(default_factory=dict)
+    """Results of commands that had an identity, in the order of execution."""

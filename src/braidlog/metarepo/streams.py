@@ -1,0 +1,190 @@
+"""Commands about streams: epochs, learners, moves.
+
+*Theory of operation.* An epoch begins with the entry that ends the one before: `start`
+is what is committed there, and no cut of the old epoch applies from then on. All
+replicas of the old epoch hold everything before `start` if they ever entered it; a
+replica that was named and never came does not. So the state remembers `holders`, and an
+epoch has at least one of them: a leader says who entered, and a cut says so of all.
+
+*Invariants.* Epochs rise by one. Replicas of an epoch were replicas of the one before,
+or learners that had nearly everything. `holders` are replicas, at least one.
+"""
+
+from __future__ import annotations
+
+from braidlog.errors import FencedError, InvalidArgumentError, NotFoundError
+from braidlog.metarepo.commands import (
+    AddLearner,
+    DropLearner,
+    MoveReplica,
+    Reconfigure,
+    Seal,
+    Unseal,
+)
+from braidlog.metarepo.errors import check
+from braidlog.metarepo.nodes import require_node
+from braidlog.metarepo.results import Done, Epoch
+from braidlog.metarepo.state import EPOCHS_MAX, REPLICAS_MAX, State, StreamState
+from braidlog.wire.messages import StreamStatus
+
+__all__ = [
+    "add_learner",
+    "drop_learner",
+    "move",
+    "reconfigure",
+    "require_stream",
+    "seal",
+    "unseal",
+]
+
+
+def require_stream(state: State, stream: int) -> StreamState:
+    """Return a stream that must exist.
+
+    Raises:
+        NotFoundError: it does not.
+    """
+    found = state.streams.get(stream)
+    if found is None:
+        msg = f"there is no stream {stream}"
+        raise NotFoundError(msg)
+    return found
+
+
+def reconfigure(state: State, index: int, command: Reconfigure) -> Epoch:
+    """Apply `Reconfigure`."""
+    stream = require_stream(state, command.stream)
+    if command.expected != stream.epoch:
+        msg = f"stream {stream.stream} is in epoch {stream.epoch}"
+        raise FencedError(msg, given=command.expected, current=stream.epoch)
+    holders = _holders(stream, command)
+    _require_replicas(state, stream, command)
+    if not holders:
+        msg = f"none of {list(command.replicas)} is known to hold what is committed"
+        raise InvalidArgumentError(msg)
+    _begin(state, index, stream, command.status)
+    stream.replicas, stream.learners = command.replicas, command.learners
+    stream.holders = holders
+    _settle_move(stream)
+    return Epoch(stream.stream, stream.epoch, stream.start)
+
+
+def _holders(stream: StreamState, command: Reconfigure) -> tuple[int, ...]:
+    entered = set(command.entered) & set(stream.replicas)
+    return tuple(
+        node for node in command.replicas if node in {*stream.holders, *entered}
+    )
+
+
+def _require_replicas(state: State, stream: StreamState, command: Reconfigure) -> None:
+    named = [*command.replicas, *command.learners]
+    if len(set(named)) != len(named) or not command.replicas:
+        msg = f"replicas {command.replicas} and learners {command.learners}"
+        raise InvalidArgumentError(msg)
+    if len(command.replicas) > REPLICAS_MAX or len(command.learners) > REPLICAS_MAX:
+        msg = f"{len(named)} replicas and learners"
+        raise InvalidArgumentError(msg)
+    for node in named:
+        require_node(state, node)
+    learned = set(command.learned) & set(stream.learners)
+    strange = set(command.replicas) - set(stream.replicas) - learned
+    if strange:
+        msg = f"nodes {sorted(strange)} are neither replicas nor learned enough"
+        raise InvalidArgumentError(msg)
+    fewest = state.logs[stream.log].min_replicas
+    if len(command.replicas) < fewest and not command.forced:
+        msg = f"{len(command.replicas)} replicas, at least {fewest} are needed"
+        raise InvalidArgumentError(msg)
+
+
+def _begin(state: State, index: int, stream: StreamState, status: StreamStatus) -> None:
+    """End the epoch, and begin the next one where the commits are."""
+    check(stream.start <= stream.committed, "an epoch began behind what is committed")
+    log = state.logs[stream.log]
+    ended = (stream.epoch, stream.start)
+    stream.epochs = (*stream.epochs, ended)[-EPOCHS_MAX:]
+    stream.epoch += 1
+    stream.start = stream.committed
+    stream.status = status
+    stream.version, stream.high_watermark = log.version, log.high_watermark
+    stream.changed = state.revision = index
+
+
+def _settle_move(stream: StreamState) -> None:
+    """Forget a move that is done or cannot be."""
+    if stream.move is None:
+        return
+    source, target = stream.move
+    there = {*stream.replicas, *stream.learners}
+    if source not in stream.replicas or target not in there:
+        stream.move = None
+
+
+def seal(state: State, index: int, command: Seal) -> Epoch:
+    """Apply `Seal`."""
+    return _set_status(state, index, command.stream, StreamStatus.SEALED)
+
+
+def unseal(state: State, index: int, command: Unseal) -> Epoch:
+    """Apply `Unseal`."""
+    return _set_status(state, index, command.stream, StreamStatus.RUNNING)
+
+
+def _set_status(state: State, index: int, number: int, status: StreamStatus) -> Epoch:
+    stream = require_stream(state, number)
+    if stream.status is not status:
+        _begin(state, index, stream, status)
+    return Epoch(stream.stream, stream.epoch, stream.start)
+
+
+def add_learner(state: State, index: int, command: AddLearner) -> Done:
+    """Apply `AddLearner`."""
+    stream = require_stream(state, command.stream)
+    _add(state, index, stream, command.node)
+    return Done()
+
+
+def _add(state: State, index: int, stream: StreamState, node: int) -> None:
+    require_node(state, node)
+    if node in stream.replicas:
+        msg = f"node {node} has a replica of stream {stream.stream}"
+        raise InvalidArgumentError(msg)
+    if node in stream.learners:
+        return
+    if len(stream.learners) >= REPLICAS_MAX:
+        msg = f"stream {stream.stream} has {REPLICAS_MAX} learners"
+        raise InvalidArgumentError(msg)
+    stream.learners = (*stream.learners, node)
+    stream.changed = state.revision = index
+
+
+def drop_learner(state: State, index: int, command: DropLearner) -> Done:
+    """Apply `DropLearner`."""
+    stream = require_stream(state, command.stream)
+    if command.node in stream.learners:
+        kept = tuple(node for node in stream.learners if node != command.node)
+        stream.learners = kept
+        stream.changed = state.revision = index
+        _settle_move(stream)
+    return Done()
+
+
+def move(state: State, index: int, command: MoveReplica) -> Done:
+    """Apply `MoveReplica`."""
+    stream = require_stream(state, command.stream)
+    wanted = command.source, command.target
+    if stream.move == wanted:
+        return Done()
+    if stream.move is not None:
+        msg = f"a move from {stream.move[0]} to {stream.move[1]} is under way"
+        raise InvalidArgumentError(msg)
+    if command.source not in stream.replicas:
+        msg = f"node {command.source} has no replica of stream {stream.stream}"
+        raise InvalidArgumentError(msg)
+    if require_node(state, command.target).draining:
+        msg = f"node {command.target} is being drained"
+        raise InvalidArgumentError(msg)
+    _add(state, index, stream, command.target)
+    stream.move = wanted
+    state.revision = index
+    return Done()

@@ -1,0 +1,93 @@
+"""The state as nodes and clients see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from braidlog.metarepo.state import LogState, State
+from braidlog.metarepo.streams import require_stream
+from braidlog.wire.messages import LogInfo, NodeInfo, StreamConfig, StreamInfo
+
+__all__ = ["config", "logs", "nodes", "streams_of"]
+
+
+def config(state: State, number: int) -> StreamConfig:
+    """Return what the replicas of a stream have to be.
+
+    Raises:
+        NotFoundError: there is no such stream.
+    """
+    stream = require_stream(state, number)
+    log = state.logs[stream.log]
+    return StreamConfig(
+        stream=stream.stream,
+        log=stream.log,
+        name=log.name,
+        epoch=stream.epoch,
+        status=stream.status,
+        replicas=stream.replicas,
+        learners=stream.learners,
+        start=stream.start,
+        epochs=stream.epochs,
+        version=stream.version,
+        high_watermark=stream.high_watermark,
+        trim=log.trim,
+        options=log.options,
+    )
+
+
+def streams_of(state: State, node: int) -> list[int]:
+    """Return the streams that a node has a replica of, or learns."""
+    return [
+        stream.stream
+        for stream in state.streams.values()
+        if node in stream.replicas or node in stream.learners
+    ]
+
+
+def nodes(
+    state: State, alive: Callable[[int], bool], voters: frozenset[int]
+) -> tuple[NodeInfo, ...]:
+    """Return the nodes as clients see them."""
+    return tuple(
+        NodeInfo(
+            node=each.node,
+            address=each.address,
+            alive=alive(each.node),
+            voter=each.node in voters,
+            draining=each.draining,
+        )
+        for each in state.nodes.values()
+    )
+
+
+def logs(state: State) -> tuple[LogInfo, ...]:
+    """Return the logs as clients see them."""
+    return tuple(_log(state, log) for log in state.logs.values())
+
+
+def _log(state: State, log: LogState) -> LogInfo:
+    return LogInfo(
+        log=log.log,
+        name=log.name,
+        streams=tuple(_stream(state, number) for number in log.streams),
+        version=log.version,
+        high_watermark=log.high_watermark,
+        trim=log.trim,
+        replication=log.replication,
+        min_replicas=log.min_replicas,
+        options=log.options,
+        created=log.created,
+    )
+
+
+def _stream(state: State, number: int) -> StreamInfo:
+    stream = state.streams[number]
+    return StreamInfo(
+        stream=stream.stream,
+        epoch=stream.epoch,
+        status=stream.status,
+        replicas=stream.replicas,
+        learners=stream.learners,
+        committed=stream.committed,
+    )
