@@ -22,6 +22,7 @@ mod number;
 mod options;
 mod pending;
 mod record;
+mod replicas;
 mod scan;
 mod store;
 mod wire;
@@ -37,12 +38,14 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<log::LogView>()?;
     m.add_class::<record::Record>()?;
     m.add_class::<record::RecordIterator>()?;
+    m.add_class::<replicas::Replicas>()?;
     m.add_class::<scan::ArrowBatch>()?;
     m.add_class::<scan::BatchIterator>()?;
     m.add_class::<wire::FrameDecoder>()?;
     m.add_function(wrap_pyfunction!(wire::frame_header, m)?)?;
     inspect::register(m)?;
     m.add_function(wrap_pyfunction!(log_schema, m)?)?;
+    m.add_function(wrap_pyfunction!(replicas::batch_header, m)?)?;
     Ok(())
 }
 

@@ -21,6 +21,7 @@ use crate::log::LogView;
 use crate::number::{Micros, Seconds, Unsigned};
 use crate::options::{options, report_dict};
 use crate::pending::{Pending, SIGNAL_INTERVAL, wait_group};
+use crate::replicas::Replicas;
 
 /// Microseconds since the Unix epoch.
 pub fn now() -> i64 {
@@ -218,6 +219,11 @@ impl Store {
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.check()?;
         py.detach(|| store.sync()).map_err(to_py)
+    }
+
+    /// The part that deals with replicas.
+    fn replicas(&self) -> PyResult<Replicas> {
+        Ok(Replicas::new(self.check()?, &self.gate))
     }
 
     fn view(&self, py: Python<'_>, stream: u32) -> PyResult<LogView> {

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from braidlog.logstream.states import ReplicaState
-from braidlog.metarepo.commands import Cut
+from braidlog.wire.commands import Cut
 from braidlog.metarepo.state import State, StreamState
 from braidlog.wire.messages import LogCut, Report, StreamReport, StreamRun, StreamStatus
 
@@ -144,7 +144,11 @@ class Collector:
             version, glsn = self._logs.get(log, at)
             made = []
             for stream, begin, end in runs[log]:
-                made.append(StreamRun(stream.stream, begin, glsn + 1, end - begin))
+                made.append(
+                    StreamRun(
+                        stream.stream, begin, glsn + 1, end - begin, stream.epoch
+                    )
+                )
                 glsn += end - begin
             cuts.append(LogCut(log, version + 1, glsn, tuple(made)))
             if (version + 1) % FORGET_EVERY == 0:

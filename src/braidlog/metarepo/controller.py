@@ -21,7 +21,7 @@ from typing import Final
 
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.collector import Collector
-from braidlog.metarepo.commands import (
+from braidlog.wire.commands import (
     AddLearner,
     Command,
     DropLearner,

@@ -11,10 +11,10 @@ stream gets nothing but in the epoch that the cut was computed for.
 from __future__ import annotations
 
 from braidlog.errors import FencedError, InvalidArgumentError
-from braidlog.metarepo.commands import Cut
+from braidlog.wire.commands import Cut
 from braidlog.metarepo.errors import check
 from braidlog.metarepo.logs import require_log
-from braidlog.metarepo.results import Committed
+from braidlog.wire.results import Committed
 from braidlog.metarepo.state import (
     HISTORY_CUTS_MAX,
     HISTORY_CUTS_MIN,

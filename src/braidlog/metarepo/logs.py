@@ -8,10 +8,10 @@ from braidlog.errors import (
     NotFoundError,
     TooLargeError,
 )
-from braidlog.metarepo.commands import AlterLog, CreateLog, DeleteLog, Trim
+from braidlog.wire.commands import AlterLog, CreateLog, DeleteLog, Trim
 from braidlog.metarepo.nodes import require_node
 from braidlog.metarepo.placement import place
-from braidlog.metarepo.results import Created, Done, Trimmed
+from braidlog.wire.results import Created, Done, Trimmed
 from braidlog.metarepo.state import (
     LOGS_MAX,
     NAME_BYTES_MAX,

@@ -18,9 +18,10 @@ from typing import Any, Final
 import msgspec
 
 from braidlog.errors import CorruptionError, LogError
-from braidlog.metarepo import commands, cuts, logs, nodes, sessions, streams, views
+from braidlog.metarepo import cuts, logs, nodes, sessions, streams, views
+from braidlog.wire import commands
 from braidlog.metarepo.errors import RepositoryInvariantError, check
-from braidlog.metarepo.results import Refused, Result, decode_result, encode_result
+from braidlog.wire.results import Refused, Result, decode_result, encode_result
 from braidlog.metarepo.state import CALLS_MAX, State
 from braidlog.wire.messages import LogCut, LogInfo, NodeInfo, StreamConfig
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from braidlog.errors import InvalidArgumentError, NotFoundError, TooLargeError
-from braidlog.metarepo.commands import AllocateProducer, DeleteCursor, SetCursor
+from braidlog.wire.commands import AllocateProducer, DeleteCursor, SetCursor
 from braidlog.metarepo.logs import require_log
-from braidlog.metarepo.results import Done, Producer
+from braidlog.wire.results import Done, Producer
 from braidlog.metarepo.state import (
     CURSORS_MAX,
     NAME_BYTES_MAX,

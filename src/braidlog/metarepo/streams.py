@@ -13,7 +13,7 @@ or learners that had nearly everything. `holders` are replicas, at least one.
 from __future__ import annotations
 
 from braidlog.errors import FencedError, InvalidArgumentError, NotFoundError
-from braidlog.metarepo.commands import (
+from braidlog.wire.commands import (
     AddLearner,
     DropLearner,
     MoveReplica,
@@ -23,7 +23,7 @@ from braidlog.metarepo.commands import (
 )
 from braidlog.metarepo.errors import check
 from braidlog.metarepo.nodes import require_node
-from braidlog.metarepo.results import Done, Epoch
+from braidlog.wire.results import Done, Epoch
 from braidlog.metarepo.state import EPOCHS_MAX, REPLICAS_MAX, State, StreamState
 from braidlog.wire.messages import StreamStatus
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 
-from braidlog.metarepo.commands import Cut, decode_call
+from braidlog.wire.commands import Cut, decode_call
 from braidlog.metarepo.repository import Repository
-from braidlog.metarepo.results import Refused, Result
+from braidlog.wire.results import Refused, Result
 from braidlog.wire.messages import LogCut
 
 from property.metarepo.model import Replica

@@ -7,11 +7,11 @@ from random import Random
 
 from braidlog.errors import LogError
 from braidlog.logstream.states import ReplicaState
-from braidlog.metarepo import commands
-from braidlog.metarepo.commands import Command
+from braidlog.wire import commands
+from braidlog.wire.commands import Command
 from braidlog.metarepo.group import Group, GroupSettings
 from braidlog.metarepo.repository import Repository
-from braidlog.metarepo.results import Result
+from braidlog.wire.results import Result
 from braidlog.raft import Base, Membership, RaftConfig, Stored
 from braidlog.wire.messages import (
     Commit,

@@ -68,9 +68,14 @@ impl Store {
             .streams
             .get(&stream)
             .map_or(0, |stream| stream.epoch);
-        inner
-            .appender
-            .change(stream, epoch.unwrap_or(current), llsn, change)
+        let epoch = epoch.unwrap_or(current);
+        let group = inner.appender.change(stream, epoch, llsn, change)?;
+        match change {
+            Change::Rollback => inner.note_rollback(stream, llsn, group),
+            Change::Commit(_) => self.show_committed(&inner, stream),
+            _ => {}
+        }
+        Ok(group)
     }
 
     /// Create a log with one stream; returns the stream. Durable on return.
@@ -129,7 +134,7 @@ impl Store {
         Ok(first)
     }
 
-    /// Commit a run of records of a stream with explicit commits.
+    /// Commit a run of records of a stream with explicit commits. Readers see what is durable of it at once.
     pub fn commit(&self, stream: u32, epoch: u64, context: CommitContext) -> Result<u64> {
         self.change(
             stream,

@@ -4,7 +4,7 @@
 //! What it copies keeps its LLSNs, and is indexed in *lanes* beside the frames written to the segment
 //! first: each lane is a dense run, so that any order of cleaning is fine.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::codec::Put;
@@ -86,8 +86,8 @@ impl Store {
 
     /// First live LLSN of each stream. A stream is dead once its deletion is durable; one that readers do
     /// not see yet is alive.
-    fn lows(&self) -> HashMap<u32, u64> {
-        let mut lows: HashMap<u32, u64> =
+    fn lows(&self) -> BTreeMap<u32, u64> {
+        let mut lows: BTreeMap<u32, u64> =
             self.with_state(|state| state.streams.keys().map(|number| (*number, 0)).collect());
         for (number, stream) in self.view.streams() {
             lows.insert(number, stream.range().first);
@@ -236,7 +236,7 @@ impl Store {
         &self,
         segment: &Segment,
         summary: &[StreamSummary],
-        lows: &HashMap<u32, u64>,
+        lows: &BTreeMap<u32, u64>,
     ) -> Result<bool> {
         let (vfs, dir) = (&*self.view.vfs, self.view.dir.as_path());
         for entry in summary.iter().filter(|entry| entry.glsns.is_some()) {
@@ -275,7 +275,7 @@ fn encode_runs(runs: &[CommitRun]) -> Vec<u8> {
     out
 }
 
-fn is_live(entry: &StreamSummary, lows: &HashMap<u32, u64>) -> bool {
+fn is_live(entry: &StreamSummary, lows: &BTreeMap<u32, u64>) -> bool {
     let low = lows.get(&entry.stream);
     entry
         .range
@@ -287,7 +287,7 @@ fn is_live(entry: &StreamSummary, lows: &HashMap<u32, u64>) -> bool {
     clippy::cast_precision_loss,
     reason = "a fraction, for a decision that may be rough"
 )]
-fn live_bytes(entry: &StreamSummary, lows: &HashMap<u32, u64>) -> f64 {
+fn live_bytes(entry: &StreamSummary, lows: &BTreeMap<u32, u64>) -> f64 {
     let (Some(range), Some(low)) = (&entry.range, lows.get(&entry.stream)) else {
         return 0.0;
     };

@@ -8,6 +8,7 @@
 //! | `appender`, `whole`, `room`, `place`, `parts` | open batches, whole frames, reservations, placing, groups |
 //! | `store`, `sync`, `admin`, `files` | appending, group commit, administration, slots and the manifest |
 //! | `segments`, `view`, `read`, `lookup` | what readers see and how they read it |
+//! | `replica`, `encoded`, `committed` | whole batches in and out, commits and their numbers |
 //! | `walk`, `directory`, `recover`, `follow` | going through a segment; open; other processes |
 //! | `bound`, `clean` | the bound on the size; reclaiming segments |
 //! | `inspect`, `verify`, `salvage` | looking at files, judging them, saving what can be saved |
@@ -17,7 +18,9 @@ mod appender;
 mod bound;
 mod change;
 mod clean;
+mod committed;
 mod directory;
+mod encoded;
 mod files;
 mod follow;
 mod frame;
@@ -30,6 +33,7 @@ mod preamble;
 mod producer;
 mod read;
 mod recover;
+mod replica;
 mod room;
 pub mod salvage;
 mod segment;
@@ -51,6 +55,7 @@ pub use admin::Stats;
 pub use appender::{NewRecord, Sequenced, Ticket};
 pub use change::{Change, CommitContext, Cursor, NewLog};
 pub use clean::Reclaimed;
+pub use encoded::EncodedBatch;
 pub use follow::Follower;
 pub use frame::{
     FLAG_MORE, FRAME_HEADER, Frame, FrameHeader, Kind, Seed, frame_len, parse as parse_frame,
@@ -61,6 +66,7 @@ pub use lookup::FoundRecord;
 pub use producer::{PRODUCERS_MAX, ProducerId, Producers};
 pub use read::{BatchRef, Position};
 pub use recover::{OpenReport, TornTail, open, open_tables};
+pub use replica::{Arrival, Verified};
 pub use room::RESERVE_SEGMENTS;
 pub use segment::{FIRST_FRAME, SegmentHeader};
 pub use segments::{Sealed, Segment, side_path, slot_path};

@@ -115,7 +115,18 @@ impl View {
                 next: range.end,
             });
         }
-        let to = to.min(range.end);
+        self.read_below(stream, from, to.min(range.end), bytes_max, position)
+    }
+
+    /// As [`View::read`] of records that the caller knows to be durable, committed or not.
+    pub(super) fn read_below(
+        &self,
+        stream: &StreamView,
+        from: u64,
+        to: u64,
+        bytes_max: usize,
+        position: &mut Position,
+    ) -> Result<Vec<BatchRef>> {
         if from >= to {
             return Ok(Vec::new());
         }

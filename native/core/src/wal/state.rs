@@ -78,7 +78,7 @@ impl Stream {
         }
     }
 
-    fn check_epoch(&self, epoch: u64) -> Result<()> {
+    pub(super) fn check_epoch(&self, epoch: u64) -> Result<()> {
         if epoch < self.epoch {
             return Err(Error::StaleEpoch {
                 given: epoch,

@@ -15,8 +15,7 @@
 //! - After a failed write or sync nothing is acknowledged any more: the store is failed for good, because
 //!   what the failed write left behind is unknown (the fsync lesson of `PostgreSQL`).
 
-use std::collections::HashSet;
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -114,6 +113,8 @@ pub(super) struct Inner {
     pub(super) syncs: u64,
     pub(super) synced_bytes: u64,
     pub(super) bulk: HashSet<u32>,
+    /// For each stream the lowest rollback that is not durable yet, and the group that makes it so.
+    pub(super) rolled_back: HashMap<u32, (u64, u64)>,
     pub(super) failed: Option<String>,
     pub(super) closed: bool,
     /// Threads that write without the lock.
@@ -160,6 +161,7 @@ impl Store {
             syncs: 0,
             synced_bytes: 0,
             bulk: HashSet::new(),
+            rolled_back: HashMap::new(),
             failed: None,
             closed: false,
             writing: 0,
@@ -214,7 +216,7 @@ impl Store {
     }
 
     /// Count an append, and tell a leader when the crowd is complete.
-    fn arrived(&self, inner: &mut Inner) {
+    pub(super) fn arrived(&self, inner: &mut Inner) {
         inner.arrivals += 1;
         if inner.gathering && inner.arrivals >= inner.crowd {
             self.gathered.notify_one();

@@ -91,7 +91,8 @@ impl Store {
     /// Otherwise the first of them would take a sync for itself while the others are still waking up.
     /// A lone caller never waits here, and a crowd that dissolves costs one slice.
     fn gather(&self, inner: &mut MutexGuard<'_, Inner>) {
-        if !inner.flights.is_empty() {
+        // A crowd of one is the caller.
+        if !inner.flights.is_empty() || inner.crowd <= 1 {
             return;
         }
         inner.gathering = true;
@@ -277,9 +278,16 @@ impl Store {
         for part in &group.parts {
             self.view.remember(part);
         }
+        inner
+            .rolled_back
+            .retain(|_, (_, until)| *until > group.number);
         for effect in &group.effects {
             match effect {
-                Effect::Range(stream, range) => self.view.publish(*stream, *range),
+                Effect::Range(stream, range) => {
+                    self.view.publish(*stream, *range);
+                    // Committed meanwhile, and durable now.
+                    self.show_committed(inner, *stream);
+                }
                 Effect::Gone(stream) => self.view.remove(*stream),
             }
         }

@@ -109,8 +109,11 @@ impl StreamView {
         **self.range.load()
     }
 
-    /// Publish a range and wake who waits for it.
+    /// Publish a range and wake who waits for it. A commit may have been seen before the group that was
+    /// sealed without it is durable: the end does not fall.
     pub fn publish(&self, range: Range) {
+        let end = range.end.max(self.range().end);
+        let range = Range { end, ..range };
         if self.range() != range {
             self.range.store(Arc::new(range));
             self.wake();

@@ -1,0 +1,168 @@
+//! Commit runs of a stream over all segments: from its numbers to those of its log, and back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::index::{CommitPoint, CommitRun, NATIVE, SegmentIndex};
+use crate::wal::segments::Segment;
+use crate::wal::store::Store;
+
+impl Store {
+    /// The runs of the stream's LLSNs `begin..end`, rising, each as long as it can be.
+    pub fn commit_runs(&self, stream: u32, begin: u64, end: u64) -> Result<Vec<CommitRun>> {
+        let begin = begin.max(self.low(stream)?);
+        let mut found = self.of_segments(stream, begin, |segments| {
+            let mut found = Vec::new();
+            for segment in segments {
+                self.look(stream, segment, |index| {
+                    for (_, lane) in index.lanes(stream) {
+                        let runs = lane.runs();
+                        let from = runs.partition_point(|run| run.llsn_end() <= begin);
+                        let wanted = runs[from..].iter();
+                        found.extend(wanted.take_while(|run| run.llsn_begin < end).copied());
+                    }
+                })?;
+            }
+            Ok(found)
+        })?;
+        found.sort_by_key(|run| run.llsn_begin);
+        Ok(merged(&found, begin, end))
+    }
+
+    /// The committed record of the stream with the greatest GLSN not above `glsn`.
+    pub fn glsn_floor(&self, stream: u32, glsn: u64) -> Result<Option<CommitPoint>> {
+        let low = self.low(stream)?;
+        self.of_segments(stream, low, |segments| {
+            let mut best: Option<CommitPoint> = None;
+            for segment in segments.iter().rev() {
+                let mut native = false;
+                self.look(stream, segment, |index| {
+                    for (lane, index) in index.lanes(stream) {
+                        let point = index.glsn_floor(glsn).filter(|point| point.llsn >= low);
+                        native |= lane == NATIVE && point.is_some();
+                        best = best.max_by_glsn(point);
+                    }
+                })?;
+                // What older segments hold, and what was moved into them, is older than this.
+                if native {
+                    break;
+                }
+            }
+            Ok(best)
+        })
+    }
+
+    /// The committed record of the stream with the smallest GLSN not below `glsn`.
+    pub fn glsn_ceil(&self, stream: u32, glsn: u64) -> Result<Option<CommitPoint>> {
+        let low = self.low(stream)?;
+        self.of_segments(stream, low, |segments| {
+            let mut best: Option<CommitPoint> = None;
+            for segment in segments {
+                self.look(stream, segment, |index| {
+                    for (_, lane) in index.lanes(stream) {
+                        let point = ceil(lane.runs(), glsn, low);
+                        best = match (best, point) {
+                            (Some(best), Some(point)) if best.glsn <= point.glsn => Some(best),
+                            (best, point) => point.or(best),
+                        };
+                    }
+                })?;
+            }
+            Ok(best)
+        })
+    }
+
+    fn low(&self, stream: u32) -> Result<u64> {
+        Ok(self.guard()?.appender.state.stream(stream)?.low)
+    }
+
+    /// Run `f` on all segments, those that are not durable yet included, oldest first.
+    fn of_segments<T>(
+        &self,
+        stream: u32,
+        from: u64,
+        f: impl Fn(&[Arc<Segment>]) -> Result<T>,
+    ) -> Result<T> {
+        let view = self.view.stream(stream)?;
+        self.view.retrying(&view, from, || {
+            let mut segments: BTreeMap<u64, Arc<Segment>> = BTreeMap::new();
+            let mut add = |segment: &Arc<Segment>| {
+                segments.insert(segment.number, Arc::clone(segment));
+            };
+            let inner = self.guard()?;
+            self.view.segments().iter().for_each(&mut add);
+            let in_flight = inner.flights.iter().flat_map(|flight| &flight.group.parts);
+            in_flight.for_each(|part| add(&part.segment));
+            inner.appender.parts.iter().for_each(|part| add(&part.segment));
+            add(&inner.appender.active.segment);
+            drop(inner);
+            f(&segments.into_values().collect::<Vec<_>>())
+        })
+    }
+
+    /// Run `f` on a segment's index if it may hold runs of the stream.
+    fn look(&self, stream: u32, segment: &Segment, f: impl FnOnce(&SegmentIndex)) -> Result<()> {
+        let (vfs, dir) = (&*self.view.vfs, self.view.dir.as_path());
+        if segment.sealed().is_some() {
+            let summary = segment.summary(vfs, dir)?;
+            let holds = |entry: &crate::index::StreamSummary| {
+                entry.stream == stream && entry.glsns.is_some()
+            };
+            if !summary.iter().any(holds) {
+                return Ok(());
+            }
+        }
+        segment.with_index(vfs, dir, f)
+    }
+}
+
+trait ByGlsn {
+    fn max_by_glsn(self, other: Self) -> Self;
+}
+
+impl ByGlsn for Option<CommitPoint> {
+    fn max_by_glsn(self, other: Self) -> Self {
+        match (self, other) {
+            (Some(mine), Some(other)) if mine.glsn >= other.glsn => Some(mine),
+            (mine, other) => other.or(mine),
+        }
+    }
+}
+
+/// The first record of the runs from `glsn` and from `low` on.
+fn ceil(runs: &[CommitRun], glsn: u64, low: u64) -> Option<CommitPoint> {
+    let at = runs.partition_point(|run| run.glsn_end() <= glsn || run.llsn_end() <= low);
+    let run = runs.get(at)?;
+    let into = glsn.saturating_sub(run.glsn_begin);
+    let into = into.max(low.saturating_sub(run.llsn_begin));
+    Some(CommitPoint {
+        glsn: run.glsn_begin + into,
+        llsn: run.llsn_begin + into,
+    })
+}
+
+/// Runs within `begin..end`, each once: the cleaner's copies say the same again.
+fn merged(sorted: &[CommitRun], begin: u64, end: u64) -> Vec<CommitRun> {
+    let mut found: Vec<CommitRun> = Vec::new();
+    let mut next = begin;
+    for run in sorted {
+        let (from, to) = (run.llsn_begin.max(next), run.llsn_end().min(end));
+        if from >= to {
+            continue;
+        }
+        let piece = CommitRun {
+            glsn_begin: run.glsn_begin + (from - run.llsn_begin),
+            llsn_begin: from,
+            length: to - from,
+        };
+        next = to;
+        match found.last_mut() {
+            Some(last) if (last.llsn_end(), last.glsn_end()) == (from, piece.glsn_begin) => {
+                last.length += piece.length;
+            }
+            _ => found.push(piece),
+        }
+    }
+    found
+}

@@ -1,0 +1,272 @@
+//! Streams that are replicas: whole batches in, commits that readers see at once.
+//!
+//! # Theory of operation
+//!
+//! A replica gets batches as a client or another replica encoded them. They are verified before the lock is
+//! taken, and all of one call are placed under it, or none: windows, numbers and room are checked for all
+//! first. What a commit says was decided by a majority elsewhere. So readers see it as soon as the records are
+//! durable here; its own frame need not be.
+//!
+//! # Invariants
+//!
+//! - The end that readers see is never above what is durable, whatever rollback is on its way to the disk.
+
+use crate::batch::BatchView;
+use crate::error::{Error, Result};
+use crate::wal::appender::{Appender, Sequenced};
+use crate::wal::change::Change;
+use crate::wal::frame::{FrameHeader, Kind, frame_len};
+use crate::wal::producer::{Admission, ProducerId};
+use crate::wal::room::RESERVE_SEGMENTS;
+use crate::wal::state::{Stream, fits};
+use crate::wal::store::{Inner, Store};
+use crate::wal::view::Range;
+
+/// An encoded batch, verified from its head to its last byte.
+pub struct Verified<'a> {
+    bytes: &'a [u8],
+    count: u32,
+    producer: Option<Sequenced>,
+    timestamps: (i64, i64),
+    head: usize,
+}
+
+/// Where a batch stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// LLSN of its first record.
+    pub llsn: u64,
+    /// Its records.
+    pub count: u32,
+    /// Whether this call put it there; else it is a repeat.
+    pub new: bool,
+}
+
+impl<'a> Verified<'a> {
+    /// Verify `bytes` as exactly one batch.
+    pub fn check(bytes: &'a [u8]) -> Result<Self> {
+        let view = BatchView::parse(bytes)?;
+        let head = view.head();
+        let from = head.producer();
+        let id = ProducerId {
+            id: from.id,
+            epoch: from.epoch,
+        };
+        Ok(Self {
+            bytes,
+            count: head.count(),
+            producer: (from.id != 0).then_some((id, from.base_sequence)),
+            timestamps: (head.min_timestamp(), head.max_timestamp()),
+            head: head.head_len(),
+        })
+    }
+
+    fn change(&self) -> Change {
+        Change::Batch {
+            count: self.count,
+            producer: self.producer,
+        }
+    }
+}
+
+impl Appender {
+    /// Place batches: each behind the other, the first at `at` if that is given. Without it, what a producer
+    /// repeats is not placed again, and what skips one of its sequences is refused.
+    pub fn append_batches(
+        &mut self,
+        stream: u32,
+        epoch: u64,
+        at: Option<u64>,
+        batches: &[Verified<'_>],
+    ) -> Result<Vec<Arrival>> {
+        self.close_batch(stream)?;
+        let plan = plan(self.state.stream(stream)?, epoch, at, batches)?;
+        let (mut bytes, mut growth, mut frames) = (0, 0, Vec::new());
+        for (batch, arrival) in batches.iter().zip(&plan).filter(|(_, to)| to.new) {
+            Self::check_batch_len(batch.bytes.len(), self.batch_bytes_max())?;
+            let header = Self::header(Kind::Batch, stream, batch.count, epoch, arrival.llsn);
+            bytes += frame_len(batch.bytes.len());
+            growth += self.state.growth(&header, &batch.change());
+            frames.push((header, batch));
+        }
+        self.reserve(Kind::Batch, bytes, RESERVE_SEGMENTS)?;
+        self.reserve_state(growth)?;
+        for (header, batch) in frames {
+            let placed = self.place_verified(header, batch);
+            self.must(placed)?;
+        }
+        Ok(plan)
+    }
+
+    fn place_verified(&mut self, header: FrameHeader, batch: &Verified<'_>) -> Result<()> {
+        let frame = self.place(header, batch.bytes.len(), |out| {
+            out.extend_from_slice(batch.bytes);
+            Ok(batch.head)
+        })?;
+        self.fold(&header, &frame, &batch.change(), batch.timestamps)
+    }
+}
+
+/// Where each batch goes; refuses all of them if one cannot go there.
+fn plan(
+    stream: &Stream,
+    epoch: u64,
+    at: Option<u64>,
+    batches: &[Verified<'_>],
+) -> Result<Vec<Arrival>> {
+    stream.check_epoch(epoch)?;
+    let mut next = stream.next;
+    if let Some(given) = at.filter(|given| *given != next) {
+        let (what, expected) = ("LLSN", next);
+        return Err(Error::NotDense {
+            what,
+            given,
+            expected,
+        });
+    }
+    // What one batch does to the windows decides on the next one.
+    let mut noted = (at.is_none() && batches.len() > 1).then(|| stream.producers.clone());
+    let mut plan = Vec::with_capacity(batches.len());
+    for batch in batches {
+        let count = u64::from(batch.count);
+        let in_range = batch.producer.is_none_or(|(_, first)| fits(first, count));
+        if !fits(next, count) || !in_range {
+            let reason = "record count or producer sequence out of range";
+            return Err(Error::InvalidArgument(reason.into()));
+        }
+        let windows = noted.as_ref().unwrap_or(&stream.producers);
+        let admission = match batch.producer.filter(|_| at.is_none()) {
+            Some((id, sequence)) => windows.admit(id, sequence, count)?,
+            None => Admission::New,
+        };
+        let (llsn, new) = match admission {
+            Admission::New => (next, true),
+            Admission::Repeat(llsn) => (llsn, false),
+        };
+        plan.push(Arrival {
+            llsn,
+            count: batch.count,
+            new,
+        });
+        if new {
+            if let (Some(windows), Some((id, sequence))) = (&mut noted, batch.producer) {
+                windows.note(id, sequence, llsn, count);
+            }
+            next += count;
+        }
+    }
+    Ok(plan)
+}
+
+impl Store {
+    /// Append verified batches to a stream, all of them or none. A repeat of a producer's append is told where
+    /// it was stored.
+    pub fn append_batches(
+        &self,
+        stream: u32,
+        epoch: u64,
+        batches: &[Verified<'_>],
+    ) -> Result<Vec<Arrival>> {
+        self.arrive(stream, epoch, None, batches)
+    }
+
+    /// Append verified batches exactly at `llsn`, where the primary put them.
+    pub fn place_batches(
+        &self,
+        stream: u32,
+        epoch: u64,
+        llsn: u64,
+        batches: &[Verified<'_>],
+    ) -> Result<()> {
+        self.arrive(stream, epoch, Some(llsn), batches).map(|_| ())
+    }
+
+    fn arrive(
+        &self,
+        stream: u32,
+        epoch: u64,
+        at: Option<u64>,
+        batches: &[Verified<'_>],
+    ) -> Result<Vec<Arrival>> {
+        let bytes: usize = batches.iter().map(|batch| batch.bytes.len() + 1024).sum();
+        let mut inner = self.admit(Some(stream), bytes)?;
+        self.arrived(&mut inner);
+        inner.appender.append_batches(stream, epoch, at, batches)
+    }
+
+    /// The group that makes everything appended so far durable.
+    pub fn latest(&self) -> Result<u64> {
+        Ok(self.guard()?.appender.latest())
+    }
+
+    /// The newest durable group; fails once nothing becomes durable any more.
+    pub fn durable(&self) -> Result<u64> {
+        Ok(self.guard()?.durable_group)
+    }
+
+    /// Make everything appended so far durable in the calling thread, without waiting for others to append.
+    pub fn flush(&self) -> Result<()> {
+        let latest = {
+            let mut inner = self.guard()?;
+            while self.may_lead(&inner) && inner.flights.is_empty() {
+                self.lead(&mut inner)?;
+            }
+            inner.appender.latest()
+        };
+        self.wait(latest)
+    }
+
+    /// Replace a log's options. Durable once [`Store::wait`] returns for the group.
+    pub fn submit_alter(&self, id: u128, options: Vec<u8>) -> Result<u64> {
+        self.change(0, None, 0, &Change::AlterLog(id, options))
+    }
+
+    /// Let everything below `first` go, as soon as that is durable and [`Store::reclaim`] is called.
+    pub fn submit_trim(&self, stream: u32, first: u64) -> Result<u64> {
+        let latest = {
+            let inner = self.guard()?;
+            let low = inner.appender.state.stream(stream)?.low;
+            (first <= low).then(|| inner.appender.latest())
+        };
+        latest.map_or_else(|| self.change(stream, None, first, &Change::Trim), Ok)
+    }
+
+    /// The stream as of the last placed frame, and where what is durable of it ends.
+    pub fn with_stream<R>(&self, stream: u32, f: impl FnOnce(&Stream, u64) -> R) -> Result<R> {
+        let inner = self.guard()?;
+        let state = inner.appender.state.stream(stream)?;
+        let shown = self.view.stream(stream)?.range();
+        Ok(f(state, inner.durable_end(stream, state, shown)))
+    }
+
+    /// Let readers see what is committed and durable of a stream with explicit commits.
+    pub(super) fn show_committed(&self, inner: &Inner, stream: u32) {
+        let state = inner.appender.state.streams.get(&stream);
+        let Some(state) = state.filter(|state| state.explicit_commit) else {
+            return;
+        };
+        // One that is not there yet is shown when its creation is durable.
+        if let Ok(view) = self.view.stream(stream) {
+            let range = view.range();
+            let end = state
+                .committed
+                .min(inner.durable_end(stream, state, range))
+                .max(range.end);
+            view.publish(Range { end, ..range });
+        }
+    }
+}
+
+impl Inner {
+    /// Remember a rollback until it is durable: what was durable above it is not any more.
+    pub(super) fn note_rollback(&mut self, stream: u32, from: u64, group: u64) {
+        let floor = self.rolled_back.entry(stream).or_insert((from, group));
+        *floor = (floor.0.min(from), group);
+    }
+
+    fn durable_end(&self, stream: u32, state: &Stream, shown: Range) -> u64 {
+        let floor = self.rolled_back.get(&stream);
+        let cut = floor.map_or(u64::MAX, |(from, _)| *from);
+        shown.durable.min(cut).min(state.next)
+    }
+}

@@ -1,0 +1,296 @@
+//! Streams of a store that are replicas: whole batches, commits that were decided elsewhere.
+
+use std::sync::Arc;
+
+use braidlog_core::batch::parse_head;
+use braidlog_core::wal::{self, CommitContext, NewLog, Verified};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+
+use crate::append::with_bytes;
+use crate::error::to_py;
+use crate::gate::Gate;
+use crate::number::{Micros, Unsigned};
+use crate::pending::SIGNAL_INTERVAL;
+
+/// A commit: (version, GLSN, LLSN, length, high watermark).
+type Context = (u64, u64, u64, u64, u64);
+
+/// A batch: (LLSN, records, bytes).
+type Batch<'py> = (u64, u32, Bound<'py, PyBytes>);
+
+/// What a node's cluster part does with a store. Nothing here waits for the disk, but for `create` and
+/// `delete`, and for appends while too much is on its way there.
+#[pyclass(frozen, module = "braidlog._native")]
+pub struct Replicas {
+    store: Arc<wal::Store>,
+    gate: Arc<Gate>,
+}
+
+impl Replicas {
+    /// The replicas of a store.
+    pub fn new(store: &Arc<wal::Store>, gate: &Arc<Gate>) -> Self {
+        Self {
+            store: Arc::clone(store),
+            gate: Arc::clone(gate),
+        }
+    }
+
+    fn check(&self) -> PyResult<&Arc<wal::Store>> {
+        self.gate.check_forked().map_err(to_py)?;
+        Ok(&self.store)
+    }
+
+    /// Verify batches, wait for room, and hand them to `place`; with the GIL released.
+    fn arrive<R: Send>(
+        &self,
+        py: Python<'_>,
+        stream: u32,
+        batches: Vec<Vec<u8>>,
+        place: impl Fn(&wal::Store, &[Verified<'_>]) -> braidlog_core::Result<R> + Sync,
+    ) -> PyResult<R> {
+        let store = self.check()?;
+        let bytes: usize = batches.iter().map(|batch| batch.len() + 1024).sum();
+        while store.would_wait(stream, bytes) {
+            py.detach(|| store.wait_for_room(stream, bytes, SIGNAL_INTERVAL))
+                .map_err(to_py)?;
+            py.check_signals()?;
+        }
+        py.detach(|| {
+            let verified: Result<Vec<_>, _> =
+                batches.iter().map(|bytes| Verified::check(bytes)).collect();
+            place(store, &verified?)
+        })
+        .map_err(to_py)
+    }
+}
+
+fn copied(batches: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<u8>>> {
+    batches
+        .try_iter()?
+        .map(|batch| with_bytes(&batch?, "batch", <[u8]>::to_vec))
+        .collect()
+}
+
+#[pymethods]
+impl Replicas {
+    /// Create a log with explicit commits; its stream. Durable on return.
+    #[pyo3(signature = (name, log_id, options, created))]
+    fn create(
+        &self,
+        py: Python<'_>,
+        name: String,
+        log_id: u128,
+        options: Vec<u8>,
+        created: Micros,
+    ) -> PyResult<u32> {
+        let store = self.check()?;
+        let log = NewLog {
+            id: log_id,
+            explicit_commit: true,
+            created: created.0,
+            name,
+            options,
+        };
+        py.detach(|| store.create_log(log)).map_err(to_py)
+    }
+
+    /// Replace a log's options; the ticket.
+    fn alter(&self, log_id: u128, options: Vec<u8>) -> PyResult<u64> {
+        let store = self.check()?;
+        let group = store.submit_alter(log_id, options).map_err(to_py)?;
+        store.nudge();
+        Ok(group)
+    }
+
+    /// Append batches, all of them or none: (LLSN, records, whether it is new) of each.
+    fn append(
+        &self,
+        py: Python<'_>,
+        stream: u32,
+        epoch: u64,
+        batches: &Bound<'_, PyAny>,
+    ) -> PyResult<Vec<(u64, u32, bool)>> {
+        let arrivals = self.arrive(py, stream, copied(batches)?, |store, batches| {
+            store.append_batches(stream, epoch, batches)
+        })?;
+        self.store.nudge();
+        let rows = arrivals.iter().map(|at| (at.llsn, at.count, at.new));
+        Ok(rows.collect())
+    }
+
+    /// Append batches exactly at `llsn`, all of them or none.
+    fn place(
+        &self,
+        py: Python<'_>,
+        stream: u32,
+        epoch: u64,
+        llsn: Unsigned,
+        batches: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.arrive(py, stream, copied(batches)?, |store, batches| {
+            store.place_batches(stream, epoch, llsn.0, batches)
+        })?;
+        self.store.nudge();
+        Ok(())
+    }
+
+    fn commit(&self, stream: u32, epoch: u64, context: Context) -> PyResult<u64> {
+        let (version, glsn_begin, llsn_begin, length, high_watermark) = context;
+        let context = CommitContext {
+            version,
+            glsn_begin,
+            llsn_begin,
+            length,
+            high_watermark,
+        };
+        // Goes with the next group: nobody waits for it.
+        self.check()?.commit(stream, epoch, context).map_err(to_py)
+    }
+
+    fn rollback(&self, stream: u32, epoch: u64, llsn: Unsigned) -> PyResult<u64> {
+        let store = self.check()?;
+        let group = store.rollback(stream, epoch, llsn.0).map_err(to_py)?;
+        store.nudge();
+        Ok(group)
+    }
+
+    fn enter(&self, stream: u32, epoch: u64) -> PyResult<u64> {
+        let store = self.check()?;
+        let group = store.raise_epoch(stream, epoch).map_err(to_py)?;
+        store.nudge();
+        Ok(group)
+    }
+
+    fn trim(&self, stream: u32, llsn: Unsigned) -> PyResult<u64> {
+        let store = self.check()?;
+        let group = store.submit_trim(stream, llsn.0).map_err(to_py)?;
+        store.nudge();
+        Ok(group)
+    }
+
+    /// Whole batches that hold any of `begin..end`, committed or not, durable or not.
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        stream: u32,
+        begin: Unsigned,
+        end: Unsigned,
+        bytes_max: usize,
+    ) -> PyResult<Vec<Batch<'py>>> {
+        let store = self.check()?;
+        let found = py
+            .detach(|| store.read_encoded(stream, begin.0, end.0, bytes_max))
+            .map_err(to_py)?;
+        let rows = found.iter();
+        let row = |batch: &wal::EncodedBatch| {
+            let bytes = PyBytes::new(py, &batch.bytes);
+            (batch.llsn, batch.count, bytes)
+        };
+        Ok(rows.map(row).collect())
+    }
+
+    /// Commit runs of the LLSNs `begin..end`: (LLSN, GLSN, length).
+    fn runs(
+        &self,
+        py: Python<'_>,
+        stream: u32,
+        begin: Unsigned,
+        end: Unsigned,
+    ) -> PyResult<Vec<(u64, u64, u64)>> {
+        let store = self.check()?;
+        let found = py
+            .detach(|| store.commit_runs(stream, begin.0, end.0))
+            .map_err(to_py)?;
+        let rows = found.iter();
+        Ok(rows
+            .map(|run| (run.llsn_begin, run.glsn_begin, run.length))
+            .collect())
+    }
+
+    /// The committed record with the greatest GLSN not above `glsn`: (GLSN, LLSN).
+    fn glsn_floor(
+        &self,
+        py: Python<'_>,
+        stream: u32,
+        glsn: Unsigned,
+    ) -> PyResult<Option<(u64, u64)>> {
+        let store = self.check()?;
+        let found = py.detach(|| store.glsn_floor(stream, glsn.0));
+        Ok(found.map_err(to_py)?.map(|point| (point.glsn, point.llsn)))
+    }
+
+    /// The committed record with the smallest GLSN not below `glsn`: (GLSN, LLSN).
+    fn glsn_ceil(
+        &self,
+        py: Python<'_>,
+        stream: u32,
+        glsn: Unsigned,
+    ) -> PyResult<Option<(u64, u64)>> {
+        let store = self.check()?;
+        let found = py.detach(|| store.glsn_ceil(stream, glsn.0));
+        Ok(found.map_err(to_py)?.map(|point| (point.glsn, point.llsn)))
+    }
+
+    /// (low, committed, next, durable end, epoch, [(epoch, first LLSN)], latest commit).
+    fn state<'py>(&self, py: Python<'py>, stream: u32) -> PyResult<Bound<'py, PyTuple>> {
+        let store = self.check()?;
+        let row = store.with_stream(stream, |stream, durable| {
+            let context = &stream.context;
+            let context = (
+                context.version,
+                context.glsn_begin,
+                context.llsn_begin,
+                context.length,
+                context.high_watermark,
+            );
+            let ends = (stream.low, stream.committed, stream.next, durable);
+            (ends, stream.epoch, stream.epochs.clone(), context)
+        });
+        let ((low, committed, next, durable), epoch, epochs, context) = row.map_err(to_py)?;
+        (low, committed, next, durable, epoch, epochs, context).into_pyobject(py)
+    }
+
+    /// Number of the group that makes everything so far durable.
+    fn ticket(&self) -> PyResult<u64> {
+        self.check()?.latest().map_err(to_py)
+    }
+
+    /// Number of the newest durable group: what has a ticket up to it survives a crash.
+    fn durable(&self) -> PyResult<u64> {
+        self.check()?.durable().map_err(to_py)
+    }
+
+    /// Make everything so far durable, in this thread.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        let store = self.check()?;
+        py.detach(|| store.flush()).map_err(to_py)
+    }
+
+    /// Drop segments that hold nothing alive; how many.
+    fn reclaim(&self, py: Python<'_>) -> PyResult<u64> {
+        let store = self.check()?;
+        let done = py.detach(|| store.reclaim()).map_err(to_py)?;
+        Ok(done.segments)
+    }
+}
+
+/// What the head of a batch says, its body unseen: (records, bytes, producer, its epoch, first sequence,
+/// smallest and largest timestamp).
+#[pyfunction]
+pub fn batch_header(data: &Bound<'_, PyAny>) -> PyResult<(u32, usize, u64, u32, u64, i64, i64)> {
+    with_bytes(data, "batch", |bytes| {
+        let head = parse_head(bytes)?;
+        let from = head.producer();
+        Ok((
+            head.count(),
+            head.total_len(),
+            from.id,
+            from.epoch,
+            from.base_sequence,
+            head.min_timestamp(),
+            head.max_timestamp(),
+        ))
+    })?
+    .map_err(to_py)
+}
