@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from braidlog.logstream.states import ReplicaState
-from braidlog.wire.commands import Cut
 from braidlog.metarepo.state import State, StreamState
+from braidlog.wire.commands import Cut
 from braidlog.wire.messages import LogCut, Report, StreamReport, StreamRun, StreamStatus
 
 __all__ = ["COUNTED", "CUT_RUNS_MAX", "Collector", "NodeReport"]
@@ -145,9 +145,7 @@ class Collector:
             made = []
             for stream, begin, end in runs[log]:
                 made.append(
-                    StreamRun(
-                        stream.stream, begin, glsn + 1, end - begin, stream.epoch
-                    )
+                    StreamRun(stream.stream, begin, glsn + 1, end - begin, stream.epoch)
                 )
                 glsn += end - begin
             cuts.append(LogCut(log, version + 1, glsn, tuple(made)))

@@ -21,14 +21,14 @@ from typing import Final
 
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.collector import Collector
+from braidlog.metarepo.placement import Loads
+from braidlog.metarepo.state import State, StreamState
 from braidlog.wire.commands import (
     AddLearner,
     Command,
     DropLearner,
     Reconfigure,
 )
-from braidlog.metarepo.placement import Loads
-from braidlog.metarepo.state import State, StreamState
 
 __all__ = ["Controller", "ControllerSettings"]
 

@@ -11,10 +11,8 @@ stream gets nothing but in the epoch that the cut was computed for.
 from __future__ import annotations
 
 from braidlog.errors import FencedError, InvalidArgumentError
-from braidlog.wire.commands import Cut
 from braidlog.metarepo.errors import check
 from braidlog.metarepo.logs import require_log
-from braidlog.wire.results import Committed
 from braidlog.metarepo.state import (
     HISTORY_CUTS_MAX,
     HISTORY_CUTS_MIN,
@@ -23,7 +21,9 @@ from braidlog.metarepo.state import (
     StreamState,
 )
 from braidlog.metarepo.streams import require_stream
+from braidlog.wire.commands import Cut
 from braidlog.wire.messages import LogCut, StreamRun, StreamStatus
+from braidlog.wire.results import Committed
 
 __all__ = ["cut", "cuts_since"]
 

@@ -19,14 +19,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from braidlog.errors import LogError, TimeoutError_, UnavailableError
-from braidlog.wire import commands
-from braidlog.wire.commands import Command
 from braidlog.metarepo.controller import ControllerSettings
 from braidlog.metarepo.leadership import Leadership
 from braidlog.metarepo.liveness import LivenessSettings
 from braidlog.metarepo.pushing import PusherSettings
 from braidlog.metarepo.repository import Repository
-from braidlog.wire.results import Epoch, Refused, Result, encode_result
 from braidlog.metarepo.waiting import Answer, News, Sealing, unknown_outcome
 from braidlog.raft import (
     Effects,
@@ -41,7 +38,10 @@ from braidlog.raft import (
     Write,
     codec,
 )
+from braidlog.wire import commands
+from braidlog.wire.commands import Command
 from braidlog.wire.messages import Consensus, Message, Metadata, Report
+from braidlog.wire.results import Epoch, Refused, Result, encode_result
 
 __all__ = ["Group", "GroupEffects", "GroupSettings", "Outgoing"]
 

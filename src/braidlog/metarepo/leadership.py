@@ -16,15 +16,12 @@ import msgspec
 
 from braidlog.errors import InvalidArgumentError, UnauthorizedError
 from braidlog.logstream.states import ReplicaState
-from braidlog.wire import commands
 from braidlog.metarepo.collector import Collector
-from braidlog.wire.commands import Command
 from braidlog.metarepo.controller import Controller
 from braidlog.metarepo.liveness import Liveness
 from braidlog.metarepo.placement import place
 from braidlog.metarepo.pushing import Pusher
 from braidlog.metarepo.repository import Repository
-from braidlog.wire.results import Refused, Result
 from braidlog.metarepo.state import STREAMS_OF_LOG_MAX
 from braidlog.metarepo.voters import next_change
 from braidlog.raft import (
@@ -35,7 +32,10 @@ from braidlog.raft import (
     RaftNode,
     TransferringError,
 )
+from braidlog.wire import commands
+from braidlog.wire.commands import Command
 from braidlog.wire.messages import LogCut, Message, Report
+from braidlog.wire.results import Refused, Result
 
 if TYPE_CHECKING:
     from braidlog.metarepo.group import GroupSettings

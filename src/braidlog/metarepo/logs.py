@@ -8,10 +8,8 @@ from braidlog.errors import (
     NotFoundError,
     TooLargeError,
 )
-from braidlog.wire.commands import AlterLog, CreateLog, DeleteLog, Trim
 from braidlog.metarepo.nodes import require_node
 from braidlog.metarepo.placement import place
-from braidlog.wire.results import Created, Done, Trimmed
 from braidlog.metarepo.state import (
     LOGS_MAX,
     NAME_BYTES_MAX,
@@ -24,6 +22,8 @@ from braidlog.metarepo.state import (
     State,
     StreamState,
 )
+from braidlog.wire.commands import AlterLog, CreateLog, DeleteLog, Trim
+from braidlog.wire.results import Created, Done, Trimmed
 
 __all__ = ["alter", "create", "delete", "require_log", "trim"]
 

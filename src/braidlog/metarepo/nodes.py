@@ -9,9 +9,9 @@ from braidlog.errors import (
     NotFoundError,
     TooLargeError,
 )
+from braidlog.metarepo.state import NAME_BYTES_MAX, NODES_MAX, NodeState, State
 from braidlog.wire.commands import DrainNode, RegisterNode, RemoveNode, SetVoter
 from braidlog.wire.results import Done
-from braidlog.metarepo.state import NAME_BYTES_MAX, NODES_MAX, NodeState, State
 
 __all__ = ["drain", "register", "remove", "require_node", "set_voter"]
 

@@ -19,11 +19,11 @@ import msgspec
 
 from braidlog.errors import CorruptionError, LogError
 from braidlog.metarepo import cuts, logs, nodes, sessions, streams, views
-from braidlog.wire import commands
 from braidlog.metarepo.errors import RepositoryInvariantError, check
-from braidlog.wire.results import Refused, Result, decode_result, encode_result
 from braidlog.metarepo.state import CALLS_MAX, State
+from braidlog.wire import commands
 from braidlog.wire.messages import LogCut, LogInfo, NodeInfo, StreamConfig
+from braidlog.wire.results import Refused, Result, decode_result, encode_result
 
 __all__ = ["Repository"]
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from braidlog.errors import InvalidArgumentError, NotFoundError, TooLargeError
-from braidlog.wire.commands import AllocateProducer, DeleteCursor, SetCursor
 from braidlog.metarepo.logs import require_log
-from braidlog.wire.results import Done, Producer
 from braidlog.metarepo.state import (
     CURSORS_MAX,
     NAME_BYTES_MAX,
@@ -13,6 +11,8 @@ from braidlog.metarepo.state import (
     CursorState,
     State,
 )
+from braidlog.wire.commands import AllocateProducer, DeleteCursor, SetCursor
+from braidlog.wire.results import Done, Producer
 
 __all__ = ["allocate_producer", "delete_cursor", "set_cursor"]
 

@@ -13,6 +13,9 @@ or learners that had nearly everything. `holders` are replicas, at least one.
 from __future__ import annotations
 
 from braidlog.errors import FencedError, InvalidArgumentError, NotFoundError
+from braidlog.metarepo.errors import check
+from braidlog.metarepo.nodes import require_node
+from braidlog.metarepo.state import EPOCHS_MAX, REPLICAS_MAX, State, StreamState
 from braidlog.wire.commands import (
     AddLearner,
     DropLearner,
@@ -21,11 +24,8 @@ from braidlog.wire.commands import (
     Seal,
     Unseal,
 )
-from braidlog.metarepo.errors import check
-from braidlog.metarepo.nodes import require_node
-from braidlog.wire.results import Done, Epoch
-from braidlog.metarepo.state import EPOCHS_MAX, REPLICAS_MAX, State, StreamState
 from braidlog.wire.messages import StreamStatus
+from braidlog.wire.results import Done, Epoch
 
 __all__ = [
     "add_learner",

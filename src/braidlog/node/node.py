@@ -343,13 +343,9 @@ class ClusterNode:
         elif leader:
             self.peers.send(leader, report)
 
-    def _make_report(
-        self, streams: tuple[StreamReport, ...], *, full: bool
-    ) -> Report:
+    def _make_report(self, streams: tuple[StreamReport, ...], *, full: bool) -> Report:
         self._report_number += 1
-        return Report(
-            self.id, self.incarnation, self._report_number, full, streams
-        )
+        return Report(self.id, self.incarnation, self._report_number, full, streams)
 
     # --- to look at
 

@@ -17,7 +17,7 @@ from braidlog.node.node import ClusterNode
 from braidlog.node.syncer import Syncer, ThreadSyncer
 from braidlog.storage.streams import NodeStore
 from braidlog.wire.server import Authorizer, allow_all
-from braidlog.wire.tokens import Tokens
+from braidlog.wire.tokens import parse_tokens
 
 __all__ = ["NodeServer"]
 
@@ -110,12 +110,11 @@ class NodeServer:
             LogError: the node cannot go on: its store has failed, or an invariant is
                 broken.
         """
-        stopping = asyncio.create_task(stop.wait())
-        failing = asyncio.ensure_future(self.node.failed)
-        await asyncio.wait({stopping, failing}, return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if failing.done():
-            raise failing.result()
+        failed = self.node.failed
+        failed.add_done_callback(lambda _: stop.set())
+        await stop.wait()
+        if failed.done():
+            raise failed.result()
         await self._drain()
 
     async def _drain(self) -> None:
@@ -124,7 +123,7 @@ class NodeServer:
         deadline = loop.time() + self._config.timing.drain_ms / 1000
         _log.info("the node stops")
         self.node.drain()
-        while self.node.unanswered and loop.time() < deadline:
+        while self.node.unanswered and loop.time() < deadline:  # noqa: ASYNC110, RUF100
             await asyncio.sleep(_POLL_S)
         self.node.sessions.goodbye("the node stops")
 
@@ -153,7 +152,7 @@ def _authorizer(config: NodeConfig) -> Authorizer:
     file = config.security.tokens
     if not file:
         return allow_all
-    return Tokens.parse(_text(file)).authorize
+    return parse_tokens(_text(file)).authorize
 
 
 def _peer_token(config: NodeConfig) -> str:

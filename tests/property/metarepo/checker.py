@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 
-from braidlog.wire.commands import Cut, decode_call
 from braidlog.metarepo.repository import Repository
-from braidlog.wire.results import Refused, Result
+from braidlog.wire.commands import Cut, decode_call
 from braidlog.wire.messages import LogCut
-
+from braidlog.wire.results import Refused, Result
 from property.metarepo.model import Replica
 
 

@@ -89,7 +89,9 @@ class Replica:
         if self.held.epoch and self.held.epoch not in starts:
             limit = self.held.committed
         else:
-            later = [start for epoch, start in starts.items() if epoch > self.held.epoch]
+            later = [
+                start for epoch, start in starts.items() if epoch > self.held.epoch
+            ]
             limit = min(later)
         assert limit >= self.held.committed, "a committed record would be lost"
         del self.held.values[limit - 1 :]

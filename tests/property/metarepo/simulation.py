@@ -7,12 +7,11 @@ from random import Random
 
 from braidlog.errors import LogError
 from braidlog.logstream.states import ReplicaState
-from braidlog.wire import commands
-from braidlog.wire.commands import Command
 from braidlog.metarepo.group import Group, GroupSettings
 from braidlog.metarepo.repository import Repository
-from braidlog.wire.results import Result
 from braidlog.raft import Base, Membership, RaftConfig, Stored
+from braidlog.wire import commands
+from braidlog.wire.commands import Command
 from braidlog.wire.messages import (
     Commit,
     Configure,
@@ -21,7 +20,7 @@ from braidlog.wire.messages import (
     Report,
     StreamStatus,
 )
-
+from braidlog.wire.results import Result
 from property.metarepo.checker import Checker, require
 from property.metarepo.disk import Disk
 from property.metarepo.model import Replica
@@ -219,7 +218,9 @@ class Simulation:
             value = replica.held.values[llsn - 1]
             self.checker.acknowledged.setdefault((replica.stream, llsn), value)
 
-    def send(self, sender: int, to: int, message: Message, payload: bytes = b"") -> None:
+    def send(
+        self, sender: int, to: int, message: Message, payload: bytes = b""
+    ) -> None:
         if (sender, to) in self.cut or self.random.random() < self.loss:
             return
         for _ in range(2 if self.random.random() < self.loss else 1):
