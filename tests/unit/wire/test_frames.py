@@ -1,4 +1,4 @@
-"""Frames in Python: what goes in, what comes out, what is refused and how it is said."""
+"""Frames in Python: what goes in, what comes out, what is refused, and how."""
 
 import pytest
 
