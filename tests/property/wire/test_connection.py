@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from braidlog.errors import LogError, NotReadyError, RemoteProtocolError
@@ -180,6 +181,7 @@ inputs = st.lists(valid | sealed | st.binary(max_size=30), max_size=6)
 sides = st.sampled_from(["client", "server"])
 
 
+@hypothesis_settings(deadline=None)
 @given(sides, st.booleans(), inputs)
 def test_no_input_does_more_than_break_a_rule(
     side: str, greeted: bool, pieces: list[bytes]
@@ -187,6 +189,7 @@ def test_no_input_does_more_than_break_a_rule(
     judged(opened(side) if greeted else fresh(side), pieces)
 
 
+@hypothesis_settings(deadline=None)
 @given(sides, inputs)
 def test_where_the_bytes_are_cut_makes_no_difference(
     side: str, frames: list[bytes]

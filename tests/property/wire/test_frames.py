@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braidlog.errors import RemoteProtocolError
@@ -54,6 +54,7 @@ def expected(data: bytes) -> tuple[list[Plain], bool]:
     return [frame for frame in found if frame], None in found
 
 
+@settings(deadline=None)
 @given(frames)
 def test_frames_are_encoded_as_in_the_model(given_: list[Plain]) -> None:
     for kind, request, head, payload in given_:
@@ -62,6 +63,7 @@ def test_frames_are_encoded_as_in_the_model(given_: list[Plain]) -> None:
         assert data == model.encode(kind, request, head, payload)
 
 
+@settings(deadline=None)
 @given(frames, st.lists(st.integers(0, 1000), max_size=6))
 def test_any_cut_gives_the_same_frames(sent: list[Plain], places: list[int]) -> None:
     data = b"".join(model.encode(*frame) for frame in sent)
@@ -74,6 +76,7 @@ def test_any_cut_gives_the_same_frames(sent: list[Plain], places: list[int]) -> 
     assert fed(singles(data)) == (sent, False)
 
 
+@settings(deadline=None)
 @given(frames.filter(bool), st.integers(0), st.integers(0, 7))
 def test_no_flipped_bit_gets_through(sent: list[Plain], at: int, bit: int) -> None:
     data = bytearray(b"".join(model.encode(*frame) for frame in sent))
@@ -85,6 +88,7 @@ def test_no_flipped_bit_gets_through(sent: list[Plain], at: int, bit: int) -> No
     assert (found, refused) == expected(bytes(data))
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200), frames)
 def test_any_bytes_are_judged_as_in_the_model(junk: bytes, sent: list[Plain]) -> None:
     data = b"".join(model.encode(*frame) for frame in sent) + junk
