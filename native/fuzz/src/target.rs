@@ -49,7 +49,7 @@ pub fn general_bound(input: &Input) -> usize {
 }
 
 /// All targets.
-pub const ALL: [&dyn Target; 8] = [
+pub const ALL: [&dyn Target; 9] = [
     &targets::batch::Batch,
     &targets::frame::Frames,
     &targets::segment::Segment,
@@ -58,6 +58,7 @@ pub const ALL: [&dyn Target; 8] = [
     &targets::small::Identity,
     &targets::small::Watermarks,
     &targets::small::Current,
+    &targets::wire::Wire,
 ];
 
 /// The target of that name.

@@ -20,7 +20,7 @@ from braidlog.errors import (
     LocalProtocolError,
     RemoteProtocolError,
 )
-from braidlog.wire import codec, messages
+from braidlog.wire import messages
 from braidlog.wire.connection import (
     ANSWERS,
     FRAME_BYTES_MAX,
@@ -39,7 +39,7 @@ from braidlog.wire.events import (
     Refused,
 )
 from braidlog.wire.failures import decode_failure
-from braidlog.wire.frames import HEADER_BYTES, AppendFrames, Frame
+from braidlog.wire.frames import AppendFrames, Frame, encode_frame
 from braidlog.wire.messages import Hello, Message
 from braidlog.wire.roles import Role
 
@@ -88,20 +88,15 @@ class ClientConnection(Connection):
         self._check_open()
         if type(message) not in ANSWERS:
             raise LocalProtocolError(f"{type(message).__name__} is not a request")
-        if self._is_full(message, payload):
+        head, size = self._sized(message, payload)
+        if cost(size) > self.credit:
             return None
         number = self._next_number()
-        size = self._queue(number, message, payload)
+        self._out += encode_frame(message.KIND, number, head, payload)
         self._last = number
         self._open[number] = type(message), cost(size)
         self.used += cost(size)
         return number
-
-    def _is_full(self, message: Message, payload: Sequence[Buffer]) -> bool:
-        size = HEADER_BYTES + len(codec.encode(message))
-        size += sum(memoryview(part).nbytes for part in payload)
-        # One that no window could hold is refused as too large.
-        return size <= self.frame_bytes_max and cost(size) > self.credit
 
     def _next_number(self) -> int:
         number = self._last % _REQUEST_MAX + 1

@@ -65,8 +65,8 @@ FRAME_BYTES_MAX: Final = 17 << 20
 WINDOW_BYTES: Final = 32 << 20
 """Bytes of unanswered requests of a connection unless set otherwise."""
 REQUEST_COST_MIN: Final = 256
-"""What a small request counts at least: it also takes memory that is no byte of it, so the
-window bounds the number of open requests as well."""
+"""What a small request counts at least: it also takes memory that is no byte of it, so
+the window bounds the number of open requests as well."""
 
 ANSWERS: Final[dict[type[Message], type[Message]]] = {
     messages.Append: messages.Appended,
@@ -240,16 +240,19 @@ class Connection(ABC):
 
     def _queue(
         self, request: int, message: Message, payload: Sequence[Buffer] = ()
-    ) -> int:
-        """Queue a frame; return its size."""
+    ) -> None:
+        head, _ = self._sized(message, payload)
+        self._out += encode_frame(message.KIND, request, head, payload)
+
+    def _sized(self, message: Message, payload: Sequence[Buffer]) -> tuple[bytes, int]:
+        """Return the head of a message and the size of its frame, which is allowed."""
         head = codec.encode(message)
         size = HEADER_BYTES + len(head) + sum(memoryview(p).nbytes for p in payload)
         if size > self.frame_bytes_max:
             name, limit = type(message).__name__, self.frame_bytes_max
             reason = f"{name} of {size} bytes, a frame has at most {limit}"
             raise TooLargeError(reason, size=size, limit=limit)
-        self._out += encode_frame(message.KIND, request, head, payload)
-        return size
+        return head, size
 
     @abstractmethod
     def _greet(self, request: int, message: Message, events: list[Event]) -> None:

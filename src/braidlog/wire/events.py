@@ -30,6 +30,7 @@ class Greeted:
     """Server: the handshake is over; the `Welcome` is on its way out."""
 
     hello: Hello
+    """Without its token."""
     role: Role
 
 

@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+import msgspec
+
 from braidlog.errors import (
     LocalProtocolError,
     LogError,
@@ -163,7 +165,8 @@ class ServerConnection(Connection):
         self._decoder.limit(settings.frame_bytes_max)
         self.role, self.peer = role, message.node
         self.state = State.OPEN
-        events.append(Greeted(message, role))
+        # Events are logged, tokens are not.
+        events.append(Greeted(msgspec.structs.replace(message, token=""), role))
 
     def _admit(self, hello: Hello) -> tuple[int, Role]:
         """Return version and role; raise what the other side is told."""

@@ -15,3 +15,4 @@ mod segment_make;
 pub mod side;
 mod side_make;
 pub mod small;
+pub mod wire;

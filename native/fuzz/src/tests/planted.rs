@@ -12,7 +12,7 @@ use crate::targets::manifest_bytes::{contents, edits};
 type Bug = (&'static str, fn(&Input));
 
 /// One for each target, in their order.
-pub const BUGS: [Bug; 8] = [
+pub const BUGS: [Bug; 9] = [
     ("batch", batch),
     ("frame", frame),
     ("segment", segment),
@@ -21,6 +21,7 @@ pub const BUGS: [Bug; 8] = [
     ("identity", identity),
     ("watermark", watermark),
     ("current", current),
+    ("wire", wire),
 ];
 
 /// Reads behind a table of `entries`.
@@ -98,4 +99,9 @@ fn current(input: &Input) {
         1,
         usize::from(name.is_some_and(|name| name.ends_with(b"777"))),
     );
+}
+
+/// There are no messages above 40.
+fn wire(input: &Input) {
+    look_up(41, input.bytes().get(8).copied().unwrap_or(0).into());
 }

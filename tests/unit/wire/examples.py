@@ -1,0 +1,50 @@
+"""One of each message, with a payload that it allows."""
+
+from braidlog.wire import messages as m
+from braidlog.wire.messages import Message
+
+LOG = bytes(range(16))
+RUN = m.Run(llsn_begin=1, glsn_begin=5, length=3)
+CUT = m.LogCut(LOG, 9, 40, (m.StreamRun(3, 1, 38, 3),))
+CONFIG = m.StreamConfig(
+    stream=3,
+    log=LOG,
+    name="orders",
+    epoch=2,
+    status=m.StreamStatus.RUNNING,
+    replicas=(1, 2),
+    learners=(3,),
+    start=1,
+    epochs=((1, 1),),
+    version=8,
+    high_watermark=37,
+    trim=1,
+    options=b"o",
+)
+STREAM = m.StreamInfo(3, 2, m.StreamStatus.SEALED, (1, 2), (3,), 4)
+INFO = m.LogInfo(LOG, "orders", (STREAM,), 9, 40, 1, 2, 1, b"o", 1_700_000_000_000_000)
+NODE = m.NodeInfo(1, "localhost:7400", True, True, False)
+
+EXAMPLES: list[tuple[Message, bytes]] = [
+    (m.Hello(1, 1, "test", 0, "secret", "braidlog 1"), b""),
+    (m.Welcome(1, "test", 1, "admin", 1 << 25, 1 << 24), b""),
+    (m.Goodbye("done"), b""),
+    (m.Ping(1.5), b""),
+    (m.Pong(1.5), b""),
+    (m.Failed(20, "trimmed", {"first": 7}, False), b""),
+    (m.Append(3, 2), b"batch"),
+    (m.Appended(1, 38, 3, 9), b""),
+    (m.Read(3, 1, True, 4096, 100), b""),
+    (m.Records(3, (RUN,), (1, 3), (2, 3), 7, 1, 4), b"aabbb"),
+    (m.GetMetadata(7, 100, True), b""),
+    (m.Metadata(7, 1, "test", (NODE,), (INFO,)), b""),
+    (m.Execute(b"c" * 16), b"command"),
+    (m.Executed(8), b"result"),
+    (m.Consensus(1), b"raft"),
+    (m.Replicate(3, 2, 1, (2, 3)), b"aabbb"),
+    (m.Fetch(3, 2, 11, 1, 4096, False), b""),
+    (m.Entries(3, 2, 11, 1, (2, 3), (RUN,), 9, 40, 4, 6), b"aabbb"),
+    (m.Report(1, 2, 3, True, (m.StreamReport(3, 2, 9, 4, 6, 1),)), b""),
+    (m.Commit((CUT,)), b""),
+    (m.Configure(8, (CONFIG,), (4,)), b""),
+]

@@ -1,0 +1,89 @@
+"""Errors cross the wire as what they are."""
+
+import pickle
+
+import pytest
+
+import braidlog.raft.errors as raft
+from braidlog import errors
+from braidlog.errors import LogError
+from braidlog.wire.codec import decode, encode
+from braidlog.wire.failures import (
+    TEXT_MAX,
+    UnknownFailureError,
+    decode_failure,
+    encode_failure,
+)
+from braidlog.wire.messages import Failed
+
+TREE = [
+    value
+    for module in (errors, raft)
+    for value in vars(module).values()
+    if isinstance(value, type) and issubclass(value, LogError)
+]
+
+
+def crossed(error: LogError) -> LogError:
+    failed = encode_failure(error)
+    received = decode(Failed.KIND, encode(failed), memoryview(b""))
+    assert isinstance(received, Failed)
+    return decode_failure(received)
+
+
+@pytest.mark.parametrize("cls", TREE)
+def test_every_error_comes_back_with_its_details(cls: type[LogError]) -> None:
+    error = cls("something happened")
+    for number, (name, value) in enumerate(vars(error).items(), 7):
+        if name not in {"message", "outcome"}:
+            setattr(error, name, number if isinstance(value, int) else f"d{number}")
+    back = crossed(error)
+    assert type(back) is cls
+    assert vars(back) == vars(error)
+    assert (str(back), back.outcome) == (str(error), error.outcome)
+
+
+@pytest.mark.parametrize("unknown", [False, True])
+def test_the_outcome_of_the_instance_counts(unknown: bool) -> None:
+    back = crossed(errors.SealedError("sealed", epoch=3, unknown=unknown))
+    assert back.outcome == ("unknown" if unknown else "certain")
+    plain = decode_failure(Failed(14, "not ready", {}, unknown))
+    assert plain.outcome == ("unknown" if unknown else "certain")
+
+
+def test_codes_of_a_newer_version_are_kept_and_passed_on() -> None:
+    back = decode_failure(Failed(9999, "odd", {"first": 7}, True))
+    assert isinstance(back, UnknownFailureError)
+    assert (back.code, back.details, back.outcome) == (9999, {"first": 7}, "unknown")
+    assert encode_failure(back) == Failed(9999, "odd", {"first": 7}, True)
+    copy = pickle.loads(pickle.dumps(back))
+    assert (copy.code, copy.details) == (9999, {"first": 7})
+
+
+def test_details_set_only_what_the_class_has() -> None:
+    hostile: dict[str, int | str] = {
+        "first": "seven",
+        "hint": "do harm",
+        "message": "other",
+        "outcome": "maybe",
+        "__class__": 1,
+        "args": "x",
+    }
+    back = decode_failure(Failed(errors.TrimmedError.code, "trimmed", hostile))
+    assert isinstance(back, errors.TrimmedError)
+    assert vars(back) == vars(errors.TrimmedError("trimmed"))
+    assert back.args == ("trimmed",)
+
+
+def test_a_failure_is_never_too_large_and_always_text() -> None:
+    error = errors.UnavailableError("m" * 10_000, path="/a\udcff" + "p" * 10_000)
+    failed = encode_failure(error)
+    assert len(failed.message) == TEXT_MAX
+    assert failed.details["path"] == "/a?" + "p" * (TEXT_MAX - 3)
+    assert len(encode(failed)) < 8 * TEXT_MAX
+    assert "used" not in encode_failure(errors.LogFullError("", used=2**64)).details
+
+
+def test_no_two_errors_share_a_code() -> None:
+    codes = [cls.code for cls in set(TREE)]
+    assert len(codes) == len(set(codes))

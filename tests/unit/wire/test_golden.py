@@ -1,0 +1,54 @@
+"""The bytes of one frame of each message, which no later version may change.
+
+A new message adds a line; `python tests/unit/wire/test_golden.py` prints what it is.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from braidlog.wire.codec import decode, encode
+from braidlog.wire.frames import AppendFrames, FrameDecoder, encode_frame
+from braidlog.wire.messages import Message
+from unit.wire.examples import EXAMPLES
+
+GOLDEN = Path(__file__).with_name("golden.txt")
+
+
+def line(message: Message, payload: bytes) -> str:
+    data = b"".join(encode_frame(message.KIND, 7, encode(message), [payload]))
+    return f"{type(message).__name__} {data.hex()}"
+
+
+def stored() -> dict[str, str]:
+    return {text.partition(" ")[0]: text for text in GOLDEN.read_text().splitlines()}
+
+
+def name(value: object) -> str:
+    return type(value).__name__
+
+
+@pytest.mark.parametrize(("message", "payload"), EXAMPLES, ids=name)
+def test_messages_have_the_bytes_they_had(message: Message, payload: bytes) -> None:
+    assert line(message, payload) == stored()[name(message)]
+
+
+@pytest.mark.parametrize(("message", "payload"), EXAMPLES, ids=name)
+def test_the_bytes_are_read_as_they_were(message: Message, payload: bytes) -> None:
+    data = bytes.fromhex(stored()[name(message)].partition(" ")[2])
+    (frame,) = FrameDecoder(1 << 16).feed(data)
+    if isinstance(frame, AppendFrames):
+        assert (frame.stream, frame.epoch) == (3, 2)
+        assert frame.payloads == [payload]
+        return
+    assert decode(frame.kind, frame.head, frame.payload) == message
+    assert frame.payload == payload
+
+
+def test_nothing_was_taken_away() -> None:
+    assert list(stored()) == [name(message) for message, _ in EXAMPLES]
+
+
+if __name__ == "__main__":
+    sys.stdout.writelines(line(*example) + "\n" for example in EXAMPLES)
