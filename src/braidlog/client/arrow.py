@@ -1,0 +1,76 @@
+"""Arrow data to columns of Python values, and the schema of a log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from braidlog import _native
+from braidlog.errors import InvalidArgumentError
+
+__all__ = ["columns_of", "log_schema"]
+
+Columns = tuple[list[bytes], list[bytes | None], list[int | None], list[Any]]
+
+
+def log_schema(columns: list[str] | None = None) -> pa.Schema:
+    """Return the schema of a log, or these columns of it."""
+    schema = pa.schema(_native.log_schema())
+    if columns is None:
+        return schema
+    unknown = [name for name in columns if name not in schema.names]
+    if unknown:
+        msg = f"there is no column {unknown[0]!r}: {', '.join(schema.names)}"
+        raise InvalidArgumentError(msg)
+    return pa.schema([schema.field(name) for name in columns])
+
+
+def columns_of(data: Any) -> Columns:
+    """Return values, keys, timestamps and headers of Arrow data.
+
+    Raises:
+        InvalidArgumentError: a column is missing, of another type, or has null values.
+    """
+    table = (
+        pa.table(data)
+        if hasattr(data, "__arrow_c_stream__")
+        else (pa.Table.from_batches([pa.record_batch(data)]))
+    )
+    if "value" not in table.column_names:
+        msg = f"there is no column 'value': {', '.join(table.column_names)}"
+        raise InvalidArgumentError(msg)
+    values = _binary(table, "value")
+    if None in values:
+        msg = f"value {values.index(None)} is null"
+        raise InvalidArgumentError(msg)
+    count = len(values)
+    keys = _binary(table, "key") if "key" in table.column_names else [None] * count
+    times: list[int | None] = [None] * count
+    if "timestamp" in table.column_names:
+        times = _cast(_microseconds(table["timestamp"]), pa.int64(), "timestamp")
+    headers: list[Any] = [None] * count
+    if "headers" in table.column_names:
+        kind = pa.map_(pa.string(), pa.binary())
+        headers = _cast(table["headers"], kind, "headers")
+    return values, keys, times, headers  # type: ignore[return-value]
+
+
+def _binary(table: pa.Table, name: str) -> list[bytes | None]:
+    return _cast(table[name], pa.binary(), name)
+
+
+def _microseconds(column: Any) -> Any:
+    if pa.types.is_timestamp(column.type):
+        # Units other than microseconds lose or gain digits; int64 counts them already.
+        return column.cast(pa.timestamp("us", column.type.tz), safe=False)
+    return column
+
+
+def _cast(column: Any, kind: Any, name: str) -> list[Any]:
+    try:
+        found: list[Any] = column.cast(kind).to_pylist()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        msg = f"column {name!r} of {column.type} is not {kind}: {error}"
+        raise InvalidArgumentError(msg) from error
+    return found

@@ -1,0 +1,292 @@
+"""The client for blocking code: the same calls, run on one loop in the background.
+
+Nothing is done twice: each call of a blocking class is the call of the async class of
+the same name and arguments. Safe to use from many threads."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import ssl as tls
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+
+from braidlog.client.client import Client, connect
+from braidlog.client.cursor import ClusterCursor
+from braidlog.client.log import ClusterLog
+from braidlog.client.settings import ClientSettings
+from braidlog.errors import ClosedError
+
+if TYPE_CHECKING:
+    from braidlog._native import Record
+
+__all__ = [
+    "BlockingClient",
+    "BlockingClusterCursor",
+    "BlockingClusterLog",
+    "connect_sync",
+]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+A = TypeVar("A")
+
+
+class _Loop:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="braidlog-client", daemon=True
+        )
+        self._thread.start()
+
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        if not self._thread.is_alive():
+            call.close()
+            msg = "the client is closed"
+            raise ClosedError(msg)
+        future = asyncio.run_coroutine_threadsafe(call, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # An interrupt: nobody waits any more.
+            raise
+
+    def close(self) -> None:
+        if not self._thread.is_alive():
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+
+class _Blocking(Generic[A]):
+    """Something of the async client, and the loop that it lives on."""
+
+    def __init__(self, loop: _Loop, target: A) -> None:
+        """Users get these from a `BlockingClient`."""
+        self._loop = loop
+        self._target = target
+
+    def __repr__(self) -> str:
+        """Show what is delegated to."""
+        return f"<{type(self).__name__} of {self._target!r}>"
+
+
+def _call(
+    method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[_Blocking[A], P], T]:
+    """Make a blocking method of an async one."""
+
+    @functools.wraps(method)
+    def call(self: _Blocking[A], /, *args: P.args, **keywords: P.kwargs) -> T:
+        return self._loop.run(method(self._target, *args, **keywords))
+
+    return call
+
+
+def _iterate(
+    method: Callable[Concatenate[A, P], AsyncGenerator[list[T], None]],
+) -> Callable[Concatenate[_Blocking[A], P], Iterator[T]]:
+    """Make a blocking iterator of an async one that gives chunks."""
+
+    @functools.wraps(method)
+    def call(self: _Blocking[A], /, *args: P.args, **keywords: P.kwargs) -> Iterator[T]:
+        chunks = method(self._target, *args, **keywords)
+        try:
+            while (chunk := self._loop.run(_next(chunks))) is not None:
+                yield from chunk
+        finally:
+            if self._loop._thread.is_alive():
+                self._loop.run(chunks.aclose())
+
+    return call
+
+
+async def _next(chunks: AsyncGenerator[T, None]) -> T | None:
+    return await anext(chunks, None)
+
+
+class BlockingClusterCursor(_Blocking[ClusterCursor]):
+    """A cursor; see `ClusterCursor`."""
+
+    commit = _call(ClusterCursor.commit)
+    refresh = _call(ClusterCursor.refresh)
+    delete = _call(ClusterCursor.delete)
+
+    @property
+    def name(self) -> str:
+        """Name of the cursor."""
+        return self._target.name
+
+    @property
+    def position(self) -> int:
+        """Next position to read."""
+        return self._target.position
+
+    @property
+    def pin(self) -> bool:
+        """Whether the cursor asks to keep what it has not read."""
+        return self._target.pin
+
+    @property
+    def touched(self) -> int:
+        """When the cursor was last written, microseconds since the epoch."""
+        return self._target.touched
+
+    @property
+    def lease(self) -> float | None:
+        """Seconds that a pin holds after the last commit; None for ever."""
+        return self._target.lease
+
+
+class BlockingClusterLog(_Blocking[ClusterLog]):
+    """A log of a cluster with the calls of `Log`; see `ClusterLog`."""
+
+    refresh = _call(ClusterLog.refresh)
+    append = _call(ClusterLog.append)
+    append_many = _call(ClusterLog.append_many)
+    append_arrow = _call(ClusterLog.append_arrow)
+    next_sequence = _call(ClusterLog.next_sequence)
+    get = _call(ClusterLog.get)
+    __getitem__ = get
+    read = _iterate(ClusterLog._read_chunks)
+    subscribe = _iterate(ClusterLog._subscribe_chunks)
+    wait = _call(ClusterLog.wait)
+    find = _call(ClusterLog.find)
+    to_arrow = _call(ClusterLog.to_arrow)
+    trim = _call(ClusterLog.trim)
+    set_options = _call(ClusterLog.set_options)
+    describe = _call(ClusterLog.describe)
+    _cursor = _call(ClusterLog.cursor)
+    _store_cursor = _call(ClusterLog.set_cursor)
+    _cursors = _call(ClusterLog.cursors)
+
+    @property
+    def id(self) -> bytes:
+        """Identity of the log, 16 bytes."""
+        return self._target.id
+
+    @property
+    def name(self) -> str:
+        """Name of the log."""
+        return self._target.name
+
+    @property
+    def first(self) -> int:
+        """First position that can be read, as far as this client knows."""
+        return self._target.first
+
+    @property
+    def end(self) -> int:
+        """Next position, as far as this client knows."""
+        return self._target.end
+
+    def __iter__(self) -> Iterator[Record]:
+        """Iterate over everything that can be read now."""
+        return self.read()
+
+    def cursor(
+        self, name: str, *, pin: bool = False, lease: float | None = None
+    ) -> BlockingClusterCursor:
+        """Return a cursor; see `ClusterLog.cursor`."""
+        found = self._cursor(name, pin=pin, lease=lease)
+        return BlockingClusterCursor(self._loop, found)
+
+    def set_cursor(
+        self,
+        name: str,
+        position: int,
+        *,
+        pin: bool = False,
+        lease: float | None = None,
+    ) -> BlockingClusterCursor:
+        """Store all of a cursor; see `ClusterLog.set_cursor`."""
+        stored = self._store_cursor(name, position, pin=pin, lease=lease)
+        return BlockingClusterCursor(self._loop, stored)
+
+    def cursors(self) -> list[BlockingClusterCursor]:
+        """Return the cursors of the log, by name."""
+        return [BlockingClusterCursor(self._loop, each) for each in self._cursors()]
+
+
+class BlockingClient(_Blocking[Client]):
+    """A client for blocking code; see `Client`. Use `braidlog.connect_sync`."""
+
+    logs = _call(Client.logs)
+    delete_log = _call(Client.delete_log)
+    describe = _call(Client.describe)
+    nodes = _call(Client.nodes)
+    drain_node = _call(Client.drain_node)
+    remove_node = _call(Client.remove_node)
+    set_voter = _call(Client.set_voter)
+    streams = _call(Client.streams)
+    seal = _call(Client.seal)
+    unseal = _call(Client.unseal)
+    move_replica = _call(Client.move_replica)
+    add_learner = _call(Client.add_learner)
+    drop_learner = _call(Client.drop_learner)
+    _enter = _call(Client.__aenter__)
+    _close = _call(Client.close)
+    _log = _call(Client.log)
+    _create_log = _call(Client.create_log)
+
+    def __init__(self, make: Callable[[], Client]) -> None:
+        """Start the loop; entering connects."""
+        super().__init__(_Loop(), make())
+
+    def __enter__(self) -> Self:
+        """Find the cluster."""
+        try:
+            self._enter()
+        except BaseException:
+            self._loop.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the client."""
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections and the loop. Idempotent."""
+        if self._loop._thread.is_alive():
+            self._close()
+        self._loop.close()
+
+    @property
+    def cluster(self) -> str:
+        """Name of the cluster."""
+        return self._target.cluster
+
+    def log(self, name: str) -> BlockingClusterLog:
+        """Return an existing log; see `Client.log`."""
+        return BlockingClusterLog(self._loop, self._log(name))
+
+    def create_log(self, name: str, **options: Any) -> BlockingClusterLog:
+        """Create a log; see `Client.create_log`."""
+        return BlockingClusterLog(self._loop, self._create_log(name, **options))
+
+
+def connect_sync(
+    seeds: str | Iterable[str],
+    *,
+    token: str = "",
+    ssl: tls.SSLContext | None = None,
+    cluster: str = "",
+    settings: ClientSettings | None = None,
+) -> BlockingClient:
+    """Connect to a cluster from blocking code, with ``with``; as `connect`."""
+    return BlockingClient(
+        lambda: connect(seeds, token=token, ssl=ssl, cluster=cluster, settings=settings)
+    )

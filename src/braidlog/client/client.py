@@ -1,0 +1,238 @@
+"""A client of a cluster: its logs, and the calls of those who run it."""
+
+from __future__ import annotations
+
+import ssl as tls
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from braidlog.client import commands
+from braidlog.client.batches import BatchCodec, NativeCodec
+from braidlog.client.cluster import Cluster
+from braidlog.client.link import Connector
+from braidlog.client.log import ClusterLog
+from braidlog.client.routing import KEY_STREAMS, parse_seeds
+from braidlog.client.settings import ClientSettings
+from braidlog.errors import (
+    AlreadyExistsError,
+    InvalidArgumentError,
+    RemoteProtocolError,
+)
+from braidlog.storage.catalog import LogOptions
+from braidlog.types import Compression
+from braidlog.wire.messages import NodeInfo, StreamInfo
+
+if TYPE_CHECKING:
+    from braidlog.client.log import ClusterLogDescription
+
+__all__ = ["Client", "connect"]
+
+_LOG_BYTES: Final = 16
+
+
+class Client:
+    """A connection to a cluster. Use `braidlog.connect`, with ``async with``."""
+
+    def __init__(
+        self,
+        seeds: str | Iterable[str],
+        *,
+        connector: Connector,
+        settings: ClientSettings | None = None,
+        codec: BatchCodec | None = None,
+    ) -> None:
+        """Remember where the cluster is; entering connects."""
+        self._settings = settings or ClientSettings()
+        self._codec = codec or NativeCodec()
+        self._cluster = Cluster(parse_seeds(seeds), connector, self._settings)
+        self._logs: dict[bytes, ClusterLog] = {}
+
+    async def __aenter__(self) -> Self:
+        """Find the cluster."""
+        try:
+            await self._cluster.open()
+        except BaseException:
+            await self._cluster.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the client."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections. Idempotent.
+
+        Appends that are not acknowledged fail; what was sent may be stored.
+        """
+        if not self._cluster.closed:
+            for log in self._logs.values():
+                log._close()
+        await self._cluster.close()
+
+    @property
+    def cluster(self) -> str:
+        """Name of the cluster."""
+        return self._cluster.routes.metadata.cluster
+
+    # -- logs --------------------------------------------------------------------
+
+    async def logs(self) -> list[str]:
+        """Return the names of all logs, sorted."""
+        return (await self._cluster.linearize()).names()
+
+    async def log(self, name: str) -> ClusterLog:
+        """Return an existing log.
+
+        Raises:
+            NotFoundError: there is no log of that name.
+        """
+        info = (await self._cluster.linearize()).named(name)
+        log = self._logs.get(info.log)
+        if log is None:
+            log = self._logs[info.log] = ClusterLog(self._cluster, info, self._codec)
+        return log
+
+    async def create_log(
+        self,
+        name: str,
+        *,
+        exist_ok: bool = False,
+        streams: int = 1,
+        replication: int | None = None,
+        min_replicas: int | None = None,
+        compression: Compression = "none",
+        retention_ms: int | None = None,
+        retention_bytes: int | None = None,
+    ) -> ClusterLog:
+        """Create a log; durable on return.
+
+        It has so many ``streams``, each on ``replication`` nodes (None: three, or all
+        if there are fewer), and takes appends while ``min_replicas`` of them are there
+        (None: a majority). The rest as `Node.create_log`.
+
+        Raises:
+            AlreadyExistsError: there is one, and not ``exist_ok``.
+            InvalidArgumentError: there are not so many nodes.
+        """
+        if replication is None:
+            replication = min(3, max(1, len(self._cluster.routes.nodes)))
+        if min_replicas is None:
+            min_replicas = replication // 2 + 1
+        if streams < 1 or not 0 < min_replicas <= replication:
+            msg = (
+                f"streams={streams}, replication={replication}, "
+                f"min_replicas={min_replicas} make no log"
+            )
+            raise InvalidArgumentError(msg)
+        extra: dict[str, Any] = {KEY_STREAMS: streams}
+        options = LogOptions(compression, retention_ms, retention_bytes, extra)
+        command = commands.CreateLog(
+            self._settings.entropy(_LOG_BYTES),
+            name,
+            streams,
+            replication,
+            min_replicas,
+            options.encode(),
+            self._settings.clock(),
+        )
+        if exist_ok and name in await self.logs():
+            return await self.log(name)
+        try:
+            await self._cluster.execute(command)
+        except AlreadyExistsError:
+            if not exist_ok:
+                raise
+        return await self.log(name)
+
+    async def delete_log(self, name: str) -> None:
+        """Delete a log with everything in it; durable on return. Cannot be undone.
+
+        Raises:
+            NotFoundError: there is no log of that name.
+        """
+        info = (await self._cluster.linearize()).named(name)
+        await self._cluster.execute(commands.DeleteLog(info.log))
+        if (log := self._logs.pop(info.log, None)) is not None:
+            log._close()
+
+    async def describe(self, name: str) -> ClusterLogDescription:
+        """Return what there is to know of a log."""
+        return await (await self.log(name)).describe()
+
+    # -- nodes -------------------------------------------------------------------
+
+    async def nodes(self) -> tuple[NodeInfo, ...]:
+        """Return the nodes of the cluster."""
+        return (await self._cluster.linearize()).nodes
+
+    async def drain_node(self, node: int, *, draining: bool = True) -> None:
+        """Move everything off a node, or take that back; goes on after the return."""
+        await self._cluster.execute(commands.DrainNode(node, draining))
+
+    async def remove_node(self, node: int) -> None:
+        """Forget a node on which nothing is; its id never comes back."""
+        await self._cluster.execute(commands.RemoveNode(node))
+
+    async def set_voter(self, node: int, *, voter: bool = True) -> None:
+        """Make a node a member of the metadata repository, or no longer."""
+        await self._cluster.execute(commands.SetVoter(node, voter))
+
+    # -- streams -----------------------------------------------------------------
+
+    async def streams(self, name: str) -> tuple[StreamInfo, ...]:
+        """Return the streams of a log."""
+        return (await self._cluster.linearize()).named(name).streams
+
+    async def seal(self, stream: int) -> int:
+        """Let a stream take no more appends; return the epoch it is sealed in."""
+        return await self._epoch(commands.Seal(stream))
+
+    async def unseal(self, stream: int) -> int:
+        """Let a stream take appends again; return its epoch."""
+        return await self._epoch(commands.Unseal(stream))
+
+    async def _epoch(self, command: commands.Seal | commands.Unseal) -> int:
+        result = await self._cluster.execute(command)
+        if not isinstance(result, commands.Epoch):
+            msg = f"{type(result).__name__} is no answer to {type(command).__name__}"
+            raise RemoteProtocolError(msg)
+        return result.epoch
+
+    async def move_replica(self, stream: int, source: int, target: int) -> None:
+        """Move a replica to another node; goes on after the return."""
+        await self._cluster.execute(commands.MoveReplica(stream, source, target))
+
+    async def add_learner(self, stream: int, node: int) -> None:
+        """Let a node copy a stream."""
+        await self._cluster.execute(commands.AddLearner(stream, node))
+
+    async def drop_learner(self, stream: int, node: int) -> None:
+        """Let a node stop copying a stream; a move to it is given up."""
+        await self._cluster.execute(commands.DropLearner(stream, node))
+
+
+def connect(
+    seeds: str | Iterable[str],
+    *,
+    token: str = "",
+    ssl: tls.SSLContext | None = None,
+    cluster: str = "",
+    settings: ClientSettings | None = None,
+) -> Client:
+    """Connect to a cluster: ``async with braidlog.connect("host:7400") as client``.
+
+    ``seeds`` are addresses of any of its nodes; the others are found through them.
+    ``ssl`` is a context as `ssl.create_default_context` makes it, ``token`` says what is
+    allowed. A name of a ``cluster`` is checked.
+    """
+    from braidlog.client.sockets import socket_connector
+
+    connector = socket_connector(token=token, context=ssl, cluster=cluster)
+    return Client(seeds, connector=connector, settings=settings)

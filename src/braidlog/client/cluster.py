@@ -1,0 +1,320 @@
+"""The connections of a client and its view of the metadata.
+
+One task asks for newer metadata by long poll; whoever meets a node that is not what the
+routes say asks at once, and all who wait share that request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from braidlog.client.commands import Command, Refused, Result, decode_result, encode
+from braidlog.client.link import Answer, Connector, Link
+from braidlog.client.retry import Backoff, Verdict, verdict_of
+from braidlog.client.routing import Routes
+from braidlog.client.settings import ClientSettings
+from braidlog.errors import (
+    ClosedError,
+    ConnectionLostError,
+    LogError,
+    NotPrimaryError,
+    NotReadyError,
+    RemoteProtocolError,
+    TimeoutError_,
+)
+from braidlog.wire.messages import Execute, Executed, GetMetadata, Message, Metadata
+
+__all__ = ["Cluster"]
+
+_CALL_BYTES: Final = 16
+
+
+class Cluster:
+    """Nodes as one client reaches them."""
+
+    def __init__(
+        self, seeds: tuple[str, ...], connector: Connector, settings: ClientSettings
+    ) -> None:
+        """Remember where to begin; `open` connects."""
+        self.settings = settings
+        self.closed = False
+        self._seeds = seeds
+        self._connector = connector
+        self._routes: Routes | None = None
+        self._links: dict[str, Link] = {}
+        self._connecting: dict[str, asyncio.Task[Link]] = {}
+        self._refreshing: asyncio.Task[Routes] | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self._listeners: list[Callable[[], None]] = []
+
+    # -- life --------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Find the cluster through its seeds.
+
+        Raises:
+            TimeoutError_: no seed answered in time.
+            UnauthorizedError: the token is refused.
+        """
+        await self.refresh()
+        self._watcher = asyncio.create_task(self._watch(), name="braidlog-metadata")
+
+    async def close(self) -> None:
+        """Close all connections. Idempotent."""
+        self.closed = True
+        self._changed.set()
+        tasks: list[asyncio.Task[Any]] = [*self._connecting.values()]
+        tasks += [task for task in (self._refreshing, self._watcher) if task]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        links, self._links = self._links, {}
+        for link in links.values():
+            await link.close()
+
+    def check_open(self) -> None:
+        """Raise `ClosedError` after `close`."""
+        if self.closed:
+            msg = "the client is closed"
+            raise ClosedError(msg)
+
+    @property
+    def routes(self) -> Routes:
+        """The newest metadata that is known."""
+        self.check_open()
+        if self._routes is None:
+            msg = "the client is not open: async with braidlog.connect(...)"
+            raise NotReadyError(msg)
+        return self._routes
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` whenever the routes have changed."""
+        self._listeners.append(listener)
+
+    def unlisten(self, listener: Callable[[], None]) -> None:
+        """Call it no more."""
+        self._listeners.remove(listener)
+
+    def backoff(self) -> Backoff:
+        """Return pauses as configured."""
+        return Backoff(self.settings.retry_first_s, self.settings.retry_max_s)
+
+    # -- connections -------------------------------------------------------------
+
+    async def link(self, address: str) -> Link:
+        """Return the connection to an address, a new one if there is none.
+
+        Raises:
+            ConnectionLostError: nobody answers there.
+        """
+        self.check_open()
+        link = self._links.get(address)
+        if link is not None and not link.closed:
+            return link
+        connecting = self._connecting.get(address)
+        if connecting is None:
+            connecting = asyncio.create_task(self._connect(address))
+            self._connecting[address] = connecting
+            connecting.add_done_callback(lambda done: self._connected(address, done))
+        return await asyncio.shield(connecting)
+
+    def _connected(self, address: str, connecting: asyncio.Task[Link]) -> None:
+        self._connecting.pop(address, None)
+        # Those who waited have the error; if all were cancelled nobody needs it.
+        if not connecting.cancelled():
+            connecting.exception()
+
+    async def _connect(self, address: str) -> Link:
+        try:
+            async with asyncio.timeout(self.settings.connect_timeout_s):
+                link = await self._connector(address)
+        except TimeoutError as error:
+            if isinstance(error, LogError):
+                raise
+            msg = f"{address} did not answer in {self.settings.connect_timeout_s} s"
+            raise ConnectionLostError(msg) from error
+        except OSError as error:
+            if isinstance(error, LogError):
+                raise
+            msg = f"cannot connect to {address}: {error}"
+            raise ConnectionLostError(msg) from error
+        if self.closed:
+            await link.close()
+            self.check_open()
+        self._links[address] = link
+        return link
+
+    async def ask(
+        self, address: str, message: Message, payload: bytes = b"", *, within: float
+    ) -> Answer:
+        """Send one request and return the answer.
+
+        Raises:
+            TimeoutError_: not ``within`` so many seconds.
+            LogError: what the node says, or the connection.
+        """
+        try:
+            async with asyncio.timeout(within):
+                link = await self.link(address)
+                return await link.request(message, payload)
+        except TimeoutError as error:
+            if isinstance(error, LogError):
+                raise
+            msg = f"{address} did not answer in {within:.3g} s"
+            raise TimeoutError_(msg) from error
+
+    async def ask_node(
+        self, node: int, message: Message, payload: bytes = b"", *, within: float
+    ) -> Answer:
+        """Send one request to a node; see `ask`."""
+        address = self.routes.address(node)
+        if address is None:
+            msg = f"node {node} is not of the cluster"
+            raise NotReadyError(msg)
+        return await self.ask(address, message, payload, within=within)
+
+    # -- metadata ----------------------------------------------------------------
+
+    def _addresses(self) -> list[str]:
+        known: list[str | None] = []
+        if self._routes is not None:
+            known = [self._routes.address(node) for node in self._routes.anyone()]
+        found = dict.fromkeys([*known, *self._seeds])
+        return [address for address in found if address is not None]
+
+    async def refresh(self) -> Routes:
+        """Ask for the metadata now and return the newest that is known."""
+        self.check_open()
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._any_metadata(GetMetadata()))
+        return await asyncio.shield(self._refreshing)
+
+    async def linearize(self) -> Routes:
+        """Return the metadata as it is now or later, never as it was before."""
+        self.check_open()
+        return await self._any_metadata(GetMetadata(linearizable=True))
+
+    async def _any_metadata(self, request: GetMetadata) -> Routes:
+        async def attempt(address: str, within: float) -> Routes:
+            answer, _ = await self.ask(address, request, within=within)
+            return self._accept(answer)
+
+        routes: Routes = await self._anywhere(attempt, "the metadata")
+        return routes
+
+    async def _anywhere(self, attempt: Callable[[str, float], Any], what: str) -> Any:
+        """Make an attempt at one node after the other until one succeeds."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.settings.timeout_s
+        backoff = self.backoff()
+        first: str | None = None
+        while True:
+            last: LogError | None = None
+            await asyncio.sleep(backoff.pause(self.settings.share()))
+            for address in dict.fromkeys([first, *self._addresses()]):
+                left = deadline - loop.time()
+                if address is None or left <= 0:
+                    continue
+                try:
+                    within = min(left, self.settings.attempt_timeout_s)
+                    return await attempt(address, within)
+                except LogError as error:
+                    self.check_open()
+                    if verdict_of(error) is Verdict.FINAL:
+                        raise
+                    last = error
+                    if (found := self._hint(error)) is not None:
+                        first = found
+            if loop.time() >= deadline:
+                timeout = self.settings.timeout_s
+                msg = f"no node answered for {what} in {timeout} s: {last}"
+                raise TimeoutError_(msg) from last
+
+    def _hint(self, error: LogError) -> str | None:
+        if not isinstance(error, NotPrimaryError) or self._routes is None:
+            return None
+        return self._routes.address(error.primary)
+
+    def _accept(self, answer: Message) -> Routes:
+        if not isinstance(answer, Metadata):
+            msg = f"{type(answer).__name__} is no answer to GetMetadata"
+            raise RemoteProtocolError(msg)
+        known = self._routes
+        if known is not None and answer.cluster != known.metadata.cluster:
+            msg = f"{answer.cluster!r} answers, not {known.metadata.cluster!r}"
+            raise RemoteProtocolError(msg)
+        if known is not None and answer.index <= known.index:
+            # The index counts decisions; who is alive may change without one.
+            if answer.index < known.index or answer == known.metadata:
+                return known
+        self._routes = Routes(answer)
+        self._changed.set()
+        self._changed = asyncio.Event()
+        for listener in list(self._listeners):
+            listener()
+        return self._routes
+
+    async def change(self, within: float) -> None:
+        """Wait until the routes change, at most ``within`` seconds."""
+        changed = self._changed
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                await changed.wait()
+
+    async def _watch(self) -> None:
+        settings = self.settings
+        backoff = self.backoff()
+        while True:
+            for address in self._addresses():
+                request = GetMetadata(self.routes.index, int(settings.poll_s * 1000))
+                within = settings.poll_s + settings.attempt_timeout_s
+                try:
+                    answer, _ = await self.ask(address, request, within=within)
+                    self._accept(answer)
+                except LogError:
+                    self.check_open()
+                    # The next node may know; those who need an answer get the error.
+                    await asyncio.sleep(backoff.pause(settings.share()))
+                    continue
+                backoff.reset()
+                await asyncio.sleep(settings.metadata_pause_s)
+                break
+
+    # -- commands ----------------------------------------------------------------
+
+    async def execute(self, command: Command) -> Result:
+        """Execute a command once, however often it has to be sent.
+
+        The routes are at least as new as the command when this returns.
+
+        Raises:
+            TimeoutError_: the outcome is not known.
+            LogError: the command was refused.
+        """
+        self.check_open()
+        request = Execute(self.settings.entropy(_CALL_BYTES))
+        payload = encode(command)
+
+        async def attempt(address: str, within: float) -> tuple[int, Result]:
+            answer, body = await self.ask(address, request, payload, within=within)
+            if not isinstance(answer, Executed):
+                msg = f"{type(answer).__name__} is no answer to Execute"
+                raise RemoteProtocolError(msg)
+            return answer.index, decode_result(bytes(body))
+
+        index: int
+        result: Result
+        index, result = await self._anywhere(attempt, type(command).__name__)
+        if isinstance(result, Refused):
+            raise result.error()
+        if self.routes.index < index:
+            await self.linearize()
+        return result
+
+    def streams_of(self, log: bytes) -> Iterable[int]:
+        """Return the streams of a log."""
+        return (info.stream for info in self.routes.log(log).streams)

@@ -1,0 +1,77 @@
+"""Named, stored positions of readers of a cluster's log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from braidlog.client.commands import CursorRow
+
+if TYPE_CHECKING:
+    from braidlog.client.log import ClusterLog
+
+__all__ = ["ClusterCursor"]
+
+_MICROSECONDS = 1_000_000
+
+
+class ClusterCursor:
+    """A reader's position as the cluster stored it when this was last read or
+    written."""
+
+    def __init__(self, log: ClusterLog, row: CursorRow) -> None:
+        """Bind to a cursor of the log; users call `ClusterLog.cursor`."""
+        self._log = log
+        self._row = row
+
+    def __repr__(self) -> str:
+        """Show name and position."""
+        return f"<ClusterCursor {self.name!r} of {self._log.name!r} at {self.position}>"
+
+    @property
+    def name(self) -> str:
+        """Name of the cursor."""
+        return self._row.name
+
+    @property
+    def position(self) -> int:
+        """Next position to read."""
+        return self._row.position
+
+    @property
+    def pin(self) -> bool:
+        """Whether the cursor asks to keep what it has not read."""
+        return self._row.pin
+
+    @property
+    def touched(self) -> int:
+        """When the cursor was last written, microseconds since the epoch."""
+        return self._row.touched
+
+    @property
+    def lease(self) -> float | None:
+        """Seconds that a pin holds after the last commit; None for ever."""
+        return self._row.lease / _MICROSECONDS if self._row.lease else None
+
+    async def commit(self, position: int) -> None:
+        """Store ``position`` as the next one to read; durable on return.
+
+        Going back is allowed: the records are read again.
+
+        Raises:
+            NotFoundError: the cursor was deleted.
+            InvalidArgumentError: the position is beyond the end of the log.
+        """
+        row = await self._log._cursor_row(self.name)
+        self._row = await self._log._set_cursor(self.name, position, row.pin, row.lease)
+
+    async def refresh(self) -> None:
+        """Read the cursor again.
+
+        Raises:
+            NotFoundError: it was deleted.
+        """
+        self._row = await self._log._cursor_row(self.name)
+
+    async def delete(self) -> None:
+        """Delete the cursor; durable on return."""
+        await self._log._delete_cursor(self.name)

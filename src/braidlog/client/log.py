@@ -1,0 +1,568 @@
+"""A log of a cluster, with the calls of the embedded log."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from braidlog.client import commands
+from braidlog.client.appending import Appending, rows_of
+from braidlog.client.batches import BatchCodec
+from braidlog.client.cluster import Cluster
+from braidlog.client.commands import CursorRow
+from braidlog.client.cursor import ClusterCursor
+from braidlog.client.merge import Span
+from braidlog.client.reading import Reading
+from braidlog.errors import (
+    BeyondEndError,
+    ClosedError,
+    InvalidArgumentError,
+    NotFoundError,
+    RemoteProtocolError,
+    StoreFailedError,
+    TrimmedError,
+)
+from braidlog.storage.catalog import LogOptions
+from braidlog.types import Compression, Producer, Timestamp
+from braidlog.wire.messages import LogInfo, StreamInfo
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from typing_extensions import Buffer
+
+    from braidlog._native import Record
+
+__all__ = ["ClusterLog", "ClusterLogDescription"]
+
+_MICROSECONDS: Final = 1_000_000
+# Enough to learn that something is there.
+_LOOK_BYTES: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLogDescription:
+    """What there is to know of a log. Times in microseconds since the epoch."""
+
+    name: str
+    id: str
+    created: int
+    first: int
+    end: int
+    records: int
+    replication: int
+    min_replicas: int
+    compression: Compression
+    retention_ms: int | None
+    retention_bytes: int | None
+    streams: tuple[StreamInfo, ...]
+
+
+class ClusterLog:
+    """A log of a cluster. Get one from `Client.log` or `Client.create_log`.
+
+    The calls are those of `AsyncLog`. A position is a GLSN: dense over all streams of
+    the log, the same for every reader. Appends of one client with the same key keep
+    their order; appends without a key are spread over the streams and have no order
+    among each other beyond this: one that began after another was acknowledged comes
+    behind it.
+
+    ``timeout`` bounds an append with all its repeats. When it passes, `TimeoutError_`
+    says in ``outcome`` whether the record may still be stored. A cancelled append that
+    was sent is stored all the same."""
+
+    def __init__(self, cluster: Cluster, info: LogInfo, codec: BatchCodec) -> None:
+        """Bind to a log; users call `Client.log`."""
+        self._cluster = cluster
+        self._id = info.log
+        self._codec = codec
+        self._name = info.name
+        self._appending = Appending(cluster, info.log, codec)
+
+    def __repr__(self) -> str:
+        """Show the name."""
+        return f"<ClusterLog {self._name!r}>"
+
+    def _info(self) -> LogInfo:
+        return self._cluster.routes.log(self._id)
+
+    def _close(self) -> None:
+        self._appending.close()
+
+    @property
+    def id(self) -> bytes:
+        """Identity of the log, 16 bytes."""
+        return self._id
+
+    @property
+    def name(self) -> str:
+        """Name of the log."""
+        return self._name
+
+    @property
+    def first(self) -> int:
+        """First position that can be read, as far as this client knows."""
+        return max(1, self._info().trim)
+
+    @property
+    def end(self) -> int:
+        """Next position, as far as this client knows; `refresh` asks."""
+        return max(self._appending.end, self._info().high_watermark + 1)
+
+    async def refresh(self) -> range:
+        """Ask the cluster; return the positions that can be read now."""
+        await self._cluster.linearize()
+        return range(self.first, self.end)
+
+    # -- append ------------------------------------------------------------------
+
+    def submit(
+        self,
+        value: Buffer,
+        *,
+        key: Buffer | None = None,
+        timestamp: Timestamp | None = None,
+        headers: Iterable[tuple[str, Buffer]] | None = None,
+        producer: Producer | None = None,
+        sequence: int | None = None,
+    ) -> asyncio.Future[int]:
+        """Append one record; the future gives its position once it is durable.
+
+        Raises:
+            NotReadyError: ``outstanding_bytes_max`` bytes are not acknowledged yet.
+        """
+        self._cluster.check_open()
+        row = self._appending.row(value, key, timestamp, headers)
+        return self._appending.submit(row, producer, sequence)
+
+    async def append(
+        self,
+        value: Buffer,
+        *,
+        key: Buffer | None = None,
+        timestamp: Timestamp | None = None,
+        headers: Iterable[tuple[str, Buffer]] | None = None,
+        producer: Producer | None = None,
+        sequence: int | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> int:
+        """Append one record and return its position once it is durable.
+
+        Stored exactly once, whatever fails on the way. A ``producer`` that the caller
+        brings does the same across restarts of the caller; all that it appends goes to
+        one stream.
+
+        Raises:
+            TimeoutError_: not acknowledged after ``timeout`` seconds.
+            TooLargeError: the record is over its limit.
+            NotFoundError: the log was deleted.
+        """
+        self._cluster.check_open()
+        row = self._appending.row(value, key, timestamp, headers)
+        return await self._appending.append(row, producer, sequence, timeout)
+
+    async def append_many(
+        self,
+        values: Iterable[Buffer],
+        *,
+        keys: Iterable[Buffer | None] | None = None,
+        timestamps: Iterable[Timestamp | None] | Timestamp | None = None,
+        headers: Iterable[Iterable[tuple[str, Buffer]] | None] | None = None,
+        producer: Producer | None = None,
+        sequence: int | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> Sequence[int]:
+        """Append many records and return their positions, in the order of ``values``.
+
+        A range if they are consecutive. That is certain when they fit one batch
+        (``batch_bytes_max``) and their keys, if they have any, one stream. If it fails
+        in the middle, what was placed stays, and a note of the error says how many."""
+        self._cluster.check_open()
+        rows = rows_of(self._appending, values, keys, timestamps, headers)
+        return await self._appending.append_many(rows, producer, sequence, timeout)
+
+    async def append_arrow(
+        self,
+        data: Any,
+        *,
+        producer: Producer | None = None,
+        sequence: int | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> Sequence[int]:
+        """Append Arrow data; columns as `Log.submit_arrow`, places as `append_many`."""
+        self._cluster.check_open()
+        from braidlog.client.arrow import columns_of
+
+        values, keys, timestamps, headers = await asyncio.to_thread(columns_of, data)
+        rows = rows_of(self._appending, values, keys, timestamps, headers)
+        return await self._appending.append_many(rows, producer, sequence, timeout)
+
+    async def next_sequence(self, producer: Producer) -> int:
+        """Return the sequence that the producer must send next, 1 if it is unknown."""
+        self._cluster.check_open()
+        return await self._appending.next_sequence(producer)
+
+    # -- read --------------------------------------------------------------------
+
+    async def _bounds(self, start: int | None, end: int | None) -> tuple[int, int]:
+        self._cluster.check_open()
+        there = await self.refresh()
+        begin = there.start if start is None else start
+        stop = there.stop if end is None else end
+        if begin < 0 or stop < 0:
+            msg = f"positions count from 1, got {min(begin, stop)}"
+            raise InvalidArgumentError(msg)
+        if begin < there.start:
+            msg = f"position {begin} was trimmed"
+            raise TrimmedError(msg, first=there.start)
+        if begin > there.stop:
+            msg = f"position {begin} is not written yet"
+            raise BeyondEndError(msg, next=there.stop)
+        return begin, min(stop, there.stop)
+
+    def _records(self, span: Span) -> Iterator[Record]:
+        batch = self._codec.open(span.data)
+        if batch.count != span.size:
+            msg = f"a batch of {batch.count} records came as one of {span.size}"
+            raise RemoteProtocolError(msg)
+        records = batch.records(span.glsn - span.skip)
+        return itertools.islice(records, span.skip, span.skip + span.count)
+
+    async def _spans(self, begin: int, end: int) -> AsyncGenerator[Span, None]:
+        if begin >= end:
+            return
+        async with Reading(self._cluster, self._id, begin, end) as reading:
+            while spans := await reading.next():
+                for span in spans:
+                    yield span
+
+    async def get(self, position: int) -> Record:
+        """Return the record at ``position``.
+
+        Raises:
+            TrimmedError: the position is below ``first``.
+            BeyondEndError: the position is not written yet.
+        """
+        async for chunk in self._read_chunks(position, position + 1):
+            return chunk[0]
+        raise BeyondEndError(f"position {position} is not written yet", next=self.end)
+
+    async def read(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        key: Buffer | None = None,
+        since: Timestamp | None = None,
+        until: Timestamp | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[Record]:
+        """Iterate over records ``start`` to ``end`` (half-open) in position order.
+
+        The end is fixed when the iteration begins. What is left out by ``key``,
+        ``since`` (inclusive) and ``until`` (exclusive, microseconds) is left out by the
+        client.
+
+        Raises:
+            TrimmedError: ``start`` is below ``first``, or was trimmed meanwhile.
+            BeyondEndError: ``start`` is above the end.
+        """
+        chunks = self._read_chunks(
+            start, end, key=key, since=since, until=until, limit=limit
+        )
+        async with contextlib.aclosing(chunks):
+            async for chunk in chunks:
+                for record in chunk:
+                    yield record
+
+    async def _read_chunks(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        key: Buffer | None = None,
+        since: Timestamp | None = None,
+        until: Timestamp | None = None,
+        limit: int | None = None,
+    ) -> AsyncGenerator[list[Record], None]:
+        begin, stop = await self._bounds(start, end)
+        plain = None if key is None else bytes(memoryview(key))
+        left = limit
+        if left is not None and left < 1:
+            return
+        spans = self._spans(begin, stop)
+        async with contextlib.aclosing(spans):
+            async for span in spans:
+                records = self._records(span)
+                chunk = [r for r in records if _matches(r, plain, since, until)]
+                yield chunk if left is None else chunk[:left]
+                if left is not None and (left := left - len(chunk)) <= 0:
+                    return
+
+    def __aiter__(self) -> AsyncIterator[Record]:
+        """Iterate over everything that can be read now."""
+        return self.read()
+
+    async def wait(self, position: int, *, timeout: float | None = None) -> bool:  # noqa: ASYNC109
+        """Wait until ``position`` can be read; False if ``timeout`` seconds pass first.
+
+        False as well once the client is closed.
+        """
+        if timeout is not None and not timeout >= 0:
+            msg = f"timeout must be at least 0 s, got {timeout}"
+            raise InvalidArgumentError(msg)
+        try:
+            if position < self.end or position < (await self.refresh()).stop:
+                return True
+            if timeout == 0:
+                return False
+            async with Reading(
+                self._cluster, self._id, position, prefetch_bytes=_LOOK_BYTES
+            ) as reading:
+                return bool(await reading.next(timeout))
+        except StoreFailedError:
+            raise
+        except ClosedError:
+            return False
+
+    async def subscribe(
+        self,
+        start: int | None = None,
+        *,
+        key: Buffer | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> AsyncIterator[Record]:
+        """Follow the log from ``start`` (default: its first record) for ever.
+
+        Each record is seen exactly once, in order, when it is acknowledged, whatever
+        nodes fail meanwhile. Ends after ``timeout`` seconds without a new one; without
+        a timeout it ends only when the client is closed.
+
+        Raises:
+            TrimmedError: the reader was overtaken by trimming.
+            NotFoundError: the log was deleted.
+        """
+        chunks = self._subscribe_chunks(start, key=key, timeout=timeout)
+        async with contextlib.aclosing(chunks):
+            async for chunk in chunks:
+                for record in chunk:
+                    yield record
+
+    async def _subscribe_chunks(
+        self,
+        start: int | None = None,
+        *,
+        key: Buffer | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> AsyncGenerator[list[Record], None]:
+        plain = None if key is None else bytes(memoryview(key))
+        spans = self._follow(start, timeout)
+        try:
+            async with contextlib.aclosing(spans):
+                async for span in spans:
+                    records = self._records(span)
+                    yield [r for r in records if _matches(r, plain, None, None)]
+        except StoreFailedError:
+            raise
+        except ClosedError:
+            return
+
+    async def _follow(
+        self,
+        start: int | None,
+        timeout: float | None,  # noqa: ASYNC109
+    ) -> AsyncGenerator[Span, None]:
+        there = await self.refresh()
+        begin = there.start if start is None else start
+        if begin < there.start:
+            raise TrimmedError(f"position {begin} was trimmed", first=there.start)
+        if begin >= there.stop and not await self.wait(begin, timeout=timeout):
+            return
+        async with Reading(self._cluster, self._id, begin) as reading:
+            known = self.end
+            while True:
+                # What is there takes as long as it takes: a timeout is for what is not.
+                within = None if reading.position < known else timeout
+                spans = await reading.next(within)
+                if not spans:
+                    known = (await self.refresh()).stop
+                    if reading.position >= known:
+                        return
+                for span in spans:
+                    yield span
+
+    async def find(self, timestamp: Timestamp) -> int | None:
+        """Return the first position at or after a time, None if there is none.
+
+        Reads from the first record on: times need not rise with positions.
+        """
+        async for chunk in self._read_chunks(since=timestamp, limit=1):
+            if chunk:
+                return chunk[0].position
+        return None
+
+    # -- Arrow -------------------------------------------------------------------
+
+    async def batches(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        columns: list[str] | None = None,
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """Iterate over the log as `pyarrow.RecordBatch`, one for each batch stored."""
+        import pyarrow as pa
+
+        begin, stop = await self._bounds(start, end)
+        async for span in self._spans(begin, stop):
+            whole = pa.record_batch(
+                self._codec.open(span.data).arrow(span.glsn - span.skip)
+            )
+            part = whole.slice(span.skip, span.count)
+            yield part if columns is None else part.select(columns)
+
+    async def to_arrow(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        columns: list[str] | None = None,
+    ) -> pa.Table:
+        """Return the log, or positions ``start`` to ``end`` of it, as one Arrow
+        table."""
+        import pyarrow as pa
+
+        from braidlog.client.arrow import log_schema
+
+        batches = [each async for each in self.batches(start, end, columns=columns)]
+        return pa.Table.from_batches(batches, log_schema(columns))
+
+    # -- keeping -----------------------------------------------------------------
+
+    async def trim(self, before: int, *, ignore_pins: bool = False) -> int:
+        """Let records below ``before`` go, as far as no pin holds them; return
+        ``first``.
+
+        Raises:
+            BeyondEndError: ``before`` is above the end.
+        """
+        there = await self.refresh()
+        if before > there.stop:
+            msg = f"position {before} is not written yet"
+            raise BeyondEndError(msg, next=there.stop)
+        if before < 0:
+            raise InvalidArgumentError(f"positions count from 1, got {before}")
+        # A trim without a time knows no pin that is live.
+        now = 0 if ignore_pins else self._cluster.settings.clock()
+        result = await self._cluster.execute(commands.Trim(self._id, before, now))
+        if isinstance(result, commands.Trimmed):
+            return max(1, result.first)
+        await self._cluster.linearize()
+        return self.first
+
+    async def set_options(
+        self, *, retention_ms: int | None = None, retention_bytes: int | None = None
+    ) -> None:
+        """Replace the log's retention; None keeps records until they are trimmed."""
+        old = LogOptions.decode(self._info().options)
+        new = LogOptions(old.compression, retention_ms, retention_bytes, old.unknown)
+        await self._cluster.execute(commands.AlterLog(self._id, options=new.encode()))
+
+    async def describe(self) -> ClusterLogDescription:
+        """Return what there is to know of the log."""
+        there = await self.refresh()
+        info = self._info()
+        options = LogOptions.decode(info.options)
+        return ClusterLogDescription(
+            name=info.name,
+            id=info.log.hex(),
+            created=info.created,
+            first=there.start,
+            end=there.stop,
+            records=len(there),
+            replication=info.replication,
+            min_replicas=info.min_replicas,
+            compression=options.compression,
+            retention_ms=options.retention_ms,
+            retention_bytes=options.retention_bytes,
+            streams=info.streams,
+        )
+
+    # -- cursors -----------------------------------------------------------------
+
+    async def cursor(
+        self, name: str, *, pin: bool = False, lease: float | None = None
+    ) -> ClusterCursor:
+        """Return a cursor, creating it at the first position if there is none."""
+        for row in await self._cursor_rows():
+            if row.name == name:
+                return ClusterCursor(self, row)
+        return await self.set_cursor(name, self.first, pin=pin, lease=lease)
+
+    async def set_cursor(
+        self,
+        name: str,
+        position: int,
+        *,
+        pin: bool = False,
+        lease: float | None = None,
+    ) -> ClusterCursor:
+        """Store all of a cursor, creating it if there is none; durable on return.
+
+        Raises:
+            InvalidArgumentError: the position is beyond the end of the log.
+        """
+        if lease is not None and not lease > 0:
+            msg = f"lease must be greater than 0 s, got {lease}"
+            raise InvalidArgumentError(msg)
+        microseconds = 0 if lease is None else max(1, round(lease * _MICROSECONDS))
+        row = await self._set_cursor(name, position, pin, microseconds)
+        return ClusterCursor(self, row)
+
+    async def cursors(self) -> list[ClusterCursor]:
+        """Return the cursors of the log, by name."""
+        rows = sorted(await self._cursor_rows(), key=lambda row: row.name)
+        return [ClusterCursor(self, row) for row in rows]
+
+    async def _cursor_rows(self) -> tuple[CursorRow, ...]:
+        result = await self._cluster.execute(commands.GetCursors(self._id))
+        if not isinstance(result, commands.Cursors):
+            msg = f"{type(result).__name__} is no answer to GetCursors"
+            raise RemoteProtocolError(msg)
+        return result.rows
+
+    async def _cursor_row(self, name: str) -> CursorRow:
+        for row in await self._cursor_rows():
+            if row.name == name:
+                return row
+        msg = f"the log {self.name!r} has no cursor {name!r}"
+        raise NotFoundError(msg)
+
+    async def _set_cursor(
+        self, name: str, position: int, pin: bool, lease: int
+    ) -> CursorRow:
+        there = await self.refresh()
+        if not 0 < position <= there.stop:
+            msg = f"position {position} is not in 1..{there.stop}"
+            raise InvalidArgumentError(msg)
+        now = self._cluster.settings.clock()
+        await self._cluster.execute(
+            commands.SetCursor(self._id, name, position, pin, lease, now)
+        )
+        return CursorRow(name, position, pin, now, lease)
+
+    async def _delete_cursor(self, name: str) -> None:
+        await self._cluster.execute(commands.DeleteCursor(self._id, name))
+
+
+def _matches(
+    record: Record, key: bytes | None, since: int | None, until: int | None
+) -> bool:
+    if key is not None and record.key != key:
+        return False
+    if since is not None and record.timestamp < since:
+        return False
+    return until is None or record.timestamp < until

@@ -1,0 +1,57 @@
+"""A bound on bytes that are outstanding; whoever wants more waits in line."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+__all__ = ["Room"]
+
+
+class Room:
+    """So many bytes, given out first come, first served."""
+
+    def __init__(self, size: int) -> None:
+        """Begin with all of it free."""
+        self._free = size
+        self._size = size
+        self._line: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def _wanted(self, size: int) -> int:
+        # What is larger than everything gets everything.
+        return min(size, self._size)
+
+    def take_now(self, size: int) -> bool:
+        """Take ``size`` bytes if they are free and nobody waits for them."""
+        if self._line or self._wanted(size) > self._free:
+            return False
+        self._free -= self._wanted(size)
+        return True
+
+    async def take(self, size: int) -> None:
+        """Wait for ``size`` bytes."""
+        if self.take_now(size):
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._line.append((size, turn))
+        try:
+            await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():
+                self.give(size)
+            elif (size, turn) in self._line:
+                self._line.remove((size, turn))
+                self._serve()
+            raise
+
+    def give(self, size: int) -> None:
+        """Give bytes back."""
+        self._free += self._wanted(size)
+        self._serve()
+
+    def _serve(self) -> None:
+        while self._line and self._wanted(self._line[0][0]) <= self._free:
+            size, turn = self._line.popleft()
+            if not turn.done():
+                self._free -= self._wanted(size)
+                turn.set_result(None)

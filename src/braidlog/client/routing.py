@@ -1,0 +1,218 @@
+"""Where requests go: the client's view of the cluster's metadata.
+
+Theory of operation: `Routes` is made of one `Metadata` answer and never changes; the
+shell replaces it as a whole by one with a greater index. A record with a key goes to
+the stream that the hash of its key names, whatever that stream's state is: it waits for
+a sealed one, because elsewhere it could overtake an earlier record of the same key. A
+record without a key goes to any running stream.
+
+The hash is the CRC-32 of zlib of the key, modulo the number of streams that the log had
+when it was created; streams are counted in the order of their numbers. So every client
+agrees, and a stream that is added later takes records without a key only.
+
+Invariants: the index of the routes in use never falls; a key maps to one stream for as
+long as the log exists.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable
+from typing import Final
+
+from braidlog.errors import InvalidArgumentError, NotFoundError, NotReadyError
+from braidlog.wire.messages import (
+    LogInfo,
+    Metadata,
+    NodeInfo,
+    StreamInfo,
+    StreamStatus,
+)
+
+__all__ = ["KEY_STREAMS", "PORT", "RoundRobin", "Routes", "parse_seeds", "stream_index"]
+
+PORT: Final = 7400
+"""Where a node listens if nothing else is said."""
+
+KEY_STREAMS: Final = "key_streams"
+"""Name of the log option that says over how many streams keys are spread."""
+
+_PORT_MAX: Final = (1 << 16) - 1
+# Names of logs in an error.
+_NAMES_SHOWN: Final = 8
+
+
+def parse_seeds(seeds: str | Iterable[str]) -> tuple[str, ...]:
+    """Return the addresses ``host:port`` in ``seeds``, which commas separate.
+
+    Raises:
+        InvalidArgumentError: there is none, or one is not an address.
+    """
+    parts = seeds.split(",") if isinstance(seeds, str) else list(seeds)
+    found = tuple(dict.fromkeys(_address(part.strip()) for part in parts))
+    if not found:
+        msg = "there is no seed: give the address of a node, as in 'host:7400'"
+        raise InvalidArgumentError(msg)
+    return found
+
+
+def _address(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    # An IPv6 address has colons of its own: only in brackets can a port follow it.
+    if not colon or "]" in port or (":" in host and not host.endswith("]")):
+        host, port = text, str(PORT)
+    if not host or not port.isdecimal() or not 0 < int(port) <= _PORT_MAX:
+        msg = f"{text!r} is not an address: write host:port"
+        raise InvalidArgumentError(msg)
+    return f"{host}:{port}"
+
+
+def stream_index(key: bytes, streams: int) -> int:
+    """Return the index of the key's stream among ``streams``."""
+    return zlib.crc32(key) % streams
+
+
+class Routes:
+    """Nodes, logs and streams as of one index of the metadata repository."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        """Index the metadata."""
+        self.metadata = metadata
+        self.index = metadata.index
+        self._nodes = {node.node: node for node in metadata.nodes}
+        self._logs = {info.log: info for info in metadata.logs}
+        self._names = {info.name: info for info in metadata.logs}
+        self._streams = {
+            stream.stream: stream for info in metadata.logs for stream in info.streams
+        }
+        self._keyed: dict[bytes, tuple[int, ...]] = {}
+
+    @property
+    def nodes(self) -> tuple[NodeInfo, ...]:
+        """All nodes of the cluster."""
+        return self.metadata.nodes
+
+    def names(self) -> list[str]:
+        """Return the names of all logs, sorted."""
+        return sorted(self._names)
+
+    def named(self, name: str) -> LogInfo:
+        """Return the log of that name.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        if (info := self._names.get(name)) is not None:
+            return info
+        shown = ", ".join(self.names()[:_NAMES_SHOWN]) or "none"
+        if len(self._names) > _NAMES_SHOWN:
+            shown += f" and {len(self._names) - _NAMES_SHOWN} more"
+        msg = f"there is no log {name!r} (logs here: {shown})"
+        raise NotFoundError(msg)
+
+    def log(self, log: bytes) -> LogInfo:
+        """Return the log of that identity.
+
+        Raises:
+            NotFoundError: it was deleted.
+        """
+        if (info := self._logs.get(log)) is None:
+            msg = f"the log {log.hex()} was deleted"
+            raise NotFoundError(msg)
+        return info
+
+    def stream(self, stream: int) -> StreamInfo:
+        """Return a stream.
+
+        Raises:
+            NotFoundError: its log was deleted.
+        """
+        if (info := self._streams.get(stream)) is None:
+            msg = f"there is no stream {stream}: its log was deleted"
+            raise NotFoundError(msg)
+        return info
+
+    def address(self, node: int) -> str | None:
+        """Return the address of a node, None if it is not of the cluster."""
+        info = self._nodes.get(node)
+        return None if info is None else info.address
+
+    def primary(self, stream: int) -> int | None:
+        """Return the node that takes appends of a stream; None while nobody does."""
+        info = self.stream(stream)
+        if info.status is not StreamStatus.RUNNING or not info.replicas:
+            return None
+        return info.replicas[0]
+
+    def readers(self, stream: int) -> tuple[int, ...]:
+        """Return nodes that can serve what is committed, the best first.
+
+        Live ones come first, backups before the primary, which has more to do; replicas
+        before learners, which may be far behind.
+        """
+        info = self.stream(stream)
+        nodes = (*info.replicas[1:], *info.replicas[:1], *info.learners)
+        return tuple(sorted(nodes, key=lambda node: not self._is_alive(node)))
+
+    def _is_alive(self, node: int) -> bool:
+        info = self._nodes.get(node)
+        return info is not None and info.alive
+
+    def anyone(self) -> tuple[int, ...]:
+        """Return all nodes in the order in which to ask them: leader, live, others."""
+        leader = self.metadata.leader
+        ranked = sorted(
+            self.nodes,
+            key=lambda info: (info.node != leader, not info.alive, info.node),
+        )
+        return tuple(info.node for info in ranked)
+
+    def running(self, log: bytes) -> tuple[int, ...]:
+        """Return the streams of a log that take appends, by number."""
+        info = self.log(log)
+        return tuple(
+            sorted(s.stream for s in info.streams if s.status is StreamStatus.RUNNING)
+        )
+
+    def stream_of(self, log: bytes, key: bytes) -> int:
+        """Return the stream of a key, running or not."""
+        if (keyed := self._keyed.get(log)) is None:
+            keyed = self._keyed[log] = _key_streams(self.log(log))
+        if not keyed:
+            msg = f"the log {self.log(log).name!r} has no stream"
+            raise NotReadyError(msg)
+        return keyed[stream_index(key, len(keyed))]
+
+
+def _key_streams(info: LogInfo) -> tuple[int, ...]:
+    streams = tuple(sorted(stream.stream for stream in info.streams))
+    try:
+        options = json.loads(info.options) if info.options else {}
+        count = int(options.get(KEY_STREAMS, len(streams)))
+    except (ValueError, TypeError, AttributeError) as error:
+        msg = f"the options of the log {info.name!r} are not understood: {error}"
+        raise InvalidArgumentError(msg) from error
+    return streams[:count] if 0 < count <= len(streams) else streams
+
+
+class RoundRobin:
+    """Takes turns among streams, and stays with one until told to go on."""
+
+    def __init__(self) -> None:
+        """Begin with the first."""
+        self._current = 0
+
+    def current(self, streams: tuple[int, ...]) -> int:
+        """Return the stream whose turn it is; the next one if it is not there."""
+        for stream in streams:
+            if stream >= self._current:
+                self._current = stream
+                return stream
+        self._current = streams[0]
+        return self._current
+
+    def advance(self, stream: int) -> None:
+        """Go on behind ``stream``, if it is its turn."""
+        if stream == self._current:
+            self._current = stream + 1

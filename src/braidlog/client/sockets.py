@@ -1,0 +1,211 @@
+"""Connections over TCP and TLS, by the rules of `braidlog.wire`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections import deque
+from typing import Final
+
+from braidlog.client.link import Answer, Connector, Link
+from braidlog.errors import (
+    ConnectionLostError,
+    LogError,
+    RemoteProtocolError,
+)
+from braidlog.wire.client import ClientConnection
+from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
+from braidlog.wire.events import (
+    Answered,
+    Closing,
+    Connected,
+    Event,
+    FailedRequest,
+    Refused,
+)
+from braidlog.wire.messages import Hello, Message
+
+__all__ = ["SocketLink", "socket_connector"]
+
+_GOODBYE_S: Final = 1.0
+
+
+class SocketLink(asyncio.Protocol):
+    """One connection. Requests for which the window has no room wait in their order.
+
+    How many bytes wait is bounded by what the callers may have outstanding.
+    """
+
+    def __init__(self, address: str, hello: Hello) -> None:
+        """Begin before the handshake."""
+        loop = asyncio.get_running_loop()
+        self._address = address
+        self._rules = ClientConnection(hello)
+        self._transport: asyncio.Transport | None = None
+        self._answers: dict[int, asyncio.Future[Answer]] = {}
+        self._line: deque[tuple[Message, bytes, asyncio.Future[Answer]]] = deque()
+        self._ready: asyncio.Future[None] = loop.create_future()
+        self._lost: asyncio.Future[None] = loop.create_future()
+        self._writing = False
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._closed or self._rules.closed
+
+    async def ready(self) -> None:
+        """Wait for the handshake."""
+        await self._ready
+
+    def request(self, message: Message, payload: bytes = b"") -> asyncio.Future[Answer]:
+        """Send a request behind all earlier ones; the future gives its answer."""
+        if self.closed:
+            raise self._broken("is closed")
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        if self._line or not self._send(message, payload, answer):
+            self._line.append((message, payload, answer))
+        return answer
+
+    def _send(
+        self, message: Message, payload: bytes, answer: asyncio.Future[Answer]
+    ) -> bool:
+        number = self._rules.request(message, (payload,) if payload else ())
+        if number is None:
+            return False
+        self._answers[number] = answer
+        self._write_soon()
+        return True
+
+    def _write_soon(self) -> None:
+        # Requests of one turn of the loop leave in one write.
+        if not self._writing:
+            self._writing = True
+            asyncio.get_running_loop().call_soon(self._write)
+
+    def _write(self) -> None:
+        self._writing = False
+        out = self._rules.outgoing()
+        if out and self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(out)
+
+    # -- asyncio.Protocol --------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send the `Hello`."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._write()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what one read gave."""
+        try:
+            events = [] if self._rules.closed else self._rules.receive(data)
+        except RemoteProtocolError as error:
+            self._write()
+            self._end(error)
+            return
+        for event in events:
+            self._take(event)
+        self._serve_line()
+        self._write()
+        if self._rules.closed:
+            self._end(self._broken("was closed by the node"))
+
+    def eof_received(self) -> bool:
+        """Close this side too."""
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Fail what is under way."""
+        self._end(self._broken(f"broke: {error}" if error else "was closed"))
+        if not self._lost.done():
+            self._lost.set_result(None)
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Answered(request, message, payload):
+                answer = self._answers.pop(request)
+                if not answer.done():
+                    answer.set_result((message, payload))
+            case FailedRequest(request, error):
+                answer = self._answers.pop(request)
+                if not answer.done():
+                    answer.set_exception(error)
+            case Connected():
+                self._ready.set_result(None)
+            case Refused(error):
+                self._end(error)
+            case Closing(reason):
+                self._end(self._broken(f"was closed by the node: {reason}"))
+            case _:
+                pass  # A Pong: whoever sent a Ping for a sign of life has it.
+
+    def _serve_line(self) -> None:
+        while self._line and not self.closed:
+            message, payload, answer = self._line[0]
+            if not answer.done():
+                try:
+                    if not self._send(message, payload, answer):
+                        return
+                except LogError as error:
+                    answer.set_exception(error)
+            self._line.popleft()
+
+    def _broken(self, what: str) -> ConnectionLostError:
+        return ConnectionLostError(f"the connection to {self._address} {what}")
+
+    def _end(self, error: LogError) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if not self._ready.done():
+            self._ready.set_exception(error)
+            # `ready` may have been cancelled, then nobody asks.
+            self._ready.exception()
+        waiting = [*self._answers.values(), *(answer for _, _, answer in self._line)]
+        self._answers.clear()
+        self._line.clear()
+        for answer in waiting:
+            if not answer.done():
+                answer.set_exception(self._broken(f"ended: {error.message}"))
+        if self._transport is not None:
+            self._transport.close()
+
+    async def close(self) -> None:
+        """Say goodbye and close; what is under way fails. Idempotent."""
+        if not self.closed:
+            self._rules.goodbye()
+            self._write()
+        self._end(self._broken("is closed"))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GOODBYE_S):
+                await asyncio.shield(self._lost)
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def socket_connector(
+    *, token: str = "", context: ssl.SSLContext | None = None, cluster: str = ""
+) -> Connector:
+    """Return what opens connections that present ``token``."""
+    hello = Hello(VERSION_MIN, VERSION_MAX, cluster, 0, token, "braidlog-python")
+
+    async def connect(address: str) -> Link:
+        host, _, port = address.rpartition(":")
+        loop = asyncio.get_running_loop()
+        transport, link = await loop.create_connection(
+            lambda: SocketLink(address, hello),
+            host.strip("[]"),
+            int(port),
+            ssl=context,
+        )
+        try:
+            await link.ready()
+        except BaseException:
+            transport.abort()
+            raise
+        return link
+
+    return connect

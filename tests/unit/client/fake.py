@@ -1,0 +1,480 @@
+"""A cluster of nodes in memory that answers what a client asks, and fails on demand.
+
+All replicas of a stream are one list: what a primary takes is committed at once. What is
+tested is the client, so the rules that matter to it are here in full: sequences, epochs
+of producers, roles of nodes, and connections that break before or after a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from braidlog import Producer, Record
+from braidlog._native import log_schema
+from braidlog.client import Client, ClientSettings, commands
+from braidlog.client.link import Answer, Link
+from braidlog.errors import (
+    AlreadyExistsError,
+    ConnectionLostError,
+    FencedError,
+    InvalidArgumentError,
+    LogError,
+    NotFoundError,
+    NotPrimaryError,
+    SealedError,
+    SequenceGapError,
+    TooLargeError,
+    TrimmedError,
+)
+from braidlog.wire.messages import (
+    Append,
+    Appended,
+    Execute,
+    Executed,
+    GetMetadata,
+    LogInfo,
+    Message,
+    Metadata,
+    NodeInfo,
+    Read,
+    Records,
+    Run,
+    StreamInfo,
+    StreamStatus,
+)
+
+
+class FakeBatch:
+    """A batch as the fake codec writes it."""
+
+    def __init__(self, data: Any) -> None:
+        self.fields = msgspec.msgpack.decode(bytes(data))
+        values, keys, timestamps, headers, producer, sequence = self.fields
+        self.values: list[bytes] = values
+        self.keys: list[bytes | None] = keys
+        self.timestamps: list[int] = timestamps
+        self.headers = [tuple((n, d) for n, d in named) for named in headers]
+        self.producer: tuple[int, int] = tuple(producer)
+        self.sequence: int = sequence
+
+    @property
+    def count(self) -> int:
+        return len(self.values)
+
+    def records(self, position: int) -> Iterator[Record]:
+        columns = zip(
+            self.timestamps, self.keys, self.values, self.headers, strict=True
+        )
+        for at, (timestamp, key, value, headers) in enumerate(columns, position):
+            yield Record(at, timestamp, key, value, headers)
+
+    def arrow(self, position: int) -> Any:
+        positions = list(range(position, position + self.count))
+        columns = [
+            positions,
+            self.timestamps,
+            self.keys,
+            self.values,
+            self.headers,
+        ]
+        return pa.record_batch(columns, schema=pa.schema(log_schema()))
+
+
+class FakeCodec:
+    """Batches as MessagePack."""
+
+    def encode(
+        self,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        headers: Sequence[Any],
+        producer: Producer,
+        sequence: int,
+        compression: str,
+    ) -> bytes:
+        who = (producer.id, producer.epoch)
+        return msgspec.msgpack.encode(
+            (values, keys, timestamps, headers, who, sequence)
+        )
+
+    def open(self, data: Any) -> FakeBatch:
+        return FakeBatch(data)
+
+
+@dataclass
+class Stored:
+    llsn: int
+    glsn: int
+    count: int
+    data: bytes
+
+
+@dataclass
+class Stream:
+    """A stream: its batches, and what its producers sent."""
+
+    number: int
+    log: bytes
+    replicas: tuple[int, ...]
+    epoch: int = 1
+    status: StreamStatus = StreamStatus.RUNNING
+    batches: list[Stored] = field(default_factory=list)
+    next: int = 1
+    producers: dict[int, tuple[int, int]] = field(default_factory=dict)
+    placed: dict[tuple[int, int, int], Appended] = field(default_factory=dict)
+
+
+@dataclass
+class FakeLog:
+    info: commands.CreateLog
+    streams: list[Stream]
+    high_watermark: int = 0
+    trim: int = 1
+    cursors: dict[str, commands.CursorRow] = field(default_factory=dict)
+
+
+Fault = Callable[[int, Message], str]
+"""Says what happens to a request to a node: '', 'before', 'after' or 'hang'."""
+
+
+class FakeCluster:
+    """Nodes, logs and streams in memory."""
+
+    def __init__(self, nodes: int = 3) -> None:
+        self.nodes = {n: f"n{n}:7400" for n in range(1, nodes + 1)}
+        self.dead: set[int] = set()
+        self.index = 1
+        self.logs: dict[bytes, FakeLog] = {}
+        self.streams: dict[int, Stream] = {}
+        self.calls: dict[bytes, tuple[int, bytes]] = {}
+        self.links: list[FakeLink] = []
+        self.fault: Fault = lambda node, message: ""
+        self.received: list[tuple[int, Message]] = []
+        self.record_bytes_max = 1 << 30
+        self._changed = asyncio.Event()
+
+    # -- what a test does --------------------------------------------------------
+
+    def client(self, **options: Any) -> Client:
+        options.setdefault("retry_first_s", 0.001)
+        options.setdefault("retry_max_s", 0.01)
+        options.setdefault("metadata_pause_s", 0.001)
+        settings = ClientSettings(**options)
+        seeds = ",".join(self.nodes.values())
+        return Client(
+            seeds, connector=self.connect, settings=settings, codec=FakeCodec()
+        )
+
+    async def connect(self, address: str) -> Link:
+        node = next(n for n, there in self.nodes.items() if there == address)
+        if node in self.dead:
+            raise ConnectionLostError(f"{address} refused the connection")
+        link = FakeLink(self, node)
+        self.links.append(link)
+        return link
+
+    def fail_over(self, stream: int) -> None:
+        """Begin the next epoch with another primary."""
+        found = self.streams[stream]
+        found.replicas = (*found.replicas[1:], found.replicas[0])
+        found.epoch += 1
+        self.bump()
+
+    def kill(self, node: int) -> None:
+        """End a node; its streams stay without a primary until they fail over."""
+        self.dead.add(node)
+        for link in self.links:
+            if link.node == node:
+                link.lose()
+        self.bump()
+
+    def bump(self) -> None:
+        self.index += 1
+        self.wake()
+
+    def wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def values(self, name: str) -> list[bytes]:
+        """Return all values of a log in the order of GLSNs."""
+        log = self.named(name)
+        stored = sorted(
+            (batch.glsn, batch.data) for s in log.streams for batch in s.batches
+        )
+        return [value for _, data in stored for value in FakeBatch(data).values]
+
+    def named(self, name: str) -> FakeLog:
+        for log in self.logs.values():
+            if log.info.name == name:
+                return log
+        raise NotFoundError(f"there is no log {name!r}")
+
+    # -- answers -----------------------------------------------------------------
+
+    async def answer(self, node: int, message: Message, payload: bytes) -> Answer:
+        match message:
+            case Append():
+                return self._append(node, message, payload), memoryview(b"")
+            case Read():
+                return await self._read(message)
+            case GetMetadata():
+                if message.wait_ms and self.index <= message.known:
+                    await self._wait(message.wait_ms)
+                return self._metadata(), memoryview(b"")
+            case Execute():
+                return self._execute(message, payload)
+            case _:
+                raise InvalidArgumentError(f"not a request: {message}")
+
+    async def _wait(self, wait_ms: int) -> None:
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    def _append(self, node: int, message: Append, payload: bytes) -> Appended:
+        stream = self.streams.get(message.stream)
+        if stream is None:
+            raise NotFoundError(f"there is no stream {message.stream}")
+        if stream.status is StreamStatus.SEALED:
+            raise SealedError("sealed", epoch=stream.epoch)
+        if node != stream.replicas[0]:
+            raise NotPrimaryError(
+                "moved", primary=stream.replicas[0], epoch=stream.epoch
+            )
+        batch = FakeBatch(payload)
+        if any(len(value) > self.record_bytes_max for value in batch.values):
+            raise TooLargeError("too large")
+        producer, epoch = batch.producer
+        known, expected = stream.producers.get(producer, (epoch, 1))
+        if epoch < known:
+            raise FencedError("fenced", given=epoch, current=known)
+        if epoch > known:
+            expected = 1
+        if batch.sequence < expected:
+            return stream.placed[producer, epoch, batch.sequence]
+        if batch.sequence > expected:
+            raise SequenceGapError("gap", expected=expected)
+        stream.producers[producer] = (epoch, expected + batch.count)
+        return self._place(stream, batch, payload)
+
+    def _place(self, stream: Stream, batch: FakeBatch, payload: bytes) -> Appended:
+        log = self.logs[stream.log]
+        glsn = log.high_watermark + 1
+        stored = Stored(stream.next, glsn, batch.count, payload)
+        stream.batches.append(stored)
+        stream.next += batch.count
+        log.high_watermark += batch.count
+        appended = Appended(stored.llsn, glsn, batch.count, glsn)
+        stream.placed[*batch.producer, batch.sequence] = appended
+        self.wake()
+        return appended
+
+    async def _read(self, message: Read) -> Answer:
+        answer = self._records(message)
+        if not answer[0].sizes and message.wait_ms:
+            loop = asyncio.get_running_loop()
+            deadline = loop.time() + message.wait_ms / 1000
+            while not answer[0].sizes and loop.time() < deadline:
+                await self._wait(max(1, int(1000 * (deadline - loop.time()))))
+                answer = self._records(message)
+        return answer
+
+    def _records(self, message: Read) -> tuple[Records, memoryview]:
+        stream = self.streams.get(message.stream)
+        if stream is None:
+            raise NotFoundError(f"there is no stream {message.stream}")
+        log = self.logs[stream.log]
+        kept = [b for b in stream.batches if b.glsn + b.count > log.trim]
+        first = kept[0].llsn if kept else stream.next
+        if message.begin < (log.trim if message.by_glsn else first):
+            raise TrimmedError("trimmed", first=log.trim if message.by_glsn else first)
+        found: list[Stored] = []
+        size = 0
+        following = stream.next
+        complete = log.high_watermark
+        for batch in kept:
+            begin = batch.glsn if message.by_glsn else batch.llsn
+            if begin + batch.count <= message.begin:
+                continue
+            if found and size + len(batch.data) > message.bytes_max:
+                following = batch.llsn
+                complete = found[-1].glsn + found[-1].count - 1
+                break
+            found.append(batch)
+            size += len(batch.data)
+        records = Records(
+            stream.number,
+            tuple(Run(b.llsn, b.glsn, b.count) for b in found),
+            tuple(b.llsn for b in found),
+            tuple(len(b.data) for b in found),
+            complete,
+            first,
+            following,
+        )
+        return records, memoryview(b"".join(b.data for b in found))
+
+    def _metadata(self) -> Metadata:
+        return Metadata(
+            self.index,
+            next(iter(n for n in self.nodes if n not in self.dead), 0),
+            "fake",
+            tuple(
+                NodeInfo(n, address, n not in self.dead, voter=True)
+                for n, address in self.nodes.items()
+            ),
+            tuple(self._info(log) for log in self.logs.values()),
+        )
+
+    def _info(self, log: FakeLog) -> LogInfo:
+        return LogInfo(
+            log.info.log,
+            log.info.name,
+            tuple(
+                StreamInfo(s.number, s.epoch, s.status, s.replicas, (), s.next)
+                for s in log.streams
+            ),
+            log.high_watermark,
+            log.high_watermark,
+            log.trim,
+            log.info.replication,
+            log.info.min_replicas,
+            log.info.options,
+            log.info.created,
+        )
+
+    def _execute(self, message: Execute, payload: bytes) -> Answer:
+        if message.call not in self.calls:
+            command = commands.decode_command(payload)
+            try:
+                result = self._apply(command)
+            except LogError as error:
+                result = commands.Refused(error.code, error.message)
+            self.bump()
+            self.calls[message.call] = self.index, commands.encode(result)
+        index, result_bytes = self.calls[message.call]
+        return Executed(index), memoryview(result_bytes)
+
+    def _apply(self, command: commands.Command) -> commands.Result:
+        match command:
+            case commands.CreateLog():
+                return self._create(command)
+            case commands.DeleteLog(log):
+                for stream in self.logs.pop(log).streams:
+                    del self.streams[stream.number]
+            case commands.Trim(log, glsn, now):
+                found = self.logs[log]
+                pins = [c.position for c in found.cursors.values() if c.pin and now]
+                found.trim = max(found.trim, min([glsn, *pins]))
+                return commands.Trimmed(found.trim)
+            case commands.SetCursor(log, name, position, pin, lease, now):
+                row = commands.CursorRow(name, position, pin, now, lease)
+                self.logs[log].cursors[name] = row
+            case commands.DeleteCursor(log, name):
+                if self.logs[log].cursors.pop(name, None) is None:
+                    raise NotFoundError(f"there is no cursor {name!r}")
+            case commands.GetCursors(log):
+                return commands.Cursors(tuple(self.logs[log].cursors.values()))
+            case commands.Seal(stream) | commands.Unseal(stream):
+                sealed = isinstance(command, commands.Seal)
+                there = self.streams[stream]
+                there.epoch += 1
+                there.status = StreamStatus.SEALED if sealed else StreamStatus.RUNNING
+                return commands.Epoch(stream, there.epoch, there.next)
+            case _:
+                raise InvalidArgumentError(f"the fake does not know {command}")
+        return commands.Done()
+
+    def _create(self, command: commands.CreateLog) -> commands.Result:
+        if any(log.info.name == command.name for log in self.logs.values()):
+            raise AlreadyExistsError(f"there is a log {command.name!r}")
+        made = []
+        nodes = list(self.nodes)
+        for number in range(command.streams):
+            at = number % len(nodes)
+            order = nodes[at:] + nodes[:at]
+            stream = Stream(
+                len(self.streams) + 1, command.log, tuple(order[: command.replication])
+            )
+            self.streams[stream.number] = stream
+            made.append(stream)
+        self.logs[command.log] = FakeLog(command, made)
+        return commands.Created(command.log, tuple(s.number for s in made))
+
+
+class FakeLink:
+    """A connection to a node of the fake; requests are taken in their order."""
+
+    def __init__(self, cluster: FakeCluster, node: int) -> None:
+        self.node = node
+        self._cluster = cluster
+        self._open: set[asyncio.Future[Answer]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def request(self, message: Message, payload: bytes = b"") -> asyncio.Future[Answer]:
+        if self._closed:
+            raise ConnectionLostError("the connection is closed")
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._open.add(answer)
+        answer.add_done_callback(self._open.discard)
+        # Tasks start in the order in which they are made.
+        task = asyncio.create_task(self._serve(message, payload, answer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return answer
+
+    async def _serve(
+        self, message: Message, payload: bytes, answer: asyncio.Future[Answer]
+    ) -> None:
+        cluster = self._cluster
+        if self._closed:
+            return
+        cluster.received.append((self.node, message))
+        fault = cluster.fault(self.node, message)
+        if fault == "hang":
+            return
+        if fault == "before":
+            self.lose()
+            return
+        try:
+            found = await cluster.answer(self.node, message, payload)
+        except LogError as error:
+            if not answer.done():
+                answer.set_exception(error)
+            return
+        if fault == "after":
+            self.lose()
+        elif not answer.done():
+            answer.set_result(found)
+
+    def lose(self) -> None:
+        self._closed = True
+        for answer in list(self._open):
+            if not answer.done():
+                answer.set_exception(ConnectionLostError("the connection broke"))
+
+    async def close(self) -> None:
+        self.lose()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def appended(log: Iterable[tuple[int, Message]]) -> int:
+    """Return how many appends were received."""
+    return sum(isinstance(message, Append) for _, message in log)

@@ -1,0 +1,300 @@
+"""The client against a cluster in memory that fails on demand."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+
+from braidlog.client import Client, ClusterLog
+from braidlog.errors import (
+    ClosedError,
+    NotFoundError,
+    NotReadyError,
+    TimeoutError_,
+    TooLargeError,
+    TrimmedError,
+)
+from braidlog.wire.messages import Append, Message, Read
+from unit.client.fake import FakeCluster
+
+
+@pytest.fixture
+async def cluster() -> FakeCluster:
+    return FakeCluster()
+
+
+@pytest.fixture
+async def client(cluster: FakeCluster) -> AsyncIterator[Client]:
+    async with cluster.client() as client:
+        yield client
+
+
+@pytest.fixture
+async def log(client: Client) -> ClusterLog:
+    return await client.create_log("log", streams=3)
+
+
+async def values(log: ClusterLog) -> list[bytes]:
+    return [record.value async for record in log.read()]
+
+
+async def test_appends_are_spread_and_read_in_one_order(
+    cluster: FakeCluster, log: ClusterLog
+) -> None:
+    positions = [await log.append(b"%d" % i) for i in range(30)]
+    assert positions == list(range(1, 31))
+    assert await values(log) == [b"%d" % i for i in range(30)]
+    assert all(stream.batches for stream in cluster.streams.values())
+
+
+async def test_a_key_stays_in_its_stream(cluster: FakeCluster, log: ClusterLog) -> None:
+    for i in range(20):
+        await log.append(b"v", key=b"%d" % (i % 4))
+    for key in (b"0", b"1", b"2", b"3"):
+        found = [
+            s.number
+            for s in cluster.streams.values()
+            for b in s.batches
+            if key.hex() in b.data.hex()
+        ]
+        assert len(set(found)) == 1
+
+
+async def test_what_is_appended_together_goes_as_one_batch(
+    cluster: FakeCluster, log: ClusterLog
+) -> None:
+    cluster.received.clear()
+    await asyncio.gather(*(log.append(b"v", key=b"k") for _ in range(100)))
+    appends = [m for _, m in cluster.received if isinstance(m, Append)]
+    assert len(appends) == 1
+
+
+@pytest.mark.parametrize("fault", ["before", "after"])
+async def test_a_broken_connection_is_not_seen(
+    cluster: FakeCluster, log: ClusterLog, fault: str
+) -> None:
+    faults = [fault, "", fault]
+
+    def fail(node: int, message: Message) -> str:
+        return faults.pop() if isinstance(message, Append) and faults else ""
+
+    cluster.fault = fail
+    for i in range(5):
+        assert await log.append(b"%d" % i, key=b"k") == i + 1
+    assert cluster.values("log") == [b"%d" % i for i in range(5)]
+
+
+async def test_appends_follow_the_primary(
+    cluster: FakeCluster, log: ClusterLog
+) -> None:
+    await log.append(b"a", key=b"k")
+    stream = next(s for s in cluster.streams.values() if s.batches)
+    cluster.kill(stream.replicas[0])
+    later = asyncio.create_task(log.append(b"b", key=b"k"))
+    await asyncio.sleep(0.02)
+    assert not later.done()
+    cluster.fail_over(stream.number)
+    assert await later == 2
+    assert await values(log) == [b"a", b"b"]
+
+
+async def test_a_primary_that_hangs_is_left(
+    cluster: FakeCluster, log: ClusterLog
+) -> None:
+    await log.append(b"a", key=b"k")
+    stream = next(s for s in cluster.streams.values() if s.batches)
+    old = stream.replicas[0]
+    cluster.fault = lambda node, message: (
+        "hang" if node == old and isinstance(message, Append) else ""
+    )
+    later = asyncio.create_task(log.append(b"b", key=b"k"))
+    await asyncio.sleep(0.02)
+    cluster.fail_over(stream.number)
+    assert await later == 2
+
+
+async def test_a_sealed_stream_is_waited_for(
+    client: Client, cluster: FakeCluster, log: ClusterLog
+) -> None:
+    stream = log._appending.stream_of(b"k")
+    await client.seal(stream)
+    later = asyncio.create_task(log.append(b"b", key=b"k"))
+    # Others go on.
+    assert await log.append(b"a") == 1
+    assert not later.done()
+    await client.unseal(stream)
+    assert await later == 2
+
+
+async def test_a_deadline_says_whether_the_outcome_is_known(
+    cluster: FakeCluster, client: Client, log: ClusterLog
+) -> None:
+    cluster.fault = lambda node, message: "hang" if isinstance(message, Append) else ""
+    first = asyncio.create_task(log.append(b"a", key=b"k", timeout=0.05))
+    await asyncio.sleep(0.01)
+    second = asyncio.create_task(log.append(b"b", key=b"k", timeout=0.02))
+    with pytest.raises(TimeoutError_) as caught:
+        await second
+    assert caught.value.outcome == "certain"
+    with pytest.raises(TimeoutError_) as caught:
+        await first
+    assert caught.value.outcome == "unknown"
+
+
+async def test_a_refused_record_leaves_no_hole(
+    cluster: FakeCluster, log: ClusterLog
+) -> None:
+    cluster.record_bytes_max = 10
+    big = asyncio.create_task(log.append(bytes(100), key=b"k"))
+    small = [asyncio.create_task(log.append(b"%d" % i, key=b"k")) for i in range(3)]
+    await asyncio.wait([big, *small])
+    with pytest.raises(TooLargeError):
+        await big
+    cluster.record_bytes_max = 1000
+    await log.append(b"last", key=b"k")
+    assert cluster.values("log")[-1] == b"last"
+
+
+async def test_a_cancelled_append_leaves_no_hole(
+    cluster: FakeCluster, log: ClusterLog
+) -> None:
+    for i in range(10):
+        task = asyncio.create_task(log.append(b"%d" % i, key=b"k"))
+        for _ in range(i % 5):
+            await asyncio.sleep(0)
+        task.cancel()
+    await log.append(b"last", key=b"k")
+    stored = cluster.values("log")
+    assert stored[-1] == b"last"
+    assert stored == sorted(set(stored))
+
+
+async def test_memory_is_bounded(cluster: FakeCluster) -> None:
+    async with cluster.client(
+        outstanding_bytes_max=1000, record_bytes_max=900
+    ) as client:
+        log = await client.create_log("log")
+        cluster.fault = lambda node, message: (
+            "hang" if isinstance(message, Append) else ""
+        )
+        log.submit(bytes(800))
+        with pytest.raises(NotReadyError):
+            log.submit(bytes(800))
+        with pytest.raises(NotReadyError):
+            await log.append(bytes(800), timeout=0.01)
+
+
+async def test_following_survives_failures(
+    cluster: FakeCluster, log: ClusterLog
+) -> None:
+    chance = random.Random(1)
+
+    def fail(node: int, message: Message) -> str:
+        if isinstance(message, Read | Append) and chance.random() < 0.2:
+            return chance.choice(["before", "after"])
+        return ""
+
+    cluster.fault = fail
+    seen: list[bytes] = []
+
+    async def follow() -> None:
+        async for record in log.subscribe():
+            assert record.position == len(seen) + 1
+            seen.append(record.value)
+            if len(seen) == 200:
+                return
+
+    async with asyncio.timeout(20):
+        following = asyncio.create_task(follow())
+        for i in range(50):
+            await asyncio.gather(*(log.append(b"%d.%d" % (i, j)) for j in range(4)))
+        await following
+    assert seen == cluster.values("log")
+    assert len(set(seen)) == 200
+
+
+async def test_following_across_a_trim(log: ClusterLog) -> None:
+    await log.append_many([b"%d" % i for i in range(10)])
+    assert await log.trim(5) == 5
+    with pytest.raises(TrimmedError) as caught:
+        async for _ in log.subscribe(2):
+            pass
+    assert caught.value.first == 5
+
+
+async def test_many_with_keys_keep_their_places(
+    cluster: FakeCluster, log: ClusterLog
+) -> None:
+    given = [b"%d" % i for i in range(40)]
+    positions = await log.append_many(given, keys=[b"%d" % (i % 7) for i in range(40)])
+    assert sorted(positions) == list(range(1, 41))
+    stored = cluster.values("log")
+    assert [stored[position - 1] for position in positions] == given
+
+
+async def test_many_above_a_batch(cluster: FakeCluster) -> None:
+    async with cluster.client(batch_bytes_max=1000) as client:
+        log = await client.create_log("log", streams=2)
+        assert await log.append_many([bytes(100)] * 50) == range(1, 51)
+        assert len([b for s in cluster.streams.values() for b in s.batches]) > 5
+
+
+async def test_a_deleted_log(client: Client, log: ClusterLog) -> None:
+    await log.append(b"a")
+    await client.delete_log("log")
+    with pytest.raises(NotFoundError):
+        await log.append(b"b")
+    with pytest.raises(NotFoundError):
+        await values(log)
+
+
+async def test_closing_fails_what_is_not_settled(
+    cluster: FakeCluster, client: Client, log: ClusterLog
+) -> None:
+    cluster.fault = lambda node, message: "hang" if isinstance(message, Append) else ""
+    task = asyncio.create_task(log.append(b"a"))
+    await asyncio.sleep(0.01)
+    await client.close()
+    with pytest.raises(ClosedError) as caught:
+        await task
+    assert caught.value.outcome == "unknown"
+    with pytest.raises(ClosedError):
+        await log.append(b"b")
+
+
+async def test_a_subscription_ends_when_the_client_closes(
+    client: Client, log: ClusterLog
+) -> None:
+    await log.append(b"a")
+    seen = []
+
+    async def follow() -> None:
+        async for record in log.subscribe():
+            seen.append(record.value)
+
+    task = asyncio.create_task(follow())
+    await asyncio.sleep(0.02)
+    await client.close()
+    await task
+    assert seen == [b"a"]
+
+
+async def test_nobody_there(cluster: FakeCluster) -> None:
+    cluster.dead = set(cluster.nodes)
+    with pytest.raises(TimeoutError_, match="no node answered"):
+        async with cluster.client(timeout_s=0.05):
+            pass
+
+
+async def test_a_repeated_command_happens_once(
+    cluster: FakeCluster, client: Client
+) -> None:
+    faults = ["after"]
+    cluster.fault = lambda node, message: (
+        faults.pop() if type(message).__name__ == "Execute" and faults else ""
+    )
+    await client.create_log("once")
+    assert await client.logs() == ["once"]
