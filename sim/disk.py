@@ -61,7 +61,7 @@ class MemoryDisk:
         """Make durable what was written before the call.
 
         Raises:
-            OSError: the device failed; what was not durable never will be.
+            OSError: the device failed; the writes may be durable or not.
         """
         end = len(self._files.get(name, []))
         await asyncio.sleep(self._random.uniform(0.5, 1.5) * (self._slow or 0.001))

@@ -8,6 +8,7 @@ lives is no fault that TCP has, and the first frame is the greeting.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from random import Random
@@ -49,12 +50,16 @@ class FrameFaults:
 class FrameFilter:
     """Cuts one direction of a connection into frames and decides on each."""
 
-    def __init__(self, faults: FrameFaults, random: Random) -> None:
-        """Begin in front of the first frame."""
-        self.faults = faults
+    def __init__(self, faults: Callable[[], FrameFaults], random: Random) -> None:
+        """Begin in front of the first frame; ask `faults` for each."""
+        self._faults = faults
         self._random = random
         self._partial = bytearray()
         self._first = True
+
+    def lag(self) -> float:
+        """Draw how many seconds a repeated or delayed frame is behind."""
+        return self._random.random() * self._faults().delay_max
 
     def feed(self, data: bytes) -> list[tuple[Fate, bytes]]:
         """Take bytes and return the frames that are whole now.
@@ -89,14 +94,15 @@ class FrameFilter:
     def _fate(self, frame: bytes) -> Fate:
         first, self._first = self._first, False
         request = _LENGTH.unpack_from(frame, _REQUEST_AT)[0]
-        kinds = self.faults.kinds
+        faults = self._faults()
+        kinds = faults.kinds
         if first or request or (kinds and frame[_KIND_AT] not in kinds):
             return Fate.PASS
         drawn = self._random.random()
         for fate, share in (
-            (Fate.LOSE, self.faults.loss),
-            (Fate.REPEAT, self.faults.repeat),
-            (Fate.DELAY, self.faults.delay),
+            (Fate.LOSE, faults.loss),
+            (Fate.REPEAT, faults.repeat),
+            (Fate.DELAY, faults.delay),
         ):
             if drawn < share:
                 return fate

@@ -8,8 +8,7 @@ and nothing crosses while it is cut. Connections are two `Pipe`s between two
 node is paused and after it is dead.
 
 *Invariants.* Within a connection, bytes arrive in order and whole, unless its port is
-one whose frames may be lost (`lossy`). Loopback is never cut. Every draw comes from
-`random`.
+one of `framed_ports`. Loopback is never cut. Every draw comes from `random`.
 """
 
 from __future__ import annotations
@@ -88,8 +87,9 @@ class Network:
         self.loop = loop
         self.random = random
         self.settings = settings or LinkSettings()
-        # By listening port: what may happen to frames of its connections.
-        self.lossy: dict[int, FrameFaults] = {}
+        # Listening ports whose connections speak frames, and what happens to these now.
+        self.framed_ports: dict[int, None] = {}
+        self.frame_faults = FrameFaults()
         self.hosts: dict[str, Host] = {}
         self._cut: dict[tuple[str, str], None] = {}
         self._free: dict[tuple[str, str], float] = {}
@@ -310,15 +310,18 @@ class Network:
         accepted = SimTransport(self, target, server.process, far, near)
         client.outgoing = accepted.incoming = Pipe(self, client, accepted)
         client.incoming = accepted.outgoing = Pipe(self, accepted, client)
-        if port in self.lossy:
+        if port in self.framed_ports:
             for pipe in (client.outgoing, accepted.outgoing):
-                pipe.filter = FrameFilter(self.lossy[port], self.random)
+                pipe.filter = FrameFilter(self._faults, self.random)
         self._ends[client] = None
         self._ends[accepted] = None
         self._servers[accepted] = server
         self.note(target, f"{client.label}>{accepted.label} connected")
         server.accept(accepted)
         return client
+
+    def _faults(self) -> FrameFaults:
+        return self.frame_faults
 
     def _port(self, host: Host) -> int:
         host.port_next += 1

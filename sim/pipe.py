@@ -94,8 +94,7 @@ class Pipe:
         if fate in (Fate.PASS, Fate.REPEAT):
             self._backlog += frame
         if fate in (Fate.REPEAT, Fate.DELAY):
-            seconds = self._network.random.random() * self.filter.faults.delay_max
-            self._network.after(seconds, self._append, frame)
+            self._network.after(self.filter.lag(), self._append, frame)
 
     def _append(self, frame: bytes) -> None:
         # Frames that come after the end of the stream are lost, as any may be.
