@@ -56,8 +56,8 @@ class Pipe:
         self.dead = False
 
     def waiting(self) -> int:
-        """Return how many bytes the sender has written and the receiver not read."""
-        return len(self._backlog) + self._window_used
+        """Return how many bytes the window has no room for."""
+        return len(self._backlog)
 
     # The sender's end.
 
