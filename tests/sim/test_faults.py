@@ -4,7 +4,6 @@ import asyncio
 from random import Random
 
 import pytest
-
 from sim.disk import MemoryDisk
 from sim.faults import FAULTS, STORMS, Nemesis, Storm
 from sim.frames import FrameFaults

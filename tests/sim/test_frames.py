@@ -5,7 +5,6 @@ import struct
 from random import Random
 
 import pytest
-
 from sim.errors import MisuseError
 from sim.frames import Fate, FrameFaults, FrameFilter
 from sim.world import Life, World

@@ -1,4 +1,4 @@
-"""The virtual loop does what asyncio's own loop does, for small programs of all kinds."""
+"""The virtual loop does what asyncio's own does, for small programs of all kinds."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,7 +6,6 @@ from random import Random
 from typing import Any
 
 import pytest
-
 from sim.loop import VirtualLoop
 from sim.network import Network
 
@@ -68,7 +67,8 @@ async def queues(log: Log) -> object:
     for task in consumers:
         task.cancel()
     return [
-        type(r).__name__ for r in await asyncio.gather(*consumers, return_exceptions=True)
+        type(r).__name__
+        for r in await asyncio.gather(*consumers, return_exceptions=True)
     ]
 
 
@@ -311,7 +311,7 @@ def test_hours_pass_at_once_and_in_order() -> None:
 
 
 def test_sets_of_tasks_have_one_order() -> None:
-    """A task group cancels its tasks in the order of a set; addresses must not count."""
+    """A task group cancels in the order of a set; addresses must not count."""
 
     async def program(log: Log) -> object:
         ballast = [object() for _ in range(len(ballasts) * 777)]

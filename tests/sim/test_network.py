@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
-
 from sim.errors import MisuseError
 from sim.network import LinkSettings
 from sim.world import Life, World
@@ -105,7 +104,7 @@ def test_a_writer_is_stopped_by_a_reader_that_does_not_read(world: World) -> Non
         transport: Any = writer.transport
         transport.set_write_buffer_limits(high=1000, low=10)
         written = 0
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError):  # noqa: PT012
             async with asyncio.timeout(60):
                 while True:
                     writer.write(b"x" * 10_000)

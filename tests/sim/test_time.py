@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-
 from sim.errors import DeadlockError, LivelockError, MisuseError, UnhandledError
 from sim.loop import VirtualLoop
 from sim.process import CURRENT, Clock, Process
@@ -101,7 +100,7 @@ def test_a_loop_without_end_is_found(
     monkeypatch.setattr("sim.loop._STEPS_AT_ONE_TIME_MAX", 1000)
 
     async def main() -> None:
-        while True:
+        while True:  # noqa: ASYNC110
             await asyncio.sleep(0)
 
     with pytest.raises(LivelockError, match="time stands still"):
@@ -110,7 +109,7 @@ def test_a_loop_without_end_is_found(
 
 def test_bounds_on_time_and_steps(loop: VirtualLoop) -> None:
     async def main() -> None:
-        while True:
+        while True:  # noqa: ASYNC110
             await asyncio.sleep(1)
 
     loop.time_max = 50.0
@@ -176,8 +175,9 @@ def test_calls_in_the_executor_take_the_time_of_their_process(
 
     async def node() -> float:
         await loop.run_in_executor(None, lambda: called.append(loop.true_time))
+        nothing: dict[str, str] = {}
         with pytest.raises(KeyError):
-            await loop.run_in_executor(None, {}.__getitem__, "no")
+            await loop.run_in_executor(None, nothing.__getitem__, "no")
         return loop.time()
 
     async def main() -> float:

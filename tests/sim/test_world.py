@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
-
 from sim.disk import FaultyDisk, MemoryDisk
 from sim.errors import MisuseError, UnhandledError
 from sim.trace import Trace
