@@ -1,0 +1,21 @@
+"""Checkers: told what was observed, they raise `ViolationError` when it cannot be.
+
+They know nothing of how a cluster works, only what it promises (docs/guarantees.md),
+and run no code of it: observations are plain numbers and bytes.
+"""
+
+from sim.checkers.appends import AppendChecker, Outcome
+from sim.checkers.cuts import CutChecker, CutRun
+from sim.checkers.epochs import EpochChecker
+from sim.checkers.register import IndexedChecker, Operation, check_register
+
+__all__ = [
+    "AppendChecker",
+    "CutChecker",
+    "CutRun",
+    "EpochChecker",
+    "IndexedChecker",
+    "Operation",
+    "Outcome",
+    "check_register",
+]
