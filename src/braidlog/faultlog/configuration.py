@@ -9,13 +9,16 @@ configuration before it can acknowledge anything any more.
 
 A node that comes back goes through four steps, in this order:
 
-    1  it records the configuration that lists it, and itself as not viable
+    1  it records the newest configuration, which lists it, and itself as not viable,
+       after every viable member that is not listed recorded that configuration
     2  it may lose what its log had; nobody listed it otherwise, nor does itself
     3  the cluster stops listing it (`with_back`), and appends wait for it from there on
-    4  it has a copy of everything acknowledged, and records itself as viable
+    4  it copies what was acknowledged up to then, and records itself as viable
 
 Step 3 before step 1 would leave nodes that trust it and a record of its own that says
-nothing against it: a crash there makes its old log look good.
+nothing against it: a crash there makes its old log look good. A listed node that
+records before the others would have the greatest record before anybody acts in it: two
+rescues with different nodes present would then decide differently.
 
 Invariants:
     - At least one member is not listed, and one such member is viable.

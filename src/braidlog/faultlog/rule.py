@@ -4,8 +4,8 @@ Theory of operation (Skeen 1985, last process to fail). A record with the greate
 (epoch, sequence) says the last thing in which anybody present acted. Its whole failed
 set is authoritative: who is listed there missed something, who is not has everything
 acknowledged up to then. A member that is not listed and is absent may hold a greater
-record, so it is waited for. What older records accuse each other of is history, and neither clocks nor the
-length of a log say who was there last.
+record, so it is waited for. What older records accuse each other of is history, and
+neither clocks nor the length of a log say who was there last.
 
 Invariants:
     - Every valid node was in the last configuration in which anything was

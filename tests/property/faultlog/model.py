@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple
 
 from braidlog.faultlog import Configuration, Decision, FaultRecord, Verdict
@@ -99,17 +100,26 @@ class Violation(Exception):
     """What a state shows, and the steps to it."""
 
 
+class Kind(Enum):
+    LOSS = "a valid node lacks an acknowledged record"
+    NUMBER = "the new configuration does not supersede every record"
+    CHOICE = "two sets of nodes that are present lead to two decisions"
+    LIVENESS = "all are present and nothing is decided"
+
+
 @dataclass
 class Model:
     bounds: Bounds
     rule: Rule
     protocol: Protocol = field(default_factory=Protocol)
+    kinds: frozenset[Kind] = frozenset(Kind)
+    """What to look for."""
 
     def __post_init__(self) -> None:
         self._all = (1 << self.bounds.nodes) - 1
         self._nodes = range(self.bounds.nodes)
         self._records: dict[tuple[int, Ring], FaultRecord] = {}
-        self._verdicts: dict[object, tuple[tuple[int, Verdict], ...]] = {}
+        self._verdicts: dict[object, tuple[Verdict, ...]] = {}
 
     def explore(self) -> int:
         """Visit every state; return how many there are.
@@ -128,8 +138,9 @@ class Model:
         while frontier:
             following = []
             for state in frontier:
-                if problem := self.problem(state):
-                    raise Violation(f"{problem}: {'; '.join(_path(came, state))}")
+                for kind in self.problems(state):
+                    if kind in self.kinds:
+                        raise Violation(kind, _path(came, state))
                 for step, successor in self.steps(state):
                     if successor not in came:
                         came[successor] = (state, step)
@@ -139,32 +150,32 @@ class Model:
 
     # What must hold.
 
-    def problem(self, state: State) -> str | None:
+    def problems(self, state: State) -> Iterator[Kind]:
         verdicts = self.verdicts(state)
         if state.forked:
             verdicts = verdicts[-1:]
-        elif not isinstance(verdicts[-1][1], Decision):
-            return f"all are present and nothing is decided: {verdicts[-1][1]}"
+        elif not isinstance(verdicts[-1], Decision):
+            yield Kind.LIVENESS
         chosen = set()
-        for present, verdict in verdicts:
+        for verdict in verdicts:
             if not isinstance(verdict, Decision):
                 continue
-            for node in verdict.valid:
-                if state.acknowledged & ~state.logs[node - 1]:
-                    return f"node {node} lacks a record, with {present:b} present"
+            chosen.add(verdict.valid)
+            if any(state.acknowledged & ~state.logs[n - 1] for n in verdict.valid):
+                yield Kind.LOSS
             new = self._new(verdict)
             if any(new[:2] <= ring[:2] for ring in state.rings):
-                return f"{new} does not supersede every record"
-            chosen.add(verdict.valid)
-        return None if len(chosen) < 2 else f"two decisions: {chosen}"
+                yield Kind.NUMBER
+        if len(chosen) > 1:
+            yield Kind.CHOICE
 
-    def verdicts(self, state: State) -> tuple[tuple[int, Verdict], ...]:
+    def verdicts(self, state: State) -> tuple[Verdict, ...]:
         """Ask the rule for each set of nodes that are present, the full one last."""
         lengths = tuple(log.bit_count() for log in state.logs)
         key = (state.rings, lengths)
         if key not in self._verdicts:
             self._verdicts[key] = tuple(
-                (present, self._ask(present, state.rings, lengths))
+                self._ask(present, state.rings, lengths)
                 for present in range(1, self._all + 1)
             )
         return self._verdicts[key]
@@ -183,9 +194,7 @@ class Model:
             self._records[node, ring] = FaultRecord(
                 cluster="model",
                 node=node + 1,
-                configuration=Configuration(
-                    ring.epoch, ring.sequence, members, failed
-                ),
+                configuration=Configuration(ring.epoch, ring.sequence, members, failed),
                 viable=ring.viable,
             )
         return self._records[node, ring]
@@ -218,9 +227,7 @@ class Model:
                 if any(state.rings[other].viable for other in self._live(decided)):
                     yield (
                         f"fail {node + 1}",
-                        state._replace(
-                            repository=decided, failures=state.failures + 1
-                        ),
+                        state._replace(repository=decided, failures=state.failures + 1),
                     )
             if failed & bit and state.returns < self.bounds.returns:
                 ring = state.rings[node]
@@ -240,7 +247,9 @@ class Model:
                 new = ring.of(repository, node)
                 if self.protocol.keeps_viability and not repository.failed & bit:
                     new = new._replace(viable=True)
-                copied = state.copied & ~bit if repository.failed & bit else state.copied
+                copied = (
+                    state.copied & ~bit if repository.failed & bit else state.copied
+                )
                 rings = _with(state.rings, node, new)
                 yield (
                     f"record {node + 1}",
@@ -318,7 +327,7 @@ class Model:
     def _rescues(self, state: State) -> Iterator[tuple[str, State]]:
         if state.rescues == self.bounds.rescues:
             return
-        for present, verdict in self.verdicts(state):
+        for present, verdict in enumerate(self.verdicts(state), 1):
             if isinstance(verdict, Decision):
                 yield (
                     f"rescue with {present:b}",
@@ -357,8 +366,7 @@ class Model:
                         state._replace(
                             rings=tuple(rings),
                             logs=tuple(logs),
-                            acknowledged=state.acknowledged
-                            | 3 << self.bounds.records,
+                            acknowledged=state.acknowledged | 3 << self.bounds.records,
                             forked=True,
                         ),
                     )
