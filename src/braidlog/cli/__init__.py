@@ -12,8 +12,9 @@ and an exit code:
     0  done                         5  corruption found
     1  failure                      6  position trimmed, or beyond the end
     2  wrong usage                  7  log full
-    3  not found                    130 interrupted, 141 the reader of stdout went away
-    4  locked by another writer
+    3  not found                    8  nodes have to be there first
+    4  locked by another writer     9  refused: no choice is safe
+    130 interrupted, 141 the reader of stdout went away
 """
 
 from braidlog.cli.root import main

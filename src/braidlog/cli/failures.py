@@ -18,7 +18,9 @@ __all__ = [
     "LOG_FULL",
     "NOT_FOUND",
     "OUT_OF_RANGE",
+    "REFUSED",
     "USAGE",
+    "WAIT",
     "Failure",
     "Problem",
     "explain",
@@ -31,6 +33,8 @@ LOCKED = 4
 CORRUPTION = 5
 OUT_OF_RANGE = 6
 LOG_FULL = 7
+WAIT = 8
+REFUSED = 9
 # The shell's numbers for a process that SIGINT or SIGPIPE ended.
 INTERRUPTED = 130
 BROKEN_PIPE = 141

@@ -22,6 +22,7 @@ from braidlog.cli.logs import log
 from braidlog.cli.output import message
 from braidlog.cli.reading import read, tail
 from braidlog.cli.repair import repair, verify
+from braidlog.cli.rescue import rescue
 from braidlog.cli.stats import stats
 from braidlog.cli.trim import trim
 
@@ -111,7 +112,8 @@ Start with:
   braidlog read orders
 
 Exit codes: 0 done, 1 failure, 2 usage, 3 not found, 4 locked by another writer,
-5 corruption, 6 trimmed or beyond the end, 7 log full.
+5 corruption, 6 trimmed or beyond the end, 7 log full, 8 nodes have to be there first,
+9 refused: no choice is safe.
 """
 
 
@@ -136,6 +138,7 @@ for _command in (
     inspect,
     verify,
     repair,
+    rescue,
     bench,
     demo,
 ):
