@@ -24,7 +24,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from braidlog import _native
+from braidlog._native import FrameDecoder as CoreDecoder
+from braidlog._native import frame_header
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -67,7 +68,7 @@ def encode_frame(
     kind: int, request: int, head: bytes, payload: Sequence[Buffer] = ()
 ) -> list[Buffer]:
     """Return the buffers to write for one frame, with those of the payload as given."""
-    return [_native.frame_header(kind, request, head, payload), *payload]
+    return [frame_header(kind, request, head, payload), *payload]
 
 
 class FrameDecoder:
@@ -75,7 +76,7 @@ class FrameDecoder:
 
     def __init__(self, frame_bytes_max: int) -> None:
         """Refuse frames of more than `frame_bytes_max` bytes with their header."""
-        self._decoder = _native.FrameDecoder(frame_bytes_max)
+        self._decoder = CoreDecoder(frame_bytes_max)
 
     @property
     def buffered(self) -> int:
