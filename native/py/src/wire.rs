@@ -84,7 +84,7 @@ pub fn frame_header<'py>(
 struct Events<'py> {
     py: Python<'py>,
     grouping: Grouping,
-    events: Vec<Event<'py>>,
+    found: Vec<Event<'py>>,
 }
 
 enum Event<'py> {
@@ -105,7 +105,7 @@ impl<'py> Events<'py> {
         Self {
             py,
             grouping: Grouping::default(),
-            events: Vec::new(),
+            found: Vec::new(),
         }
     }
 
@@ -115,7 +115,7 @@ impl<'py> Events<'py> {
             Place::Single => {
                 let head = PyBytes::new(self.py, frame.head);
                 let event = Event::Single(frame.kind, frame.request, head, payload);
-                self.events.push(event);
+                self.found.push(event);
             }
             Place::First { stream, epoch } => {
                 let mut appends = Appends {
@@ -126,10 +126,10 @@ impl<'py> Events<'py> {
                     sizes: Vec::new(),
                 };
                 appends.add(frame, payload);
-                self.events.push(Event::Appends(appends));
+                self.found.push(Event::Appends(appends));
             }
             Place::Join(index) => {
-                if let Some(Event::Appends(appends)) = self.events.get_mut(index) {
+                if let Some(Event::Appends(appends)) = self.found.get_mut(index) {
                     appends.add(frame, payload);
                 }
             }
@@ -138,7 +138,7 @@ impl<'py> Events<'py> {
 
     fn list(self) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(self.py);
-        for event in self.events {
+        for event in self.found {
             match event {
                 Event::Single(kind, request, head, payload) => {
                     list.append((kind, request, head, payload))?;

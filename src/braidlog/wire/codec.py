@@ -11,9 +11,9 @@ that it allows. Any other bytes raise `RemoteProtocolError`, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -28,9 +28,7 @@ _decoders: Final = {
     kind: msgspec.msgpack.Decoder(message) for kind, message in MESSAGES.items()
 }
 
-_Sized = messages.Records | messages.Replicate | messages.Entries
-# What a message with a payload does not do without.
-_FILLED: Final = (messages.Append, messages.Execute, messages.Consensus)
+_Sized: TypeAlias = messages.Records | messages.Replicate | messages.Entries
 
 
 def encode(message: Message) -> bytes:
@@ -53,7 +51,7 @@ def decode(kind: int, head: bytes, payload: memoryview) -> Message:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         name = MESSAGES[kind].__name__
         raise RemoteProtocolError(f"{name} is malformed: {error}") from error
-    reason = _unfit(message, len(payload))
+    reason = _CHECKS.get(type(message), _bare)(message, len(payload))
     if reason:
         raise RemoteProtocolError(f"{type(message).__name__}: {reason}")
     return message
@@ -64,38 +62,62 @@ def split(payload: memoryview, sizes: Sequence[int]) -> list[memoryview]:
     return [payload[a:b] for a, b in pairwise(accumulate(sizes, initial=0))]
 
 
-def _unfit(message: Message, payload: int) -> str:
-    """Say what is wrong with a message with so many bytes of payload, if anything."""
-    if isinstance(message, _Sized):
-        return _wrong_sizes(message, payload)
-    if isinstance(message, _FILLED):
-        return "" if payload else "there is no payload"
-    if payload and not isinstance(message, messages.Executed):
-        return f"a payload of {payload} bytes, there must be none"
-    if isinstance(message, messages.Hello | messages.Welcome):
-        return _wrong_handshake(message)
-    if isinstance(message, messages.Commit):
-        cuts = message.cuts
-        if any(a.log == b.log and a.version >= b.version for a, b in pairwise(cuts)):
-            return "the cuts of a log are not in the order of versions"
+# Each says what is wrong with a message and so many bytes of payload, if anything.
+
+
+def _filled(_: Message, payload: int) -> str:
+    return "" if payload else "there is no payload"
+
+
+def _bare(_: Message, payload: int) -> str:
+    return f"a payload of {payload} bytes, there must be none" if payload else ""
+
+
+def _free(_: Message, __: int) -> str:
     return ""
 
 
-def _wrong_sizes(message: _Sized, payload: int) -> str:
+def _sized(message: _Sized, payload: int) -> str:
     if 0 in message.sizes or sum(message.sizes) != payload:
         return f"batches of {sum(message.sizes)} bytes in a payload of {payload}"
-    if isinstance(message, messages.Records) and len(message.llsns) != len(
-        message.sizes
-    ):
-        return f"{len(message.llsns)} positions for {len(message.sizes)} batches"
     return ""
 
 
-def _wrong_handshake(message: messages.Hello | messages.Welcome) -> str:
-    if isinstance(message, messages.Welcome):
-        if message.window_bytes < message.frame_bytes_max:
-            return "the window does not hold the largest frame"
-        return ""
+def _records(message: messages.Records, payload: int) -> str:
+    if len(message.llsns) != len(message.sizes):
+        return f"{len(message.llsns)} positions for {len(message.sizes)} batches"
+    return _sized(message, payload)
+
+
+def _commit(message: messages.Commit, payload: int) -> str:
+    cuts = message.cuts
+    if any(a.log == b.log and a.version >= b.version for a, b in pairwise(cuts)):
+        return "the cuts of a log are not in the order of versions"
+    return _bare(message, payload)
+
+
+def _hello(message: messages.Hello, payload: int) -> str:
     if message.version_min > message.version_max:
         return f"versions {message.version_min} to {message.version_max}"
-    return ""
+    return _bare(message, payload)
+
+
+def _welcome(message: messages.Welcome, payload: int) -> str:
+    if message.window_bytes < message.frame_bytes_max:
+        return "the window does not hold the largest frame"
+    return _bare(message, payload)
+
+
+# Any other message has no payload.
+_CHECKS: Final[dict[type[Message], Callable[[Any, int], str]]] = {
+    messages.Append: _filled,
+    messages.Execute: _filled,
+    messages.Consensus: _filled,
+    messages.Executed: _free,
+    messages.Records: _records,
+    messages.Replicate: _sized,
+    messages.Entries: _sized,
+    messages.Commit: _commit,
+    messages.Hello: _hello,
+    messages.Welcome: _welcome,
+}

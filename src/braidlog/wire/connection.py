@@ -90,6 +90,9 @@ ONE_WAY: Final[frozenset[type[Message]]] = frozenset(
 """What peers say to one another, in both directions; what is lost is said again."""
 
 
+_COMMON: Final = (messages.Ping, messages.Pong, messages.Goodbye)
+
+
 class State(Enum):
     """How far a connection is."""
 
@@ -202,7 +205,7 @@ class Connection(ABC):
         message = codec.decode(frame.kind, frame.head, frame.payload)
         if self.state is State.HANDSHAKE:
             self._greet(frame.request, message, events)
-        elif isinstance(message, messages.Ping | messages.Pong | messages.Goodbye):
+        elif isinstance(message, _COMMON):
             self._take_common(frame.request, message, events)
         else:
             self._take_message(frame, message, events)

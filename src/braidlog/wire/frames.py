@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from braidlog._native import FrameDecoder as NativeDecoder
+from braidlog._native import FrameDecoder as CoreDecoder
 from braidlog._native import frame_header
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class FrameDecoder:
 
     def __init__(self, frame_bytes_max: int) -> None:
         """Refuse frames of more than `frame_bytes_max` bytes with their header."""
-        self._decoder = NativeDecoder(frame_bytes_max)
+        self._decoder = CoreDecoder(frame_bytes_max)
 
     @property
     def buffered(self) -> int:

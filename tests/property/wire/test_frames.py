@@ -1,6 +1,7 @@
 """The decoder against a dumb model: any cut, any damage, any bytes."""
 
 from itertools import pairwise
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -58,7 +59,7 @@ def expected(data: bytes) -> tuple[list[Plain], bool]:
 @given(frames)
 def test_frames_are_encoded_as_in_the_model(given_: list[Plain]) -> None:
     for kind, request, head, payload in given_:
-        parts = [payload[:3], memoryview(payload)[3:]]
+        parts: list[Any] = [payload[:3], memoryview(payload)[3:]]
         data = b"".join(encode_frame(kind, request, head, parts))
         assert data == model.encode(kind, request, head, payload)
 

@@ -34,7 +34,10 @@ from unit.wire.pair import WINDOW, Pair, settings, single, whole
 from unit.wire.test_handshake import broken, frame
 
 DONE = m.Appended(1, 1, 1, 1)
-OF = {type(message): (message, payload) for message, payload in EXAMPLES}
+OTHERS: set[type[Message]] = {m.Pong, *ANSWERS.values()}
+OF: dict[type[Message], tuple[Message, bytes]] = {
+    type(message): (message, payload) for message, payload in EXAMPLES
+}
 
 
 def greeted(role: Role = Role.ADMIN) -> Pair:
@@ -98,7 +101,7 @@ def test_a_request_is_answered_once_and_by_its_answer(message: type[Message]) ->
     pair = greeted()
     number = ask(pair, *OF[message])
     pair.to_server()
-    for wrong in {m.Pong, *ANSWERS.values()} - {ANSWERS[message]}:
+    for wrong in OTHERS - {ANSWERS[message]}:
         with pytest.raises(LocalProtocolError, match="no answer to"):
             pair.server.answer(number, OF[wrong][0])
     answer, payload = OF[ANSWERS[message]]
@@ -120,7 +123,8 @@ def test_a_client_takes_no_other_answers() -> None:
 
 
 def test_a_server_takes_only_what_is_for_servers() -> None:
-    for answer in {*ANSWERS.values(), m.Failed, m.Welcome}:
+    answers: list[type[Message]] = [*ANSWERS.values(), m.Failed, m.Welcome]
+    for answer in answers:
         message, payload = OF[answer]
         broken(greeted().server, frame(message, 1, payload))
     assert "number of a request" in broken(greeted().server, frame(m.GetMetadata()))
@@ -281,7 +285,7 @@ def test_a_server_answers_what_is_open_and_then_says_goodbye() -> None:
     pair.client.goodbye("done")
     request, closing = pair.to_server()
     assert (type(request), closing) == (Requested, Closing("done"))
-    assert not pair.server.closed
+    assert pair.server.unanswered == 1
     pair.server.answer(number, OF[m.Metadata][0])
     assert pair.server.closed
     answered, end = pair.to_client()

@@ -1,5 +1,7 @@
 """Frames in Python: what goes in, what comes out, what is refused, and how."""
 
+from typing import Any
+
 import pytest
 
 from braidlog.errors import InvalidArgumentError, RemoteProtocolError
@@ -13,7 +15,7 @@ def frame(kind: int, request: int, head: bytes, *payload: bytes) -> bytes:
 
 
 def test_the_buffers_of_the_payload_are_not_copied() -> None:
-    parts = [bytearray(b"ab"), memoryview(b"c"), b""]
+    parts: list[Any] = [bytearray(b"ab"), memoryview(b"c"), b""]
     buffers = encode_frame(18, 7, b"\x90", parts)
     assert len(buffers) == 4
     assert all(given is sent for given, sent in zip(parts, buffers[1:], strict=True))

@@ -82,5 +82,5 @@ fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let value = digits
         .iter()
         .fold(0, |value, digit| value << 8 | u64::from(*digit));
-    (value <= i64::MAX as u64).then_some((value, rest))
+    i64::try_from(value).is_ok().then_some((value, rest))
 }
