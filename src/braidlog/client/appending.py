@@ -1,5 +1,6 @@
 """The appends of one client to one log: to which stream, in what pieces, how many
-bytes."""
+bytes.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The client for blocking code: the same calls, run on one loop in the background.
 
 Nothing is done twice: each call of a blocking class is the call of the async class of
-the same name and arguments. Safe to use from many threads."""
+the same name and arguments. Safe to use from many threads.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from braidlog.client import commands
 from braidlog.client.batches import BatchCodec, NativeCodec
 from braidlog.client.cluster import Cluster
 from braidlog.client.link import Connector
@@ -21,6 +20,7 @@ from braidlog.errors import (
 )
 from braidlog.storage.catalog import LogOptions
 from braidlog.types import Compression
+from braidlog.wire import commands, results
 from braidlog.wire.messages import NodeInfo, StreamInfo
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class Client:
 
     async def _epoch(self, command: commands.Seal | commands.Unseal) -> int:
         result = await self._cluster.execute(command)
-        if not isinstance(result, commands.Epoch):
+        if not isinstance(result, results.Epoch):
             msg = f"{type(result).__name__} is no answer to {type(command).__name__}"
             raise RemoteProtocolError(msg)
         return result.epoch

@@ -11,7 +11,6 @@ import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from braidlog.client.commands import Command, Refused, Result, decode_result, encode
 from braidlog.client.link import Answer, Connector, Link
 from braidlog.client.retry import Backoff, Verdict, verdict_of
 from braidlog.client.routing import Routes
@@ -25,7 +24,9 @@ from braidlog.errors import (
     RemoteProtocolError,
     TimeoutError_,
 )
+from braidlog.wire.commands import Command, encode
 from braidlog.wire.messages import Execute, Executed, GetMetadata, Message, Metadata
+from braidlog.wire.results import Refused, Result, decode_result
 
 __all__ = ["Cluster"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from braidlog.client.commands import CursorRow
+from braidlog.wire.results import CursorRow
 
 if TYPE_CHECKING:
     from braidlog.client.log import ClusterLog
@@ -16,7 +16,8 @@ _MICROSECONDS = 1_000_000
 
 class ClusterCursor:
     """A reader's position as the cluster stored it when this was last read or
-    written."""
+    written.
+    """
 
     def __init__(self, log: ClusterLog, row: CursorRow) -> None:
         """Bind to a cursor of the log; users call `ClusterLog.cursor`."""

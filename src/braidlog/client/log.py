@@ -9,11 +9,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, S
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from braidlog.client import commands
 from braidlog.client.appending import Appending, rows_of
 from braidlog.client.batches import BatchCodec
 from braidlog.client.cluster import Cluster
-from braidlog.client.commands import CursorRow
 from braidlog.client.cursor import ClusterCursor
 from braidlog.client.merge import Span
 from braidlog.client.reading import Reading
@@ -28,7 +26,9 @@ from braidlog.errors import (
 )
 from braidlog.storage.catalog import LogOptions
 from braidlog.types import Compression, Producer, Timestamp
+from braidlog.wire import commands, results
 from braidlog.wire.messages import LogInfo, StreamInfo
+from braidlog.wire.results import CursorRow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,7 +72,8 @@ class ClusterLog:
 
     ``timeout`` bounds an append with all its repeats. When it passes, `TimeoutError_`
     says in ``outcome`` whether the record may still be stored. A cancelled append that
-    was sent is stored all the same."""
+    was sent is stored all the same.
+    """
 
     def __init__(self, cluster: Cluster, info: LogInfo, codec: BatchCodec) -> None:
         """Bind to a log; users call `Client.log`."""
@@ -179,7 +180,8 @@ class ClusterLog:
 
         A range if they are consecutive. That is certain when they fit one batch
         (``batch_bytes_max``) and their keys, if they have any, one stream. If it fails
-        in the middle, what was placed stays, and a note of the error says how many."""
+        in the middle, what was placed stays, and a note of the error says how many.
+        """
         self._cluster.check_open()
         rows = rows_of(self._appending, values, keys, timestamps, headers)
         return await self._appending.append_many(rows, producer, sequence, timeout)
@@ -432,7 +434,8 @@ class ClusterLog:
         columns: list[str] | None = None,
     ) -> pa.Table:
         """Return the log, or positions ``start`` to ``end`` of it, as one Arrow
-        table."""
+        table.
+        """
         import pyarrow as pa
 
         from braidlog.client.arrow import log_schema
@@ -458,7 +461,7 @@ class ClusterLog:
         # A trim without a time knows no pin that is live.
         now = 0 if ignore_pins else self._cluster.settings.clock()
         result = await self._cluster.execute(commands.Trim(self._id, before, now))
-        if isinstance(result, commands.Trimmed):
+        if isinstance(result, results.Trimmed):
             return max(1, result.first)
         await self._cluster.linearize()
         return self.first
@@ -529,7 +532,7 @@ class ClusterLog:
 
     async def _cursor_rows(self) -> tuple[CursorRow, ...]:
         result = await self._cluster.execute(commands.GetCursors(self._id))
-        if not isinstance(result, commands.Cursors):
+        if not isinstance(result, results.Cursors):
             msg = f"{type(result).__name__} is no answer to GetCursors"
             raise RemoteProtocolError(msg)
         return result.rows

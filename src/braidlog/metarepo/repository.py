@@ -49,6 +49,7 @@ _APPLY: Final[dict[type, Callable[[State, int, Any], Result]]] = {
     commands.SetCursor: sessions.set_cursor,
     commands.DeleteCursor: sessions.delete_cursor,
     commands.AllocateProducer: sessions.allocate_producer,
+    commands.GetCursors: sessions.get_cursors,
 }
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(State)

@@ -11,10 +11,15 @@ from braidlog.metarepo.state import (
     CursorState,
     State,
 )
-from braidlog.wire.commands import AllocateProducer, DeleteCursor, SetCursor
-from braidlog.wire.results import Done, Producer
+from braidlog.wire.commands import (
+    AllocateProducer,
+    DeleteCursor,
+    GetCursors,
+    SetCursor,
+)
+from braidlog.wire.results import CursorRow, Cursors, Done, Producer
 
-__all__ = ["allocate_producer", "delete_cursor", "set_cursor"]
+__all__ = ["allocate_producer", "delete_cursor", "get_cursors", "set_cursor"]
 
 
 def set_cursor(state: State, index: int, command: SetCursor) -> Done:
@@ -44,6 +49,17 @@ def delete_cursor(state: State, index: int, command: DeleteCursor) -> Done:
         raise NotFoundError(msg)
     del log.cursors[command.name]
     return Done()
+
+
+def get_cursors(state: State, index: int, command: GetCursors) -> Cursors:
+    """Apply `GetCursors`."""
+    cursors = require_log(state, command.log).cursors
+    return Cursors(
+        tuple(
+            CursorRow(name, each.position, each.pin, each.touched, each.lease)
+            for name, each in sorted(cursors.items())
+        )
+    )
 
 
 def allocate_producer(state: State, index: int, command: AllocateProducer) -> Producer:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Requests"]
 
 _NOTHING: Final = memoryview(b"")
-_NEEDED: Final = {"append": Role.APPEND, "admin": Role.ADMIN}
+_NEEDED: Final = {"read": Role.READ, "append": Role.APPEND, "admin": Role.ADMIN}
 
 
 class Requests:

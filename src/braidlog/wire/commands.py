@@ -30,6 +30,7 @@ __all__ = [
     "DeleteLog",
     "DrainNode",
     "DropLearner",
+    "GetCursors",
     "MoveReplica",
     "Reconfigure",
     "RegisterNode",
@@ -49,7 +50,7 @@ COMMAND_BYTES_MAX: Final = 1 << 20
 """Bytes of one command: one Raft message carries it with room to spare."""
 
 _T = TypeVar("_T")
-Needed: TypeAlias = Literal["append", "admin", "leader"]
+Needed: TypeAlias = Literal["read", "append", "admin", "leader"]
 
 
 class _Command(msgspec.Struct, frozen=True, array_like=True):
@@ -218,6 +219,13 @@ class AllocateProducer(_Command, frozen=True, array_like=True, tag=18):
     """0 for a new one."""
 
 
+class GetCursors(_Command, frozen=True, array_like=True, tag=19):
+    """Ask for all cursors of a log; changes nothing."""
+
+    ROLE: ClassVar[Needed] = "read"
+    log: bytes
+
+
 Command: TypeAlias = (
     RegisterNode
     | DrainNode
@@ -237,6 +245,7 @@ Command: TypeAlias = (
     | SetCursor
     | DeleteCursor
     | AllocateProducer
+    | GetCursors
 )
 
 

@@ -24,6 +24,8 @@ from braidlog.errors import (
 __all__ = [
     "Committed",
     "Created",
+    "CursorRow",
+    "Cursors",
     "Done",
     "Epoch",
     "Producer",
@@ -86,7 +88,25 @@ class Producer(_Result, frozen=True, array_like=True, tag=7):
     epoch: int
 
 
-Result: TypeAlias = Done | Refused | Created | Epoch | Committed | Trimmed | Producer
+class CursorRow(msgspec.Struct, frozen=True, array_like=True):
+    """One cursor; times in microseconds."""
+
+    name: str
+    position: int
+    pin: bool
+    touched: int
+    lease: int
+
+
+class Cursors(_Result, frozen=True, array_like=True, tag=8):
+    """The cursors of a log, by name."""
+
+    rows: tuple[CursorRow, ...]
+
+
+Result: TypeAlias = (
+    Done | Refused | Created | Epoch | Committed | Trimmed | Producer | Cursors
+)
 
 _ERRORS: Final[dict[int, type[LogError]]] = {
     each.code: each
