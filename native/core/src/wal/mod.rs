@@ -7,7 +7,7 @@
 //! | `change`, `state`, `preamble`, `producer` | what frames mean, and what they add up to |
 //! | `appender`, `whole`, `room`, `place`, `parts` | open batches, whole frames, reservations, placing, groups |
 //! | `store`, `sync`, `admin`, `files` | appending, group commit, administration, slots and the manifest |
-//! | `segments`, `view`, `read`, `lookup` | what readers see and how they read it |
+//! | `segments`, `view`, `read`, `lookup`, `cache` | what readers see and how they read it |
 //! | `walk`, `directory`, `recover`, `follow` | going through a segment; open; other processes |
 //! | `bound`, `clean` | the bound on the size; reclaiming segments |
 //! | `inspect`, `verify`, `salvage` | looking at files, judging them, saving what can be saved |
@@ -15,6 +15,7 @@
 mod admin;
 mod appender;
 mod bound;
+mod cache;
 mod change;
 mod clean;
 mod directory;
