@@ -34,6 +34,10 @@ pub const SEGMENT_BYTES_MAX: u64 = 2 << 30;
 /// most 0.2 % of the data, and a lookup scans at most this much plus one frame.
 pub const SAMPLE_BYTES: u64 = 4096;
 
+/// What lookups keep of the batches they were in: heads and offsets are a few per cent of the data, so
+/// this serves some hundred MiB of it.
+pub const LOOKUP_BYTES_DEFAULT: usize = 16 << 20;
+
 /// Largest manifest edit: thousands of files in one change, yet bounds what a damaged length
 /// can make a decoder look at.
 pub const MANIFEST_EDIT_BYTES_MAX: usize = 16 << 20;

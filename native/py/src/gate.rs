@@ -96,6 +96,17 @@ impl Reader {
         Ok(())
     }
 
+    /// Make what became durable elsewhere visible, if another process writes.
+    pub fn refresh(&self) -> Result<()> {
+        match &self.follower {
+            Some(follower) => {
+                self.gate.check()?;
+                follower.with(Follower::refresh).map(|_| ())
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Read; what fails because of a close or a delete meanwhile says that.
     ///
     /// What looks like damage to a follower may be a segment that the writer trimmed or moved and used

@@ -75,11 +75,15 @@ impl LogView {
         Ok((range.first, range.end, range.durable, range.epoch))
     }
 
+    /// The record at `position`, of what is durable now; the other reads show what was when it was
+    /// refreshed last.
     fn get(&self, py: Python<'_>, position: Unsigned) -> PyResult<Py<Record>> {
         let Unsigned(position) = position;
-        let found = py
-            .detach(|| self.reader.read(|view, stream| view.get(stream, position)))
-            .map_err(to_py)?;
+        let get = || {
+            self.reader.refresh()?;
+            self.reader.read(|view, stream| view.get(stream, position))
+        };
+        let found = py.detach(get).map_err(to_py)?;
         owned_object(py, position, &found)
     }
 

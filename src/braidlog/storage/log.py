@@ -160,7 +160,6 @@ class Log(KeptLog, _native.Appender):
             TrimmedError: the position is below ``first``.
             BeyondEndError: the position is not written yet.
         """
-        self._backend.refresh()
         return self._view.get(position)
 
     __getitem__ = get

@@ -72,6 +72,37 @@ pub fn parse_head(bytes: &[u8]) -> Result<BatchHead<'_>> {
     })
 }
 
+/// The verified head of a batch, for a reader that keeps it.
+#[derive(Clone, Debug)]
+pub struct OwnedHead {
+    header: Header,
+    table: Box<[u8]>,
+}
+
+impl OwnedHead {
+    /// The head, borrowed.
+    pub fn as_head(&self) -> BatchHead<'_> {
+        BatchHead {
+            header: self.header,
+            table: &self.table,
+        }
+    }
+
+    /// Bytes of the page table.
+    pub fn table_len(&self) -> usize {
+        self.table.len()
+    }
+}
+
+impl From<BatchHead<'_>> for OwnedHead {
+    fn from(head: BatchHead<'_>) -> Self {
+        Self {
+            header: head.header,
+            table: head.table.into(),
+        }
+    }
+}
+
 impl BatchHead<'_> {
     /// Bytes of the head, told from the first [`HEADER_BYTES`] of a batch alone. Checks sizes, not
     /// the checksum: for a reader who has to know how much to read before [`parse_head`].

@@ -64,7 +64,7 @@ pub use columns::{Bitmap, BytesRef, ColumnsRef, HeadersRef, KeysRef, Offsets, Ti
 pub use compress::Compression;
 pub use decode::{BatchBody, BatchView, filter_key, first_at_or_after};
 pub use encode::{check_columns, encode_columns};
-pub use head::{BatchHead, parse_head};
+pub use head::{BatchHead, OwnedHead, parse_head};
 pub use header::{HEADER_BYTES, Producer};
 pub use layout::{Counts, Layout, Section};
 pub use point::{OwnedRecord, PointPlan, read_record};

@@ -6,11 +6,12 @@
 //! the reader fetches and supplies them, and the plan verifies their checksums against the head. First
 //! come the pages with the record's offsets, then those with its data, then (only with headers) those
 //! with its header data. A body of a few pages is asked for at once, and so is a compressed one, which
-//! cannot be entered in the middle.
+//! cannot be entered in the middle. Pages of offsets serve many records: a reader may keep them of one
+//! plan ([`PointPlan::offset_pages`], [`PointPlan::offsets_in`]) and hand them to the next.
 //!
 //! # Invariants
 //!
-//! - Nothing is taken from a page before its checksum was verified.
+//! - Nothing is taken from a page before its checksum was verified, here or by the plan that gave it out.
 //! - Each range supplied as asked for brings the plan forward: it ends after at most eight.
 
 use std::ops::Range;
@@ -79,18 +80,19 @@ impl<'h, B: AsRef<[u8]>> PointPlan<'h, B> {
         if self.is_compressed() {
             return Ok(self.raw.is_none().then(|| 0..self.head.stored_len()));
         }
-        let mut missing = self.missing(&self.target().fixed());
-        if missing.is_empty()
-            && let Some(spans) = self.target().spans(self)?
+        let target = self.target();
+        let mut run = self.first_run(&target.fixed());
+        if run.is_none()
+            && let Some(spans) = target.spans(self)?
         {
-            missing = self.missing(&self.target().data(&spans));
-            if missing.is_empty()
-                && let Some(data) = self.target().header_data(&spans, self)?
+            run = self.first_run(&target.data(&spans));
+            if run.is_none()
+                && let Some(data) = target.header_data(&spans, self)?
             {
-                missing = self.missing(&data);
+                run = self.first_run(&data);
             }
         }
-        Ok(self.first_run(missing))
+        Ok(run)
     }
 
     /// Verify `bytes` as the pages that begin at byte `begin` of the stored body, and keep them.
@@ -112,6 +114,31 @@ impl<'h, B: AsRef<[u8]>> PointPlan<'h, B> {
             self.raw = Some(decompress(head, supplied)?);
         }
         Ok(())
+    }
+
+    /// Take what [`offsets_in`](Self::offsets_in) gave out: another plan of this batch has verified it.
+    pub fn supply_offsets(&mut self, page: usize, bytes: B) {
+        debug_assert!(!self.is_compressed(), "offsets lie in no page of the body");
+        self.pages.push((page * PAGE_BYTES, bytes));
+    }
+
+    /// Pages that say where the record's data lies, as far as one page alone does; a page may be named
+    /// twice. None of a body that is fetched whole.
+    pub fn offset_pages(&self) -> impl Iterator<Item = usize> + use<B> {
+        let whole = self.is_compressed() || self.head.stored_len() <= WHOLE_BYTES;
+        let pages = self.target().fixed().map(|range| {
+            let pages = self.head.pages_for(range);
+            (pages.len() == 1 && !whole).then_some(pages.start)
+        });
+        pages.into_iter().flatten()
+    }
+
+    /// The beginning of a page, without the data that may follow there; `None` if it was not supplied.
+    pub fn offsets_in(&self, page: usize) -> Option<&[u8]> {
+        let bytes = self.head.page_bytes(page..page + 1);
+        // The sections of offsets come first, and the headers' ones last among them.
+        let end = bytes.end.min(self.layout.header_offsets.range().end);
+        self.get(bytes.start..end).filter(|_| !self.is_compressed())
     }
 
     /// The record, or `None` while something is needed.
@@ -145,28 +172,26 @@ impl<'h, B: AsRef<[u8]>> PointPlan<'h, B> {
         self.head.compression() != Compression::None
     }
 
-    /// Pages of those ranges that are not held in one piece.
-    fn missing(&self, ranges: &[Range<usize>]) -> Vec<Range<usize>> {
-        let missing = ranges
-            .iter()
-            .filter(|range| self.get((*range).clone()).is_none());
-        missing
-            .map(|range| self.head.pages_for(range.clone()))
-            .collect()
-    }
-
-    /// The bytes of the first of those pages and of all that follow closely.
-    fn first_run(&self, mut missing: Vec<Range<usize>>) -> Option<Range<usize>> {
+    /// The first pages to fetch for those of the ranges that are not held in one piece, and with them
+    /// all that follow closely, as bytes.
+    fn first_run(&self, ranges: &[Range<usize>]) -> Option<Range<usize>> {
         let head = &self.head;
-        missing.sort_unstable_by_key(|pages| pages.start);
-        let mut run = missing.first()?.clone();
+        let missing = || {
+            let missing = ranges
+                .iter()
+                .filter(|range| self.get((*range).clone()).is_none());
+            missing.map(|range| head.pages_for(range.clone()))
+        };
+        let mut run = missing().min_by_key(|pages| pages.start)?;
         if head.stored_len() <= WHOLE_BYTES {
             return Some(0..head.stored_len());
         }
-        for pages in missing {
-            if pages.start <= run.end + GAP_PAGES {
-                run.end = run.end.max(pages.end);
-            }
+        let reach = |end: usize| {
+            let near = missing().filter(|pages| pages.start <= end + GAP_PAGES && pages.end > end);
+            near.map(|pages| pages.end).max()
+        };
+        while let Some(end) = reach(run.end) {
+            run.end = end;
         }
         Some(head.page_bytes(run))
     }

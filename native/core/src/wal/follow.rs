@@ -58,8 +58,14 @@ impl Follower {
             node: identity.node,
         };
         let manifest = Manifest::open_read_only(Arc::clone(&vfs), dir, who)?;
-        let (recent, index) = (0, options.index_bytes_max);
-        let view = Arc::new(View::new(vfs, dir.to_owned(), new_pool(), recent, index));
+        let view = Arc::new(View::new(
+            vfs,
+            dir.to_owned(),
+            new_pool(),
+            0,
+            options.index_bytes_max,
+            options.lookup_bytes_max,
+        ));
         let mut follower = Self {
             view,
             identity,

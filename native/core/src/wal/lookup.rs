@@ -1,11 +1,17 @@
 //! Looking one record up: by position, and by time.
 
-use crate::batch::{BatchView, OwnedRecord, first_at_or_after, parse_head, read_record};
+use std::sync::Arc;
+
+use crate::batch::{
+    BatchHead, BatchView, OwnedHead, OwnedRecord, PointPlan, first_at_or_after, parse_head,
+    read_record,
+};
 use crate::error::{Error, Result};
 use crate::index::NATIVE;
-use crate::limits::BLOCK_BYTES;
-use crate::vfs::PooledBuf;
-use crate::wal::frame::{FRAME_HEADER, Frame, bytes_to_check, parse};
+use crate::limits::{BLOCK_BYTES, PAGE_BYTES};
+use crate::vfs::{PooledBuf, VfsFile};
+use crate::wal::cache::KeptHead;
+use crate::wal::frame::{FRAME_HEADER, Frame, Kind, bytes_to_check, parse};
 use crate::wal::read::{Place, Position};
 use crate::wal::segments::is_data;
 use crate::wal::view::{StreamView, View};
@@ -45,6 +51,31 @@ impl View {
     fn get_from_file(&self, stream: &StreamView, llsn: u64) -> Result<OwnedRecord> {
         let place = self.locate(stream, llsn)?;
         let file = place.segment.reader(&*self.vfs)?;
+        // Where a lookup begins stands a large batch, or a small one before those that are not indexed.
+        if let Some(kept) = self.cache.head(place.segment.seed, place.offset)
+            && self.holds(stream, &place, &kept.frame, llsn)?
+        {
+            let lookup = Lookup {
+                place: &place,
+                frame: &kept.frame,
+                head: kept.head.as_head(),
+                llsn,
+            };
+            return self.get_record(&lookup, |offset, len, buf| {
+                read_exactly(&*file, offset, len, buf)
+            });
+        }
+        self.get_by_scan(stream, &place, &*file, llsn)
+    }
+
+    /// Look for the batch from the place on.
+    fn get_by_scan(
+        &self,
+        stream: &StreamView,
+        place: &Place,
+        file: &dyn VfsFile,
+        llsn: u64,
+    ) -> Result<OwnedRecord> {
         let corrupt = |offset: u32, error: &Error| {
             Error::corrupt(place.segment.path(), offset.into(), error.to_string())
         };
@@ -58,13 +89,13 @@ impl View {
             .map_or(place.segment.bytes, |sealed| sealed.end);
         let mut offset = place.offset;
         while offset < limit {
-            let frame = match probe.frame(&*file, &place, offset, limit) {
+            let frame = match probe.frame(file, place, offset, limit) {
                 Err(error @ Error::Malformed { .. }) => {
                     let aligned = offset.next_multiple_of(BLOCK_BYTES as u32);
                     if aligned == offset || aligned >= limit {
                         return Err(corrupt(offset, &error));
                     }
-                    let gap = probe.bytes(&*file, offset, (aligned - offset) as usize, limit)?;
+                    let gap = probe.bytes(file, offset, (aligned - offset) as usize, limit)?;
                     if gap.iter().any(|byte| *byte != 0) {
                         return Err(corrupt(offset, &error));
                     }
@@ -73,34 +104,32 @@ impl View {
                 }
                 other => other?,
             };
-            let header = &frame.header;
-            let moved = header.kind == crate::wal::frame::Kind::Moved;
-            let mine = is_data(header.kind)
-                && header.stream == stream.number
-                && moved == (place.lane > NATIVE);
-            // Of other kinds the numbers may be anything, so no sum.
-            let into = llsn.checked_sub(header.llsn);
-            let after_cuts = into.is_some_and(|into| into < u64::from(header.count));
-            if mine && after_cuts && self.counts(&place, &frame, llsn)? {
-                let payload = frame.offset + FRAME_HEADER as u32;
-                let head_bytes = probe
-                    .bytes(&*file, payload, frame.head as usize, limit)?
-                    .to_vec();
-                let head =
-                    parse_head(&head_bytes).map_err(|error| corrupt(frame.offset, &error))?;
-                let body = payload + frame.head;
-                return read_record(&head, (llsn - header.llsn) as u32, |range| {
-                    probe.copy(&*file, body + range.start as u32, range.len(), limit)
-                })
-                .map_err(|error| {
-                    if let Error::Malformed { .. } = error {
-                        corrupt(frame.offset, &error)
-                    } else {
-                        error
-                    }
-                });
+            if !self.holds(stream, place, &frame, llsn)? {
+                offset = frame.end();
+                continue;
             }
-            offset = frame.end();
+            let bytes = probe.bytes(
+                file,
+                offset + FRAME_HEADER as u32,
+                frame.head as usize,
+                limit,
+            )?;
+            let head: OwnedHead = parse_head(bytes)
+                .map_err(|error| corrupt(offset, &error))?
+                .into();
+            let kept = Arc::new(KeptHead { frame, head });
+            if offset == place.offset && frame.length as usize > PROBE_BYTES {
+                self.cache.put_head(place.segment.seed, &kept);
+            }
+            let lookup = Lookup {
+                place,
+                frame: &kept.frame,
+                head: kept.head.as_head(),
+                llsn,
+            };
+            return self.get_record(&lookup, |offset, len, buf| {
+                probe.copy(file, offset, len, limit, buf)
+            });
         }
         let reason = format!(
             "LLSN {llsn} of stream {} is not where its index says",
@@ -111,6 +140,73 @@ impl View {
             place.offset.into(),
             reason,
         ))
+    }
+
+    /// Take the record out of its batch: kept pages, and others as `fetch` reads them.
+    fn get_record(
+        &self,
+        lookup: &Lookup<'_>,
+        mut fetch: impl FnMut(u32, usize, PooledBuf) -> Result<PooledBuf>,
+    ) -> Result<OwnedRecord> {
+        let (frame, seed) = (lookup.frame, lookup.place.segment.seed);
+        let body = frame.offset + FRAME_HEADER as u32 + frame.head;
+        let mut read = || {
+            let index = (lookup.llsn - frame.header.llsn) as u32;
+            let mut plan = PointPlan::new(&lookup.head, index)?;
+            let mut absent = Vec::new();
+            for page in plan.offset_pages() {
+                let offset = body + (page * PAGE_BYTES) as u32;
+                if plan.offsets_in(page).is_some() {
+                    continue;
+                }
+                match self.cache.page(seed, offset) {
+                    Some(kept) => plan.supply_offsets(page, Bytes::Kept(kept)),
+                    None => absent.push((page, offset)),
+                }
+            }
+            while let Some(range) = plan.need()? {
+                let bytes = fetch(
+                    body + range.start as u32,
+                    range.len(),
+                    self.pool.take(range.len()),
+                )?;
+                plan.supply(range.start, Bytes::Read(bytes))?;
+            }
+            for (page, offset) in absent {
+                if let Some(bytes) = plan.offsets_in(page) {
+                    self.cache.put_page(seed, offset, bytes);
+                }
+            }
+            match plan.record()? {
+                Some(record) => Ok(record.into()),
+                None => Err(Error::malformed(
+                    "record batch",
+                    lookup.head.head_len() as u64,
+                    "record is not where it should be",
+                )),
+            }
+        };
+        read().map_err(|error| match error {
+            Error::Malformed { .. } => Error::corrupt(
+                lookup.place.segment.path(),
+                frame.offset.into(),
+                error.to_string(),
+            ),
+            other => other,
+        })
+    }
+
+    /// Whether the frame holds that record, and no cut took it.
+    fn holds(&self, stream: &StreamView, place: &Place, frame: &Frame, llsn: u64) -> Result<bool> {
+        let header = &frame.header;
+        let moved = header.kind == Kind::Moved;
+        let mine = is_data(header.kind)
+            && header.stream == stream.number
+            && moved == (place.lane > NATIVE);
+        // Of other kinds the numbers may be anything, so no sum.
+        let into = llsn.checked_sub(header.llsn);
+        let inside = into.is_some_and(|into| into < u64::from(header.count));
+        Ok(mine && inside && self.counts(place, frame, llsn)?)
     }
 
     fn counts(&self, place: &Place, frame: &Frame, llsn: u64) -> Result<bool> {
@@ -192,6 +288,40 @@ fn past_the_end(offset: u32) -> Error {
     Error::malformed("frame", offset.into(), "runs past the end of the segment")
 }
 
+/// A record to take out of a batch.
+struct Lookup<'a> {
+    place: &'a Place,
+    frame: &'a Frame,
+    head: BatchHead<'a>,
+    llsn: u64,
+}
+
+/// Pages of a batch.
+enum Bytes {
+    Read(PooledBuf),
+    Kept(Arc<[u8]>),
+}
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::Read(bytes) => bytes,
+            Self::Kept(bytes) => bytes,
+        }
+    }
+}
+
+fn read_exactly(
+    file: &dyn VfsFile,
+    offset: u32,
+    len: usize,
+    mut buf: PooledBuf,
+) -> Result<PooledBuf> {
+    buf.resize_stale(len);
+    file.read_exact_at(buf.as_mut_slice(), offset.into())?;
+    Ok(buf)
+}
+
 /// A small window on a file.
 struct Probe {
     buf: PooledBuf,
@@ -199,13 +329,7 @@ struct Probe {
 }
 
 impl Probe {
-    fn bytes(
-        &mut self,
-        file: &dyn crate::vfs::VfsFile,
-        offset: u32,
-        len: usize,
-        limit: u32,
-    ) -> Result<&[u8]> {
+    fn bytes(&mut self, file: &dyn VfsFile, offset: u32, len: usize, limit: u32) -> Result<&[u8]> {
         let start = offset.wrapping_sub(self.at) as usize;
         if offset < self.at || start + len > self.buf.len() {
             let size = len
@@ -222,29 +346,29 @@ impl Probe {
         Ok(&self.buf[start..start + len])
     }
 
-    /// Bytes to keep: out of the window, or exactly these from the file.
+    /// Bytes in a buffer of their own: out of the window, or exactly these from the file.
     fn copy(
         &self,
-        file: &dyn crate::vfs::VfsFile,
+        file: &dyn VfsFile,
         offset: u32,
         len: usize,
         limit: u32,
-    ) -> Result<Vec<u8>> {
+        mut buf: PooledBuf,
+    ) -> Result<PooledBuf> {
         let start = offset.wrapping_sub(self.at) as usize;
         if offset >= self.at && start + len <= self.buf.len() {
-            return Ok(self.buf[start..start + len].to_vec());
+            buf.extend_from_slice(&self.buf[start..start + len]);
+            return Ok(buf);
         }
         if len > limit.saturating_sub(offset) as usize {
             return Err(past_the_end(offset));
         }
-        let mut bytes = vec![0; len];
-        file.read_exact_at(&mut bytes, offset.into())?;
-        Ok(bytes)
+        read_exactly(file, offset, len, buf)
     }
 
     fn frame(
         &mut self,
-        file: &dyn crate::vfs::VfsFile,
+        file: &dyn VfsFile,
         place: &Place,
         offset: u32,
         limit: u32,

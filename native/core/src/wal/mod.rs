@@ -9,6 +9,7 @@
 //! | `store`, `sync`, `admin`, `files` | appending, group commit, administration, slots and the manifest |
 //! | `segments`, `view`, `read`, `lookup` | what readers see and how they read it |
 //! | `replica`, `encoded`, `committed` | whole batches in and out, commits and their numbers |
+//! | `segments`, `view`, `read`, `lookup`, `cache` | what readers see and how they read it |
 //! | `walk`, `directory`, `recover`, `follow` | going through a segment; open; other processes |
 //! | `bound`, `clean` | the bound on the size; reclaiming segments |
 //! | `inspect`, `verify`, `salvage` | looking at files, judging them, saving what can be saved |
@@ -16,6 +17,7 @@
 mod admin;
 mod appender;
 mod bound;
+mod cache;
 mod change;
 mod clean;
 mod committed;

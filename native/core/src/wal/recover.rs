@@ -110,6 +110,7 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
         pool.clone(),
         options.recent_bytes_max,
         options.index_bytes_max,
+        options.lookup_bytes_max,
     );
     let segments = tables(dir, manifest.version(), identity.segment_bytes)?;
     let used = segments.len() as u64;

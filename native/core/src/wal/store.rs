@@ -25,7 +25,8 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::batch::{ColumnsRef, Compression, check_columns};
 use crate::error::{Error, Result};
 use crate::limits::{
-    BATCH_RECORDS_MAX, SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
+    BATCH_RECORDS_MAX, LOOKUP_BYTES_DEFAULT, SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX,
+    SEGMENT_BYTES_MIN,
 };
 use crate::vfs::{BufPool, SyncMethod, Vfs, VfsFile, VfsLock};
 use crate::wal::appender::{Appender, NewRecord, Sequenced, Ticket};
@@ -56,6 +57,8 @@ pub struct Options {
     pub recent_bytes_max: usize,
     /// Memory for number indexes of sealed segments.
     pub index_bytes_max: usize,
+    /// Heads and pages of large batches that lookups come back to.
+    pub lookup_bytes_max: usize,
     /// Random number: node identity and checksum salts come from it.
     pub entropy: u64,
     /// What the lock file says about the holder.
@@ -73,6 +76,7 @@ impl Default for Options {
             unsynced_bytes_max: 32 << 20,
             recent_bytes_max: 16 << 20,
             index_bytes_max: 64 << 20,
+            lookup_bytes_max: LOOKUP_BYTES_DEFAULT,
             entropy: 0,
             holder: String::new(),
         }

@@ -19,6 +19,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::error::{Error, Result};
 use crate::index::NATIVE;
 use crate::vfs::{BufPool, Vfs};
+use crate::wal::cache::LookupCache;
 use crate::wal::parts::{Part, Placed};
 use crate::wal::segments::Segment;
 
@@ -219,6 +220,8 @@ pub struct View {
     recent: Mutex<Recent>,
     recent_bytes_max: usize,
     index_bytes_max: usize,
+    /// Heads and pages that lookups come back to.
+    pub(super) cache: LookupCache,
 }
 
 impl View {
@@ -229,6 +232,7 @@ impl View {
         pool: BufPool,
         recent_bytes_max: usize,
         index_bytes_max: usize,
+        lookup_bytes_max: usize,
     ) -> Self {
         Self {
             vfs,
@@ -239,6 +243,7 @@ impl View {
             recent: Mutex::default(),
             recent_bytes_max,
             index_bytes_max,
+            cache: LookupCache::new(lookup_bytes_max),
         }
     }
 
@@ -306,8 +311,9 @@ impl View {
         }
     }
 
-    /// Drop the handles of all segments: nobody reads any more.
+    /// Drop the handles of all segments and what lookups keep: nobody reads any more.
     pub fn close_files(&self) {
+        self.cache.clear();
         for segment in self.segments().iter() {
             segment.close_files();
         }

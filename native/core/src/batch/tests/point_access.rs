@@ -80,6 +80,41 @@ fn batch_point_access_reads_a_few_pages_of_a_large_batch() {
 }
 
 #[test]
+fn batch_point_access_goes_on_with_offsets_of_another_plan() {
+    let records = large();
+    for compression in [Compression::None, Compression::Zstd] {
+        let batch = encode(&build(&records), compression);
+        let head = parse_head(&batch).unwrap();
+        let body = &batch[head.head_len()..];
+        let mut first = PointPlan::new(&head, 1).unwrap();
+        while let Some(range) = first.need().unwrap() {
+            first.supply(range.start, &body[range]).unwrap();
+        }
+        let mut second = PointPlan::new(&head, 2).unwrap();
+        let mut given = 0;
+        for page in second.offset_pages() {
+            let offsets = first.offsets_in(page).unwrap();
+            assert!(body[page * PAGE_BYTES..].starts_with(offsets));
+            second.supply_offsets(page, offsets);
+            given += 1;
+        }
+        assert_eq!(given > 0, compression == Compression::None);
+        let offsets = head.layout().header_offsets.range();
+        let mut fetched = Vec::new();
+        while let Some(range) = second.need().unwrap() {
+            fetched.push(range.clone());
+            second.supply(range.start, &body[range]).unwrap();
+        }
+        if compression == Compression::None {
+            assert!(fetched.iter().all(|range| range.end > offsets.end));
+        }
+        let found: OwnedRecord = second.record().unwrap().unwrap().into();
+        let whole = read_record(&head, 2, |range| Ok(&body[range])).unwrap();
+        assert_eq!(found, whole);
+    }
+}
+
+#[test]
 fn batch_point_access_uses_pages_supplied_early() {
     let batch = encode(&build(&large()), Compression::None);
     let head = parse_head(&batch).unwrap();

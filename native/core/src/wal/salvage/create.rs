@@ -80,6 +80,7 @@ pub fn store(
         pool.clone(),
         0,
         64 << 20,
+        0,
     );
     for (number, stream) in &state.streams {
         view.publish(*number, range_of(stream));

@@ -155,6 +155,7 @@ fn everything_at_once(vfs: &Arc<dyn Vfs>, dir: &Path, count: u64) {
         unsynced_bytes_max: 128 << 10,
         recent_bytes_max: 64 << 10,
         index_bytes_max: 8 << 10,
+        lookup_bytes_max: 16 << 10,
         sync_method: SyncMethod::Fdatasync,
         ..options()
     };

@@ -40,7 +40,7 @@ fn a_frame_that_runs_past_the_sealed_end_is_corruption() {
     });
     short.set_index(whole.rebuild(&vfs).unwrap());
     let shared: Arc<dyn Vfs> = Arc::new(vfs.clone());
-    let view = View::new(shared, "/data".into(), new_pool(), 0, 1 << 20);
+    let view = View::new(shared, "/data".into(), new_pool(), 0, 1 << 20, 1 << 20);
     view.set_segments(vec![Arc::new(short)]);
     let range = Range {
         first: 1,

@@ -13,6 +13,7 @@ mod driver;
 mod faults;
 mod flights;
 mod follower;
+mod lookups;
 mod model;
 mod oracle;
 mod producers;

@@ -74,11 +74,12 @@ struct Run {
 }
 
 impl Run {
-    fn new(recent: bool) -> Self {
+    fn new(recent: bool, lookup_bytes_max: usize) -> Self {
         let options = Options {
             wal_bytes_max: Some(10 * (64 << 10)),
             recent_bytes_max: if recent { 100 << 10 } else { 0 },
             index_bytes_max: 4000,
+            lookup_bytes_max,
             ..options()
         };
         let mut run = Self {
@@ -238,9 +239,10 @@ proptest! {
     #[test]
     fn random_operations_agree_with_the_model(
         recent in any::<bool>(),
+        lookup_bytes_max in prop_oneof![Just(0), Just(10_000), Just(16 << 20)],
         steps in prop::collection::vec(step(), 1..120),
     ) {
-        let mut run = Run::new(recent);
+        let mut run = Run::new(recent, lookup_bytes_max);
         for step in steps {
             let step = match step {
                 Step::Push(s, n, l) => Step::Push(run.stream(s), n, l),
