@@ -1,7 +1,8 @@
 """State of one replica, and what every stage does with it.
 
 The functions of the stages are in `sequencer`, `backup`, `committer`, `epochs`,
-`fetch`, `source`, `reading` and `reporter`; they take this state as their first argument.
+`fetch`, `source`, `reading` and `reporter`; they take this state as their first
+argument.
 `braidlog.logstream.replica` is the way in.
 
 *Invariants.* low <= committed <= next; the epoch, the version, the high watermark and

@@ -136,11 +136,14 @@ def _committed_end(core: Core, message: Entries) -> int:
 
 def _start_over(core: Core, message: Entries) -> bool:
     """Begin anew where the source begins: what lies before was trimmed."""
-    learning = core.state is ReplicaState.LEARNING
-    begin = message.llsn_begin
-    usable = core.is_catching_up and core.config and begin <= core.config.start
-    if not core.fetching.committed_only or not (learning or usable):
-        return False
+    begin, config = message.llsn_begin, core.config
+    if core.state is not ReplicaState.LEARNING:
+        if config is None or not core.is_catching_up or begin > config.start:
+            return False
+        if core.next == config.start > begin:
+            # Only commits are missing, and this may be the last copy of the records
+            # behind `begin`: the cuts have to come from the repository.
+            return False
     sequencer.give_up(core, 0, core.epoch, unknown=True)
     core.restart(begin)
     core.trim = max(core.trim, message.trim)
