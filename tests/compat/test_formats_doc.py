@@ -17,6 +17,8 @@ from compat.layouts import crc32c
 NOT_YET_WRITTEN = {
     "commit_run",
     "epoch_begin",
+    "fault_digest",
+    "fault_record",
     "manifest_remove_slot",
     "moved_runs",
     "side_cut",

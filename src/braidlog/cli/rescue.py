@@ -13,7 +13,7 @@ import click
 
 from braidlog.cli import failures
 from braidlog.cli.output import facts, message, rows
-from braidlog.cli.session import Session
+from braidlog.cli.session import Session, command
 from braidlog.errors import CorruptionError, FormatError, LogError, NotFoundError
 from braidlog.faultlog import (
     FILE_NAME,
@@ -56,24 +56,20 @@ class _Row:
     state: str
 
 
-@click.command()
+@command()
 @click.argument(
     "directories",
     nargs=-1,
-    required=True,
-    metavar="DIR...",
+    metavar="[DIR]...",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
 )
 @click.option(
     "--streams",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="JSON: the replicas of each stream, such as {'1': [1, 2]}.",
+    help='JSON: the replicas of each stream, such as {"1": [1, 2]}.',
 )
 @click.option("--write", is_flag=True, help="Write the new epoch to the valid nodes.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON value and nothing else."
-)
 @click.pass_context
 def rescue(
     context: click.Context,
@@ -82,16 +78,16 @@ def rescue(
     streams: Path | None,
     write: bool,
     yes: bool,
-    as_json: bool,
 ) -> None:
     """Decide from fault logs which nodes go on.
 
     For the day on which the metadata repository is lost for good. Takes the data
-    directories of all nodes that can be had, or copies of them. Only looks, unless
-    --write is given; all nodes have to be stopped. Ends with code 8 if other nodes have
-    to be there first, with 9 if no choice is safe.
+    directories of all nodes that can be had, or copies of them [default: --data]. Only
+    looks, unless --write is given; all nodes have to be stopped. Ends with code 8 if
+    other nodes have to be there first, with 9 if no choice is safe.
     """
-    session = Session(Path(), as_json)
+    session: Session = context.obj
+    directories = directories or (session.data,)
     replicas = _replicas(streams) if streams else {}
     with ExitStack() as locks:
         if write:
@@ -99,12 +95,12 @@ def rescue(
                 locks.enter_context(write_locked(directory))
         found = [_look(directory) for directory in directories]
         verdict = _verdict(found, replicas)
-        if not as_json:
+        if not session.as_json:
             _show(session, found, verdict, checked=bool(streams))
         written = isinstance(verdict, Decision) and write
         if isinstance(verdict, Decision) and write:
             _write(session, found, verdict, yes=yes)
-    if as_json:
+    if session.as_json:
         facts(session, _summary(found, verdict, written))
     elif isinstance(verdict, Decision) and not write:
         message("hint: with all nodes stopped, --write makes it so")
@@ -237,7 +233,7 @@ def _write(
     except LogError as error:
         # Whoever has the record already is needed by the next decision, which is then
         # the same one.
-        error.add_note(f"{_names(done)} have it; run the same command again")
+        error.add_note(f"written to {_names(done)}; run the same command again")
         raise
     if not session.as_json:
         message(f"epoch {new.epoch} is written to {_names(done)}")
@@ -254,7 +250,7 @@ def _summary(
         case Wait(missing=missing, why=why):
             kind, summary = "wait", summary | {"missing": missing, "why": why}
         case Refuse(nodes=nodes, why=why):
-            kind, summary = "refused", summary | {"nodes_named": nodes, "why": why}
+            kind, summary = "refused", summary | {"named": nodes, "why": why}
     return {
         "verdict": kind,
         "authority": verdict.authority.node if verdict.authority else None,

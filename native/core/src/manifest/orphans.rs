@@ -83,7 +83,7 @@ impl Judgement {
 fn judge_data(name: &str, manifest: u64) -> Judgement {
     if matches!(
         name,
-        "LOCK" | "IDENTITY" | "WATERMARK" | "BALLAST" | CURRENT | WAL | TRASH
+        "LOCK" | "IDENTITY" | "WATERMARK" | "BALLAST" | "FAULTS" | CURRENT | WAL | TRASH
     ) {
         return Judgement::InUse;
     }
@@ -91,7 +91,7 @@ fn judge_data(name: &str, manifest: u64) -> Judgement {
         return Judgement::in_use(number == manifest);
     }
     match name.strip_suffix(TEMPORARY) {
-        Some("IDENTITY" | "WATERMARK" | CURRENT) => Judgement::Orphan,
+        Some("IDENTITY" | "WATERMARK" | "FAULTS" | CURRENT) => Judgement::Orphan,
         _ => Judgement::Foreign,
     }
 }

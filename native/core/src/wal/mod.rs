@@ -7,7 +7,6 @@
 //! | `change`, `state`, `preamble`, `producer` | what frames mean, and what they add up to |
 //! | `appender`, `whole`, `room`, `place`, `parts` | open batches, whole frames, reservations, placing, groups |
 //! | `store`, `sync`, `admin`, `files` | appending, group commit, administration, slots and the manifest |
-//! | `segments`, `view`, `read`, `lookup` | what readers see and how they read it |
 //! | `replica`, `encoded`, `committed` | whole batches in and out, commits and their numbers |
 //! | `segments`, `view`, `read`, `lookup`, `cache` | what readers see and how they read it |
 //! | `walk`, `directory`, `recover`, `follow` | going through a segment; open; other processes |

@@ -24,6 +24,8 @@ fn only_own_names_that_nothing_refers_to() {
     let data = names(&[
         "CURRENT",
         "CURRENT.tmp",
+        "FAULTS",
+        "FAULTS.tmp",
         "IDENTITY",
         "IDENTITY.tmp",
         "LOCK",
@@ -54,6 +56,7 @@ fn only_own_names_that_nothing_refers_to() {
     let found = find_wal_orphans(&data, &wal, 4, &version(), &BTreeSet::from(running));
     let expected = [
         "CURRENT.tmp",
+        "FAULTS.tmp",
         "IDENTITY.tmp",
         "MANIFEST-000003",
         "MANIFEST-000005",

@@ -1,0 +1,42 @@
+"""A ring is what `docs/formats.md` says, read without the package."""
+
+import hashlib
+from pathlib import Path
+
+from braidlog.faultlog import Configuration, FaultLog
+from compat.directory import FORMATS
+from compat.layouts import Layouts
+
+LAYOUTS = Layouts.of(FORMATS)
+MEMBERS = (3, 5, 1 << 40)
+
+
+def test_each_slot_is_what_the_document_says(tmp_path: Path) -> None:
+    with FaultLog.open(tmp_path, "grün", 5, slots=6) as log:
+        log.record(Configuration(1, 0, MEMBERS), viable=True)
+        log.record(Configuration(1, 1, MEMBERS, (3, 5)), viable=False)
+        log.record(Configuration(1, 2, MEMBERS, (3,)), viable=False)
+        log.record(Configuration(1, 2, MEMBERS, (3,)), viable=True)
+    ring = (tmp_path / "FAULTS").read_bytes()
+    slots = [ring[at : at + 4096] for at in range(0, len(ring), 4096)]
+    assert len(slots) == 6
+    assert slots[:3] == slots[3:]
+    # The fourth record took the place of the first.
+    order = [1, 2, 0]
+    previous = None
+    for serial, slot in enumerate((slots[place] for place in order), 2):
+        said = LAYOUTS.head("fault_record", slot)
+        assert said["magic"].to_bytes(4, "little") == b"BRFL"
+        assert (said["format"], said["serial"], said["node"]) == (1, serial, 5)
+        assert (said["epoch"], said["sequence"]) == (1, min(serial - 1, 2))
+        assert said["flags"] == (serial == 4)
+        assert said["members"] == list(MEMBERS)
+        assert said["failed"] == ([3, 5] if serial == 2 else [3])
+        assert bytes(said["cluster"]).decode() == "grün"
+        digest = hashlib.blake2b(slot[:4064], digest_size=32).digest()
+        assert slot[4064:] == digest
+        if previous is not None:
+            low, high = said["previous"]["low"], said["previous"]["high"]
+            linked = low.to_bytes(16, "little") + high.to_bytes(16, "little")
+            assert linked == previous
+        previous = digest
