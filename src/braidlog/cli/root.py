@@ -23,6 +23,7 @@ from braidlog.cli.output import message
 from braidlog.cli.reading import read, tail
 from braidlog.cli.repair import repair, verify
 from braidlog.cli.rescue import rescue
+from braidlog.cli.serve import serve, up
 from braidlog.cli.stats import stats
 from braidlog.cli.trim import trim
 
@@ -141,5 +142,7 @@ for _command in (
     rescue,
     bench,
     demo,
+    serve,
+    up,
 ):
     main.add_command(_command)

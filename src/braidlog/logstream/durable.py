@@ -29,6 +29,11 @@ class Durable:
         self.mark = mark
         self._marks: deque[tuple[int, Mark]] = deque()
 
+    @property
+    def pending(self) -> bool:
+        """Tell whether a mark is on its way."""
+        return bool(self._marks)
+
     def note(self, ticket: int, mark: Mark) -> None:
         """Note that `mark` is durable once `ticket` is synced."""
         if self._marks and self._marks[-1][0] == ticket:

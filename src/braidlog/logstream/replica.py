@@ -115,6 +115,16 @@ class Replica:
         """Return the GLSN up to which nothing of the stream is missing here."""
         return self._core.context.high_watermark
 
+    @property
+    def waiting(self) -> int:
+        """Return how many appends wait for their commit."""
+        return len(self._core.waiters) + len(self._core.repeats)
+
+    @property
+    def unsynced(self) -> bool:
+        """Tell whether something was written that is not known to be durable."""
+        return self._core.durable.pending
+
     def configure(self, config: StreamConfig) -> None:
         """Become what the configuration says; older ones and repeats are ignored.
 

@@ -20,6 +20,7 @@ from braidlog.logstream.effects import Limits
 from braidlog.node.config import NodeConfig
 from braidlog.node.identity import begin_incarnation
 from braidlog.node.peers import LinkSettings, Peers
+from braidlog.node.raft_log import GroupLog
 from braidlog.node.registration import Registration
 from braidlog.node.replicas import Replicas
 from braidlog.node.repository import RepositoryMember, first_base
@@ -27,8 +28,7 @@ from braidlog.node.requests import Requests
 from braidlog.node.sessions import Request, Session, Sessions
 from braidlog.node.status import NodeStatus
 from braidlog.node.syncer import Syncer
-from braidlog.storage.raft_log import RaftLog
-from braidlog.storage.streams import NodeStore
+from braidlog.storage.streams import GROUP_PREFIX, NodeStore
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
 from braidlog.wire.events import Appends, Received, Requested
 from braidlog.wire.messages import (
@@ -122,12 +122,14 @@ class ClusterNode:
         )
 
     def _open_member(self) -> RepositoryMember | None:
-        known = GROUP in self._store.groups()
-        if not known and self.id not in self.config.cluster.voters:
+        if self._store.options(f"{GROUP_PREFIX}{GROUP}"):
+            return self._make_member(GroupLog(self._store, GROUP))
+        if self.id not in self.config.cluster.voters:
             return None
-        return self._make_member(RaftLog(self._store, GROUP, first_base(self.config)))
+        base = first_base(self.config)
+        return self._make_member(GroupLog.create(self._store, GROUP, base))
 
-    def _make_member(self, log: RaftLog) -> RepositoryMember:
+    def _make_member(self, log: GroupLog) -> RepositoryMember:
         return RepositoryMember(
             self.config,
             log,
@@ -236,7 +238,7 @@ class ClusterNode:
             return
         if self.member is None:
             # The group has made this node a member: it begins with an empty log.
-            self.member = self._make_member(RaftLog(self._store, GROUP))
+            self.member = self._make_member(GroupLog.create(self._store, GROUP))
         self.member.group.step(bytes(payload))
 
     def _to_self(self, message: Message) -> None:

@@ -16,6 +16,7 @@ from braidlog.errors import LogError, NotFoundError, NotReadyError
 from braidlog.logstream.effects import Limits
 from braidlog.logstream.replica import Replica
 from braidlog.node.peers import Peers
+from braidlog.node.replica_store import ReplicaStore
 from braidlog.node.sessions import Request
 from braidlog.node.status import ReplicaStatus
 from braidlog.storage.streams import NodeStore
@@ -65,8 +66,9 @@ class _Reader:
 class _Hosted:
     """One replica and who waits for it."""
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: Replica, storage: ReplicaStore) -> None:
         self.replica = replica
+        self.storage = storage
         self.config: StreamConfig | None = None
         self.readers: list[_Reader] = []
 
@@ -90,15 +92,16 @@ class Replicas:
         self._changed = changed
         self._hosted: dict[int, _Hosted] = {}
         self._by_log: dict[bytes, set[int]] = {}
-        self._dirty: dict[int, None] = {}  # a dict, for its order
+        self._dirty: dict[int, None] = {}  # dicts, for their order
+        self._unsynced: dict[int, None] = {}
         self._readers = 0
         self.counters = Counters()
         for stream in store.streams():
             self._host(stream)
 
     def _host(self, stream: int) -> _Hosted:
-        storage = self._store.stream(stream)
-        hosted = _Hosted(Replica(self._node, stream, storage, self._limits))
+        storage = ReplicaStore(self._store, stream)
+        hosted = _Hosted(Replica(self._node, stream, storage, self._limits), storage)
         self._hosted[stream] = hosted
         self._touch(stream)
         return hosted
@@ -118,7 +121,7 @@ class Replicas:
         for config in message.streams:
             hosted = self._hosted.get(config.stream)
             if hosted is None:
-                self._store.create(config.stream)
+                ReplicaStore.create(self._store, config.stream)
                 hosted = self._host(config.stream)
             self._by_log.setdefault(config.log, set()).add(config.stream)
             hosted.config = config
@@ -140,7 +143,7 @@ class Replicas:
         del self._hosted[stream]
         if hosted.config is not None:
             self._by_log[hosted.config.log].discard(stream)
-        self._store.delete(stream)
+        hosted.storage.delete()
 
     def commit(self, message: Commit) -> None:
         """Apply cuts, in their order, to the replicas of their logs."""
@@ -218,7 +221,7 @@ class Replicas:
         """Answer a read if there is something, or if it has waited long enough."""
         last = now >= reader.deadline
         try:
-            found = hosted.replica.read(reader.message, empty=last)
+            found = hosted.replica.read(reader.message, expired=last)
         except LogError as error:
             reader.request.fail(error)
             return True
@@ -237,15 +240,12 @@ class Replicas:
 
     def synced(self, ticket: int) -> None:
         """Note what is durable."""
-        for stream, hosted in self._hosted.items():
-            if hosted.replica.synced(ticket):
+        unsynced, self._unsynced = self._unsynced, {}
+        for stream in unsynced:
+            hosted = self._hosted.get(stream)
+            if hosted is not None:
+                hosted.replica.synced(ticket)
                 self._touch(stream)
-
-    def failed(self) -> None:
-        """Note that the store takes nothing more."""
-        for stream, hosted in self._hosted.items():
-            hosted.replica.fail("the store has failed")
-            self._touch(stream)
 
     def tick(self, now: float) -> None:
         """Let time pass."""
@@ -287,6 +287,8 @@ class Replicas:
         self, stream: int, hosted: _Hosted, now: float = 0.0
     ) -> StreamReport | None:
         effects = hosted.replica.effects()
+        if hosted.replica.unsynced:
+            self._unsynced[stream] = None
         for node, message, batches in effects.messages:
             self._peers.send(node, message, batches)
         for request, answer in effects.answers:
@@ -314,14 +316,14 @@ class Replicas:
         """Return the replicas as they are now."""
         for stream, hosted in sorted(self._hosted.items()):
             config, replica = hosted.config, hosted.replica
-            state, report = replica.stored(), replica.report()
+            report = replica.report()
             yield ReplicaStatus(
                 stream=stream,
                 log=config.name if config else "",
                 state=replica.state.name.lower(),
                 role=_role(self._node, config),
                 epoch=report.epoch,
-                low=state.low,
+                low=replica.low,
                 committed=report.committed,
                 end=report.end,
                 version=report.version,

@@ -14,7 +14,7 @@ from braidlog.node.config import NodeConfig
 from braidlog.node.peers import Peers
 from braidlog.node.status import GroupStatus
 from braidlog.raft import Base, Membership, RaftConfig, Role
-from braidlog.storage.raft_log import RaftLog
+from braidlog.node.raft_log import GroupLog
 from braidlog.wire.messages import GetMetadata, Message, Metadata, Report
 
 __all__ = ["ELECTION_TICKS", "Done", "RepositoryMember", "first_base"]
@@ -31,7 +31,7 @@ class RepositoryMember:
     def __init__(
         self,
         config: NodeConfig,
-        log: RaftLog,
+        log: GroupLog,
         peers: Peers,
         *,
         incarnation: int,
@@ -120,8 +120,7 @@ class RepositoryMember:
         """Do what the group asks for; tell whether there was anything."""
         effects = self.group.effects()
         for write in effects.writes:
-            self._log.write(write)
-            self._writes.append((self._log.ticket(), write.number))
+            self._writes.append((self._log.write(write), write.number))
         for each in effects.messages:
             if each.node == self._node:
                 self._to_self(each.message)

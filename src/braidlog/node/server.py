@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 import ssl
+import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -70,9 +71,8 @@ class NodeServer:
         config = self._config
         tls = _tls(config)
         store = self._store or open_store(config)
-        syncer = self._syncer or ThreadSyncer(store.native)
+        syncer = self._syncer or ThreadSyncer(store)
         stack.push_async_callback(syncer.close)
-        stack.callback(store.close)
         self.node = ClusterNode(
             config,
             store,
@@ -134,8 +134,10 @@ def open_store(config: NodeConfig) -> NodeStore:
     Raises:
         LogError: see `braidlog.open`.
     """
-    return NodeStore.open(
+    return NodeStore(
         Path(config.node.data),
+        entropy=secrets.randbits(64),
+        now=lambda: time.time_ns() // 1000,
         wal_bytes_max=config.limits.wal_bytes_max,
         segment_bytes=config.limits.segment_bytes,
     )
