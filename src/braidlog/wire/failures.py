@@ -18,10 +18,21 @@ from typing import Final
 from braidlog.errors import LogError
 from braidlog.wire.messages import Failed
 
-__all__ = ["TEXT_MAX", "UnknownFailureError", "decode_failure", "encode_failure"]
+__all__ = [
+    "DETAILS_MAX",
+    "NAME_MAX",
+    "TEXT_MAX",
+    "UnknownFailureError",
+    "decode_failure",
+    "encode_failure",
+]
 
-TEXT_MAX: Final = 4096
+TEXT_MAX: Final = 1024
 """Characters of a message or detail: more is cut, a failure always fits a frame."""
+DETAILS_MAX: Final = 8
+"""Details of a failure: more, which no error here has, are left out."""
+NAME_MAX: Final = 64
+"""Characters of the name of a detail."""
 
 _INT64: Final = range(-(2**63), 2**63)
 _NO_DETAILS: Final = {"message", "outcome"}
@@ -45,13 +56,14 @@ def encode_failure(error: LogError) -> Failed:
     given = vars(error)
     if isinstance(error, UnknownFailureError):
         given = dict(error.details)
-    details = {
-        name: _text(value) if isinstance(value, str) else value
+    details = [
+        (_text(name)[:NAME_MAX], _text(value) if isinstance(value, str) else value)
         for name, value in given.items()
         if name not in _NO_DETAILS and not name.startswith("_") and _fits(value)
-    }
+    ]
     unknown = error.outcome == "unknown"
-    return Failed(error.code, _text(error.message), details, unknown)
+    some = dict(details[:DETAILS_MAX])
+    return Failed(error.code, _text(error.message), some, unknown)
 
 
 def decode_failure(failed: Failed) -> LogError:

@@ -8,12 +8,14 @@ import braidlog.raft.errors as raft
 from braidlog import errors
 from braidlog.errors import LogError
 from braidlog.wire.codec import decode, encode
+from braidlog.wire.connection import HANDSHAKE_BYTES_MAX
 from braidlog.wire.failures import (
     TEXT_MAX,
     UnknownFailureError,
     decode_failure,
     encode_failure,
 )
+from braidlog.wire.frames import HEADER_BYTES
 from braidlog.wire.messages import Failed
 
 TREE = [
@@ -80,7 +82,11 @@ def test_a_failure_is_never_too_large_and_always_text() -> None:
     failed = encode_failure(error)
     assert len(failed.message) == TEXT_MAX
     assert failed.details["path"] == "/a?" + "p" * (TEXT_MAX - 3)
-    assert len(encode(failed)) < 8 * TEXT_MAX
+    wide = "\U0001f4dc" * 5000
+    details: dict[str, int | str] = {f"{n}{wide}": wide for n in range(100)}
+    passed_on = UnknownFailureError(wide, details=details)
+    size = HEADER_BYTES + len(encode(encode_failure(passed_on)))
+    assert size <= HANDSHAKE_BYTES_MAX
     assert "used" not in encode_failure(errors.LogFullError("", used=2**64)).details
 
 

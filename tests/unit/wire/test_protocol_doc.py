@@ -11,7 +11,7 @@ import pytest
 import braidlog.wire.connection as rules
 from braidlog.wire import messages as m
 from braidlog.wire.codec import encode
-from braidlog.wire.failures import TEXT_MAX
+from braidlog.wire.failures import DETAILS_MAX, TEXT_MAX
 from braidlog.wire.frames import HEADER_BYTES, encode_frame
 from braidlog.wire.messages import MESSAGES, LogId, Number
 from braidlog.wire.roles import NEEDED, Role
@@ -101,9 +101,14 @@ def test_frames_are_as_the_layout_says(message: m.Message, payload: bytes) -> No
 def test_limits_are_those_of_the_code() -> None:
     rows = table(PROTOCOL, "limit", "default")
     said = {row["limit"].strip("`"): int(row["default"]) for row in rows}
-    names = [name for name in said if name not in {"TEXT_MAX", "TOKENS_MAX"}]
-    known = {name: getattr(rules, name) for name in names}
-    assert said == known | {"TEXT_MAX": TEXT_MAX, "TOKENS_MAX": TOKENS_MAX}
+    others = {
+        "DETAILS_MAX": DETAILS_MAX,
+        "TEXT_MAX": TEXT_MAX,
+        "TOKENS_MAX": TOKENS_MAX,
+    }
+    names = [name for name in said if name not in others]
+    assert said == {name: getattr(rules, name) for name in names} | others
+    assert len(names) == 4
     assert (rules.VERSION_MIN, rules.VERSION_MAX) == (1, 1)
 
 
