@@ -18,6 +18,7 @@ mod oracle;
 mod producers;
 mod reading;
 mod refuse;
+mod replicas;
 mod salvage;
 mod space;
 mod verify;
