@@ -11,17 +11,22 @@ from braidlog.types import Producer, Timestamp
 __all__ = [
     "Appender",
     "ArrowBatch",
+    "Batch",
     "BatchIterator",
+    "BatchRecords",
     "Follower",
     "FrameDecoder",
     "FrameIterator",
     "LogView",
+    "MemoryDisk",
     "Pending",
     "Record",
     "RecordIterator",
     "Replicas",
     "Store",
     "batch_header",
+    "encode_arrow",
+    "encode_batch",
     "frame_header",
     "inspect_frames",
     "inspect_index",
@@ -189,11 +194,60 @@ class Store:
     def close(self, timeout: float | None = None) -> None: ...
 
 @final
+class MemoryDisk:
+    """Files in memory, for `Store.open(path, disk=...)`."""
+
+    def __new__(cls, seed: int = 0) -> Self: ...
+    def crash(self, policy: str = "torn") -> MemoryDisk: ...
+    def fail_next_sync(self, landed: bool = False) -> None: ...
+    def fail_syncs(self, on: bool) -> None: ...
+    def set_free(self, size: int | None) -> None: ...
+    def flip_bit(self, path: str | Path, offset: int, bit: int = 0) -> None: ...
+    def files(self) -> list[tuple[str, int]]: ...
+    def read(self, path: str | Path) -> bytes: ...
+
+@final
+class Batch:
+    """An encoded batch that was verified to its last byte."""
+
+    def __new__(cls, data: Buffer) -> Self: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def producer(self) -> int: ...
+    @property
+    def producer_epoch(self) -> int: ...
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def timestamps(self) -> tuple[int, int]: ...
+    def __len__(self) -> int: ...
+    def __bytes__(self) -> bytes: ...
+    def records(
+        self, position: int, begin: int = 0, end: int | None = None
+    ) -> BatchRecords: ...
+    def arrow(
+        self,
+        position: int,
+        begin: int = 0,
+        end: int | None = None,
+        columns: list[str] | None = None,
+    ) -> ArrowBatch: ...
+
+@final
+class BatchRecords(Iterator[Record]):
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Record: ...
+
+@final
 class Replicas:
     """Streams of a store that are replicas. Got from `Store.replicas`."""
 
     def create(self, name: str, log_id: int, options: bytes, created: int) -> int: ...
     def alter(self, log_id: int, options: bytes) -> int: ...
+    def restart(self, log_id: int, epoch: int, first: int, options: bytes) -> int: ...
     def append(
         self, stream: int, epoch: int, batches: Iterable[Buffer]
     ) -> list[tuple[int, int, bool]]: ...
@@ -239,6 +293,22 @@ class Follower:
     def close(self) -> None: ...
 
 def log_schema() -> Any: ...
+def encode_batch(
+    values: Iterable[Any],
+    keys: Iterable[Any] | None = None,
+    timestamps: Iterable[int | None] | int | None = None,
+    headers: Iterable[Any] | None = None,
+    producer: tuple[int, int] | None = None,
+    sequence: int | None = None,
+    compression: str = "none",
+) -> bytes: ...
+def encode_arrow(
+    data: Any,
+    producer: tuple[int, int] | None = None,
+    sequence: int | None = None,
+    compression: str = "none",
+    batch_bytes: int = 1048576,
+) -> list[bytes]: ...
 def batch_header(data: Buffer) -> tuple[int, int, int, int, int, int, int]: ...
 
 # Frames of a connection, for braidlog.wire.frames.

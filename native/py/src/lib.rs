@@ -11,6 +11,8 @@ mod appender;
 pub mod arrow;
 mod bulk;
 mod closing;
+mod disk;
+mod encode;
 mod entry;
 mod error;
 mod follower;
@@ -33,6 +35,9 @@ use pyo3::prelude::*;
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<appender::Appender>()?;
     m.add_class::<store::Store>()?;
+    m.add_class::<disk::MemoryDisk>()?;
+    m.add_class::<encode::Batch>()?;
+    m.add_class::<encode::BatchRecords>()?;
     m.add_class::<pending::Pending>()?;
     m.add_class::<follower::Follower>()?;
     m.add_class::<log::LogView>()?;
@@ -45,7 +50,9 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(wire::frame_header, m)?)?;
     inspect::register(m)?;
     m.add_function(wrap_pyfunction!(log_schema, m)?)?;
-    m.add_function(wrap_pyfunction!(replicas::batch_header, m)?)?;
+    m.add_function(wrap_pyfunction!(encode::batch_header, m)?)?;
+    m.add_function(wrap_pyfunction!(encode::encode_batch, m)?)?;
+    m.add_function(wrap_pyfunction!(encode::encode_arrow, m)?)?;
     Ok(())
 }
 

@@ -55,11 +55,16 @@ impl LogView {
         columns: Option<Vec<String>>,
     ) -> PyResult<Scan> {
         let (start, end) = self.bounds(start, end)?;
-        let projection = match columns {
-            None => Projection::all(),
-            Some(names) => Projection::of(names.iter().map(String::as_str)).map_err(to_py)?,
-        };
+        let projection = projection(columns.as_deref())?;
         Ok(Scan::new(self.reader.clone(), projection, start, end))
+    }
+}
+
+/// The columns of these names, all without names.
+pub fn projection(columns: Option<&[String]>) -> PyResult<Projection> {
+    match columns {
+        None => Ok(Projection::all()),
+        Some(names) => Projection::of(names.iter().map(String::as_str)).map_err(to_py),
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use braidlog_core::batch::parse_head;
 use braidlog_core::wal::{self, CommitContext, NewLog, Verified};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
@@ -101,6 +100,20 @@ impl Replicas {
         let group = store.submit_alter(log_id, options).map_err(to_py)?;
         store.nudge();
         Ok(group)
+    }
+
+    /// Begin a log anew at `first` with other options, empty; its new stream.
+    fn restart(
+        &self,
+        log_id: u128,
+        epoch: u64,
+        first: Unsigned,
+        options: Vec<u8>,
+    ) -> PyResult<u32> {
+        let store = self.check()?;
+        let stream = store.restart(log_id, epoch, first.0, &options);
+        store.nudge();
+        stream.map_err(to_py)
     }
 
     /// Append batches, all of them or none: (LLSN, records, whether it is new) of each.
@@ -273,24 +286,4 @@ impl Replicas {
         let done = py.detach(|| store.reclaim()).map_err(to_py)?;
         Ok(done.segments)
     }
-}
-
-/// What the head of a batch says, its body unseen: (records, bytes, producer, its epoch, first sequence,
-/// smallest and largest timestamp).
-#[pyfunction]
-pub fn batch_header(data: &Bound<'_, PyAny>) -> PyResult<(u32, usize, u64, u32, u64, i64, i64)> {
-    with_bytes(data, "batch", |bytes| {
-        let head = parse_head(bytes)?;
-        let from = head.producer();
-        Ok((
-            head.count(),
-            head.total_len(),
-            from.id,
-            from.epoch,
-            from.base_sequence,
-            head.min_timestamp(),
-            head.max_timestamp(),
-        ))
-    })?
-    .map_err(to_py)
 }

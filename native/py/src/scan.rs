@@ -169,6 +169,13 @@ pub struct ArrowBatch {
     batch: RecordBatch,
 }
 
+impl ArrowBatch {
+    /// For Python.
+    pub fn new(batch: RecordBatch) -> Self {
+        Self { batch }
+    }
+}
+
 #[pymethods]
 impl ArrowBatch {
     #[pyo3(signature = (requested_schema=None))]

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use braidlog_core::Error;
 use braidlog_core::batch::Compression;
-use braidlog_core::vfs::RealVfs;
+use braidlog_core::vfs::{RealVfs, Vfs};
 use braidlog_core::wal::{self, Cursor, NewLog, NewRecord, Sequenced, Ticket};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -14,6 +14,7 @@ use crate::append::{HeaderList, ListColumns, sequenced, with_bytes};
 use crate::arrow::import_stream;
 use crate::bulk::Bulk;
 use crate::closing::Closing;
+use crate::disk::MemoryDisk;
 use crate::entry::{Entry, entries_dict};
 use crate::error::to_py;
 use crate::gate::{Gate, Reader};
@@ -37,6 +38,32 @@ pub struct Store {
     inner: Arc<wal::Store>,
     gate: Arc<Gate>,
     closing: Arc<Closing>,
+    /// Of a simulation: no thread but the caller's.
+    simulated: bool,
+}
+
+/// The compression of that name.
+pub fn compression(name: &str) -> PyResult<Compression> {
+    match name {
+        "none" => Ok(Compression::None),
+        "zstd" => Ok(Compression::Zstd),
+        "lz4" => Ok(Compression::Lz4),
+        other => Err(to_py(Error::InvalidArgument(format!(
+            "compression {other:?} is not none, zstd or lz4"
+        )))),
+    }
+}
+
+/// The disk among the keywords of an open, taken out of them.
+fn take_disk(keywords: &Bound<'_, PyDict>) -> PyResult<Option<Arc<dyn Vfs>>> {
+    let Some(disk) = keywords.get_item("disk")? else {
+        return Ok(None);
+    };
+    keywords.del_item("disk")?;
+    if disk.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(disk.cast::<MemoryDisk>()?.get().vfs()))
 }
 
 /// Bytes of a value, near enough for a reservation.
@@ -137,13 +164,20 @@ impl Store {
         path: std::path::PathBuf,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<(Self, Bound<'py, PyDict>)> {
+        let disk = keywords
+            .map(|keywords| take_disk(keywords))
+            .transpose()?
+            .flatten();
         let options = options(keywords)?;
-        let opened = py.detach(|| wal::open(Arc::new(RealVfs), &path, options));
+        let simulated = disk.is_some();
+        let vfs = disk.unwrap_or_else(|| Arc::new(RealVfs));
+        let opened = py.detach(|| wal::open(vfs, &path, options));
         let (store, report) = opened.map_err(to_py)?;
         let store = Self {
             inner: Arc::new(store),
             gate: Arc::default(),
             closing: Arc::default(),
+            simulated,
         };
         Ok((store, report_dict(py, &report)?))
     }
@@ -218,7 +252,14 @@ impl Store {
 
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.check()?;
-        py.detach(|| store.sync()).map_err(to_py)
+        py.detach(|| {
+            if self.simulated {
+                store.flush()
+            } else {
+                store.sync()
+            }
+        })
+        .map_err(to_py)
     }
 
     /// The part that deals with replicas.
@@ -277,17 +318,8 @@ impl Store {
     }
 
     fn set_compression(&self, stream: u32, compression: &str) -> PyResult<()> {
-        let compression = match compression {
-            "none" => Compression::None,
-            "zstd" => Compression::Zstd,
-            "lz4" => Compression::Lz4,
-            other => {
-                return Err(to_py(Error::InvalidArgument(format!(
-                    "compression {other:?} is not none, zstd or lz4"
-                ))));
-            }
-        };
-        self.inner.set_compression(stream, compression);
+        self.inner
+            .set_compression(stream, self::compression(compression)?);
         Ok(())
     }
 
@@ -390,6 +422,9 @@ impl Store {
             return Ok(());
         };
         self.gate.close();
+        if self.simulated {
+            return py.detach(|| store.close()).map_err(to_py);
+        }
         self.closing.close(py, store, timeout)
     }
 }

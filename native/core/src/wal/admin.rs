@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::wal::appender::Sizes;
 use crate::wal::change::{Change, CommitContext, Cursor, NewLog};
 use crate::wal::store::{Inner, Store};
+use crate::wal::view::Range;
 
 /// Counters and sizes, for people and metrics.
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,6 +74,16 @@ impl Store {
         match change {
             Change::Rollback => inner.note_rollback(stream, llsn, group),
             Change::Commit(_) => self.show_committed(&inner, stream),
+            // Its owner goes on with it at once.
+            Change::Restart(_, first, _) => self.view.publish(
+                stream,
+                Range {
+                    first: *first,
+                    end: *first,
+                    durable: *first,
+                    epoch,
+                },
+            ),
             _ => {}
         }
         Ok(group)

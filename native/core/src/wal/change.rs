@@ -11,6 +11,7 @@
 //! catalog   u8 1 create: u128 id, u8 explicit commit, i64 created (us), bytes name, bytes options
 //!           u8 2 delete: u128 id
 //!           u8 3 options: u128 id, bytes options
+//!           u8 4 restart: u128 id, u64 first LLSN, bytes options
 //! cursor    u8 1 set: bytes name, u64 position, u8 pin, i64 touched (us), u64 lease (us, 0 = for ever)
 //!           u8 2 delete: bytes name
 //! ```
@@ -87,6 +88,8 @@ pub enum Change {
     DeleteLog(u128),
     /// A log's options are replaced.
     AlterLog(u128, Vec<u8>),
+    /// A log begins anew, empty, with the frame's stream, epoch and LLSN; its options are replaced.
+    Restart(u128, u64, Vec<u8>),
     /// A cursor of the frame's stream was written.
     SetCursor(String, Cursor),
     /// A cursor of the frame's stream was deleted.
@@ -106,7 +109,9 @@ impl Change {
             Self::Rollback => Kind::Rollback,
             Self::Trim => Kind::Trim,
             Self::Epoch => Kind::Epoch,
-            Self::CreateLog(_) | Self::DeleteLog(_) | Self::AlterLog(..) => Kind::Catalog,
+            Self::CreateLog(_) | Self::DeleteLog(_) | Self::AlterLog(..) | Self::Restart(..) => {
+                Kind::Catalog
+            }
             Self::SetCursor(..) | Self::DeleteCursor(_) => Kind::Cursor,
             Self::Close => Kind::Close,
             Self::Nothing => Kind::Moved,
@@ -133,6 +138,12 @@ impl Change {
             Self::AlterLog(id, options) => {
                 out.put_u8(3);
                 out.put_u128(*id);
+                out.put_bytes(options);
+            }
+            Self::Restart(id, first, options) => {
+                out.put_u8(4);
+                out.put_u128(*id);
+                out.put_u64(*first);
                 out.put_bytes(options);
             }
             Self::SetCursor(name, cursor) => {
@@ -190,6 +201,7 @@ fn decode_catalog(take: &mut Take<'_>) -> Result<Change> {
         }),
         2 => Change::DeleteLog(take.u128()?),
         3 => Change::AlterLog(take.u128()?, take.bytes()?.to_vec()),
+        4 => Change::Restart(take.u128()?, take.u64()?, take.bytes()?.to_vec()),
         _ => return Err(take.error("unknown catalog operation")),
     })
 }

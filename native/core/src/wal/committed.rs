@@ -41,7 +41,7 @@ impl Store {
                     for (lane, index) in index.lanes(stream) {
                         let point = index.glsn_floor(glsn).filter(|point| point.llsn >= low);
                         native |= lane == NATIVE && point.is_some();
-                        best = best.max_by_glsn(point);
+                        best = later(best, point);
                     }
                 })?;
                 // What older segments hold, and what was moved into them, is older than this.
@@ -61,11 +61,7 @@ impl Store {
             for segment in segments {
                 self.look(stream, segment, |index| {
                     for (_, lane) in index.lanes(stream) {
-                        let point = ceil(lane.runs(), glsn, low);
-                        best = match (best, point) {
-                            (Some(best), Some(point)) if best.glsn <= point.glsn => Some(best),
-                            (best, point) => point.or(best),
-                        };
+                        best = earlier(best, ceil(lane.runs(), glsn, low));
                     }
                 })?;
             }
@@ -94,7 +90,11 @@ impl Store {
             self.view.segments().iter().for_each(&mut add);
             let in_flight = inner.flights.iter().flat_map(|flight| &flight.group.parts);
             in_flight.for_each(|part| add(&part.segment));
-            inner.appender.parts.iter().for_each(|part| add(&part.segment));
+            inner
+                .appender
+                .parts
+                .iter()
+                .for_each(|part| add(&part.segment));
             add(&inner.appender.active.segment);
             drop(inner);
             f(&segments.into_values().collect::<Vec<_>>())
@@ -117,17 +117,16 @@ impl Store {
     }
 }
 
-trait ByGlsn {
-    fn max_by_glsn(self, other: Self) -> Self;
+/// The one with the smaller GLSN.
+fn earlier(one: Option<CommitPoint>, other: Option<CommitPoint>) -> Option<CommitPoint> {
+    let both = one.into_iter().chain(other);
+    both.min_by_key(|point| point.glsn)
 }
 
-impl ByGlsn for Option<CommitPoint> {
-    fn max_by_glsn(self, other: Self) -> Self {
-        match (self, other) {
-            (Some(mine), Some(other)) if mine.glsn >= other.glsn => Some(mine),
-            (mine, other) => other.or(mine),
-        }
-    }
+/// The one with the greater GLSN.
+fn later(one: Option<CommitPoint>, other: Option<CommitPoint>) -> Option<CommitPoint> {
+    let both = one.into_iter().chain(other);
+    both.max_by_key(|point| point.glsn)
 }
 
 /// The first record of the runs from `glsn` and from `low` on.

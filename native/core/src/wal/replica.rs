@@ -221,6 +221,20 @@ impl Store {
         self.change(0, None, 0, &Change::AlterLog(id, options))
     }
 
+    /// Begin a log anew with other options: empty, its first record to be `first`. Returns its new stream; the
+    /// old one is gone when [`Store::latest`] is durable.
+    pub fn restart(&self, id: u128, epoch: u64, first: u64, options: &[u8]) -> Result<u32> {
+        let change = Change::Restart(id, first, options.to_vec());
+        loop {
+            let stream = self.guard()?.appender.state.next_stream;
+            match self.change(stream, Some(epoch), first, &change) {
+                // Another thread took the number.
+                Err(Error::NotDense { .. }) => {}
+                other => break other.map(|_| stream),
+            }
+        }
+    }
+
     /// Let everything below `first` go, as soon as that is durable and [`Store::reclaim`] is called.
     pub fn submit_trim(&self, stream: u32, first: u64) -> Result<u64> {
         let latest = {

@@ -115,7 +115,9 @@ impl Stream {
             given,
             expected,
         };
-        if context.version <= self.context.version {
+        // A run may come in pieces of one version.
+        let piece = context.version == self.context.version && context.length > 0;
+        if context.version <= self.context.version && !piece {
             return Err(dense(
                 "commit version",
                 context.version,
@@ -202,6 +204,7 @@ impl State {
             Change::Close | Change::Nothing => Ok(()),
             Change::CreateLog(log) => self.check_create(header.stream, log),
             Change::DeleteLog(id) | Change::AlterLog(id, _) => self.log(*id).map(|_| ()),
+            Change::Restart(id, first, _) => self.check_restart(header, *id, *first),
             _ => self.check_stream(header, change),
         }
     }
@@ -225,6 +228,11 @@ impl State {
                 what: format!("log {:?}", log.name),
             });
         }
+        self.check_number(stream)
+    }
+
+    /// Stream numbers are given once.
+    fn check_number(&self, stream: u32) -> Result<()> {
         if stream == u32::MAX {
             return Err(Error::InvalidArgument("stream numbers are used up".into()));
         }
@@ -237,6 +245,19 @@ impl State {
             });
         }
         Ok(())
+    }
+
+    fn check_restart(&self, header: &FrameHeader, id: u128, first: u64) -> Result<()> {
+        let old = self.stream(self.log(id)?.stream)?;
+        old.check_epoch(header.epoch)?;
+        if !old.explicit_commit {
+            let reason = "only a log with explicit commits can begin anew";
+            return Err(Error::InvalidArgument(reason.into()));
+        }
+        if first == 0 || !fits(first, 1) {
+            return Err(Error::InvalidArgument(format!("first LLSN {first}")));
+        }
+        self.check_number(header.stream)
     }
 
     fn check_stream(&self, header: &FrameHeader, change: &Change) -> Result<()> {
@@ -316,6 +337,7 @@ impl State {
                     self.streams.remove(&log.stream);
                 }
             }
+            Change::Restart(id, first, options) => self.restart(header, *id, *first, options),
             Change::AlterLog(id, options) => {
                 if let Some(log) = self.logs.get_mut(id) {
                     log.log.options.clone_from(options);
@@ -328,6 +350,24 @@ impl State {
             }
         }
         Ok(())
+    }
+}
+
+impl State {
+    fn restart(&mut self, header: &FrameHeader, id: u128, first: u64, options: &[u8]) {
+        let Some(log) = self.logs.get_mut(&id) else {
+            return;
+        };
+        let old = self.streams.remove(&log.stream);
+        log.stream = header.stream;
+        log.log.options = options.to_vec();
+        let mut stream = Stream::new(true);
+        (stream.low, stream.committed, stream.next) = (first, first, first);
+        stream.context.llsn_begin = first;
+        stream.cursors = old.map(|old| old.cursors).unwrap_or_default();
+        stream.enter(header.epoch);
+        self.next_stream = header.stream + 1;
+        self.streams.insert(header.stream, stream);
     }
 }
 

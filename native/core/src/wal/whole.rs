@@ -89,7 +89,10 @@ impl Appender {
     /// Place a change that is not a batch. `llsn` and `epoch` as the kind needs them.
     pub fn change(&mut self, stream: u32, epoch: u64, llsn: u64, change: &Change) -> Result<u64> {
         let kept = match change {
-            Change::CreateLog(_) | Change::AlterLog(..) | Change::SetCursor(..) => CATALOG_RESERVE,
+            Change::CreateLog(_)
+            | Change::AlterLog(..)
+            | Change::Restart(..)
+            | Change::SetCursor(..) => CATALOG_RESERVE,
             _ => 0,
         };
         if stream != 0 {
@@ -98,7 +101,16 @@ impl Appender {
         let header = Self::header(change.kind(), stream, 0, epoch, llsn);
         self.state.check(&header, change)?;
         self.reserve_state(self.state.growth(&header, change))?;
+        let replaced = match change {
+            Change::Restart(id, ..) => self.state.logs.get(id).map(|log| log.stream),
+            _ => None,
+        };
+        if let Some(old) = replaced {
+            self.close_batch(old)?;
+        }
         let group = self.place_payload(&header, change, &change.payload(), kept)?;
+        // Gone with the same group.
+        self.touched.extend(replaced);
         self.rollbacks += u64::from(matches!(change, Change::Rollback));
         Ok(group)
     }

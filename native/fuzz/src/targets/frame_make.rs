@@ -200,6 +200,10 @@ impl<'r> Maker<'r> {
                 let options = self.rng.below(20);
                 Change::AlterLog(id, self.rng.bytes(options))
             }
+            5 if self.rng.one_in(2) => {
+                let options = self.rng.below(20);
+                Change::Restart(id, low, self.rng.bytes(options))
+            }
             5 => Change::DeleteCursor(name),
             _ => Change::SetCursor(
                 name,

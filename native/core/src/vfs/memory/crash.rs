@@ -18,6 +18,9 @@ use super::tree::{EntryChange, NodeId, Tree};
 /// The unit that a device writes atomically.
 const SECTOR_BYTES: usize = 512;
 
+/// Unsynced changes of one file that a cache holds for long.
+const CACHED_CHANGES: usize = 16;
+
 /// What survives of what was not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashPolicy {
@@ -176,6 +179,17 @@ impl Disk {
             }
             Operation::SyncDir { node, .. } => self.sync_dir(*node),
             other => self.issue(other),
+        }
+    }
+
+    /// Let the cache write back what is oldest, so that it stays small.
+    pub(super) fn write_back(&mut self) {
+        let tree = Arc::make_mut(&mut self.tree);
+        for (&node, changes) in &mut self.changes {
+            let old = changes.len().saturating_sub(CACHED_CHANGES);
+            for change in changes.drain(..old) {
+                change.apply(node, tree);
+            }
         }
     }
 

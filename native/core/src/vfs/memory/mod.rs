@@ -37,6 +37,7 @@ pub use tree::NodeId;
 use super::{Access, SyncMethod, Vfs, VfsFile, VfsLock};
 use crate::error::{Error, Result};
 use content::FILE_BYTES_MAX;
+use crash::Disk;
 use file::{MemoryFile, MemoryLock};
 use state::State;
 use tree::Tree;
@@ -58,6 +59,18 @@ impl MemoryVfs {
         Self::from_tree(Arc::default(), false)
     }
 
+    /// An empty file system that keeps of its history only what a crash *now* could lose: for long runs.
+    pub fn folding() -> Self {
+        Self::new().into_folding()
+    }
+
+    /// Keep from now on only what a crash now could lose.
+    #[must_use]
+    pub fn into_folding(self) -> Self {
+        self.state.lock().folds = true;
+        self
+    }
+
     fn from_tree(tree: Arc<Tree>, traced: bool) -> Self {
         let state = State::new(tree, traced);
         Self {
@@ -75,7 +88,7 @@ impl MemoryVfs {
     pub fn trace(&self) -> Trace {
         let (base, operations) = {
             let state = self.state.lock();
-            (Arc::clone(&state.base), state.operations.clone())
+            (state.base.clone(), state.operations.clone())
         };
         Trace::new(base, operations)
     }
@@ -88,7 +101,7 @@ impl MemoryVfs {
     /// Declare everything durable and begin a new trace here.
     pub fn settle(&self) {
         let state = &mut *self.state.lock();
-        state.base = Arc::clone(&state.live);
+        state.base = Disk::new(Arc::clone(&state.live));
         state.operations.clear();
     }
 

@@ -7,16 +7,22 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use super::crash::Disk;
 use super::trace::Operation;
 use super::tree::{EntryChange, NodeId, Tree};
+
+/// Operations after which they are folded, where they are.
+const FOLD_OPERATIONS: usize = 256;
 
 pub(super) struct State {
     pub(super) live: Arc<Tree>,
     /// What everything was before the first of `operations`.
-    pub(super) base: Arc<Tree>,
+    pub(super) base: Disk,
     pub(super) operations: Vec<Operation>,
     /// Whether operations are recorded.
     pub(super) traced: bool,
+    /// Whether only what a crash now could lose is kept of them.
+    pub(super) folds: bool,
     pub(super) locks: BTreeSet<NodeId>,
 }
 
@@ -25,9 +31,10 @@ impl State {
     pub(super) fn new(tree: Arc<Tree>, traced: bool) -> Self {
         Self {
             live: Arc::clone(&tree),
-            base: tree,
+            base: Disk::new(tree),
             operations: Vec::new(),
             traced,
+            folds: false,
             locks: BTreeSet::new(),
         }
     }
@@ -39,7 +46,18 @@ impl State {
     pub(super) fn record(&mut self, operation: impl FnOnce() -> Operation) {
         if self.traced {
             self.operations.push(operation());
+            if self.folds && self.operations.len() >= FOLD_OPERATIONS {
+                self.fold();
+            }
         }
+    }
+
+    /// Take what was done into the base, as a disk and its cache.
+    fn fold(&mut self) {
+        for operation in self.operations.drain(..) {
+            self.base.apply(&operation);
+        }
+        self.base.write_back();
     }
 
     /// Make a file or directory and its entry.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::MemoryVfs;
 use super::crash::{CrashPolicy, Disk};
-use super::tree::{EntryChange, NodeId, Tree};
+use super::tree::{EntryChange, NodeId};
 
 /// Operations between two kept states of the disk: a crash replays at most this many.
 const CHECKPOINT_OPERATIONS: usize = 16;
@@ -88,8 +88,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    pub(super) fn new(base: Arc<Tree>, operations: Vec<Operation>) -> Self {
-        let mut disk = Disk::new(base);
+    pub(super) fn new(mut disk: Disk, operations: Vec<Operation>) -> Self {
         let mut checkpoints = Vec::new();
         for chunk in operations.chunks(CHECKPOINT_OPERATIONS) {
             checkpoints.push(disk.clone());

@@ -19,6 +19,7 @@ mod oracle;
 mod producers;
 mod reading;
 mod refuse;
+mod replicas;
 mod salvage;
 mod space;
 mod verify;

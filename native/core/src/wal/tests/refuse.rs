@@ -71,7 +71,7 @@ fn a_refused_call_changes_nothing() {
     let exists: Expected = |e| matches!(e, Error::AlreadyExists { .. });
     let argument: Expected = |e| matches!(e, Error::InvalidArgument(_));
     let create = |store: &Store, id, name| store.create_log(log(id, name)).map(u64::from);
-    let calls: [(Call<'_>, Expected); 25] = [
+    let calls: [(Call<'_>, Expected); 27] = [
         (&|s| s.commit(ordered, 4, commit(3, 50, 4, 1)), stale),
         (&|s| s.rollback(ordered, 4, 5), stale),
         (&|s| s.raise_epoch(ordered, 4), stale),
@@ -94,7 +94,9 @@ fn a_refused_call_changes_nothing() {
         (&|s| s.commit(ordered, 5, commit(3, 50, 4, 4)), beyond),
         (&|s| s.commit(ordered, 5, commit(3, 50, 5, 1)), gap),
         (&|s| s.commit(ordered, 5, commit(3, 50, 3, 1)), gap),
-        (&|s| s.commit(ordered, 5, commit(2, 50, 4, 1)), gap),
+        (&|s| s.commit(ordered, 5, commit(1, 50, 4, 1)), gap),
+        (&|s| s.commit(ordered, 5, commit(2, 50, 4, 0)), gap),
+        (&|s| s.restart(12345, 5, 9, b"").map(u64::from), unknown),
         (&|s| s.commit(ordered, 5, commit(3, 5, 4, 1)), gap),
         // An empty commit must not open the way for numbers that were given out.
         (&|s| s.commit(ordered, 5, commit(3, 0, 4, 0)), gap),

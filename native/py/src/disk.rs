@@ -1,0 +1,127 @@
+//! A disk in memory that crashes, fails and fills up when a simulation says so.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use braidlog_core::Error;
+use braidlog_core::vfs::{
+    Access, CrashPolicy, Fault, FaultVfs, Landed, MemoryVfs, OpKind, Rule, Vfs,
+};
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+
+use crate::error::to_py;
+use crate::number::Unsigned;
+
+/// What a sync is made of.
+const SYNCS: [OpKind; 3] = [OpKind::WriteDurable, OpKind::Sync, OpKind::SyncDir];
+
+/// Files in memory. What was not synced may be lost in a crash; which, the seed decides.
+#[pyclass(frozen, module = "braidlog._native")]
+pub struct MemoryDisk {
+    memory: MemoryVfs,
+    faults: FaultVfs,
+    seed: Mutex<u64>,
+}
+
+impl MemoryDisk {
+    fn over(memory: MemoryVfs, seed: u64) -> Self {
+        Self {
+            faults: FaultVfs::new(Arc::new(memory.clone())),
+            memory,
+            seed: Mutex::new(seed),
+        }
+    }
+
+    /// As the store takes it.
+    pub fn vfs(&self) -> Arc<dyn Vfs> {
+        Arc::new(self.faults.clone())
+    }
+}
+
+#[pymethods]
+impl MemoryDisk {
+    #[new]
+    #[pyo3(signature = (seed=0))]
+    fn new(seed: u64) -> Self {
+        Self::over(MemoryVfs::folding(), seed)
+    }
+
+    /// The disk after a crash now: without what was not synced ("drop"), with some of it ("subset"), some of it
+    /// torn at sectors ("torn"), or with all of it ("keep": the process died, the machine did not). This one
+    /// stays what it is, for those who do not know that they are dead.
+    #[pyo3(signature = (policy="torn"))]
+    fn crash(&self, py: Python<'_>, policy: &str) -> PyResult<Self> {
+        let mut seed = self.seed.lock();
+        *seed = seed.wrapping_add(1);
+        let policy = match policy {
+            "drop" => CrashPolicy::DropUnsynced,
+            "keep" => CrashPolicy::KeepAll,
+            "subset" => CrashPolicy::Subset { seed: *seed },
+            "torn" => CrashPolicy::Torn { seed: *seed },
+            other => {
+                return Err(to_py(Error::InvalidArgument(format!(
+                    "policy {other:?} is not drop, keep, subset or torn"
+                ))));
+            }
+        };
+        let image = py.detach(|| {
+            let trace = self.memory.trace();
+            trace.crash(trace.len(), policy)
+        });
+        Ok(Self::over(image.into_folding(), *seed))
+    }
+
+    /// Fail the next synchronous write; with `landed` it is on the disk all the same.
+    #[pyo3(signature = (landed=false))]
+    fn fail_next_sync(&self, landed: bool) {
+        let landed = if landed { Landed::All } else { Landed::Nothing };
+        let rule = Rule::fail(OpKind::WriteDurable, Fault::Io).once();
+        self.faults.add(rule.landing(landed));
+    }
+
+    /// Fail every sync from now on, or no operation any more.
+    fn fail_syncs(&self, on: bool) {
+        if on {
+            for kind in SYNCS {
+                self.faults.add(Rule::fail(kind, Fault::Io));
+            }
+        } else {
+            self.faults.clear();
+        }
+    }
+
+    /// Let files grow by so many bytes together; `None` is no bound.
+    fn set_free(&self, size: Option<Unsigned>) {
+        self.faults.set_free_bytes(size.map(|size| size.0));
+    }
+
+    /// Damage one bit, 0 is the lowest, of the byte at `offset`.
+    #[pyo3(signature = (path, offset, bit=0))]
+    fn flip_bit(&self, path: PathBuf, offset: Unsigned, bit: u8) -> PyResult<()> {
+        if bit > 7 {
+            return Err(to_py(Error::InvalidArgument(format!(
+                "bit {bit} of a byte"
+            ))));
+        }
+        self.memory.flip_bit(&path, offset.0, bit).map_err(to_py)
+    }
+
+    /// Path and size of each file.
+    fn files(&self) -> PyResult<Vec<(String, u64)>> {
+        let mut found = Vec::new();
+        for path in self.memory.paths() {
+            if !path.ends_with('/') {
+                let file = self.memory.open(Path::new(&path), Access::Read);
+                let size = file.and_then(|file| file.len()).map_err(to_py)?;
+                found.push((path, size));
+            }
+        }
+        Ok(found)
+    }
+
+    /// The content of a file.
+    fn read(&self, path: PathBuf) -> PyResult<Vec<u8>> {
+        self.memory.read(&path, u64::MAX).map_err(to_py)
+    }
+}

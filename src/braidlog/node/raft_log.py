@@ -1,0 +1,208 @@
+"""The log of one Raft group on the disk of its node.
+
+*Theory of operation.* A group has two logs in the node's directory. ``group.<number>``
+holds the entries, each a record whose LLSN is its index, with the base as its options;
+``group.<number>.hard`` has no records, its options are the hard state. Overwriting is a
+rollback, folding into the base a commit and a trim: what the base contains is never
+rolled back. A write with `reset` begins the log anew behind its base, in one step.
+
+    key    u8 kind, u64 term     of the record of an entry; little-endian
+    value  data of the entry
+
+*Invariants.* Frames are written in the order base, entries, hard state, and become
+durable in that order. So after a crash there is a prefix of the writes, the last of
+them perhaps in part: with its base and no entries, with entries discarded and not yet
+replaced, or without its hard state. The next index is `base.index + 1` or greater.
+
+*Bounds.* Bases are kept in memory and at the head of each segment of the write-ahead
+log: all of a node together, with names and options, take at most a quarter of a segment
+(16 MiB by default). A write whose base is larger raises `TooLargeError` and changes
+nothing. An entry takes at most 16 MiB or a quarter of a segment.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from braidlog import _native
+from braidlog.errors import AlreadyExistsError, CorruptionError, NotFoundError
+from braidlog.raft import Base, Entry, EntryKind, HardState, Stored, Write, codec
+from braidlog.raft.errors import check
+from braidlog.storage.streams import GROUP_PREFIX, NodeStore
+
+__all__ = ["GroupLog"]
+
+_KEY: Final = struct.Struct("<BQ")
+_BATCH_BYTES: Final = 1 << 20
+_READ_BYTES: Final = 4 << 20
+
+
+class GroupLog:
+    """What a Raft group stores on this node; also the `LogReader` of its log."""
+
+    def __init__(self, node: NodeStore, group: int) -> None:
+        """Use the logs that `create` made.
+
+        Raises:
+            NotFoundError: the node has nothing of the group.
+            CorruptionError: base and entries do not fit together.
+        """
+        name = f"{GROUP_PREFIX}{group}"
+        options = node.options(name)
+        if not options:
+            msg = f"this node has no group {group}"
+            raise NotFoundError(msg)
+        self._node = node
+        self._log = node.open(name)
+        self._hard = node.open(_hard_name(group))
+        base = codec.decode_base(options)
+        self._base_index = base.index
+        low, _, following = self._numbers()
+        if not low - 1 <= base.index < following:
+            msg = f"{name} has entries {low}..{following} and a base at {base.index}"
+            raise CorruptionError(msg)
+        self._fold(base.index)
+
+    @classmethod
+    def create(cls, node: NodeStore, group: int, base: Base | None = None) -> GroupLog:
+        """Create the group's logs with this base, which has the first membership.
+
+        Durable on return. What a crash left of an earlier call is used.
+
+        Raises:
+            AlreadyExistsError: the node has the group.
+        """
+        name, base = f"{GROUP_PREFIX}{group}", base or Base()
+        if node.options(name):
+            msg = f"this node has group {group}"
+            raise AlreadyExistsError(msg)
+        for created in (_hard_name(group), name):
+            if node.options(created) is None:
+                node.create(created)
+        node.open(_hard_name(group)).alter(codec.encode(HardState()))
+        # Without options the group is not there yet, and this gives them.
+        node.open(name).restart(0, base.index + 1, codec.encode(base))
+        node.sync()
+        return cls(node, group)
+
+    def delete(self) -> None:
+        """Delete everything of the group; durable on return."""
+        self._node.delete(self._log.name)
+        self._node.delete(self._hard.name)
+
+    def load(self) -> Stored:
+        """Return what is stored; entries are read as they are iterated over."""
+        base = codec.decode_base(self._node.options(self._log.name) or b"")
+        hard = codec.decode_hard_state(self._node.options(self._hard.name) or b"")
+        return Stored(base, self._entries(base.index + 1), hard)
+
+    def write(self, write: Write) -> int:
+        """Store a write; return the ticket with which it is durable.
+
+        Raises:
+            TooLargeError: the base, or an entry; see the module for the bounds.
+            LogFullError: there is no room; a tail that the entries replace may be gone.
+        """
+        if write.reset:
+            self._reset(write.base)
+        elif write.base is not None:
+            check(write.base.index < self._numbers()[2], "the base is beyond the log")
+            self._log.alter(codec.encode(write.base))
+            self._fold(write.base.index)
+        if write.entries:
+            self._append(write.entries)
+        if write.hard_state is not None:
+            self._hard.alter(codec.encode(write.hard_state))
+        return self._node.ticket()
+
+    def read(self, begin: int, end: int, bytes_max: int) -> Sequence[Entry]:
+        """Return entries of `begin .. end`: at least one, about `bytes_max`.
+
+        Raises:
+            TrimmedError, BeyondEndError: `begin` is not in the log.
+            CorruptionError: a record is not an entry.
+        """
+        found: list[Entry] = []
+        size = 0
+        batches = self._log.native.read(self._log.number, begin, end, bytes_max)
+        for llsn, _, data in batches:
+            for entry in _entries_of(llsn, data):
+                if not begin <= entry.index < end:
+                    continue
+                if found and size + entry.size > bytes_max:
+                    return found
+                size += entry.size
+                found.append(entry)
+        return found
+
+    # -- the stream --------------------------------------------------------------
+
+    def _numbers(self) -> tuple[int, int, int]:
+        """Return the first index kept, the first not folded, and the next one."""
+        low, committed, following, *_ = self._log.native.state(self._log.number)
+        return low, committed, following
+
+    def _reset(self, base: Base | None) -> None:
+        if base is None:
+            check(base is not None, "a reset without a base")
+            return
+        self._log.restart(0, base.index + 1, codec.encode(base))
+
+    def _fold(self, index: int) -> None:
+        low, folded, _ = self._numbers()
+        first = index + 1
+        if first > folded:
+            run = (index, folded, folded, first - folded, index)
+            self._log.native.commit(self._log.number, 0, run)
+        if first > low:
+            self._log.native.trim(self._log.number, first)
+
+    def _append(self, entries: tuple[Entry, ...]) -> None:
+        first = entries[0].index
+        batches = [_encode(batch) for batch in _batches(entries)]
+        _, folded, following = self._numbers()
+        check(folded <= first <= following, f"entry {first} is not in the log")
+        if first < following:
+            self._log.native.rollback(self._log.number, 0, first)
+        self._log.native.place(self._log.number, 0, first, batches)
+
+    def _entries(self, begin: int) -> Iterator[Entry]:
+        end = self._numbers()[2]
+        while begin < end:
+            found = self.read(begin, end, _READ_BYTES)
+            yield from found
+            begin += len(found)
+
+
+def _hard_name(group: int) -> str:
+    return f"{GROUP_PREFIX}{group}.hard"
+
+
+def _batches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    batch: list[Entry] = []
+    size = 0
+    for entry in entries:
+        if batch and size + entry.size > _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(entry)
+        size += entry.size
+    yield batch
+
+
+def _encode(entries: list[Entry]) -> bytes:
+    values = [entry.data for entry in entries]
+    keys = [_KEY.pack(entry.kind, entry.term) for entry in entries]
+    return _native.encode_batch(values, keys, timestamps=0)
+
+
+def _entries_of(index: int, data: bytes) -> Iterator[Entry]:
+    for record in _native.Batch(data).records(index):
+        key = record.key or b""
+        if len(key) != _KEY.size:
+            msg = f"the record at index {record.position} is not an entry"
+            raise CorruptionError(msg)
+        kind, term = _KEY.unpack(key)
+        yield Entry(record.position, term, EntryKind(kind), record.value)

@@ -1,0 +1,203 @@
+"""The directory of a cluster node: one write-ahead log, its streams by name.
+
+*Theory of operation.* Everything that a node must not forget is a stream of one
+write-ahead log: its replicas (``stream.<number>``), and the log of each Raft group it
+belongs to (``group.<number>``). All calls but `NodeStore.create` and `delete` write
+to memory; one sync, in whatever thread, makes everything before it durable at once.
+`ticket` and `durable` are the two numbers with which a shell tells when: what was
+called before `ticket()` returned `t` survives a crash once `durable() >= t`.
+
+*Invariants.* Calls become durable in their order. A name that `names` gives was
+created durably. After a failed write every call raises `StoreFailedError`.
+
+With a `MemoryDisk` nothing here uses threads, clocks or chance: `sync` does it all in
+the calling thread, and what is on the disk is a function of the calls, of ``entropy``
+and of the disk's seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from braidlog import _native
+from braidlog.errors import NotFoundError
+
+__all__ = ["GROUP_PREFIX", "STREAM_PREFIX", "NodeStore", "StoredLog"]
+
+STREAM_PREFIX: Final = "stream."
+GROUP_PREFIX: Final = "group."
+
+
+class StoredLog:
+    """One stream of the node's log: what has it as its own calls this."""
+
+    def __init__(
+        self, native: _native.Replicas, name: str, log_id: int, number: int
+    ) -> None:
+        """Stand for the log `log_id`, which is stream `number` of the directory now."""
+        self.native = native
+        self.name = name
+        self._log_id = log_id
+        self.number = number
+
+    def alter(self, options: bytes) -> None:
+        """Replace the options."""
+        self.native.alter(self._log_id, options)
+
+    def restart(self, epoch: int, first: int, options: bytes) -> None:
+        """Forget everything; the next record is `first`. One step, also in a crash."""
+        self.number = self.native.restart(self._log_id, epoch, first, options)
+
+
+class NodeStore:
+    """A node's directory, open for writing."""
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        entropy: int,
+        disk: _native.MemoryDisk | None = None,
+        now: Callable[[], int] = lambda: 0,
+        **limits: Any,
+    ) -> None:
+        """Open, creating the directory if there is none.
+
+        `entropy` is a random number of 64 bits; `now` gives microseconds since the
+        epoch and dates new logs. `limits` are those of `braidlog.open`:
+        ``segment_bytes``, ``wal_bytes_max``, ``sync_method``, ``unsynced_bytes_max``,
+        ``recent_bytes_max``, ``index_bytes_max``.
+        """
+        limits |= {"entropy": entropy, "holder": f"process {os.getpid()}"}
+        if disk is not None:
+            limits |= {"disk": disk, "holder": "simulation"}
+        self._now = now
+        self._store, self.report = _native.Store.open(path, **limits)
+        self._native = self._store.replicas()
+        self._syncer: threading.Thread | None = None
+
+    # -- catalog -----------------------------------------------------------------
+
+    def names(self, prefix: str = "") -> list[str]:
+        """Return the names of the logs that begin with `prefix`, in order."""
+        return sorted(name for name in self._store.state() if name.startswith(prefix))
+
+    def streams(self) -> list[int]:
+        """Return the numbers of the cluster's streams that have a replica here."""
+        names = self.names(STREAM_PREFIX)
+        return sorted(int(name.removeprefix(STREAM_PREFIX)) for name in names)
+
+    def groups(self) -> list[int]:
+        """Return the numbers of the Raft groups that have a log here."""
+        # Without options a group was not created to the end.
+        rows = self._store.state()
+        names = (name for name in rows if name.startswith(GROUP_PREFIX))
+        numbers = (n.removeprefix(GROUP_PREFIX) for n in names if rows[n][3])
+        return sorted(int(number) for number in numbers if number.isdecimal())
+
+    def options(self, name: str) -> bytes | None:
+        """Return the options of a log, None if there is no such log."""
+        row = self._store.entry(name)
+        return None if row is None else bytes(row[3])
+
+    def open(self, name: str) -> StoredLog:
+        """Return the log of that name.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        row = self._store.entry(name)
+        if row is None:
+            msg = f"there is no log {name} on this node"
+            raise NotFoundError(msg)
+        return StoredLog(self._native, name, row[0], row[1])
+
+    def create(self, name: str, options: bytes = b"") -> StoredLog:
+        """Create a log; durable on return, with everything before it.
+
+        Raises:
+            AlreadyExistsError: there is one of that name.
+        """
+        # Names are unique here, and an id must not come from chance.
+        digest = hashlib.blake2b(name.encode(), digest_size=16).digest()
+        log_id = int.from_bytes(digest)
+        self._native.create(name, log_id, options, self._now())
+        return self.open(name)
+
+    def delete(self, name: str) -> None:
+        """Delete a log; durable on return, with everything before it.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        row = self._store.entry(name)
+        if row is None:
+            msg = f"there is no log {name} on this node"
+            raise NotFoundError(msg)
+        self._store.delete_log(row[0])
+
+    # -- durability --------------------------------------------------------------
+
+    def ticket(self) -> int:
+        """Return a number: all calls so far are durable once that much is synced."""
+        return self._native.ticket()
+
+    def durable(self) -> int:
+        """Return the number up to which everything is durable."""
+        return self._native.durable()
+
+    def sync(self) -> int:
+        """Make everything so far durable in this thread; return `durable()`."""
+        self._native.flush()
+        return self._native.durable()
+
+    def start_syncer(self, notify: int = -1) -> None:
+        """Start a thread that syncs what is written, once.
+
+        After each sync it adds 1 to the eventfd `notify`, if that is not negative.
+        """
+        if self._syncer is None:
+            self._syncer = threading.Thread(
+                target=self._store.run_syncer,
+                args=(notify,),
+                name="braidlog-sync",
+                daemon=True,
+            )
+            self._syncer.start()
+
+    # -- space -------------------------------------------------------------------
+
+    def housekeeping(self) -> int:
+        """Make a spare segment if one is due, drop dead ones; return how many.
+
+        Blocks for as long as the disk takes; any thread may do it.
+        """
+        self._store.prepare_slot()
+        return self._native.reclaim()
+
+    def clean(self, target: int, live_max: float = 0.5) -> tuple[int, int]:
+        """Free segments by copying what little is alive in them; see the core."""
+        return self._store.clean(target, live_max)
+
+    def stats(self) -> dict[str, int]:
+        """Return figures for people and metrics."""
+        return self._store.stats()
+
+    def view(self, name: str) -> _native.LogView:
+        """Return what a local reader of a log sees: committed and durable records."""
+        return self._store.view(self.open(name).number)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Make everything durable and release the directory. Idempotent."""
+        self._store.close(timeout)
+        if self._syncer is not None:
+            self._syncer.join()
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names of all logs."""
+        return iter(self.names())
