@@ -89,6 +89,9 @@ class StreamRun(Value, frozen=True, array_like=True):
     llsn_begin: int
     glsn_begin: int
     length: int
+    epoch: int = 0
+    """The epoch of the stream that was cut: a replica that missed the end of its own
+    would take the run for its uncommitted tail otherwise. Never 0 in a cut."""
 
 
 class LogCut(Value, frozen=True, array_like=True):

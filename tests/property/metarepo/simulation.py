@@ -21,7 +21,6 @@ from braidlog.wire.messages import (
     Report,
     StreamStatus,
 )
-
 from property.metarepo.checker import Checker, require
 from property.metarepo.disk import Disk
 from property.metarepo.model import Replica
@@ -121,10 +120,10 @@ class Node:
 
     def _step_replica(self, replica: Replica) -> None:
         world = self.world
-        if replica.primary and replica.held.end - replica.held.committed < 50:
-            if world.writing and world.random.random() < 0.4:
-                world.value += 1
-                replica.held.values.append(world.value)
+        room = replica.held.end - replica.held.committed < 50
+        if replica.primary and room and world.writing and world.random.random() < 0.4:
+            world.value += 1
+            replica.held.values.append(world.value)
         if world.random.random() < 0.5:
             sources = world.sources(replica)
             if sources:
@@ -219,7 +218,9 @@ class Simulation:
             value = replica.held.values[llsn - 1]
             self.checker.acknowledged.setdefault((replica.stream, llsn), value)
 
-    def send(self, sender: int, to: int, message: Message, payload: bytes = b"") -> None:
+    def send(
+        self, sender: int, to: int, message: Message, payload: bytes = b""
+    ) -> None:
         if (sender, to) in self.cut or self.random.random() < self.loss:
             return
         for _ in range(2 if self.random.random() < self.loss else 1):
@@ -315,18 +316,17 @@ class Simulation:
     def _operation(self) -> Command:
         random = self.random
         stream, node = random.randrange(1, 6), random.choice(NODES)
-        return random.choice(
-            [
-                commands.Seal(stream),
-                commands.Unseal(stream),
-                commands.DrainNode(node, random.random() < 0.4),
-                commands.MoveReplica(stream, node, random.choice(NODES)),
-                commands.Trim(random.choice(LOGS), random.randrange(1, 200)),
-                commands.AlterLog(LOGS[0], replication=random.choice([2, 3])),
-                commands.SetCursor(LOGS[0], "reader", random.randrange(1, 50), True),
-                commands.AllocateProducer(),
-            ]
-        )
+        operations: list[Command] = [
+            commands.Seal(stream),
+            commands.Unseal(stream),
+            commands.DrainNode(node, random.random() < 0.4),
+            commands.MoveReplica(stream, node, random.choice(NODES)),
+            commands.Trim(random.choice(LOGS), random.randrange(1, 200)),
+            commands.AlterLog(LOGS[0], replication=random.choice([2, 3])),
+            commands.SetCursor(LOGS[0], "reader", random.randrange(1, 50), True),
+            commands.AllocateProducer(),
+        ]
+        return random.choice(operations)
 
     def trouble(self) -> None:
         for _ in range(self.faults):
@@ -374,9 +374,9 @@ class Simulation:
                     and replica.held.committed == replica.held.end == stream.committed
                 ):
                     found.append(f"{stream.stream}@{number}: not committed")
-        for (number, stream), _ in self.replicas().items():
-            if number not in leader.repository.state.streams[stream].replicas:
-                found.append(f"{stream}@{number}: left over")
+        for number, at in self.replicas():
+            if number not in leader.repository.state.streams[at].replicas:
+                found.append(f"{at}@{number}: left over")
         return found
 
     def play(self) -> None:
