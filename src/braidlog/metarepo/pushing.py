@@ -4,9 +4,9 @@
 the stream, and again until the node reports the epoch. A cut goes out once when it is
 applied, to every node with a stream of the log. Who reports that it has not moved
 although there is more gets the cuts from the first one that gave it something; if that
-is forgotten here it gets the newest, sees the gap, and asks another replica. What the last cuts gave to
-others does not show in reports; it is sent again after a connection was made, and a few
-times when a log has come to rest.
+is forgotten here it gets the newest, sees the gap, and asks another replica. What the
+last cuts gave to others does not show in reports; it is sent again after a connection
+was made, and a few times when a log has come to rest.
 
 *Invariants.* Nothing is sent faster than its interval, and no message has more than
 `CUTS_MAX` cuts.
@@ -239,9 +239,9 @@ def _lacks(log: LogState, report: StreamReport) -> int:
     """
     for cut in log.history:
         for run in cut.runs:
-            if run.stream == report.stream:
-                if run.llsn_begin + run.length > report.committed:
-                    return cut.version - 1
+            end = run.llsn_begin + run.length
+            if run.stream == report.stream and end > report.committed:
+                return cut.version - 1
     return log.version - 1
 
 

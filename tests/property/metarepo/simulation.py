@@ -168,7 +168,7 @@ class Node:
 
 
 class Simulation:
-    def __init__(self, seed: int, *, faults: int = 900) -> None:
+    def __init__(self, seed: int, *, faults: int = 600, patience: int = 30) -> None:
         self.random = Random(seed)
         self.now = 0.0
         self.checker = Checker()
@@ -181,6 +181,7 @@ class Simulation:
         self._requests = 0
         self._outcomes: dict[int, LogError | None] = {}
         self.faults = faults
+        self.patience = patience
         self.nodes = {number: Node(self, number) for number in NODES}
 
     # --- what the nodes use
@@ -349,7 +350,7 @@ class Simulation:
             self.insist(commands.Unseal(stream))
         self.run(100)
         self.writing = False
-        for _ in range(30):
+        for _ in range(self.patience):
             self.run(100)
             if not self.unrest():
                 break
