@@ -208,6 +208,6 @@ def test_a_broken_connection_is_confirmed_by_silence() -> None:
     live.heard(1, 2.0)
     live.lost(1, 2.1)
     assert not live.dead(1, 2.2)
-    assert live.dead(1, 2.25)
+    assert live.dead(1, 2.26)
     live.heard(1, 2.3)
     assert not live.dead(1, 2.5)
