@@ -144,15 +144,13 @@ class Collector:
             version, glsn = self._logs.get(log, at)
             made = []
             for stream, begin, end in runs[log]:
-                made.append(
-                    StreamRun(stream.stream, begin, glsn + 1, end - begin, stream.epoch)
-                )
-                glsn += end - begin
+                number, length, epoch = stream.stream, end - begin, stream.epoch
+                made.append(StreamRun(number, begin, glsn + 1, length, epoch))
+                glsn += length
             cuts.append(LogCut(log, version + 1, glsn, tuple(made)))
             if (version + 1) % FORGET_EVERY == 0:
                 forget.append((log, self.durable_version(state, log)))
-        epochs = tuple(tuple(each[0].epoch for each in runs[cut.log]) for cut in cuts)
-        return Cut(tuple(cuts), epochs, tuple(forget))
+        return Cut(tuple(cuts), tuple(forget))
 
     def durable_version(self, state: State, log: bytes) -> int:
         """Return the last cut of a log that no replica will ever ask for again."""
@@ -163,7 +161,8 @@ class Collector:
             for node in stream.replicas:
                 report = self.report(node, number)
                 known = report.version if report else 0
-                # A replica that has its last run on the disk lacks nothing after it.
+                # A replica that has its last run on the disk lacks nothing after it:
+                # its next run will continue what it has, whatever lies between.
                 versions.append(
                     found.version if known >= stream.last_version > 0 else known
                 )

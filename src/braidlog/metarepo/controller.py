@@ -159,7 +159,10 @@ class _Look:
         """Sort the replicas of a stream."""
         entered = self._collector.entered(stream)
         late = self._now - since >= self._settings.enter_timeout
-        good, back, slow, unknown = [], [], [], []
+        good: list[int] = []
+        back: list[int] = []
+        slow: list[int] = []
+        unknown: list[int] = []
         for node in stream.replicas:
             report = self._collector.report(node, stream.stream)
             if node in self._dead:
@@ -170,7 +173,9 @@ class _Look:
                 back.append(node)
             elif report.state not in _BROKEN:
                 (good if node in entered or not late else slow).append(node)
-        return _View(stream, *map(tuple, (good, entered, back, slow, unknown)))
+        return _View(
+            stream, tuple(good), entered, tuple(back), tuple(slow), tuple(unknown)
+        )
 
     # --- replicas that failed
 

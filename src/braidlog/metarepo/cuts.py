@@ -30,14 +30,14 @@ __all__ = ["cut", "cuts_since"]
 
 def cut(state: State, index: int, command: Cut) -> Committed:
     """Apply `Cut`."""
-    if not command.cuts or len(command.cuts) != len(command.epochs):
-        msg = f"{len(command.cuts)} cuts with epochs for {len(command.epochs)}"
+    if not command.cuts:
+        msg = "an empty cut"
         raise InvalidArgumentError(msg)
     if len({each.log for each in command.cuts}) != len(command.cuts):
         msg = "a log is cut twice"
         raise InvalidArgumentError(msg)
-    for each, epochs in zip(command.cuts, command.epochs, strict=True):
-        _require_cut(state, each, epochs)
+    for each in command.cuts:
+        _require_cut(state, each)
     for each in command.cuts:
         _commit(state, each)
     for log, version in command.forget:
@@ -46,17 +46,17 @@ def cut(state: State, index: int, command: Cut) -> Committed:
     return Committed()
 
 
-def _require_cut(state: State, made: LogCut, epochs: tuple[int, ...]) -> None:
+def _require_cut(state: State, made: LogCut) -> None:
     log = require_log(state, made.log)
     if made.version != log.version + 1:
         msg = f"cut {made.version} does not follow {log.version}"
         raise FencedError(msg, given=made.version, current=log.version)
-    if not made.runs or len(made.runs) != len(epochs):
-        msg = f"{len(made.runs)} runs with {len(epochs)} epochs"
+    if not made.runs:
+        msg = "a cut that gives nothing"
         raise InvalidArgumentError(msg)
     glsn, before = log.high_watermark + 1, 0
-    for run, epoch in zip(made.runs, epochs, strict=True):
-        _require_run(require_stream(state, run.stream), run, epoch)
+    for run in made.runs:
+        _require_run(require_stream(state, run.stream), run)
         if state.streams[run.stream].log != log.log or run.stream <= before:
             msg = f"stream {run.stream} is not the next of the log"
             raise InvalidArgumentError(msg)
@@ -69,10 +69,10 @@ def _require_cut(state: State, made: LogCut, epochs: tuple[int, ...]) -> None:
         raise InvalidArgumentError(msg)
 
 
-def _require_run(stream: StreamState, run: StreamRun, epoch: int) -> None:
-    if epoch != stream.epoch or stream.status is not StreamStatus.RUNNING:
+def _require_run(stream: StreamState, run: StreamRun) -> None:
+    if run.epoch != stream.epoch or stream.status is not StreamStatus.RUNNING:
         msg = f"stream {stream.stream}: {stream.status.name} in epoch {stream.epoch}"
-        raise FencedError(msg, given=epoch, current=stream.epoch)
+        raise FencedError(msg, given=run.epoch, current=stream.epoch)
     if run.llsn_begin != stream.committed:
         msg = f"stream {stream.stream} is committed to {stream.committed}"
         raise FencedError(msg, given=run.llsn_begin, current=stream.committed)

@@ -138,8 +138,10 @@ class Leadership:
             return self._placed(repository, command, now)
         if isinstance(command, commands.Reconfigure):
             return self._witnessed(repository, command)
-        removes = isinstance(command, commands.RemoveNode)
-        if removes and command.node in membership.electors:
+        if (
+            isinstance(command, commands.RemoveNode)
+            and command.node in membership.electors
+        ):
             msg = f"node {command.node} votes in the metadata repository"
             raise InvalidArgumentError(msg)
         return command

@@ -3,10 +3,10 @@
 *Theory of operation.* A configuration goes out when it changed, to every node that has
 the stream, and again until the node reports the epoch. A cut goes out once when it is
 applied, to every node with a stream of the log. Who reports that it has not moved
-although there is more gets what follows its report; if that is forgotten here it gets
-the newest cut, sees the gap, and asks another replica. What the last cuts gave to others
-does not show in reports; it is sent again after a connection was made, and a few times
-when a log has come to rest.
+although there is more gets the cuts from the first one that gave it something; if that
+is forgotten here it gets the newest, sees the gap, and asks another replica. What the
+last cuts gave to others does not show in reports; it is sent again after a connection
+was made, and a few times when a log has come to rest.
 
 *Invariants.* Nothing is sent faster than its interval, and no message has more than
 `CUTS_MAX` cuts.
@@ -127,8 +127,8 @@ class Pusher:
             if stream is None or report.node not in stream.replicas:
                 continue
             if self._is_stuck(report.node, stream, each, now):
-                version = min(each.version, behind.get(stream.log, each.version))
-                behind[stream.log] = version
+                lacks = _lacks(state.logs[stream.log], each)
+                behind[stream.log] = min(lacks, behind.get(stream.log, lacks))
             elif each.version < state.logs[stream.log].version:
                 version = min(each.version, quiet.get(stream.log, each.version))
                 quiet[stream.log] = version
@@ -230,6 +230,19 @@ class Pusher:
             if now - sent.get(number, -1e9) >= self._settings.configure_max:
                 sent[number] = now
                 yield number
+
+
+def _lacks(log: LogState, report: StreamReport) -> int:
+    """Return the version before the first cut that a replica has to be sent.
+
+    Cuts that gave it nothing are skipped: it takes a run that continues what it has.
+    """
+    for cut in log.history:
+        for run in cut.runs:
+            end = run.llsn_begin + run.length
+            if run.stream == report.stream and end > report.committed:
+                return cut.version - 1
+    return log.version - 1
 
 
 def _settled(stream: StreamState, report: StreamReport | None, node: int) -> bool:

@@ -124,8 +124,6 @@ class Cut(_Command, frozen=True, array_like=True, tag=8):
 
     ROLE: ClassVar[Needed] = "leader"
     cuts: tuple[LogCut, ...]
-    epochs: tuple[tuple[int, ...], ...]
-    """For each cut, the epoch of each of its runs."""
     forget: tuple[tuple[bytes, int], ...] = ()
     """(log, version): cuts up to it are durable on all replicas."""
 

@@ -67,7 +67,7 @@ class Replica:
 
     def configure(self, config: StreamConfig) -> None:
         known = self.config
-        if known is not None and config.epoch < known.epoch:
+        if config.epoch < max(self.held.epoch, known.epoch if known else 0):
             return
         if self.node in config.learners:
             if config.epoch > self.held.epoch:
@@ -77,9 +77,8 @@ class Replica:
             self.state = ReplicaState.LEARNING
         elif config.epoch <= self.held.epoch and self.state is ReplicaState.STARTING:
             return
-        elif known is None or config.epoch > known.epoch:
-            if config.epoch > self.held.epoch:
-                self.state = ReplicaState.CATCHING_UP
+        elif config.epoch > self.held.epoch:
+            self.state = ReplicaState.CATCHING_UP
         self.config = config
         self.enter()
 
@@ -93,8 +92,8 @@ class Replica:
                 start for epoch, start in starts.items() if epoch > self.held.epoch
             ]
             limit = min(later)
-        assert limit >= self.held.committed, "a committed record would be lost"
-        del self.held.values[limit - 1 :]
+        # What is known to be committed stays: it may be of an epoch not heard of.
+        del self.held.values[max(limit, self.held.committed) - 1 :]
 
     def enter(self) -> None:
         config = self.config
@@ -102,9 +101,9 @@ class Replica:
             return
         if self.held.epoch < config.epoch:
             self._roll_back(config)
-            if self.held.committed < config.start:
+            # Behind: fetch first. Ahead: there is a newer epoch to hear of.
+            if self.held.committed != config.start:
                 return
-            assert self.held.committed == config.start, "more is committed than can be"
             self.held.epoch = config.epoch
             self.held.version = max(self.held.version, config.version)
             self.sync()
@@ -115,15 +114,16 @@ class Replica:
         held = self.held
         if self.state is ReplicaState.STARTING or cut.version <= held.version:
             return
-        if cut.version > held.version + 1:
-            self.gap = True
-            return
-        for run in cut.runs:
-            if run.stream != self.stream or run.llsn_begin < held.committed:
-                continue
+        run = next((run for run in cut.runs if run.stream == self.stream), None)
+        if run is None:
+            self.gap = cut.version > held.version + 1
+            if self.gap:
+                return
+        elif run.llsn_begin + run.length > held.committed:
             end = run.llsn_begin + run.length
-            if run.llsn_begin > held.committed or end > held.end:
-                self.gap = True
+            fits = run.llsn_begin == held.committed and end <= held.end
+            self.gap = not fits or run.epoch != held.epoch
+            if self.gap:
                 return
             held.places += range(run.glsn_begin, run.glsn_begin + run.length)
         held.version = cut.version
@@ -136,15 +136,15 @@ class Replica:
             return
         if other.version >= mine.version and other.committed >= mine.committed:
             kept = mine.values[other.committed - 1 :]
-            if other.epoch != mine.epoch or other.committed > mine.end:
+            if other.epoch > mine.epoch:
                 kept = []
             mine.values = other.values[: other.committed - 1] + kept
             mine.places = list(other.places)
             mine.version = other.version
             self.gap = False
-        if source.primary and other.epoch == mine.epoch and mine.end < other.end:
-            if self.state is ReplicaState.RUNNING:
-                mine.values += other.values[mine.end - 1 :]
+        same = source.primary and other.epoch == mine.epoch
+        if same and self.state is ReplicaState.RUNNING and mine.end < other.end:
+            mine.values += other.values[mine.end - 1 :]
         self.enter()
 
     def report(self) -> StreamReport:

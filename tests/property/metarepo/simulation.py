@@ -120,10 +120,10 @@ class Node:
 
     def _step_replica(self, replica: Replica) -> None:
         world = self.world
-        if replica.primary and replica.held.end - replica.held.committed < 50:
-            if world.writing and world.random.random() < 0.4:
-                world.value += 1
-                replica.held.values.append(world.value)
+        room = replica.held.end - replica.held.committed < 50
+        if replica.primary and room and world.writing and world.random.random() < 0.4:
+            world.value += 1
+            replica.held.values.append(world.value)
         if world.random.random() < 0.5:
             sources = world.sources(replica)
             if sources:
@@ -168,7 +168,7 @@ class Node:
 
 
 class Simulation:
-    def __init__(self, seed: int, *, faults: int = 900) -> None:
+    def __init__(self, seed: int, *, faults: int = 600, patience: int = 30) -> None:
         self.random = Random(seed)
         self.now = 0.0
         self.checker = Checker()
@@ -181,6 +181,7 @@ class Simulation:
         self._requests = 0
         self._outcomes: dict[int, LogError | None] = {}
         self.faults = faults
+        self.patience = patience
         self.nodes = {number: Node(self, number) for number in NODES}
 
     # --- what the nodes use
@@ -316,18 +317,17 @@ class Simulation:
     def _operation(self) -> Command:
         random = self.random
         stream, node = random.randrange(1, 6), random.choice(NODES)
-        return random.choice(
-            [
-                commands.Seal(stream),
-                commands.Unseal(stream),
-                commands.DrainNode(node, random.random() < 0.4),
-                commands.MoveReplica(stream, node, random.choice(NODES)),
-                commands.Trim(random.choice(LOGS), random.randrange(1, 200)),
-                commands.AlterLog(LOGS[0], replication=random.choice([2, 3])),
-                commands.SetCursor(LOGS[0], "reader", random.randrange(1, 50), True),
-                commands.AllocateProducer(),
-            ]
-        )
+        operations: list[Command] = [
+            commands.Seal(stream),
+            commands.Unseal(stream),
+            commands.DrainNode(node, random.random() < 0.4),
+            commands.MoveReplica(stream, node, random.choice(NODES)),
+            commands.Trim(random.choice(LOGS), random.randrange(1, 200)),
+            commands.AlterLog(LOGS[0], replication=random.choice([2, 3])),
+            commands.SetCursor(LOGS[0], "reader", random.randrange(1, 50), True),
+            commands.AllocateProducer(),
+        ]
+        return random.choice(operations)
 
     def trouble(self) -> None:
         for _ in range(self.faults):
@@ -350,7 +350,7 @@ class Simulation:
             self.insist(commands.Unseal(stream))
         self.run(100)
         self.writing = False
-        for _ in range(30):
+        for _ in range(self.patience):
             self.run(100)
             if not self.unrest():
                 break
@@ -375,9 +375,9 @@ class Simulation:
                     and replica.held.committed == replica.held.end == stream.committed
                 ):
                     found.append(f"{stream.stream}@{number}: not committed")
-        for (number, stream), _ in self.replicas().items():
-            if number not in leader.repository.state.streams[stream].replicas:
-                found.append(f"{stream}@{number}: left over")
+        for number, at in self.replicas():
+            if number not in leader.repository.state.streams[at].replicas:
+                found.append(f"{at}@{number}: left over")
         return found
 
     def play(self) -> None:

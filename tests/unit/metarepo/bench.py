@@ -1,0 +1,94 @@
+"""Short ways to build a repository in a given state."""
+
+from __future__ import annotations
+
+from braidlog.logstream.states import ReplicaState
+from braidlog.wire import commands
+from braidlog.metarepo.collector import Collector
+from braidlog.wire.commands import Command
+from braidlog.metarepo.repository import Repository
+from braidlog.wire.results import Refused, Result
+from braidlog.wire.messages import LogCut, Report, StreamReport, StreamRun
+
+LOG = b"l" * 16
+
+
+class Bench:
+    """A repository, and a collector that believes what it is told."""
+
+    def __init__(self, nodes: int = 3) -> None:
+        self.repository = Repository()
+        self.collector = Collector()
+        self.reports = 0
+        for node in range(1, nodes + 1):
+            self.do(commands.RegisterNode(node, f"host:{node}", 1))
+
+    def do(self, command: Command, call: bytes = b"") -> Result:
+        index = self.repository.index + 1
+        return self.repository.apply(index, commands.encode_call(command, call))
+
+    def refused(self, command: Command) -> Refused:
+        """Execute what has to be refused, and see that nothing changes."""
+        before = self.repository.snapshot()
+        index = self.repository.index
+        result = self.do(command)
+        assert isinstance(result, Refused)
+        self.repository.state.index = index
+        assert self.repository.snapshot() == before
+        return result
+
+    def create(
+        self, *placement: tuple[int, ...], replication: int = 3, fewest: int = 1
+    ) -> None:
+        made = self.do(
+            commands.CreateLog(
+                LOG,
+                "log",
+                len(placement),
+                replication,
+                fewest,
+                placement=placement,
+            )
+        )
+        assert not isinstance(made, Refused), made
+
+    def tell(
+        self,
+        node: int,
+        stream: int,
+        end: int,
+        *,
+        epoch: int = 1,
+        version: int = 0,
+        committed: int = 1,
+        state: ReplicaState = ReplicaState.RUNNING,
+    ) -> None:
+        self.reports += 1
+        told = StreamReport(stream, epoch, version, committed, end, state)
+        known = self.collector.reports.get(node)
+        others = dict(known.streams) if known else {}
+        others[stream] = told
+        assert self.collector.take(
+            Report(node, 1, self.reports, True, tuple(others.values()))
+        )
+
+    def cut(self) -> LogCut | None:
+        """Make a cut and apply it."""
+        made = self.collector.cut(self.repository.state)
+        if made is None:
+            return None
+        index = self.repository.index + 1
+        self.collector.proposed(index, made)
+        result = self.do(made)
+        self.collector.settled(index, refused=isinstance(result, Refused))
+        assert not isinstance(result, Refused), result
+        return made.cuts[0]
+
+
+def one_cut(
+    version: int, *runs: tuple[int, int, int, int], epoch: int = 1
+) -> commands.Cut:
+    """Make a cut of (stream, LLSN, GLSN, length)."""
+    made = tuple(StreamRun(*run, epoch) for run in runs)
+    end = runs[-1][2] + runs[-1][3] - 1
+    return commands.Cut((LogCut(LOG, version, end, made),))

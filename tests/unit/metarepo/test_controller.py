@@ -1,0 +1,213 @@
+"""Repair, case by case."""
+
+from braidlog.logstream.states import ReplicaState
+from braidlog.wire import commands
+from braidlog.wire.commands import AddLearner, DropLearner, Reconfigure
+from braidlog.metarepo.controller import Controller, ControllerSettings
+from braidlog.metarepo.liveness import Liveness, LivenessSettings
+from braidlog.wire.results import Refused
+from braidlog.wire.messages import Report
+from unit.metarepo.bench import Bench
+
+
+class Repair(Bench):
+    """A bench with a controller; decisions are executed unless they only show."""
+
+    def __init__(self, nodes: int = 4) -> None:
+        super().__init__(nodes)
+        self.controller = Controller(ControllerSettings())
+        self.now = 100.0
+        self.dead: set[int] = set()
+
+    def run_all(self, stream: int, *nodes: int) -> None:
+        known = self.repository.state.streams[stream]
+        for node in nodes:
+            self.tell(
+                node,
+                stream,
+                known.committed,
+                epoch=known.epoch,
+                committed=known.committed,
+            )
+
+    def idle(self, *nodes: int) -> None:
+        for node in nodes:
+            self.reports += 1
+            self.collector.take(Report(node, 1, self.reports, True, ()))
+
+    def decide(self, wait: float = 0.0) -> list[commands.Command]:
+        self.now += wait
+        return self.controller.decide(
+            self.repository.state, self.collector, self.dead.__contains__, self.now
+        )
+
+    def one(self, wait: float = 0.0) -> commands.Command:
+        (command,) = self.decide(wait)
+        assert not isinstance(self.do(command), Refused)
+        return command
+
+
+def repair(*replicas: int, fewest: int = 1, nodes: int = 4) -> Repair:
+    bench = Repair(nodes)
+    bench.create(replicas, replication=len(replicas), fewest=fewest)
+    bench.run_all(1, *replicas)
+    bench.idle(*(n for n in range(1, nodes + 1) if n not in replicas))
+    return bench
+
+
+def test_nothing_to_do_is_nothing_done() -> None:
+    assert repair(1, 2, 3).decide() == []
+
+
+def test_a_dead_primary_is_replaced_by_a_survivor_then_by_a_learner() -> None:
+    bench = repair(1, 2, 3)
+    bench.dead = {1}
+    first = bench.one()
+    assert isinstance(first, Reconfigure)
+    assert set(first.replicas) == {2, 3}
+    assert first.learners == ()
+    bench.run_all(1, 2, 3)
+    assert bench.one() == AddLearner(1, 4)
+    assert bench.decide(1) == []
+    bench.tell(4, 1, 1, state=ReplicaState.LEARNING)
+    joined = bench.one(1)
+    assert isinstance(joined, Reconfigure)
+    assert set(joined.replicas) == {2, 3, 4}
+    assert joined.replicas[0] in (2, 3)
+
+
+def test_too_few_survivors_do_not_go_on() -> None:
+    bench = repair(1, 2, fewest=2, nodes=2)
+    bench.dead = {1}
+    assert bench.decide(10) == []
+
+
+def test_a_restarted_replica_becomes_a_learner_if_others_can_go_on() -> None:
+    bench = repair(1, 2, 3)
+    bench.tell(1, 1, 1, state=ReplicaState.STARTING)
+    made = bench.one()
+    assert isinstance(made, Reconfigure)
+    assert (set(made.replicas), made.learners) == ({2, 3}, (1,))
+
+
+def test_restarted_replicas_make_up_the_number() -> None:
+    bench = repair(1, 2, 3)
+    for node in (1, 2, 3):
+        bench.tell(node, 1, 1, state=ReplicaState.STARTING)
+    made = bench.one()
+    assert isinstance(made, Reconfigure)
+    assert set(made.replicas) == {1, 2, 3}
+    # They have an older epoch now: they will enter, and nothing more is to be decided.
+    assert bench.decide(0.5) == []
+
+
+def test_nothing_is_decided_about_replicas_that_were_not_heard_of() -> None:
+    bench = Repair()
+    bench.create((1, 2, 3))
+    bench.run_all(1, 1)
+    bench.dead = {2}
+    assert bench.decide() == []
+    bench.dead = {2, 3}
+    made = bench.one()
+    assert isinstance(made, Reconfigure)
+    assert made.replicas == (1,)
+
+
+def test_a_replica_that_never_enters_is_dropped_and_learns() -> None:
+    bench = repair(1, 2, 3)
+    bench.do(commands.Seal(1))
+    bench.run_all(1, 1, 2)
+    assert bench.decide() == []
+    made = bench.one(4)
+    assert isinstance(made, Reconfigure)
+    assert (set(made.replicas), made.learners) == ({1, 2}, (3,))
+
+
+def test_an_invalid_replica_is_dropped_and_not_taken_before_it_is_gone() -> None:
+    bench = repair(1, 2, 3, nodes=3)
+    bench.tell(3, 1, 1, state=ReplicaState.INVALID)
+    made = bench.one()
+    assert isinstance(made, Reconfigure)
+    assert (set(made.replicas), made.learners) == ({1, 2}, ())
+    bench.run_all(1, 1, 2)
+    assert bench.decide(1) == []
+    bench.idle(3)
+    assert bench.one(1) == AddLearner(1, 3)
+
+
+def test_a_drained_node_is_left_only_for_a_replacement() -> None:
+    bench = repair(1, 2, 3)
+    bench.do(commands.DrainNode(1))
+    assert bench.one() == AddLearner(1, 4)
+    bench.tell(4, 1, 1, state=ReplicaState.LEARNING)
+    made = bench.one(1)
+    assert isinstance(made, Reconfigure)
+    assert set(made.replicas) == {2, 3, 4}
+
+
+def test_a_single_replica_moves_in_two_epochs() -> None:
+    """The learner has to hold everything before the source may leave."""
+    bench = repair(1)
+    bench.do(commands.MoveReplica(1, 1, 2))
+    bench.tell(2, 1, 1, state=ReplicaState.LEARNING)
+    both = bench.one()
+    assert isinstance(both, Reconfigure)
+    assert set(both.replicas) == {1, 2}
+    assert bench.decide(1) == []
+    bench.run_all(1, 1, 2)
+    last = bench.one(1)
+    assert isinstance(last, Reconfigure)
+    assert last.replicas == (2,)
+
+
+def test_a_dead_learner_is_dropped() -> None:
+    bench = repair(1, 2, 3)
+    bench.do(commands.AddLearner(1, 4))
+    bench.dead = {4}
+    assert bench.one() == DropLearner(1, 4)
+
+
+def test_a_learner_that_lacks_much_waits() -> None:
+    bench = repair(1, 2, 3)
+    bench.do(commands.DrainNode(1))
+    bench.do(commands.AddLearner(1, 4))
+    bench.repository.state.streams[1].committed = 100_000
+    bench.tell(4, 1, 1, state=ReplicaState.LEARNING)
+    assert bench.decide(1) == []
+
+
+def test_changes_that_are_not_urgent_are_spaced_out() -> None:
+    bench = repair(1, 2, 3)
+    bench.do(commands.AlterLog(b"l" * 16, replication=4))
+    waits = []
+    for _ in range(5):
+        waited = 0
+        while not bench.decide():
+            bench.now += 0.1
+            waited += 1
+        waits.append(waited)
+    assert waits == sorted(waits)
+    assert waits[-1] >= 8 * max(1, waits[1])
+
+
+def test_silence_counts_only_while_the_leader_listened() -> None:
+    live = Liveness(LivenessSettings(), 0.0)
+    assert not live.dead(1, 0.9)
+    assert live.dead(1, 1.0)
+    live.heard(1, 1.0)
+    live.called(1.0)
+    assert not live.dead(1, 1.4)
+    assert live.dead(1, 1.5)
+    live.called(9.0)
+    assert not live.dead(1, 9.4)
+    assert live.dead(1, 9.5)
+
+
+def test_a_broken_connection_is_confirmed_by_silence() -> None:
+    live = Liveness(LivenessSettings(), 0.0)
+    live.heard(1, 2.0)
+    live.lost(1, 2.1)
+    assert not live.dead(1, 2.2)
+    assert live.dead(1, 2.26)
+    live.heard(1, 2.3)
+    assert not live.dead(1, 2.5)

@@ -1,0 +1,234 @@
+"""The cut: the worked examples, and every rule by which a cut is refused."""
+
+import pytest
+
+from braidlog.errors import FencedError, InvalidArgumentError
+from braidlog.logstream.states import ReplicaState
+from braidlog.metarepo import commands, cuts
+from braidlog.wire.results import Refused
+from braidlog.wire.messages import LogCut, StreamRun, StreamStatus
+from unit.metarepo.bench import LOG, Bench, one_cut
+
+
+def test_nothing_is_cut_until_every_replica_has_reported() -> None:
+    bench = Bench()
+    bench.create((1, 2))
+    bench.tell(1, 1, 11)
+    assert bench.cut() is None
+    bench.tell(2, 1, 8)
+    assert bench.cut() == LogCut(LOG, 1, 7, (StreamRun(1, 1, 1, 7, 1),))
+
+
+def test_two_streams_with_two_and_three_records_end_at_five_in_one_version() -> None:
+    bench = Bench()
+    bench.create((1, 2), (2, 1))
+    for node in (1, 2):
+        bench.tell(node, 2, 4)
+        bench.tell(node, 1, 3)
+    runs = (StreamRun(1, 1, 1, 2, 1), StreamRun(2, 1, 3, 3, 1))
+    assert bench.cut() == LogCut(LOG, 1, 5, runs)
+    assert bench.cut() is None
+
+
+def test_only_what_overlaps_counts() -> None:
+    bench = Bench()
+    bench.create((1, 2))
+    bench.tell(1, 1, 11)
+    bench.tell(2, 1, 11)
+    bench.cut()
+    # One is behind in what it knows to be committed, and has two more on its disk.
+    bench.tell(1, 1, 18, version=1, committed=11)
+    bench.tell(2, 1, 13, version=0, committed=1)
+    assert bench.cut() == LogCut(LOG, 2, 12, (StreamRun(1, 11, 11, 2, 1),))
+
+
+def test_a_late_report_of_a_known_end_gives_nothing_again() -> None:
+    bench = Bench()
+    bench.create((1,))
+    bench.tell(1, 1, 6)
+    bench.cut()
+    bench.tell(1, 1, 6)
+    assert bench.cut() is None
+    bench.tell(1, 1, 8)
+    made = bench.cut()
+    assert made is not None
+    assert made.runs == (StreamRun(1, 6, 6, 2, 1),)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        ReplicaState.STARTING,
+        ReplicaState.LEARNING,
+        ReplicaState.INVALID,
+        ReplicaState.FAILED,
+    ],
+)
+def test_a_replica_that_is_not_serving_does_not_count(state: ReplicaState) -> None:
+    bench = Bench()
+    bench.create((1, 2))
+    bench.tell(1, 1, 5)
+    bench.tell(2, 1, 5, state=state)
+    assert bench.cut() is None
+
+
+def test_a_report_of_an_ended_epoch_does_not_count() -> None:
+    bench = Bench()
+    bench.create((1, 2))
+    bench.tell(1, 1, 5)
+    bench.tell(2, 1, 5)
+    again = commands.Reconfigure(1, 1, (2, 1), (), StreamStatus.RUNNING)
+    bench.do(again)
+    assert bench.cut() is None
+
+
+def test_cuts_in_flight_build_on_one_another() -> None:
+    bench = Bench()
+    bench.create((1,), (2,))
+    bench.tell(1, 1, 3)
+    first = bench.collector.cut(bench.repository.state)
+    assert first is not None
+    bench.collector.proposed(10, first)
+    bench.tell(1, 1, 4)
+    bench.tell(2, 2, 2)
+    second = bench.collector.cut(bench.repository.state)
+    assert second is not None
+    runs = (StreamRun(1, 3, 3, 1, 1), StreamRun(2, 1, 4, 1, 1))
+    assert second.cuts == (LogCut(LOG, 2, 4, runs),)
+    bench.collector.proposed(11, second)
+    bench.repository.apply(10, commands.encode_call(first))
+    bench.collector.settled(10, refused=False)
+    assert not isinstance(
+        bench.repository.apply(11, commands.encode_call(second)), Refused
+    )
+
+
+def test_a_refused_cut_stops_cuts_until_all_are_back() -> None:
+    bench = Bench()
+    bench.create((1,), (2,))
+    for stream, index in ((1, 10), (2, 11)):
+        bench.tell(stream, stream, 3)
+        made = bench.collector.cut(bench.repository.state)
+        assert made is not None
+        bench.collector.proposed(index, made)
+    bench.collector.settled(10, refused=True)
+    bench.tell(1, 1, 4)
+    assert bench.collector.cut(bench.repository.state) is None
+    bench.collector.settled(11, refused=True)
+    made = bench.collector.cut(bench.repository.state)
+    assert made is not None
+    assert made.cuts[0].version == 1
+    assert [run.length for run in made.cuts[0].runs] == [3, 2]
+
+
+def test_the_pipeline_is_bounded() -> None:
+    bench = Bench()
+    bench.create((1,))
+    for index in range(10, 14):
+        bench.tell(1, 1, index)
+        made = bench.collector.cut(bench.repository.state)
+        assert made is not None
+        bench.collector.proposed(index, made)
+    bench.tell(1, 1, 20)
+    assert bench.collector.cut(bench.repository.state) is None
+
+
+def ready() -> Bench:
+    """Two streams, the first committed to LLSN 4 and GLSN 3."""
+    bench = Bench()
+    bench.create((1,), (2,))
+    assert not isinstance(bench.do(one_cut(1, (1, 1, 1, 3))), Refused)
+    return bench
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        one_cut(1, (1, 4, 4, 1)),
+        one_cut(3, (1, 4, 4, 1)),
+        one_cut(2, (1, 4, 4, 1), epoch=2),
+        one_cut(2, (1, 5, 4, 1)),
+        one_cut(2, (1, 3, 4, 1)),
+        one_cut(2, (1, 4, 5, 1)),
+        one_cut(2, (1, 4, 4, 1), (2, 1, 6, 1)),
+        one_cut(2, (2, 1, 4, 1), (1, 4, 5, 1)),
+        one_cut(2, (1, 4, 4, 1), (1, 5, 5, 1)),
+        one_cut(2, (1, 4, 4, 0)),
+        one_cut(2, (3, 1, 4, 1)),
+        commands.Cut(()),
+        commands.Cut((LogCut(LOG, 2, 3),)),
+        commands.Cut((LogCut(LOG, 2, 9, (StreamRun(1, 4, 4, 1, 1),)),)),
+        commands.Cut((LogCut(b"?" * 16, 2, 4, (StreamRun(1, 4, 4, 1, 1),)),)),
+        commands.Cut(2 * one_cut(2, (1, 4, 4, 1)).cuts),
+    ],
+)
+def test_a_cut_that_does_not_follow_is_refused_whole(cut: commands.Cut) -> None:
+    ready().refused(cut)
+
+
+def test_a_good_run_before_a_bad_one_is_not_taken_either() -> None:
+    refused = ready().refused(one_cut(2, (1, 4, 4, 1), (2, 2, 5, 1)))
+    assert refused.code == FencedError.code
+    assert isinstance(refused.error(), FencedError)
+
+
+def test_a_sealed_stream_gets_nothing() -> None:
+    bench = ready()
+    bench.do(commands.Seal(1))
+    refused = bench.refused(one_cut(2, (1, 4, 4, 1), epoch=2))
+    assert refused.code == FencedError.code
+
+
+def test_cuts_are_kept_until_they_are_durable_everywhere() -> None:
+    bench = Bench()
+    bench.create((1, 2))
+    for end in range(2, 102):
+        for node in (1, 2):
+            bench.tell(node, 1, end, version=end - 2)
+        bench.cut()
+    kept = bench.repository.state.logs[LOG].history
+    assert kept[-1].version == 100
+    assert len(kept) < 60
+    assert bench.repository.cuts_since(LOG, 1, 10) is None
+    since = bench.repository.cuts_since(LOG, 97, 10)
+    assert since is not None
+    assert [cut.version for cut in since] == [98, 99, 100]
+    assert bench.repository.cuts_since(LOG, 100, 10) == ()
+
+
+def test_a_dead_replica_keeps_cuts_only_up_to_the_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cuts, "HISTORY_CUTS_MAX", 50)
+    bench = Bench()
+    bench.create((1, 2))
+    for end in range(2, 102):
+        bench.tell(1, 1, end, version=end - 2)
+        bench.tell(2, 1, end, version=0)
+        bench.cut()
+    assert len(bench.repository.state.logs[LOG].history) == 50
+
+
+def test_an_old_report_is_dropped() -> None:
+    bench = Bench()
+    bench.create((1,))
+    bench.tell(1, 1, 5)
+    bench.reports = 0
+    with pytest.raises(AssertionError):
+        bench.tell(1, 1, 9)
+    assert bench.collector.report(1, 1) is not None
+
+
+def test_clients_make_no_cuts() -> None:
+    assert commands.Cut.ROLE == "leader"
+    assert commands.SetCursor.ROLE == "append"
+    assert commands.CreateLog.ROLE == "admin"
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00", b"\x91\x63", b"\xff" * 9, b"x" * 2**21])
+def test_bytes_that_are_no_command_are_refused(data: bytes) -> None:
+    with pytest.raises(InvalidArgumentError):
+        commands.decode(data)
+    bench = Bench()
+    result = bench.repository.apply(bench.repository.index + 1, data)
+    assert isinstance(result, Refused)

@@ -1,0 +1,227 @@
+"""The group with one member: requests, answers, what nodes are told."""
+
+from __future__ import annotations
+
+from braidlog.errors import InvalidArgumentError, NotFoundError, UnauthorizedError
+from braidlog.logstream.states import ReplicaState
+from braidlog.wire import commands
+from braidlog.wire.commands import Command
+from braidlog.metarepo.group import Group, GroupEffects, GroupSettings
+from braidlog.wire.results import Created, Done, Epoch, decode_result
+from braidlog.metarepo.waiting import Answer
+from braidlog.raft import (
+    Base,
+    Entry,
+    HardState,
+    Membership,
+    NotLeaderError,
+    RaftConfig,
+    Stored,
+)
+from braidlog.wire.messages import Commit, Configure, Report, StreamReport
+from unit.metarepo.bench import LOG
+
+
+class Lone:
+    """A group of one, with a disk that is always in time."""
+
+    def __init__(self, stored: Stored | None = None, *, lead: bool = True) -> None:
+        base = stored or Stored(Base(membership=Membership((1,))))
+        raft = RaftConfig(id=1, incarnation=1, jitter=lambda: 0)
+        settings = GroupSettings(cluster="test", fold_entries=20)
+        self.now = 0.0
+        self.group = Group(settings, raft, base, self.now)
+        self.sent: list[object] = []
+        self.answers: dict[int, Answer] = {}
+        self.base = base.base
+        self.entries: list[Entry] = []
+        self.hard = HardState()
+        self.numbers = 0
+        if lead:
+            self.wait(2.0)
+            assert self.group.leads
+
+    def wait(self, seconds: float) -> None:
+        for _ in range(round(seconds / 0.05)):
+            self.now += 0.05
+            self.group.tick(self.now)
+            self.run()
+
+    def run(self) -> None:
+        while effects := self.group.effects():
+            self._keep(effects)
+            self.sent += [out.message for out in effects.messages]
+            self.answers |= {each.request: each for each in effects.answers}
+
+    def _keep(self, effects: GroupEffects) -> None:
+        for write in effects.writes:
+            self.base = write.base or self.base
+            self.entries += write.entries
+            self.hard = write.hard_state or self.hard
+            self.group.durable(write.number)
+
+    def do(self, command: Command, call: bytes = b"") -> Answer | None:
+        self.numbers += 1
+        self.group.execute(self.numbers, call, commands.encode(command))
+        self.run()
+        return self.answers.get(self.numbers)
+
+    def result(self, command: Command) -> object:
+        answer = self.do(command)
+        assert answer is not None
+        assert answer.error is None
+        return decode_result(answer.payload)
+
+    def tell(self, *streams: StreamReport, node: int = 1) -> None:
+        self.numbers += 1
+        report = Report(node, 1, self.numbers, True, streams)
+        self.group.report(report, self.now)
+        self.run()
+
+    def prepared(self) -> Lone:
+        self.result(commands.RegisterNode(1, "host:1", 1))
+        self.tell()
+        made = self.result(commands.CreateLog(LOG, "log", 1, 1, 1))
+        assert made == Created(LOG, (1,))
+        return self
+
+
+def told(end: int, epoch: int = 1, committed: int = 1) -> StreamReport:
+    return StreamReport(1, epoch, 0, committed, end, ReplicaState.RUNNING)
+
+
+def test_a_command_is_answered_with_its_result() -> None:
+    lone = Lone()
+    assert lone.result(commands.RegisterNode(1, "host:1", 1)) == Done()
+    refused = lone.do(commands.DeleteLog(LOG))
+    assert refused is not None
+    assert isinstance(refused.error, NotFoundError)
+
+
+def test_who_does_not_lead_says_so() -> None:
+    lone = Lone(lead=False)
+    answer = lone.do(commands.RegisterNode(1, "host:1", 1))
+    assert answer is not None
+    assert isinstance(answer.error, NotLeaderError)
+    assert answer.error.outcome == "certain"
+
+
+def test_clients_send_no_cuts_and_no_garbage() -> None:
+    lone = Lone()
+    answer = lone.do(commands.Cut(()))
+    assert answer is not None
+    assert isinstance(answer.error, UnauthorizedError)
+    lone.group.execute(99, b"", b"garbage")
+    lone.run()
+    assert isinstance(lone.answers[99].error, InvalidArgumentError)
+
+
+def test_nodes_are_told_what_to_be_and_what_is_committed() -> None:
+    lone = Lone().prepared()
+    configured = [each for each in lone.sent if isinstance(each, Configure)]
+    assert [config.stream for config in configured[0].streams] == [1]
+    lone.sent.clear()
+    lone.tell(told(4))
+    (commit,) = [each for each in lone.sent if isinstance(each, Commit)]
+    assert (commit.cuts[0].version, commit.cuts[0].high_watermark) == (1, 3)
+
+
+def test_a_configuration_is_repeated_until_it_is_reported() -> None:
+    lone = Lone().prepared()
+    lone.sent.clear()
+    lone.tell()
+    lone.wait(0.3)
+    assert any(isinstance(each, Configure) for each in lone.sent)
+    lone.tell(told(1))
+    lone.sent.clear()
+    lone.wait(0.4)
+    assert not any(isinstance(each, Configure) for each in lone.sent)
+
+
+def test_a_lost_commit_is_sent_again_when_the_report_does_not_move() -> None:
+    lone = Lone().prepared()
+    lone.tell(told(4))
+    lone.sent.clear()
+    lone.tell(told(4))
+    assert not any(isinstance(each, Commit) for each in lone.sent)
+    lone.wait(0.1)
+    lone.tell(told(4))
+    assert any(isinstance(each, Commit) for each in lone.sent)
+
+
+def test_a_stream_that_nobody_has_is_let_go() -> None:
+    lone = Lone().prepared()
+    lone.tell(told(1))
+    lone.result(commands.DeleteLog(LOG))
+    lone.sent.clear()
+    lone.wait(0.1)
+    dropped = [each.dropped for each in lone.sent if isinstance(each, Configure)]
+    assert dropped == [(1,)]
+
+
+def test_a_seal_is_answered_when_the_replicas_keep_it() -> None:
+    lone = Lone().prepared()
+    lone.tell(told(4))
+    assert lone.do(commands.Seal(1)) is None
+    request = lone.numbers
+    lone.tell(told(4, epoch=2))
+    lone.wait(0.05)
+    assert decode_result(lone.answers[request].payload) == Epoch(1, 2, 4)
+
+
+def test_a_seal_that_takes_too_long_has_an_unknown_outcome() -> None:
+    lone = Lone().prepared()
+    lone.do(commands.Seal(1))
+    request = lone.numbers
+    for _ in range(60):
+        lone.tell(told(1))
+        lone.wait(0.1)
+    error = lone.answers[request].error
+    assert error is not None
+    assert error.outcome == "unknown"
+
+
+def test_metadata_waits_for_news() -> None:
+    lone = Lone().prepared()
+    known = lone.group.metadata()
+    assert known.nodes[0].voter
+    assert known.logs[0].name == "log"
+    lone.group.read_metadata(500, lone.now, known=known.index, wait=10.0)
+    lone.run()
+    assert 500 not in lone.answers
+    lone.result(commands.Trim(LOG, 1))
+    assert 500 not in lone.answers
+    lone.result(commands.DrainNode(1))
+    assert lone.answers[500].error is None
+
+
+def test_a_linearizable_read_is_confirmed() -> None:
+    lone = Lone().prepared()
+    lone.group.read_metadata(500, lone.now, linearizable=True)
+    lone.run()
+    assert lone.answers[500].error is None
+
+
+def test_the_log_is_folded_and_a_restart_goes_on() -> None:
+    lone = Lone().prepared()
+    for _ in range(50):
+        lone.result(commands.AllocateProducer())
+    assert lone.base.index > 20
+    entries = [entry for entry in lone.entries if entry.index > lone.base.index]
+    again = Lone(Stored(lone.base, entries, lone.hard))
+    repository = again.group.repository
+    assert repository.state.producer_next == 51
+    assert repository.config(1) == lone.group.repository.config(1)
+
+
+def test_whoever_loses_the_lead_does_not_know() -> None:
+    """A proposal whose entry never came back when the lead was lost."""
+    lone = Lone().prepared()
+    lone.group.execute(900, b"", commands.encode(commands.AllocateProducer()))
+    core = lone.group.raft.core
+    core.follow(core.term + 1, 0)
+    lone.run()
+    error = lone.answers[900].error
+    assert isinstance(error, NotLeaderError)
+    assert error.outcome == "unknown"
+    assert not lone.group.leads
