@@ -391,7 +391,8 @@ class Entries(Message, frozen=True, array_like=True):
     epoch: int
     number: int
     llsn_begin: int
-    """Greater than asked for if the source was trimmed: start over from here."""
+    """Greater than asked for if the source was trimmed: start over from here, with the
+    producer windows in the payload instead of batches."""
     sizes: tuple[int, ...]
     runs: tuple[Run, ...]
     """Commit runs of the batches sent, up to `committed`."""

@@ -221,9 +221,7 @@ class Simulation:
 
     def _trim(self) -> None:
         repository = self.group.repository
-        # Not what a producer may still repeat: a copy that starts over forgets it.
-        top = max(2, repository.high_watermark - 15)
-        repository.trim_to(self.random.randrange(1, top))
+        repository.trim_to(self.random.randrange(1, repository.high_watermark + 2))
         self.group.configure(*NODES)
 
     def _fill(self) -> None:
