@@ -126,11 +126,13 @@ class Group:
 
     def settle(self, *, sync: bool = True) -> None:
         """Deliver everything, sync everything, until nothing happens any more."""
-        while self.letters:
-            self.deliver(self.letters.pop(0))
-            if not self.letters and sync:
-                for node in self.replicas:
-                    self.sync(node)
+        while True:
+            while self.letters:
+                self.deliver(self.letters.pop(0))
+            for node in self.replicas if sync else ():
+                self.sync(node)
+            if not self.letters:
+                return
 
     def open(self) -> None:
         """Bring everybody into the epoch of the repository."""
