@@ -137,9 +137,9 @@ class Simulation:
             known = self.group.repository.reports.get(letter[0])
             if known is not None and letter[2].epoch < known.epoch:
                 return
-            if known is not None and letter[2].epoch == known.epoch:
-                if letter[2].end < known.end:
-                    return
+            same = known is not None and letter[2].epoch == known.epoch
+            if same and known is not None and letter[2].end < known.end:
+                return
         self.group.deliver(letter)
 
     def _append(self) -> None:
@@ -148,10 +148,12 @@ class Simulation:
         if node not in self.group.replicas:
             return
         known = self.random.choice((0, 0, config.epoch, config.epoch - 1))
-        items = []
-        for client in self.random.sample(self.clients, self.random.randrange(1, 4)):
-            if not client.waiting or self.random.randrange(3) == 0:
-                items.append((*self._request(client), known))
+        chosen = self.random.sample(self.clients, self.random.randrange(1, 4))
+        items = [
+            (*self._request(client), known)
+            for client in chosen
+            if not client.waiting or self.random.randrange(3) == 0
+        ]
         if self.random.randrange(3) == 0:
             self.loners += 1
             request, text = ("loner", self.loners), f"loner {self.loners}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from braidlog.errors import LogError
-from braidlog.logstream import Limits, Replica
+from braidlog.logstream import Limits, Replica, ReplicaState
 from braidlog.logstream.storage import Batch
 from braidlog.wire.messages import (
     Appended,
@@ -146,6 +146,9 @@ class Group:
             other = 0
             self.publish(cut)
             self.settle()
+
+    def state(self, node: int) -> ReplicaState:
+        return self.replicas[node].state
 
     def log(self, node: int) -> list[tuple[int, int, str]]:
         return self.disks[node].log()

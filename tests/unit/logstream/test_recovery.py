@@ -1,5 +1,8 @@
 """What a replica is after a start, by what its disk holds."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from braidlog.logstream import CommitContext, ReplicaState
@@ -45,7 +48,7 @@ def test_it_starts(name: str) -> None:
     assert (report.version, report.committed, report.end) == (version, begin, end)
 
 
-BAD = {
+BAD: dict[str, tuple[dict[str, Any], CommitContext]] = {
     "no context": ({}, CommitContext()),
     "ends ahead": ({"next": 31}, CommitContext(10, 1, 1, 20, 20)),
     "ends behind": ({}, CommitContext(10, 1, 1, 5, 5)),
@@ -59,10 +62,7 @@ BAD = {
 def test_it_is_invalid_and_says_so(name: str) -> None:
     changes, context = BAD[name]
     disk = MemoryStorage(*written(1, 11), committed(10))
-    fields = {"low": 1, "committed": 11, "next": 11, "epoch": 1, "epochs": ()}
-    disk.model.stored = type(disk.model.stored)(
-        **{**fields, **changes, "context": context}
-    )
+    disk.model.stored = replace(disk.model.stored, context=context, **changes)
     group = Group((1, 2))
     group.start(1, disk)
     replica = group.replicas[1]
@@ -86,10 +86,10 @@ def test_an_invalid_one_starts_over_as_a_learner() -> None:
     disk = MemoryStorage(*written(1, 5))
     disk.model.stored = type(disk.model.stored)(1, 3, 5, 0, (), CommitContext())
     group.start(1, disk)
-    assert group.replicas[1].state is ReplicaState.INVALID
+    assert group.state(1) is ReplicaState.INVALID
     group.repository.configure((2,), (1,))
     group.open()
-    assert group.replicas[1].state is ReplicaState.LEARNING
+    assert group.state(1) is ReplicaState.LEARNING
     assert group.log(1) == [(1, 3, "x")]
 
 
@@ -114,12 +114,12 @@ def test_it_acts_in_no_epoch_that_an_earlier_start_entered() -> None:
     group.crash(1)
     group.start(1, group.disks[1])
     group.open()
-    assert group.replicas[1].state is ReplicaState.STARTING
+    assert group.state(1) is ReplicaState.STARTING
     group.append(1, ("a", 0, batch("x")))
     assert "NotReady" in type(group.answers[0][1]).__name__
     group.repository.configure((1, 2))
     group.open()
-    assert group.replicas[1].state is ReplicaState.RUNNING
+    assert group.state(1) is ReplicaState.RUNNING
 
 
 def test_what_an_epoch_refused_never_comes_back() -> None:
@@ -155,7 +155,7 @@ def test_reads_after_a_restart_know_what_was_trimmed() -> None:
     group.crash(1)
     group.start(1, group.disks[1])
     for begin, by_glsn, error in ((1, False, "Trimmed"), (5, True, "NotReady")):
-        with pytest.raises(Exception, match="begins at|STARTING") as raised:
+        with pytest.raises(Exception, match=r"begins at|STARTING") as raised:
             group.replicas[1].read(Read(STREAM, begin, by_glsn, 99, 0))
         assert error in type(raised.value).__name__
     group.repository.configure((1,))

@@ -36,7 +36,7 @@ def opened(*nodes: int, learners: tuple[int, ...] = ()) -> Group:
     return group
 
 
-def refusals(group: Group) -> dict[Any, type]:
+def refusals(group: Group) -> dict[Any, Any]:
     return {request: type(answer) for request, answer in group.answers}
 
 
@@ -70,8 +70,12 @@ def test_appends_are_refused_where_they_do_not_belong() -> None:
     group.repository.configure((1, 2), status=StreamStatus.SEALED)
     group.open()
     group.append(1, ("sealed", 0, batch("x")))
-    assert group.replicas[1].state is ReplicaState.SEALED
-    expected = {"backup": NotPrimaryError, "old": SealedError, "sealed": SealedError}
+    assert group.state(1) is ReplicaState.SEALED
+    expected: dict[Any, Any] = {
+        "backup": NotPrimaryError,
+        "old": SealedError,
+        "sealed": SealedError,
+    }
     assert refusals(group) == expected
     assert group.disks[1].state().next == 1
 
@@ -154,11 +158,9 @@ def test_batches_that_are_not_what_the_message_says_change_nothing(
 ) -> None:
     group = opened()
     calls = list(group.disks[2].calls)
+    payload = (batch("x")[:3],) if sizes == (3,) else (b"",)
     with pytest.raises(RemoteProtocolError):
-        message = Replicate(STREAM, 1, 1, sizes)
-        group.replicas[2].replicate(
-            message, (batch("x")[:3],) if sizes == (3,) else (b"",)
-        )
+        group.replicas[2].replicate(Replicate(STREAM, 1, 1, sizes), payload)
     assert group.disks[2].calls == calls
 
 
@@ -213,7 +215,7 @@ def test_a_cut_of_what_was_not_reported_breaks_an_invariant() -> None:
     with pytest.raises(ReplicaInvariantError):
         group.replicas[1].commit(LogCut(LOG, 1, 1, (StreamRun(STREAM, 1, 1, 1, 1),)))
     group.take(1)
-    assert group.replicas[1].state is ReplicaState.FAILED
+    assert group.state(1) is ReplicaState.FAILED
     assert group.answers[0][1].outcome == "unknown"  # type: ignore[union-attr]
 
 
@@ -260,7 +262,7 @@ def test_a_configuration_below_what_is_committed_is_refused() -> None:
     group.repository.committed = 1
     group.repository.configure((1, 2))
     group.open()
-    assert group.replicas[1].state is ReplicaState.INVALID
+    assert group.state(1) is ReplicaState.INVALID
     assert group.log(1) == [(1, 1, "x")]
 
 
@@ -275,7 +277,7 @@ def test_a_forgotten_history_does_not_cut_at_a_guess() -> None:
     group.repository.history.clear()
     group.repository.configure((1, 2))
     group.open()
-    assert group.replicas[1].state is ReplicaState.INVALID
+    assert group.state(1) is ReplicaState.INVALID
     assert group.answers[0][1].outcome == "unknown"  # type: ignore[union-attr]
 
 
@@ -285,7 +287,7 @@ def test_a_store_that_fails_ends_all_promises() -> None:
     group.settle()
     group.disks[1].failed = True
     group.append(1, ("b", 0, batch("y")))
-    assert group.replicas[1].state is ReplicaState.FAILED
+    assert group.state(1) is ReplicaState.FAILED
     assert refusals(group) == {"a": SealedError}
     end = group.replicas[1].report().end
     group.replicas[1].synced(1000)
@@ -433,4 +435,4 @@ def test_a_configuration_that_contradicts_itself_changes_nothing() -> None:
     config = group.repository.configure((1, 1))
     with pytest.raises(RemoteProtocolError):
         group.replicas[1].configure(config)
-    assert group.replicas[1].state is ReplicaState.RUNNING
+    assert group.state(1) is ReplicaState.RUNNING
