@@ -183,9 +183,9 @@ class Core:
             self.durable.cut(llsn)
             self.wrote()
 
-    def restart(self, llsn: int) -> None:
+    def restart(self, llsn: int, producers: Batch = b"") -> None:
         """Forget everything and begin anew at `llsn`."""
-        self.storage.restart(llsn)
+        self.storage.restart(llsn, producers)
         self.durable.cut(llsn)
         self.trimmed = 0
         self.wrote()

@@ -45,6 +45,9 @@ def configure(core: Core, config: StreamConfig) -> None:
     elif core.node in config.learners:
         _become_learner(core, config)
     else:
+        end = _end_of_epoch(core, config)
+        if end is not None:
+            sequencer.give_up(core, end, core.epoch, unknown=False)
         drop(core)
 
 

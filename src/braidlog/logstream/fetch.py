@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from braidlog.errors import LogError, StoreFailedError
 from braidlog.logstream import backup, committer, sequencer
 from braidlog.logstream.batch import number
 from braidlog.logstream.core import Core
@@ -115,11 +116,11 @@ def entries(core: Core, peer: int, message: Entries, batches: Sequence[Batch]) -
 
 def _take(core: Core, message: Entries, batches: Sequence[Batch]) -> bool:
     """Write what the answer brings; tell whether it brought anything."""
-    numbered = number(message.llsn_begin, message.sizes, batches)
     if core.entered and core.is_member and message.epoch != core.epoch:
         return False
     if message.llsn_begin > core.fetching.begin:
-        return _start_over(core, message)
+        return _start_over(core, message, b"".join(batches))
+    numbered = number(message.llsn_begin, message.sizes, batches)
     committed = _committed_end(core, message)
     end = committed if core.fetching.committed_only else message.end
     before = (core.next, core.context)
@@ -134,8 +135,11 @@ def _committed_end(core: Core, message: Entries) -> int:
     return message.committed
 
 
-def _start_over(core: Core, message: Entries) -> bool:
-    """Begin anew where the source begins: what lies before was trimmed."""
+def _start_over(core: Core, message: Entries, producers: Batch) -> bool:
+    """Begin anew where the source begins: what lies before was trimmed.
+
+    Instead of batches the answer has the producer windows of what was.
+    """
     begin, config = message.llsn_begin, core.config
     if core.state is not ReplicaState.LEARNING:
         if config is None or not core.is_catching_up or begin > config.start:
@@ -144,8 +148,13 @@ def _start_over(core: Core, message: Entries) -> bool:
             # Only commits are missing, and this may be the last copy of the records
             # behind `begin`: the cuts have to come from the repository.
             return False
+    try:
+        core.restart(begin, producers)
+    except StoreFailedError:
+        raise
+    except LogError:
+        return False
     sequencer.give_up(core, 0, core.epoch, unknown=True)
-    core.restart(begin)
     core.trim = max(core.trim, message.trim)
     return True
 

@@ -25,7 +25,7 @@ def fetch(core: Core, peer: int, message: Fetch) -> None:
         if begin < first:
             # A trim that this replica was not told of yet could not be passed on.
             if core.config is not None:
-                _send(core, peer, message, first, [])
+                _send(core, peer, message, first, [], core.storage.producers(first))
             return
     limit = min(message.bytes_max, core.limits.fetch_bytes_max)
     batches = core.storage.read(begin, end, limit) if begin < end else []
@@ -40,15 +40,21 @@ def _first_kept(core: Core) -> int:
 
 
 def _send(
-    core: Core, peer: int, message: Fetch, begin: int, batches: list[StoredBatch]
+    core: Core,
+    peer: int,
+    message: Fetch,
+    begin: int,
+    batches: list[StoredBatch],
+    producers: bytes = b"",
 ) -> None:
     end = batches[-1].end if batches else begin
+    payload = [batch.data for batch in batches] or [producers] * bool(producers)
     answer = Entries(
         core.stream,
         core.epoch,
         message.number,
         begin,
-        tuple(len(batch.data) for batch in batches),
+        tuple(len(data) for data in payload),
         _runs(core, begin, min(end, core.committed)),
         core.context.version,
         core.context.high_watermark,
@@ -56,7 +62,7 @@ def _send(
         core.next,
         core.trim,
     )
-    core.send(peer, answer, [batch.data for batch in batches])
+    core.send(peer, answer, payload)
 
 
 def _runs(core: Core, begin: int, end: int) -> tuple[Run, ...]:

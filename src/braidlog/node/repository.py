@@ -12,9 +12,9 @@ from braidlog.metarepo.liveness import LivenessSettings
 from braidlog.metarepo.waiting import Answer
 from braidlog.node.config import NodeConfig
 from braidlog.node.peers import Peers
+from braidlog.node.raft_log import GroupLog
 from braidlog.node.status import GroupStatus
 from braidlog.raft import Base, Membership, RaftConfig, Role
-from braidlog.node.raft_log import GroupLog
 from braidlog.wire.messages import GetMetadata, Message, Metadata, Report
 
 __all__ = ["ELECTION_TICKS", "Done", "RepositoryMember", "first_base"]

@@ -180,6 +180,10 @@ class NodeStore:
         self._store.prepare_slot()
         return self._native.reclaim()
 
+    def wait_housekeeping(self, timeout: float) -> bool | None:
+        """Wait until a spare segment is due; None once the store is closed."""
+        return self._store.wait_housekeeping(timeout)
+
     def clean(self, target: int, live_max: float = 0.5) -> tuple[int, int]:
         """Free segments by copying what little is alive in them; see the core."""
         return self._store.clean(target, live_max)

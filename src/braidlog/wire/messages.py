@@ -400,7 +400,8 @@ class Entries(Message, frozen=True, array_like=True):
     epoch: Number
     number: Number
     llsn_begin: Number
-    """Greater than asked for if the source was trimmed: start over from here."""
+    """Greater than asked for if the source was trimmed: start over from here, with the
+    producer windows in the payload instead of batches."""
     sizes: tuple[Number, ...]
     runs: tuple[Run, ...]
     """Commit runs of the batches sent, up to `committed`."""

@@ -7,7 +7,7 @@ from random import Random
 
 from braidlog.errors import LogError
 from braidlog.logstream import ReplicaState
-from braidlog.wire.messages import Appended, StreamReport, StreamStatus
+from braidlog.wire.messages import Appended, StreamConfig, StreamReport, StreamStatus
 from property.logstream.checkers import Checker, require
 from unit.logstream.group import Group, Letter
 from unit.logstream.memory import MemoryStorage, batch
@@ -24,14 +24,17 @@ class Storm:
     trim: int = 3
     full: int = 1
     forget: int = 10
-    steps: int = 900
+    deaf: int = 0
+    """How often a node begins or ceases to miss every configuration."""
+    steps: int = 800
 
 
 STORMS = {
     "calm": Storm(lose=0, repeat=0, crash=0, epoch=3, trim=0, full=0, forget=0),
     "lossy": Storm(lose=80, repeat=60, crash=1, epoch=4),
     "crashes": Storm(crash=14),
-    "epochs": Storm(epoch=14, lose=50),
+    "epochs": Storm(epoch=14, lose=120),
+    "deaf": Storm(deaf=20, epoch=8),
     "trims": Storm(trim=20, epoch=8, lose=50),
 }
 NODES = (1, 2, 3, 4, 5)
@@ -62,6 +65,10 @@ class Simulation:
         self.checker = Checker(self.group)
         self.clients = [Client(n) for n in (1, 2, 3)]
         self.loners = 0
+        self.held: list[Letter] = []
+        self.deaf: set[int] = set()
+        self.asked: dict[object, int] = {}
+        """Node by request that was neither answered nor lost in a crash."""
         self.texts: dict[object, tuple[str, Client | None]] = {}
         self.holders = set(NODES[:count])
         self.was_open = False
@@ -86,6 +93,7 @@ class Simulation:
             (storm.trim, self._trim),
             (storm.full, self._fill),
             (storm.forget, self._forget),
+            (storm.deaf, self._deafen),
             (15, self._configure),
             (60, self._restart),
             (110, self._append),
@@ -99,6 +107,9 @@ class Simulation:
                 action()
                 return
             dice -= chance
+        if self.held and self.random.randrange(12) == 0:
+            index = self.random.randrange(len(self.held))
+            self._hand_over(self.held.pop(index))
         for _ in range(min(3, len(group.letters))):
             self._deliver()
 
@@ -110,20 +121,25 @@ class Simulation:
         letter = letters.pop(index)
         dice = self.random.randrange(1000)
         if dice < self.storm.lose:
+            # Half of them come back when nobody expects them any more.
+            if self.random.randrange(2):
+                self.held.append(letter)
             return
         if dice < self.storm.lose + self.storm.repeat:
             letters.append(letter)
         self._hand_over(letter)
 
     def _hand_over(self, letter: Letter) -> None:
+        if isinstance(letter[2], StreamConfig) and letter[1] in self.deaf:
+            return
         if isinstance(letter[2], StreamReport):
             # Reports are numbered: the repository drops those that are late.
             known = self.group.repository.reports.get(letter[0])
             if known is not None and letter[2].epoch < known.epoch:
                 return
-            if known is not None and letter[2].epoch == known.epoch:
-                if letter[2].end < known.end:
-                    return
+            same = known is not None and letter[2].epoch == known.epoch
+            if same and known is not None and letter[2].end < known.end:
+                return
         self.group.deliver(letter)
 
     def _append(self) -> None:
@@ -132,16 +148,19 @@ class Simulation:
         if node not in self.group.replicas:
             return
         known = self.random.choice((0, 0, config.epoch, config.epoch - 1))
-        items = []
-        for client in self.random.sample(self.clients, self.random.randrange(1, 4)):
-            if not client.waiting or self.random.randrange(3) == 0:
-                items.append((*self._request(client), known))
+        chosen = self.random.sample(self.clients, self.random.randrange(1, 4))
+        items = [
+            (*self._request(client), known)
+            for client in chosen
+            if not client.waiting or self.random.randrange(3) == 0
+        ]
         if self.random.randrange(3) == 0:
             self.loners += 1
             request, text = ("loner", self.loners), f"loner {self.loners}"
             self.texts[request] = (text, None)
             items.append((request, batch(text, self.random.randrange(1, 4)), known))
         group = [(request, epoch, data) for request, data, epoch in items]
+        self.asked.update((request, node) for request, _, _ in group)
         self.group.append(node, *group)
 
     def _request(self, client: Client) -> tuple[object, bytes]:
@@ -181,7 +200,8 @@ class Simulation:
         self.group.letters.append((node, 0, report, ()))
         config = self.group.repository.config
         if report.epoch != config.epoch:
-            self.group.configure(node)
+            if self.random.randrange(2):
+                self.group.configure(node)
         elif node in config.replicas and report.state is ReplicaState.STARTING:
             self._epoch()
 
@@ -191,6 +211,7 @@ class Simulation:
             disk = self.group.disks[node]
             behind = len(disk.calls) - disk.synced
             self.group.crash(node, self.random.randrange(behind + 1))
+            self.asked = {r: n for r, n in self.asked.items() if n != node}
 
     def _restart(self) -> None:
         node = self._node()
@@ -213,6 +234,9 @@ class Simulation:
         self.holders &= set(replicas)
         self.group.configure(*NODES)
 
+    def _deafen(self) -> None:
+        self.deaf ^= {self._node()}
+
     def _alive(self) -> list[int]:
         """Return whom the repository takes for alive, mostly."""
         if self.random.randrange(4) == 0:
@@ -221,9 +245,7 @@ class Simulation:
 
     def _trim(self) -> None:
         repository = self.group.repository
-        # Not what a producer may still repeat: a copy that starts over forgets it.
-        top = max(2, repository.high_watermark - 15)
-        repository.trim_to(self.random.randrange(1, top))
+        repository.trim_to(self.random.randrange(1, repository.high_watermark + 2))
         self.group.configure(*NODES)
 
     def _fill(self) -> None:
@@ -266,6 +288,7 @@ class Simulation:
                 self.group.letters = [
                     letter for letter in self.group.letters if letter[0] != node
                 ]
+                self.held = [letter for letter in self.held if letter[0] != node]
                 self.group.start(node, MemoryStorage())
         if deep:
             self.checker.logs()
@@ -276,6 +299,7 @@ class Simulation:
             self.checker.report(node, message)
 
     def _answered(self, request: object, answer: Appended | LogError) -> None:
+        self.asked.pop(request, None)
         text, client = self.texts[request]
         self.checker.answer(request, text, answer, once=client is None)
         if client is None or client.text != text:
@@ -308,6 +332,7 @@ class Simulation:
             require(replica.committed == expected, f"{node} is at {replica.committed}")
             require(group.disks[node].model.stored.next == expected, f"{node}: a tail")
         require(not any(c.waiting for c in self.clients), "an append is not answered")
+        require(not self.asked, f"never answered: {self.asked}")
 
     def _round(self) -> None:
         group = self.group

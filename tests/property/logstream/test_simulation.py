@@ -4,7 +4,7 @@ import pytest
 
 from property.logstream.simulation import STORMS, run
 
-SEEDS = 12
+SEEDS = 8
 
 
 @pytest.mark.parametrize("storm", STORMS)

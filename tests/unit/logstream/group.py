@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from braidlog.errors import LogError
-from braidlog.logstream import Limits, Replica
+from braidlog.logstream import Limits, Replica, ReplicaState
 from braidlog.logstream.storage import Batch
 from braidlog.wire.messages import (
     Appended,
@@ -126,11 +126,13 @@ class Group:
 
     def settle(self, *, sync: bool = True) -> None:
         """Deliver everything, sync everything, until nothing happens any more."""
-        while self.letters:
-            self.deliver(self.letters.pop(0))
-            if not self.letters and sync:
-                for node in self.replicas:
-                    self.sync(node)
+        while True:
+            while self.letters:
+                self.deliver(self.letters.pop(0))
+            for node in self.replicas if sync else ():
+                self.sync(node)
+            if not self.letters:
+                return
 
     def open(self) -> None:
         """Bring everybody into the epoch of the repository."""
@@ -144,6 +146,9 @@ class Group:
             other = 0
             self.publish(cut)
             self.settle()
+
+    def state(self, node: int) -> ReplicaState:
+        return self.replicas[node].state
 
     def log(self, node: int) -> list[tuple[int, int, str]]:
         return self.disks[node].log()

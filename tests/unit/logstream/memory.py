@@ -5,6 +5,7 @@ A crash keeps the calls that were synced, and perhaps some of those behind them.
 
 from __future__ import annotations
 
+import pickle
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -87,8 +88,9 @@ class Model:
         self.batches = [each for each in self.batches if each.end > llsn]
         self.stored = replace(self.stored, low=max(llsn, self.stored.low))
 
-    def restart(self, llsn: int) -> None:
-        self.batches, self.runs, self.windows = [], [], {}
+    def restart(self, llsn: int, producers: bytes) -> None:
+        self.batches, self.runs = [], []
+        self.windows = pickle.loads(producers) if producers else {}
         context = CommitContext(llsn_begin=llsn)
         epoch = self.stored.epoch
         self.stored = StoredStream(llsn, llsn, llsn, epoch, (), context)
@@ -144,8 +146,7 @@ class MemoryStorage:
         for data in batches:
             _, _, producer, sequence = _HEAD.unpack_from(data)
             window = self.model.windows.get(producer)
-            # A copy that started over knows nothing of producers: it takes any first.
-            known = last.get(producer, max(window) if window else sequence - 1)
+            known = last.get(producer, max(window, default=0) if window else 0)
             if producer and sequence > known + 1:
                 raise SequenceGapError("gap", expected=known + 1)
             last[producer] = max(known, sequence)
@@ -194,8 +195,15 @@ class MemoryStorage:
         assert llsn <= self.model.stored.committed
         self._do("trim", llsn)
 
-    def restart(self, llsn: int) -> None:
-        self._do("restart", llsn)
+    def restart(self, llsn: int, producers: Batch = b"") -> None:
+        self._do("restart", llsn, bytes(producers))
+
+    def producers(self, llsn: int) -> bytes:
+        windows = {
+            producer: {n: each for n, each in window.items() if each.llsn < llsn}
+            for producer, window in self.model.windows.items()
+        }
+        return pickle.dumps(windows)
 
     def read(self, begin: int, end: int, bytes_max: int) -> list[StoredBatch]:
         found: list[StoredBatch] = []

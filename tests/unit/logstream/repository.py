@@ -67,7 +67,9 @@ class Repository:
 
     def trim_to(self, glsn: int) -> StreamConfig:
         self.trim = max(self.trim, min(glsn, self.high_watermark + 1))
-        fields = {name: getattr(self.config, name) for name in StreamConfig.__struct_fields__}
+        fields = {
+            name: getattr(self.config, name) for name in StreamConfig.__struct_fields__
+        }
         self.config = StreamConfig(**{**fields, "trim": self.trim})
         return self.config
 
