@@ -1,7 +1,8 @@
 """The client for blocking code: the same calls, run on one loop in the background.
 
 Nothing is done twice: each call of a blocking class is the call of the async class of
-the same name and arguments. Safe to use from many threads."""
+the same name and arguments. Safe to use from many threads.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +41,14 @@ class _Loop:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
-            target=self._loop.run_forever, name="braidlog-client", daemon=True
+            target=self._serve, name="braidlog-client", daemon=True
         )
         self._thread.start()
+
+    def _serve(self) -> None:
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         if not self._thread.is_alive():
@@ -61,8 +67,6 @@ class _Loop:
             return
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.close()
 
 
 class _Blocking(Generic[A]):

@@ -24,7 +24,7 @@ from braidlog.types import Compression
 from braidlog.wire.messages import NodeInfo, StreamInfo
 
 if TYPE_CHECKING:
-    from braidlog.client.log import ClusterLogDescription
+    from braidlog.client.kept import ClusterLogDescription
 
 __all__ = ["Client", "connect"]
 

@@ -1,7 +1,8 @@
 """What carries the appends of one stream to its primary; `StreamProducer` decides.
 
 A lane has a connection as long as nothing fails. When an attempt fails it looks where
-the primary is now, with pauses, and sends again what the producer says."""
+the primary is now, with pauses, and sends again what the producer says.
+"""
 
 from __future__ import annotations
 

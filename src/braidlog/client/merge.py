@@ -13,7 +13,8 @@ it sends twice is cut off.
 
 Invariants: every position is passed on exactly once, in order; the LLSNs of a stream
 are dense; a position that every stream is past, and that none delivered, is a loss of
-records and raises."""
+records and raises.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ hole; its batches stay in line with the others.
 
 Invariants: the batches of one producer under way are the oldest unsettled ones, in
 order; the sequences of unsettled batches of the producer's epoch are dense; a batch
-that may have been stored never gets another sequence."""
+that may have been stored never gets another sequence.
+"""
 
 from __future__ import annotations
 

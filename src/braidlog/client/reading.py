@@ -1,5 +1,6 @@
 """Drives a `Merge`: reads its streams from any replica, each on its own, all at
-once."""
+once.
+"""
 
 from __future__ import annotations
 

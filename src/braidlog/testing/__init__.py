@@ -1,0 +1,7 @@
+"""What tests of programs that use a log need."""
+
+from braidlog.testing.kept import MemoryCursor
+from braidlog.testing.memory import MemoryLog, MemoryPending
+from braidlog.testing.node import MemoryNode
+
+__all__ = ["MemoryCursor", "MemoryLog", "MemoryNode", "MemoryPending"]
