@@ -1,6 +1,4 @@
-"""The appends of one client to one log: to which stream, in what pieces, how many
-bytes.
-"""
+"""The appends of one client to one log: their streams, pieces and bytes."""
 
 from __future__ import annotations
 

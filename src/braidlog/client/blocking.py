@@ -33,6 +33,7 @@ __all__ = [
 P = ParamSpec("P")
 T = TypeVar("T")
 A = TypeVar("A")
+A_co = TypeVar("A_co", covariant=True)
 
 
 class _Loop:
@@ -69,10 +70,10 @@ class _Loop:
         self._thread.join()
 
 
-class _Blocking(Generic[A]):
+class _Blocking(Generic[A_co]):
     """Something of the async client, and the loop that it lives on."""
 
-    def __init__(self, loop: _Loop, target: A) -> None:
+    def __init__(self, loop: _Loop, target: A_co) -> None:
         """Users get these from a `BlockingClient`."""
         self._loop = loop
         self._target = target

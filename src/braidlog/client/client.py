@@ -229,8 +229,8 @@ def connect(
     """Connect to a cluster: ``async with braidlog.connect("host:7400") as client``.
 
     ``seeds`` are addresses of any of its nodes; the others are found through them.
-    ``ssl`` is a context as `ssl.create_default_context` makes it, ``token`` says what is
-    allowed. A name of a ``cluster`` is checked.
+    ``ssl`` is a context as `ssl.create_default_context` makes it, ``token`` says what
+    is allowed. A name of a ``cluster`` is checked.
     """
     from braidlog.client.sockets import socket_connector
 

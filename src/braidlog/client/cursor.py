@@ -15,9 +15,7 @@ _MICROSECONDS = 1_000_000
 
 
 class ClusterCursor:
-    """A reader's position as the cluster stored it when this was last read or
-    written.
-    """
+    """A reader's position, as the cluster had it when this was last read or set."""
 
     def __init__(self, log: KeptClusterLog, row: CursorRow) -> None:
         """Bind to a cursor of the log; users call `ClusterLog.cursor`."""

@@ -93,8 +93,9 @@ class KeptClusterLog:
     # -- keeping -----------------------------------------------------------------
 
     async def trim(self, before: int, *, ignore_pins: bool = False) -> int:
-        """Let records below ``before`` go, as far as no pin holds them; return
-        ``first``.
+        """Let records below ``before`` go as far as no pin holds them.
+
+        Returns the first position that is kept.
 
         Raises:
             BeyondEndError: ``before`` is above the end.

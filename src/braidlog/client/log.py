@@ -362,9 +362,7 @@ class ClusterLog(KeptClusterLog):
         *,
         columns: list[str] | None = None,
     ) -> pa.Table:
-        """Return the log, or positions ``start`` to ``end`` of it, as one Arrow
-        table.
-        """
+        """Return positions ``start`` to ``end`` of the log as one Arrow table."""
         import pyarrow as pa
 
         from braidlog.client.arrow import log_schema

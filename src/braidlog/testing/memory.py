@@ -1,8 +1,8 @@
 """The embedded log in memory, for tests of programs that use one.
 
-`MemoryNode` and `MemoryLog` have the calls of `Node` and `Log`, with the same results and
-errors, and touch no disk. `MemoryNode.reopen` stands for a restart: another node with the
-same contents. Safe to use from many threads.
+`MemoryNode` and `MemoryLog` have the calls of `Node` and `Log`, with the same results
+and errors, and touch no disk. `MemoryNode.reopen` stands for a restart: another node
+with the same contents. Safe to use from many threads.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A cluster of nodes in memory that answers what a client asks, and fails on demand.
 
-All replicas of a stream are one list: what a primary takes is committed at once. What is
-tested is the client, so the rules that matter to it are here in full: sequences, epochs
-of producers, roles of nodes, and connections that break before or after a request.
+All replicas of a stream are one list: what a primary takes is committed at once. What
+is tested is the client, so the rules that matter to it are here in full: sequences,
+epochs of producers, roles of nodes, and connections that break before or after a
+request.
 """
 
 from __future__ import annotations
