@@ -1,16 +1,22 @@
-"""The API as the conformance suite uses it: awaitables over either implementation.
+"""The API as the conformance suite uses it: awaitables over each implementation.
 
-A later implementation joins with an adapter that offers the same calls.
+Another implementation joins with an adapter that offers the same calls, and an opener
+that opens the same contents again and again.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import braidlog
-from braidlog import AsyncLog, AsyncNode, Log, Node, Producer, Record
+from braidlog import Cursor, Producer, Record
+from braidlog.client import BlockingClient
+from braidlog.testing import MemoryNode
+from unit.client.fake import FakeCluster
+
+CURSORS = ("cursor", "set_cursor")
 
 
 class AnyLog(Protocol):
@@ -21,8 +27,10 @@ class AnyLog(Protocol):
     @property
     def end(self) -> int: ...
     async def append(self, value: bytes, **options: Any) -> int: ...
-    async def append_many(self, values: Iterable[bytes], **options: Any) -> range: ...
-    async def append_arrow(self, data: Any, **options: Any) -> range: ...
+    async def append_many(
+        self, values: Iterable[bytes], **options: Any
+    ) -> Sequence[int]: ...
+    async def append_arrow(self, data: Any, **options: Any) -> Sequence[int]: ...
     async def get(self, position: int) -> Record: ...
     async def read(self, *bounds: int | None, **filters: Any) -> list[Record]: ...
     def subscribe(self, *start: int, **options: Any) -> AsyncIterator[Record]: ...
@@ -45,10 +53,23 @@ class AnyNode(Protocol):
     async def close(self) -> None: ...
 
 
-class BlockingLog:
-    """`Log` with the calls of the suite."""
+class BlockingCursor:
+    """A cursor whose calls are awaited."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, cursor: Any) -> None:
+        self._cursor = cursor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
+
+    async def commit(self, position: int) -> None:
+        self._cursor.commit(position)
+
+
+class BlockingLog:
+    """`Log`, or what has its calls, with the calls of the suite."""
+
+    def __init__(self, log: Any) -> None:
         self._log = log
 
     def __getattr__(self, name: str) -> Any:
@@ -57,7 +78,8 @@ class BlockingLog:
             return found
 
         async def call(*arguments: Any, **options: Any) -> Any:
-            return found(*arguments, **options)
+            result = found(*arguments, **options)
+            return BlockingCursor(result) if name in CURSORS else result
 
         return call
 
@@ -70,9 +92,9 @@ class BlockingLog:
 
 
 class BlockingNode:
-    """`Node` with the calls of the suite."""
+    """`Node`, or what has its calls, with the calls of the suite."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Any) -> None:
         self._node = node
 
     async def create_log(self, name: str, **options: Any) -> AnyLog:
@@ -82,7 +104,8 @@ class BlockingNode:
         return BlockingLog(self._node.log(name))
 
     async def logs(self) -> list[str]:
-        return self._node.logs()
+        names: list[str] = self._node.logs()
+        return names
 
     async def delete_log(self, name: str) -> None:
         self._node.delete_log(name)
@@ -92,22 +115,30 @@ class BlockingNode:
 
 
 class LoopLog:
-    """`AsyncLog` with the calls of the suite."""
+    """`AsyncLog`, or what has its calls, with the calls of the suite."""
 
-    def __init__(self, log: AsyncLog) -> None:
+    def __init__(self, log: Any) -> None:
         self._log = log
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
+
+    async def cursor(self, name: str, **options: Any) -> Any:
+        found = await self._log.cursor(name, **options)
+        return BlockingCursor(found) if isinstance(found, Cursor) else found
+
+    async def set_cursor(self, name: str, position: int, **options: Any) -> Any:
+        stored = await self._log.set_cursor(name, position, **options)
+        return BlockingCursor(stored) if isinstance(stored, Cursor) else stored
 
     async def read(self, *bounds: int | None, **filters: Any) -> list[Record]:
         return [record async for record in self._log.read(*bounds, **filters)]
 
 
 class LoopNode:
-    """`AsyncNode` with the calls of the suite."""
+    """`AsyncNode`, or what has its calls, with the calls of the suite."""
 
-    def __init__(self, node: AsyncNode) -> None:
+    def __init__(self, node: Any) -> None:
         self._node = node
 
     def __getattr__(self, name: str) -> Any:
@@ -120,14 +151,86 @@ class LoopNode:
         return LoopLog(await self._node.log(name))
 
 
-async def open_blocking(path: Path, **options: Any) -> AnyNode:
-    """Open with `braidlog.open`."""
-    return BlockingNode(braidlog.open(path, **options))
+class Opener(Protocol):
+    """Opens the same contents again and again; one for each test."""
+
+    READ_ONLY: bool
+    """Whether it can be opened to read only."""
+
+    def __init__(self, path: Path) -> None: ...
+    async def open(self, **options: Any) -> AnyNode: ...
 
 
-async def open_loop(path: Path, **options: Any) -> AnyNode:
-    """Open with `braidlog.open_async`."""
-    return LoopNode(await braidlog.open_async(path, **options).__aenter__())
+class EmbeddedOpener:
+    """`braidlog.open`."""
+
+    READ_ONLY = True
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def open(self, **options: Any) -> AnyNode:
+        return BlockingNode(braidlog.open(self._path, segment_bytes=1 << 20, **options))
 
 
-IMPLEMENTATIONS = {"blocking": open_blocking, "asyncio": open_loop}
+class LoopOpener:
+    """`braidlog.open_async`."""
+
+    READ_ONLY = True
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def open(self, **options: Any) -> AnyNode:
+        opening = braidlog.open_async(self._path, segment_bytes=1 << 20, **options)
+        return LoopNode(await opening.__aenter__())
+
+
+class MemoryOpener:
+    """`MemoryNode`."""
+
+    READ_ONLY = True
+
+    def __init__(self, path: Path) -> None:
+        self._node = MemoryNode(record_bytes_max=1 << 19)
+
+    async def open(self, **options: Any) -> AnyNode:
+        return BlockingNode(self._node.reopen(**options))
+
+
+class ClientOpener:
+    """The client of a cluster whose nodes are in memory."""
+
+    READ_ONLY = False
+
+    def __init__(self, path: Path) -> None:
+        self._cluster = FakeCluster()
+
+    async def open(self, **options: Any) -> AnyNode:
+        client = self._cluster.client(record_bytes_max=1 << 19, **options)
+        return LoopNode(await client.__aenter__())
+
+
+class BlockingClientOpener:
+    """The blocking client over the same; its nodes live on its loop."""
+
+    READ_ONLY = False
+
+    def __init__(self, path: Path) -> None:
+        self._cluster = FakeCluster()
+
+    async def open(self, **options: Any) -> AnyNode:
+        self._cluster.go_to_loop()
+        client = BlockingClient(
+            lambda: self._cluster.client(record_bytes_max=1 << 19, **options)
+        )
+        return BlockingNode(client.__enter__())
+
+
+IMPLEMENTATIONS: dict[str, type[Opener]] = {
+    "blocking": EmbeddedOpener,
+    "asyncio": LoopOpener,
+    "memory": MemoryOpener,
+    "client": ClientOpener,
+    "blocking client": BlockingClientOpener,
+}

@@ -3,7 +3,8 @@
 from braidlog.client.blocking import BlockingClient, BlockingClusterLog, connect_sync
 from braidlog.client.client import Client, connect
 from braidlog.client.cursor import ClusterCursor
-from braidlog.client.log import ClusterLog, ClusterLogDescription
+from braidlog.client.kept import ClusterLogDescription
+from braidlog.client.log import ClusterLog
 from braidlog.client.settings import ClientSettings
 
 __all__ = [

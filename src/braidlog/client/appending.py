@@ -1,12 +1,10 @@
-"""The appends of one client to one log: to which stream, in what pieces, how many
-bytes.
-"""
+"""The appends of one client to one log: their streams, pieces and bytes."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from braidlog.client.batches import BatchCodec
 from braidlog.client.cluster import Cluster
@@ -14,27 +12,21 @@ from braidlog.client.lane import Lane, Records
 from braidlog.client.producer import Entry, StreamProducer
 from braidlog.client.room import Room
 from braidlog.client.routing import RoundRobin
+from braidlog.client.rows import Row, Rows, size_of
 from braidlog.errors import (
     ClosedError,
     InvalidArgumentError,
     LogError,
     NotReadyError,
     SequenceGapError,
-    TooLargeError,
 )
 from braidlog.storage.catalog import LogOptions
 from braidlog.types import Headers, Producer
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+__all__ = ["Appending", "Piece"]
 
-__all__ = ["Appending", "Piece", "rows_of"]
-
-# Bytes that a record is counted with beyond its key, value and headers.
-_RECORD_COST: Final = 64
 # No producer gets this far, so the primary must refuse it and say what comes next.
 _SEQUENCE_NEVER: Final = (1 << 63) - 1
-_TIMESTAMPS: Final = range(-(1 << 63), 1 << 63)
 
 
 class Piece:
@@ -51,7 +43,7 @@ class Piece:
         self.indexes: list[int] = []
         self.size = 0
 
-    def add(self, index: int, row: tuple[bytes, bytes | None, int, Headers]) -> None:
+    def add(self, index: int, row: Row) -> None:
         """Add a record, which was given as number ``index``."""
         value, key, timestamp, headers = row
         self.values.append(value)
@@ -59,7 +51,7 @@ class Piece:
         self.timestamps.append(timestamp)
         self.headers.append(headers)
         self.indexes.append(index)
-        self.size += _size_of(value, key, headers)
+        self.size += size_of(row)
 
 
 class Appending:
@@ -74,6 +66,7 @@ class Appending:
         self._log = log
         self._codec = codec
         self._producer = Producer(int.from_bytes(settings.entropy(8), "little") or 1)
+        self.rows = Rows(settings.record_bytes_max, settings.clock)
         self._room = Room(settings.outstanding_bytes_max)
         self._turn = RoundRobin()
         self._lanes: dict[int, Lane] = {}
@@ -93,42 +86,7 @@ class Appending:
 
     # -- records -----------------------------------------------------------------
 
-    def row(
-        self,
-        value: Buffer,
-        key: Buffer | None,
-        timestamp: int | None,
-        headers: Iterable[tuple[str, Buffer]] | None,
-    ) -> tuple[bytes, bytes | None, int, Headers]:
-        """Check one record and return it as it is encoded.
-
-        Raises:
-            TypeError: something is not what it must be.
-            TooLargeError: the record is over its limit.
-        """
-        plain = _bytes(value)
-        plain_key = None if key is None else _bytes(key)
-        named: Headers = ()
-        if headers is not None:
-            named = tuple((_name(name), _bytes(data)) for name, data in headers)
-        size = _size_of(plain, plain_key, named)
-        limit = self._settings.record_bytes_max
-        if size > limit:
-            msg = f"a record of {size} bytes is over the limit of {limit}"
-            raise TooLargeError(msg, size=size, limit=limit)
-        if timestamp is None:
-            timestamp = self._settings.clock()
-        elif isinstance(timestamp, bool) or not isinstance(timestamp, int):
-            msg = f"timestamp must be an int of microseconds, not {timestamp!r}"
-            raise TypeError(msg)
-        elif timestamp not in _TIMESTAMPS:
-            msg = f"timestamp {timestamp} does not fit 64 bits"
-            raise InvalidArgumentError(msg)
-        return plain, plain_key, timestamp, named
-
-    def pieces(
-        self, rows: Sequence[tuple[bytes, bytes | None, int, Headers]], *, whole: bool
-    ) -> list[tuple[int, Piece]]:
+    def pieces(self, rows: Sequence[Row], *, whole: bool) -> list[tuple[int, Piece]]:
         """Return the batches for records, each with its stream, in order.
 
         Records with a key go to its stream, those without to one stream together;
@@ -144,7 +102,7 @@ class Appending:
             if keyless is not None:
                 stream = keyless if key is None else self.stream_of(key)
             piece = open_pieces.get(stream)
-            size = _size_of(row[0], key, row[3])
+            size = size_of(row)
             if piece is not None and (
                 piece.size + size > limit.batch_bytes_max
                 or len(piece.values) >= limit.batch_records_max
@@ -203,7 +161,7 @@ class Appending:
 
     def submit(
         self,
-        row: tuple[bytes, bytes | None, int, Headers],
+        row: Row,
         producer: Producer | None,
         sequence: int | None,
     ) -> asyncio.Future[int]:
@@ -229,7 +187,7 @@ class Appending:
 
     async def append(
         self,
-        row: tuple[bytes, bytes | None, int, Headers],
+        row: Row,
         producer: Producer | None,
         sequence: int | None,
         timeout: float | None,  # noqa: ASYNC109
@@ -252,7 +210,7 @@ class Appending:
 
     async def append_many(
         self,
-        rows: Sequence[tuple[bytes, bytes | None, int, Headers]],
+        rows: Sequence[Row],
         producer: Producer | None,
         sequence: int | None,
         timeout: float | None,  # noqa: ASYNC109
@@ -375,45 +333,6 @@ class Appending:
         raise LogError(msg)
 
 
-def rows_of(
-    appending: Appending,
-    values: Iterable[Buffer],
-    keys: Iterable[Buffer | None] | None,
-    timestamps: Iterable[int | None] | int | None,
-    headers: Iterable[Iterable[tuple[str, Buffer]] | None] | None,
-) -> list[tuple[bytes, bytes | None, int, Headers]]:
-    """Check records that are given by columns, and return them by rows.
-
-    Raises:
-        InvalidArgumentError: the columns do not have the same length.
-    """
-    plain = list(values)
-    one = timestamps if isinstance(timestamps, int) else None
-    times = None if isinstance(timestamps, int) else timestamps
-    columns = [
-        _column(name, column, len(plain))
-        for name, column in (
-            ("keys", keys),
-            ("timestamps", times),
-            ("headers", headers),
-        )
-    ]
-    return [
-        appending.row(value, key, one if time is None else time, named)
-        for value, key, time, named in zip(plain, *columns, strict=True)
-    ]
-
-
-def _column(name: str, column: Iterable[Any] | None, count: int) -> Iterator[Any]:
-    if column is None:
-        return iter([None] * count)
-    found = list(column)
-    if len(found) != count:
-        msg = f"there are {count} values and {len(found)} {name}"
-        raise InvalidArgumentError(msg)
-    return iter(found)
-
-
 def _check_producer(producer: Any, sequence: int | None) -> None:
     if producer is None and sequence is None:
         return
@@ -423,20 +342,3 @@ def _check_producer(producer: Any, sequence: int | None) -> None:
     if sequence is None or not 0 < sequence <= _SEQUENCE_NEVER:
         msg = f"a producer needs a sequence from 1 on, got {sequence!r}"
         raise InvalidArgumentError(msg)
-
-
-def _bytes(value: Buffer) -> bytes:
-    # bytes(5) would be five zeros.
-    return value if isinstance(value, bytes) else memoryview(value).tobytes()
-
-
-def _name(name: Any) -> str:
-    if not isinstance(name, str):
-        msg = f"the name of a header must be a str, not {name!r}"
-        raise TypeError(msg)
-    return name
-
-
-def _size_of(value: bytes, key: bytes | None, headers: Headers) -> int:
-    size = _RECORD_COST + len(value) + (0 if key is None else len(key))
-    return size + sum(len(name) + len(data) for name, data in headers)

@@ -14,9 +14,16 @@ __all__ = ["columns_of", "log_schema"]
 Columns = tuple[list[bytes], list[bytes | None], list[int | None], list[Any]]
 
 
+class _Schema:
+    """The schema as the core exports it."""
+
+    def __arrow_c_schema__(self) -> Any:
+        return _native.log_schema()
+
+
 def log_schema(columns: list[str] | None = None) -> pa.Schema:
     """Return the schema of a log, or these columns of it."""
-    schema = pa.schema(_native.log_schema())
+    schema = pa.schema(_Schema())
     if columns is None:
         return schema
     unknown = [name for name in columns if name not in schema.names]

@@ -33,6 +33,7 @@ __all__ = [
 P = ParamSpec("P")
 T = TypeVar("T")
 A = TypeVar("A")
+A_co = TypeVar("A_co", covariant=True)
 
 
 class _Loop:
@@ -41,9 +42,14 @@ class _Loop:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
-            target=self._loop.run_forever, name="braidlog-client", daemon=True
+            target=self._serve, name="braidlog-client", daemon=True
         )
         self._thread.start()
+
+    def _serve(self) -> None:
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         if not self._thread.is_alive():
@@ -62,14 +68,12 @@ class _Loop:
             return
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.close()
 
 
-class _Blocking(Generic[A]):
+class _Blocking(Generic[A_co]):
     """Something of the async client, and the loop that it lives on."""
 
-    def __init__(self, loop: _Loop, target: A) -> None:
+    def __init__(self, loop: _Loop, target: A_co) -> None:
         """Users get these from a `BlockingClient`."""
         self._loop = loop
         self._target = target

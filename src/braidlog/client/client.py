@@ -24,7 +24,7 @@ from braidlog.wire import commands, results
 from braidlog.wire.messages import NodeInfo, StreamInfo
 
 if TYPE_CHECKING:
-    from braidlog.client.log import ClusterLogDescription
+    from braidlog.client.kept import ClusterLogDescription
 
 __all__ = ["Client", "connect"]
 
@@ -229,8 +229,8 @@ def connect(
     """Connect to a cluster: ``async with braidlog.connect("host:7400") as client``.
 
     ``seeds`` are addresses of any of its nodes; the others are found through them.
-    ``ssl`` is a context as `ssl.create_default_context` makes it, ``token`` says what is
-    allowed. A name of a ``cluster`` is checked.
+    ``ssl`` is a context as `ssl.create_default_context` makes it, ``token`` says what
+    is allowed. A name of a ``cluster`` is checked.
     """
     from braidlog.client.sockets import socket_connector
 

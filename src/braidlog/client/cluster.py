@@ -248,10 +248,11 @@ class Cluster:
         if known is not None and answer.cluster != known.metadata.cluster:
             msg = f"{answer.cluster!r} answers, not {known.metadata.cluster!r}"
             raise RemoteProtocolError(msg)
-        if known is not None and answer.index <= known.index:
-            # The index counts decisions; who is alive may change without one.
-            if answer.index < known.index or answer == known.metadata:
-                return known
+        # The index counts decisions; who is alive may change without one.
+        if known is not None and (
+            answer.index < known.index or answer == known.metadata
+        ):
+            return known
         self._routes = Routes(answer)
         self._changed.set()
         self._changed = asyncio.Event()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from braidlog.wire.results import CursorRow
 
 if TYPE_CHECKING:
-    from braidlog.client.log import ClusterLog
+    from braidlog.client.kept import KeptClusterLog
 
 __all__ = ["ClusterCursor"]
 
@@ -15,11 +15,9 @@ _MICROSECONDS = 1_000_000
 
 
 class ClusterCursor:
-    """A reader's position as the cluster stored it when this was last read or
-    written.
-    """
+    """A reader's position, as the cluster had it when this was last read or set."""
 
-    def __init__(self, log: ClusterLog, row: CursorRow) -> None:
+    def __init__(self, log: KeptClusterLog, row: CursorRow) -> None:
         """Bind to a cursor of the log; users call `ClusterLog.cursor`."""
         self._log = log
         self._row = row

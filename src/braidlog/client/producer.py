@@ -255,11 +255,10 @@ class StreamProducer(Generic[T]):
 
     def settle(self, batch: Outgoing[T], count: int) -> list[Entry[T]]:
         """Take note that a batch is stored; return what it held."""
-        behind = self._behind
-        if behind is not None and batch in behind and not self._hole_unknown:
-            if batch.own:
-                msg = f"sequence {batch.sequence} was stored behind one that was not"
-                raise RemoteProtocolError(msg)
+        behind_hole = batch in (self._behind or [])
+        if behind_hole and batch.own and not self._hole_unknown:
+            msg = f"sequence {batch.sequence} was stored behind one that was not"
+            raise RemoteProtocolError(msg)
         if count != batch.count:
             msg = f"{batch.count} records were sent and {count} stored"
             raise RemoteProtocolError(msg)

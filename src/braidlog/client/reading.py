@@ -1,6 +1,4 @@
-"""Drives a `Merge`: reads its streams from any replica, each on its own, all at
-once.
-"""
+"""Drives a `Merge`: reads its streams from any replica, all at once."""
 
 from __future__ import annotations
 

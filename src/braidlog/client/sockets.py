@@ -88,7 +88,8 @@ class SocketLink(asyncio.Protocol):
         self._writing = False
         out = self._rules.outgoing()
         if out and self._transport is not None and not self._transport.is_closing():
-            self._transport.writelines(out)
+            # All of them are buffers, for which asyncio has no type of its own.
+            self._transport.writelines([memoryview(part) for part in out])
 
     # -- asyncio.Protocol --------------------------------------------------------
 

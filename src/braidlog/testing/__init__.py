@@ -1,1 +1,7 @@
-"""What programs that use the log need for their own tests."""
+"""What tests of programs that use a log need."""
+
+from braidlog.testing.kept import MemoryCursor
+from braidlog.testing.memory import MemoryLog, MemoryPending
+from braidlog.testing.node import MemoryNode
+
+__all__ = ["MemoryCursor", "MemoryLog", "MemoryNode", "MemoryPending"]

@@ -6,6 +6,7 @@ sequences and epochs, and refuses some batches for good.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import deque
 
@@ -101,10 +102,8 @@ class Run:
             self.break_connection()
         elif action < 0.2 and self.strays:
             copy = self.strays.pop(self.chance.randrange(len(self.strays)))
-            try:
+            with contextlib.suppress(LogError):
                 self.primary.take(copy)
-            except LogError:
-                pass
         elif self.flying:
             self.deliver(*self.flying.popleft())
         self.note()

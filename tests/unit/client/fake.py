@@ -1,8 +1,9 @@
 """A cluster of nodes in memory that answers what a client asks, and fails on demand.
 
-All replicas of a stream are one list: what a primary takes is committed at once. What is
-tested is the client, so the rules that matter to it are here in full: sequences, epochs
-of producers, roles of nodes, and connections that break before or after a request.
+All replicas of a stream are one list: what a primary takes is committed at once. What
+is tested is the client, so the rules that matter to it are here in full: sequences,
+epochs of producers, roles of nodes, and connections that break before or after a
+request.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import msgspec
 import pyarrow as pa
 
 from braidlog import Producer, Record
-from braidlog._native import log_schema
 from braidlog.client import Client, ClientSettings, commands
+from braidlog.client.arrow import log_schema
 from braidlog.client.link import Answer, Link
 from braidlog.errors import (
     AlreadyExistsError,
@@ -83,7 +84,7 @@ class FakeBatch:
             self.values,
             self.headers,
         ]
-        return pa.record_batch(columns, schema=pa.schema(log_schema()))
+        return pa.record_batch(columns, schema=log_schema())
 
 
 class FakeCodec:
@@ -198,6 +199,10 @@ class FakeCluster:
     def bump(self) -> None:
         self.index += 1
         self.wake()
+
+    def go_to_loop(self) -> None:
+        """Serve clients of another event loop from now on."""
+        self._changed = asyncio.Event()
 
     def wake(self) -> None:
         self._changed.set()

@@ -47,7 +47,8 @@ def test_what_lingers_waits_until_it_is_full_or_due() -> None:
     assert (core.take(5.5), core.due()) == (None, 6.0)
     core.add(entry("b"), 5.5)
     batch = core.take(5.5)
-    assert batch is not None and batch.count == 2
+    assert batch is not None
+    assert batch.count == 2
     core.settle(batch, 2)
     core.add(entry("c"), 7.0)
     assert core.take(7.9) is None
@@ -67,7 +68,8 @@ def test_nothing_is_sent_again_before_all_attempts_ended() -> None:
     for name in "ab":
         core.add(entry(name), 0.0)
     first, second = core.take(0.0), core.take(0.0)
-    assert first and second
+    assert first
+    assert second
     core.fail(first, ConnectionLostError())
     assert core.take(0.0) is None
     core.fail(second, SequenceGapError(expected=1))
@@ -80,7 +82,9 @@ def test_a_hole_is_left_behind_in_a_new_epoch() -> None:
     for name in "abc":
         core.add(entry(name), 0.0)
     before, hole, behind = core.take(0.0), core.take(0.0), core.take(0.0)
-    assert before and hole and behind
+    assert before
+    assert hole
+    assert behind
     core.fail(hole, TooLargeError())
     [(failed, error)] = core.failed()
     assert (failed.waiter, error.outcome) == ("b", "certain")
@@ -118,7 +122,8 @@ def test_a_position_that_is_forgotten_is_no_hole() -> None:
     for name in "ab":
         core.add(entry(name), 0.0)
     first, second = core.take(0.0), core.take(0.0)
-    assert first and second
+    assert first
+    assert second
     core.fail(first, SequenceExpiredError())
     assert [e.waiter for e, _ in core.failed()] == ["a"]
     assert names(core.settle(second, 1)) == ["b"]
@@ -132,12 +137,14 @@ def test_what_was_not_sent_can_be_withdrawn() -> None:
     late, later = entry("b", deadline=2.0), entry("c")
     core.add(late, 0.0)
     core.add(later, 0.0)
-    assert batch and not core.withdraw(batch.entries[0])
+    assert batch
+    assert not core.withdraw(batch.entries[0])
     assert core.deadline() == 2.0
     assert [(e.waiter, never) for e, never in core.expire(3.0)] == [("b", True)]
     assert core.withdraw(later)
     core.settle(batch, 1)
-    assert core.idle and core.take(0.0) is None
+    assert core.idle
+    assert core.take(0.0) is None
 
 
 def test_a_late_answer_is_unknown_and_the_batch_goes_on() -> None:
@@ -157,11 +164,13 @@ def test_a_foreign_producer_keeps_its_numbers() -> None:
     core.add(foreign, 0.0)
     core.add(entry("a"), 0.0)
     batch = core.take(0.0)
-    assert batch and (batch.producer, batch.sequence) == (Producer(5), 8)
+    assert batch
+    assert (batch.producer, batch.sequence) == (Producer(5), 8)
     core.fail(batch, SequenceGapError(expected=3))
     assert [e.waiter for e, _ in core.failed()] == ["x"]
     following = core.take(0.0)
-    assert following and (following.producer, following.sequence) == (Producer(1), 1)
+    assert following
+    assert (following.producer, following.sequence) == (Producer(1), 1)
 
 
 @pytest.mark.parametrize("count", [0, 2])

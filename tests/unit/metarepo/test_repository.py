@@ -10,7 +10,8 @@ from braidlog.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
-from braidlog.metarepo import commands, repository
+from braidlog.metarepo import repository
+from braidlog.wire import commands
 from braidlog.metarepo.errors import RepositoryInvariantError
 from braidlog.metarepo.repository import Repository
 from braidlog.wire.results import (

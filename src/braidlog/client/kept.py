@@ -1,0 +1,209 @@
+"""What a log of a cluster is and keeps: its range, trimming, retention, cursors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from braidlog.wire import commands, results
+from braidlog.client.appending import Appending
+from braidlog.client.batches import BatchCodec
+from braidlog.client.cluster import Cluster
+from braidlog.wire.results import CursorRow
+from braidlog.client.cursor import ClusterCursor
+from braidlog.errors import (
+    BeyondEndError,
+    InvalidArgumentError,
+    NotFoundError,
+    RemoteProtocolError,
+)
+from braidlog.storage.catalog import LogOptions
+from braidlog.types import Compression
+from braidlog.wire.messages import LogInfo, StreamInfo
+
+__all__ = ["ClusterLogDescription", "KeptClusterLog"]
+
+_MICROSECONDS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLogDescription:
+    """What there is to know of a log. Times in microseconds since the epoch."""
+
+    name: str
+    id: str
+    created: int
+    first: int
+    end: int
+    records: int
+    replication: int
+    min_replicas: int
+    compression: Compression
+    retention_ms: int | None
+    retention_bytes: int | None
+    streams: tuple[StreamInfo, ...]
+
+
+class KeptClusterLog:
+    """The part of a log that needs no record; `ClusterLog` appends and reads."""
+
+    def __init__(self, cluster: Cluster, info: LogInfo, codec: BatchCodec) -> None:
+        """Bind to a log; users call `Client.log`."""
+        self._cluster = cluster
+        self._id = info.log
+        self._codec = codec
+        self._name = info.name
+        self._appending = Appending(cluster, info.log, codec)
+
+    def __repr__(self) -> str:
+        """Show the name."""
+        return f"<ClusterLog {self._name!r}>"
+
+    def _info(self) -> LogInfo:
+        return self._cluster.routes.log(self._id)
+
+    def _close(self) -> None:
+        self._appending.close()
+
+    @property
+    def id(self) -> bytes:
+        """Identity of the log, 16 bytes."""
+        return self._id
+
+    @property
+    def name(self) -> str:
+        """Name of the log."""
+        return self._name
+
+    @property
+    def first(self) -> int:
+        """First position that can be read, as far as this client knows."""
+        return max(1, self._info().trim)
+
+    @property
+    def end(self) -> int:
+        """Next position, as far as this client knows; `refresh` asks."""
+        return max(self._appending.end, self._info().high_watermark + 1)
+
+    async def refresh(self) -> range:
+        """Ask the cluster; return the positions that can be read now."""
+        await self._cluster.linearize()
+        return range(self.first, self.end)
+
+    # -- keeping -----------------------------------------------------------------
+
+    async def trim(self, before: int, *, ignore_pins: bool = False) -> int:
+        """Let records below ``before`` go as far as no pin holds them.
+
+        Returns the first position that is kept.
+
+        Raises:
+            BeyondEndError: ``before`` is above the end.
+        """
+        there = await self.refresh()
+        if before > there.stop:
+            msg = f"position {before} is not written yet"
+            raise BeyondEndError(msg, next=there.stop)
+        if before < 0:
+            raise InvalidArgumentError(f"positions count from 1, got {before}")
+        # A trim without a time knows no pin that is live.
+        now = 0 if ignore_pins else self._cluster.settings.clock()
+        result = await self._cluster.execute(commands.Trim(self._id, before, now))
+        if isinstance(result, results.Trimmed):
+            return max(1, result.first)
+        await self._cluster.linearize()
+        return self.first
+
+    async def set_options(
+        self, *, retention_ms: int | None = None, retention_bytes: int | None = None
+    ) -> None:
+        """Replace the log's retention; None keeps records until they are trimmed."""
+        old = LogOptions.decode(self._info().options)
+        new = LogOptions(old.compression, retention_ms, retention_bytes, old.unknown)
+        await self._cluster.execute(commands.AlterLog(self._id, options=new.encode()))
+
+    async def describe(self) -> ClusterLogDescription:
+        """Return what there is to know of the log."""
+        there = await self.refresh()
+        info = self._info()
+        options = LogOptions.decode(info.options)
+        return ClusterLogDescription(
+            name=info.name,
+            id=info.log.hex(),
+            created=info.created,
+            first=there.start,
+            end=there.stop,
+            records=len(there),
+            replication=info.replication,
+            min_replicas=info.min_replicas,
+            compression=options.compression,
+            retention_ms=options.retention_ms,
+            retention_bytes=options.retention_bytes,
+            streams=info.streams,
+        )
+
+    # -- cursors -----------------------------------------------------------------
+
+    async def cursor(
+        self, name: str, *, pin: bool = False, lease: float | None = None
+    ) -> ClusterCursor:
+        """Return a cursor, creating it at the first position if there is none."""
+        for row in await self._cursor_rows():
+            if row.name == name:
+                return ClusterCursor(self, row)
+        return await self.set_cursor(name, self.first, pin=pin, lease=lease)
+
+    async def set_cursor(
+        self,
+        name: str,
+        position: int,
+        *,
+        pin: bool = False,
+        lease: float | None = None,
+    ) -> ClusterCursor:
+        """Store all of a cursor, creating it if there is none; durable on return.
+
+        Raises:
+            InvalidArgumentError: the position is beyond the end of the log.
+        """
+        if lease is not None and not lease > 0:
+            msg = f"lease must be greater than 0 s, got {lease}"
+            raise InvalidArgumentError(msg)
+        microseconds = 0 if lease is None else max(1, round(lease * _MICROSECONDS))
+        row = await self._set_cursor(name, position, pin, microseconds)
+        return ClusterCursor(self, row)
+
+    async def cursors(self) -> list[ClusterCursor]:
+        """Return the cursors of the log, by name."""
+        rows = sorted(await self._cursor_rows(), key=lambda row: row.name)
+        return [ClusterCursor(self, row) for row in rows]
+
+    async def _cursor_rows(self) -> tuple[CursorRow, ...]:
+        result = await self._cluster.execute(commands.GetCursors(self._id))
+        if not isinstance(result, results.Cursors):
+            msg = f"{type(result).__name__} is no answer to GetCursors"
+            raise RemoteProtocolError(msg)
+        return result.rows
+
+    async def _cursor_row(self, name: str) -> CursorRow:
+        for row in await self._cursor_rows():
+            if row.name == name:
+                return row
+        msg = f"the log {self.name!r} has no cursor {name!r}"
+        raise NotFoundError(msg)
+
+    async def _set_cursor(
+        self, name: str, position: int, pin: bool, lease: int
+    ) -> CursorRow:
+        there = await self.refresh()
+        if not 0 < position <= there.stop:
+            msg = f"position {position} is not in 1..{there.stop}"
+            raise InvalidArgumentError(msg)
+        now = self._cluster.settings.clock()
+        await self._cluster.execute(
+            commands.SetCursor(self._id, name, position, pin, lease, now)
+        )
+        return CursorRow(name, position, pin, now, lease)
+
+    async def _delete_cursor(self, name: str) -> None:
+        await self._cluster.execute(commands.DeleteCursor(self._id, name))

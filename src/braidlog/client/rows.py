@@ -1,0 +1,123 @@
+"""Records as callers give them, checked and in the form in which they are encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from braidlog.errors import InvalidArgumentError, TooLargeError
+from braidlog.types import Headers
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["Row", "Rows", "size_of"]
+
+Row: TypeAlias = tuple[bytes, bytes | None, int, Headers]
+"""Value, key, timestamp and headers."""
+
+# Bytes that a record is counted with beyond its key, value and headers.
+_RECORD_COST: Final = 64
+_TIMESTAMPS: Final = range(-(1 << 63), 1 << 63)
+
+
+def size_of(row: Row) -> int:
+    """Return the bytes that a record is counted with."""
+    value, key, _, headers = row
+    size = _RECORD_COST + len(value) + (0 if key is None else len(key))
+    return size + sum(len(name) + len(data) for name, data in headers)
+
+
+class Rows:
+    """Checks records before anything happens with them."""
+
+    def __init__(self, record_bytes_max: int, clock: Callable[[], int]) -> None:
+        """Bound the size of a record; the clock gives times that callers leave out."""
+        self._limit = record_bytes_max
+        self._clock = clock
+
+    def one(
+        self,
+        value: Buffer,
+        key: Buffer | None,
+        timestamp: int | None,
+        headers: Iterable[tuple[str, Buffer]] | None,
+    ) -> Row:
+        """Check one record.
+
+        Raises:
+            TypeError: something is not what it must be.
+            TooLargeError: the record is over its limit.
+        """
+        named: Headers = ()
+        if headers is not None:
+            named = tuple((_name(name), _bytes(data)) for name, data in headers)
+        plain_key = None if key is None else _bytes(key)
+        row = (_bytes(value), plain_key, self._time(timestamp), named)
+        if (size := size_of(row)) > self._limit:
+            msg = f"a record of {size} bytes is over the limit of {self._limit}"
+            raise TooLargeError(msg, size=size, limit=self._limit)
+        return row
+
+    def many(
+        self,
+        values: Iterable[Buffer],
+        keys: Iterable[Buffer | None] | None,
+        timestamps: Iterable[int | None] | int | None,
+        headers: Iterable[Iterable[tuple[str, Buffer]] | None] | None,
+    ) -> list[Row]:
+        """Check records that are given by columns; one timestamp may stand for all.
+
+        Raises:
+            TypeError: something is not what it must be.
+            InvalidArgumentError: the columns do not have the same length.
+            TooLargeError: a record is over its limit.
+        """
+        plain = list(values)
+        one = timestamps if isinstance(timestamps, int) else None
+        times = None if isinstance(timestamps, int) else timestamps
+        columns = [
+            _column(name, column, len(plain))
+            for name, column in (
+                ("keys", keys),
+                ("timestamps", times),
+                ("headers", headers),
+            )
+        ]
+        return [
+            self.one(value, key, one if time is None else time, named)
+            for value, key, time, named in zip(plain, *columns, strict=True)
+        ]
+
+    def _time(self, timestamp: Any) -> int:
+        if timestamp is None:
+            return self._clock()
+        if isinstance(timestamp, bool) or not isinstance(timestamp, int):
+            msg = f"timestamp must be an int of microseconds, not {timestamp!r}"
+            raise TypeError(msg)
+        if timestamp not in _TIMESTAMPS:
+            msg = f"timestamp {timestamp} does not fit 64 bits"
+            raise InvalidArgumentError(msg)
+        return timestamp
+
+
+def _column(name: str, column: Iterable[Any] | None, count: int) -> Iterator[Any]:
+    if column is None:
+        return iter([None] * count)
+    found = list(column)
+    if len(found) != count:
+        msg = f"there are {count} values and {len(found)} {name}"
+        raise InvalidArgumentError(msg)
+    return iter(found)
+
+
+def _bytes(value: Buffer) -> bytes:
+    # bytes(5) would be five zeros.
+    return value if isinstance(value, bytes) else memoryview(value).tobytes()
+
+
+def _name(name: Any) -> str:
+    if not isinstance(name, str):
+        msg = f"the name of a header must be a str, not {name!r}"
+        raise TypeError(msg)
+    return name

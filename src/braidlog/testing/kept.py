@@ -1,0 +1,220 @@
+"""What a log in memory is and keeps: its range, trimming, cursors, figures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from braidlog.client.rows import size_of
+from braidlog.errors import BeyondEndError, InvalidArgumentError, NotFoundError
+from braidlog.storage.catalog import LogDescription, LogOptions, LogStats
+from braidlog.storage.retention import CursorRow, lowest_pin
+from braidlog.testing.contents import Contents, check_position, now_us
+
+if TYPE_CHECKING:
+    from braidlog.testing.node import MemoryNode
+
+__all__ = ["KeptMemoryLog", "MemoryCursor"]
+
+_MICROSECONDS: Final = 1_000_000
+
+
+class MemoryCursor:
+    """A stored position of a reader; see `Cursor`."""
+
+    def __init__(self, log: KeptMemoryLog, name: str) -> None:
+        """Bind to a cursor of the log; users call `MemoryLog.cursor`."""
+        self._log = log
+        self.name = name
+
+    @property
+    def position(self) -> int:
+        """Next position to read."""
+        return self._log._cursor_row(self.name)[0]
+
+    @property
+    def pin(self) -> bool:
+        """Whether the cursor asks to keep what it has not read."""
+        return self._log._cursor_row(self.name)[1]
+
+    @property
+    def touched(self) -> int:
+        """When the cursor was last written, microseconds since the epoch."""
+        return self._log._cursor_row(self.name)[2]
+
+    @property
+    def lease(self) -> float | None:
+        """Seconds that a pin holds after the last commit; None for ever."""
+        lease = self._log._cursor_row(self.name)[3]
+        return lease / _MICROSECONDS if lease else None
+
+    def commit(self, position: int) -> None:
+        """Store ``position`` as the next one to read."""
+        _, pin, _, lease = self._log._cursor_row(self.name)
+        self._log._set_cursor(self.name, position, pin, lease)
+
+    def delete(self) -> None:
+        """Delete the cursor."""
+        self._log._delete_cursor(self.name)
+
+
+class KeptMemoryLog:
+    """The part of a log that needs no record; `MemoryLog` appends and reads."""
+
+    def __init__(self, node: MemoryNode, name: str, contents: Contents) -> None:
+        """Bind to contents; users call `MemoryNode.log`."""
+        self._node = node
+        self._contents = contents
+        self.name = name
+
+    def __repr__(self) -> str:
+        """Show the name and the range."""
+        there = self._contents
+        return f"<MemoryLog {self.name!r} {there.first}..{there.end}>"
+
+    def _there(self) -> Contents:
+        self._node._check_open()
+        if self._contents.deleted:
+            msg = f"the log {self.name!r} was deleted"
+            raise NotFoundError(msg)
+        return self._contents
+
+    @property
+    def id(self) -> str:
+        """Identity of the log, 32 hexadecimal digits."""
+        return f"{self._contents.number:032x}"
+
+    @property
+    def options(self) -> LogOptions:
+        """How the log is kept."""
+        return self._contents.options
+
+    @property
+    def first(self) -> int:
+        """First position that can be read."""
+        return self._there().first
+
+    @property
+    def end(self) -> int:
+        """Next position."""
+        return self._there().end
+
+    def __len__(self) -> int:
+        """Return the number of records that can be read."""
+        return len(self._there().records)
+
+    # -- keeping -----------------------------------------------------------------
+
+    def trim(self, before: int, *, ignore_pins: bool = False) -> int:
+        """Let every record below position ``before`` go; see `Log.trim`."""
+        with self._node._changed:
+            there = self._there()
+            self._node._check_writer()
+            check_position(before)
+            if before > there.end:
+                msg = f"position {before} is not written yet"
+                raise BeyondEndError(msg, next=there.end)
+            pin = None if ignore_pins else lowest_pin(there.cursors, now_us())
+            limit = before if pin is None else min(before, pin)
+            if limit > there.first:
+                del there.records[: limit - there.first]
+                there.first = limit
+            return there.first
+
+    def set_options(
+        self, *, retention_ms: int | None = None, retention_bytes: int | None = None
+    ) -> None:
+        """Replace the log's retention, which nothing applies in memory."""
+        there = self._there()
+        self._node._check_writer()
+        there.options = LogOptions(
+            there.options.compression, retention_ms, retention_bytes
+        )
+
+    def cursor(
+        self, name: str, *, pin: bool = False, lease: float | None = None
+    ) -> MemoryCursor:
+        """Return the named cursor; see `Log.cursor`."""
+        if name not in self._there().cursors:
+            return self.set_cursor(name, self.first, pin=pin, lease=lease)
+        return MemoryCursor(self, name)
+
+    def set_cursor(
+        self,
+        name: str,
+        position: int,
+        *,
+        pin: bool = False,
+        lease: float | None = None,
+    ) -> MemoryCursor:
+        """Store all of a cursor; see `Log.set_cursor`."""
+        if lease is not None and not lease > 0:
+            msg = f"lease must be above 0 seconds, got {lease}"
+            raise InvalidArgumentError(msg)
+        microseconds = 0 if lease is None else max(1, int(lease * _MICROSECONDS))
+        self._set_cursor(name, position, pin, microseconds)
+        return MemoryCursor(self, name)
+
+    def cursors(self) -> list[MemoryCursor]:
+        """Return the cursors of the log, by name."""
+        return [MemoryCursor(self, name) for name in sorted(self._there().cursors)]
+
+    def _cursor_row(self, name: str) -> CursorRow:
+        row = self._there().cursors.get(name)
+        if row is None:
+            msg = f"log {self.name!r} has no cursor {name!r}"
+            raise NotFoundError(msg)
+        return row
+
+    def _set_cursor(self, name: str, position: int, pin: bool, lease: int) -> None:
+        with self._node._changed:
+            there = self._there()
+            self._node._check_writer()
+            if not 1 <= position <= there.end:
+                msg = f"cursor position {position} is not in 1..{there.end}"
+                raise InvalidArgumentError(msg)
+            there.cursors[name] = position, pin, now_us(), lease
+
+    def _delete_cursor(self, name: str) -> None:
+        self._cursor_row(name)
+        del self._there().cursors[name]
+
+    # -- figures -----------------------------------------------------------------
+
+    def stats(self) -> LogStats:
+        """Return figures of the log; bytes as the records are counted."""
+        with self._node._changed:
+            there = self._there()
+            times = [record.timestamp for record in there.records]
+            size = sum(
+                size_of((r.value, r.key, r.timestamp, r.headers)) for r in there.records
+            )
+            return LogStats(
+                first=there.first,
+                end=there.end,
+                records=len(there.records),
+                bytes=size,
+                segments=0,
+                timestamp_min=min(times, default=None),
+                timestamp_max=max(times, default=None),
+            )
+
+    def describe(self) -> LogDescription:
+        """Return what there is to know of the log."""
+        stats = self.stats()
+        options = self.options
+        return LogDescription(
+            name=self.name,
+            id=self.id,
+            stream=self._contents.number,
+            created=self._contents.created,
+            epoch=1,
+            first=stats.first,
+            end=stats.end,
+            records=stats.records,
+            bytes=stats.bytes,
+            segments=0,
+            compression=options.compression,
+            retention_ms=options.retention_ms,
+            retention_bytes=options.retention_bytes,
+            cursors=len(self._contents.cursors),
+        )

@@ -1,0 +1,143 @@
+"""A node in memory; see `braidlog.testing.memory`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from braidlog.client.rows import Rows
+from braidlog.errors import (
+    AlreadyExistsError,
+    ClosedError,
+    NotFoundError,
+    ReadOnlyError,
+)
+from braidlog.storage.catalog import LogOptions
+from braidlog.testing.contents import Contents, Directory, now_us
+from braidlog.testing.memory import MemoryLog
+from braidlog.types import Compression
+
+__all__ = ["MemoryNode"]
+
+
+class MemoryNode:
+    """A node in memory: ``with MemoryNode() as node``; see `Node`."""
+
+    def __init__(
+        self,
+        *,
+        record_bytes_max: int = 16 << 20,
+        clock: Callable[[], int] = now_us,
+        read_only: bool = False,
+    ) -> None:
+        """Begin empty; ``clock`` gives timestamps that callers leave out."""
+        self.read_only = read_only
+        self.closed = False
+        self._options = (record_bytes_max, clock)
+        self._rows = Rows(record_bytes_max, clock)
+        self._directory = Directory()
+
+    @property
+    def _changed(self) -> threading.Condition:
+        return self._directory.changed
+
+    def reopen(self, *, read_only: bool = False) -> MemoryNode:
+        """Return another node with the same contents, as after a restart."""
+        size, clock = self._options
+        node = MemoryNode(record_bytes_max=size, clock=clock, read_only=read_only)
+        node._directory = self._directory
+        return node
+
+    def __enter__(self) -> Self:
+        """Return the node."""
+        self._check_open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the node."""
+        self.close()
+
+    def close(self, timeout: float | None = None) -> None:
+        """Refuse all calls from now on; subscriptions end. Idempotent."""
+        with self._changed:
+            self.closed = True
+            self._changed.notify_all()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            msg = "the node is closed"
+            raise ClosedError(msg)
+
+    def _check_writer(self) -> None:
+        if self.read_only:
+            msg = "this node was opened read-only"
+            raise ReadOnlyError(msg)
+
+    def logs(self) -> list[str]:
+        """Return the names of all logs, sorted."""
+        self._check_open()
+        return sorted(self._directory.logs)
+
+    def log(self, name: str) -> MemoryLog:
+        """Return an existing log.
+
+        Raises:
+            NotFoundError: there is no log of that name.
+        """
+        self._check_open()
+        contents = self._directory.logs.get(name)
+        if contents is None:
+            there = ", ".join(self.logs()) or "none"
+            msg = f"there is no log {name!r} (logs here: {there})"
+            raise NotFoundError(msg)
+        return MemoryLog(self, name, contents)
+
+    def create_log(
+        self,
+        name: str,
+        *,
+        exist_ok: bool = False,
+        compression: Compression = "none",
+        retention_ms: int | None = None,
+        retention_bytes: int | None = None,
+    ) -> MemoryLog:
+        """Create a log; see `Node.create_log`."""
+        options = LogOptions(compression, retention_ms, retention_bytes)
+        with self._changed:
+            self._check_open()
+            self._check_writer()
+            if name not in self._directory.logs:
+                self._directory.made += 1
+                made = Contents(self._directory.made, self._options[1](), options)
+                self._directory.logs[name] = made
+            elif not exist_ok:
+                msg = f"there is a log {name!r} already"
+                raise AlreadyExistsError(msg)
+            return self.log(name)
+
+    def delete_log(self, name: str) -> None:
+        """Delete a log with everything in it.
+
+        Raises:
+            NotFoundError: there is no log of that name.
+        """
+        with self._changed:
+            self.log(name)
+            self._check_writer()
+            self._directory.logs.pop(name).deleted = True
+            self._changed.notify_all()
+
+    def sync(self) -> None:
+        """Do nothing: there is no disk."""
+        self._check_open()
+
+    def maintain(self, now_us: int | None = None) -> None:
+        """Do nothing: retention is not applied in memory."""
+        self._check_open()
