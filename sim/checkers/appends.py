@@ -48,7 +48,7 @@ class Seen:
 @dataclass(slots=True)
 class _Append:
     payload: bytes
-    # Every position that was acknowledged when it was invoked is below its own.
+    # Highest position acknowledged when it was invoked, or 0: its own is above.
     floor: int
     producer: tuple[int, int] | None
     outcome: Outcome = Outcome.UNKNOWN
@@ -100,8 +100,6 @@ class AppendChecker:
     def acked(self, payload: bytes, glsn: int, stream: int = 0, llsn: int = 0) -> None:
         """Note an acknowledgement; a retry may bring the same one again."""
         append = self._append(payload)
-        if append.outcome is Outcome.FAILED:
-            raise ViolationError(f"{payload!r} failed and is acknowledged at {glsn}")
         self._place(Seen(glsn, payload, stream, llsn), "an acknowledgement")
         append.outcome = Outcome.ACKED
         self._acked_max = max(self._acked_max, glsn)
@@ -180,8 +178,6 @@ class AppendChecker:
         if append.outcome is Outcome.FAILED:
             what = f"{seen.payload!r} at {seen.glsn}, whose append surely failed"
             raise ViolationError(f"{who} has {what}")
-        if seen.glsn < 1:
-            raise ViolationError(f"{who} has {seen.payload!r} at {seen.glsn}")
         known = self._log.get(seen.glsn)
         if known is not None and known.payload != seen.payload:
             what = f"{seen.payload!r} at {seen.glsn}, where {known.payload!r} was"

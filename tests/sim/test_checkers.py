@@ -76,8 +76,9 @@ def subscribed(begin: int) -> AppendChecker:
 
 def floor() -> None:
     checker = log()
+    checker.acked(b"open", 9)
     checker.invoked(b"later")
-    checker.acked(b"later", 2)
+    checker.acked(b"later", 5)
 
 
 def swapped(first: Seen, second: Seen) -> None:
@@ -113,7 +114,7 @@ APPENDS: dict[str, Callable[[], object]] = {
     "never appended": lambda: log().read("r", Seen(4, b"strange")),
     "position 0": lambda: log().acked(b"open", 0),
     "time turned": floor,
-    "gap in the log": lambda: log().finish([WHOLE[0], WHOLE[2]], 1, 3),
+    "gap in the log": lambda: log().finish([Seen(1, b"a"), *[Seen(3, b"c")] * 2], 1, 3),
     "log begins late": lambda: log().finish(WHOLE[1:], 2, 3),
     "log ends early": lambda: log().finish(WHOLE, 1, 4),
     "gap in a subscription": lambda: subscribed(1).delivered("s", WHOLE[1]),
@@ -121,8 +122,8 @@ APPENDS: dict[str, Callable[[], object]] = {
     "subscription begins elsewhere": lambda: subscribed(2).delivered("s", WHOLE[0]),
     "order of a stream": lambda: swapped(Seen(1, b"x", 1, 2), Seen(2, b"y", 1, 1)),
     "no room in a stream": lambda: swapped(Seen(5, b"x", 1, 1), Seen(6, b"y", 1, 3)),
-    "one LLSN twice": lambda: swapped(Seen(1, b"x", 1, 1), Seen(2, b"y", 1, 1)),
-    "LLSN 0": lambda: log().read("r", Seen(4, b"open", 1, 0)),
+    "one LLSN twice": lambda: swapped(Seen(2, b"x", 1, 1), Seen(1, b"y", 1, 1)),
+    "LLSN 0": lambda: log().read("r", Seen(4, b"open", 3, 0)),
     "other LLSN": lambda: log().read("r", Seen(3, b"c", 1, 3)),
     "other stream": lambda: log().read("r", Seen(3, b"c", 2, 2)),
     "gap in a stream": lambda: log().finish([*WHOLE, Seen(4, b"open", 2, 3)], 1, 4),
@@ -176,7 +177,7 @@ WRONG_CUTS: dict[str, list[tuple[int, int, tuple[CutRun, ...]]]] = {
     "empty": [(1, 0, ())],
     "run of nothing": [(1, 1, (CutRun(1, 1, 1, 1), CutRun(2, 1, 2, 0)))],
     "sum": [(1, 3, (CutRun(1, 1, 1, 2),))],
-    "hole": [(1, 3, (CutRun(1, 1, 1, 1), CutRun(2, 1, 3, 1)))],
+    "hole": [(1, 3, (CutRun(1, 1, 1, 2), CutRun(2, 1, 4, 1)))],
     "overlap": [CUTS[0], (2, 4, (CutRun(2, 2, 3, 2),))],
     "LLSNs repeat": [CUTS[0], (2, 4, (CutRun(1, 2, 4, 1),))],
     "LLSNs are left out": [CUTS[0], (2, 4, (CutRun(1, 4, 4, 1),))],
@@ -276,6 +277,12 @@ def test_a_register_is_accepted(history: str) -> None:
 def test_a_violation_of_a_register_is_found(history: str) -> None:
     with pytest.raises(ViolationError):
         check_register(NOT_LINEAR[history])
+
+
+def test_a_search_that_is_too_long_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sim.checkers.register._STATES_MAX", 5)
+    with pytest.raises(MisuseError, match="too many"):
+        check_register([write(str(n), 0) for n in range(9)] + [read("x", 1, 2)])
 
 
 def by_trying_all(operations: list[Operation], value: object = None) -> bool:

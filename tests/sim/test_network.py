@@ -414,6 +414,21 @@ def test_a_close_with_unread_data_is_a_reset(world: World) -> None:
     assert client(world, main) == "ConnectionResetError"
 
 
+def test_a_server_waits_for_its_last_connection(world: World) -> None:
+    async def main() -> float:
+        server = await asyncio.start_server(echo, "c", PORT)
+        _, writer = await opened("c")
+        await asyncio.sleep(1)
+        world.loop.call_later(5, writer.close)
+        server.close()
+        assert not server.is_serving()
+        await server.wait_closed()
+        return world.now
+
+    serve(world, "s", echo)
+    assert client(world, main) > 6
+
+
 def test_writing_behind_the_end_is_refused(world: World) -> None:
     serve(world, "s", echo)
 

@@ -267,3 +267,5 @@ def test_a_trace_keeps_the_last_lines_and_hashes_all() -> None:
     assert one.digest() == other.digest()
     other.step(2.0, 1)
     assert one.digest() != other.digest()
+    one.step(2.5, 1)
+    assert one.digest() != other.digest()

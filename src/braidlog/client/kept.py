@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from braidlog.wire import commands, results
 from braidlog.client.appending import Appending
 from braidlog.client.batches import BatchCodec
 from braidlog.client.cluster import Cluster
-from braidlog.wire.results import CursorRow
 from braidlog.client.cursor import ClusterCursor
 from braidlog.errors import (
     BeyondEndError,
@@ -19,7 +17,9 @@ from braidlog.errors import (
 )
 from braidlog.storage.catalog import LogOptions
 from braidlog.types import Compression
+from braidlog.wire import commands, results
 from braidlog.wire.messages import LogInfo, StreamInfo
+from braidlog.wire.results import CursorRow
 
 __all__ = ["ClusterLogDescription", "KeptClusterLog"]
 

@@ -292,6 +292,7 @@ class Replicas:
         for node, message, batches in effects.messages:
             self._peers.send(node, message, batches)
         for request, answer in effects.answers:
+            assert isinstance(request, Request)  # noqa: S101, RUF100
             if isinstance(answer, LogError):
                 self.counters.refused += 1
                 request.fail(answer)

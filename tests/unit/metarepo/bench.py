@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from braidlog.logstream.states import ReplicaState
-from braidlog.wire import commands
 from braidlog.metarepo.collector import Collector
-from braidlog.wire.commands import Command
 from braidlog.metarepo.repository import Repository
-from braidlog.wire.results import Refused, Result
+from braidlog.wire import commands
+from braidlog.wire.commands import Command
 from braidlog.wire.messages import LogCut, Report, StreamReport, StreamRun
+from braidlog.wire.results import Refused, Result
 
 LOG = b"l" * 16
 

@@ -1,12 +1,12 @@
 """Repair, case by case."""
 
 from braidlog.logstream.states import ReplicaState
-from braidlog.wire import commands
-from braidlog.wire.commands import AddLearner, DropLearner, Reconfigure
 from braidlog.metarepo.controller import Controller, ControllerSettings
 from braidlog.metarepo.liveness import Liveness, LivenessSettings
-from braidlog.wire.results import Refused
+from braidlog.wire import commands
+from braidlog.wire.commands import AddLearner, DropLearner, Reconfigure
 from braidlog.wire.messages import Report
+from braidlog.wire.results import Refused
 from unit.metarepo.bench import Bench
 
 

@@ -6,8 +6,8 @@ from braidlog.errors import FencedError, InvalidArgumentError
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo import cuts
 from braidlog.wire import commands
-from braidlog.wire.results import Refused
 from braidlog.wire.messages import LogCut, StreamRun, StreamStatus
+from braidlog.wire.results import Refused
 from unit.metarepo.bench import LOG, Bench, one_cut
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from braidlog.errors import InvalidArgumentError, NotFoundError, UnauthorizedError
 from braidlog.logstream.states import ReplicaState
-from braidlog.wire import commands
-from braidlog.wire.commands import Command
 from braidlog.metarepo.group import Group, GroupEffects, GroupSettings
-from braidlog.wire.results import Created, Done, Epoch, decode_result
 from braidlog.metarepo.waiting import Answer
 from braidlog.raft import (
     Base,
@@ -18,7 +15,10 @@ from braidlog.raft import (
     RaftConfig,
     Stored,
 )
+from braidlog.wire import commands
+from braidlog.wire.commands import Command
 from braidlog.wire.messages import Commit, Configure, Report, StreamReport
+from braidlog.wire.results import Created, Done, Epoch, decode_result
 from unit.metarepo.bench import LOG
 
 

@@ -11,9 +11,10 @@ from braidlog.errors import (
     NotFoundError,
 )
 from braidlog.metarepo import repository
-from braidlog.wire import commands
 from braidlog.metarepo.errors import RepositoryInvariantError
 from braidlog.metarepo.repository import Repository
+from braidlog.wire import commands
+from braidlog.wire.messages import StreamStatus
 from braidlog.wire.results import (
     Created,
     Done,
@@ -24,7 +25,6 @@ from braidlog.wire.results import (
     decode_result,
     encode_result,
 )
-from braidlog.wire.messages import StreamStatus
 from unit.metarepo.bench import LOG, Bench, one_cut
 
 RUNNING = StreamStatus.RUNNING
