@@ -85,6 +85,7 @@ class ThreadSyncer:
 
     async def close(self) -> None:
         """Close the store, which ends the threads."""
+        self._synced = None
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._store.close)
         if self._keeper.is_alive():

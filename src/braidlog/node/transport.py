@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from braidlog.errors import ProtocolError
 from braidlog.wire.connection import Connection
@@ -48,8 +48,8 @@ class Wire(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Get the socket."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101, RUF100
-        self._transport = transport
+        # The transports of other loops do not inherit from that class.
+        self._transport = cast("asyncio.Transport", transport)
         self.flush()
 
     def data_received(self, data: bytes) -> None:

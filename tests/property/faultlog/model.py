@@ -114,6 +114,8 @@ class Model:
     protocol: Protocol = field(default_factory=Protocol)
     kinds: frozenset[Kind] = frozenset(Kind)
     """What to look for."""
+    sees_logs: bool = False
+    """Whether the rule gets the lengths of logs; else they are 0."""
 
     def __post_init__(self) -> None:
         self._all = (1 << self.bounds.nodes) - 1
@@ -171,7 +173,9 @@ class Model:
 
     def verdicts(self, state: State) -> tuple[Verdict, ...]:
         """Ask the rule for each set of nodes that are present, the full one last."""
-        lengths = tuple(log.bit_count() for log in state.logs)
+        lengths = (0,) * self.bounds.nodes
+        if self.sees_logs:
+            lengths = tuple(log.bit_count() for log in state.logs)
         key = (state.rings, lengths)
         if key not in self._verdicts:
             self._verdicts[key] = tuple(

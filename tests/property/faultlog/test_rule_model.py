@@ -73,7 +73,7 @@ RULES: dict[str, tuple[Rule, Bounds, Kind]] = {
 def test_a_broken_rule_is_found(name: str) -> None:
     rule, bounds, kind = RULES[name]
     with pytest.raises(Violation):
-        Model(bounds, rule, kinds=frozenset({kind})).explore()
+        Model(bounds, rule, kinds=frozenset({kind}), sees_logs=True).explore()
 
 
 KEEPS_EPOCH = Protocol(

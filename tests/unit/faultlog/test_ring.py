@@ -3,6 +3,7 @@
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,9 @@ from braidlog.faultlog import (
     scan,
     write_locked,
 )
-from braidlog.faultlog.record import SLOT_BYTES
+from braidlog.faultlog.record import SLOT_BYTES, encode
+from braidlog.faultlog.scan import offsets_of
+from unit.faultlog.worlds import record
 
 SLOTS = 8
 MEMBERS = (1, 2, 3)
@@ -179,6 +182,27 @@ def test_rings_that_do_not_fit_together_are_refused() -> None:
     other.data[:] = b"\xff" * len(other.data)
     with pytest.raises(CorruptionError, match="no record"):
         opened(other)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"cluster": "blue"}, "another ring"),
+        ({"node": 2}, "another ring"),
+        ({"sequence": 9}, "contradicts"),
+        ({"serial": 6, "viable": False}, "contradicts"),
+    ],
+)
+def test_whole_records_that_cannot_stand_together_are_refused(
+    change: dict[str, Any], match: str
+) -> None:
+    ring = filled(6)
+    serial = change.get("serial", 4)
+    forged = record(**{"sequence": serial - 1, "serial": serial} | change)
+    for offset in offsets_of(serial, SLOTS)[1:]:
+        ring.data[offset : offset + SLOT_BYTES] = encode(forged)
+    with pytest.raises(CorruptionError, match=match):
+        opened(ring)
 
 
 def test_a_repeat_writes_nothing() -> None:
