@@ -95,6 +95,7 @@ class Replicas:
         self._dirty: dict[int, None] = {}  # dicts, for their order
         self._unsynced: dict[int, None] = {}
         self._readers = 0
+        self._configured = 0
         self.counters = Counters()
         for stream in store.streams():
             self._host(stream)
@@ -117,7 +118,10 @@ class Replicas:
     # --- what the metadata repository says
 
     def configure(self, message: Configure) -> None:
-        """Become what the repository decided."""
+        """Become what the repository decided; an older decision is ignored."""
+        if message.index < self._configured:
+            return
+        self._configured = message.index
         for config in message.streams:
             hosted = self._hosted.get(config.stream)
             if hosted is None:

