@@ -109,6 +109,8 @@ class Replicas:
 
     def _touch(self, stream: int) -> None:
         self._dirty[stream] = None
+        # What was written may be synced before the turn ends.
+        self._unsynced[stream] = None
         self._changed()
 
     def __len__(self) -> int:
@@ -255,9 +257,8 @@ class Replicas:
         """Let time pass."""
         for stream, hosted in self._hosted.items():
             hosted.replica.tick(now)
-            self._dirty[stream] = None
+            self._touch(stream)
             self._wake(hosted, now, due_only=True)
-        self._changed()
 
     def _wake(self, hosted: _Hosted, now: float, *, due_only: bool = False) -> None:
         readers = hosted.readers
@@ -291,8 +292,8 @@ class Replicas:
         self, stream: int, hosted: _Hosted, now: float = 0.0
     ) -> StreamReport | None:
         effects = hosted.replica.effects()
-        if hosted.replica.unsynced:
-            self._unsynced[stream] = None
+        if not hosted.replica.unsynced:
+            self._unsynced.pop(stream, None)
         for node, message, batches in effects.messages:
             self._peers.send(node, message, batches)
         for request, answer in effects.answers:
