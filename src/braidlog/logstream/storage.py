@@ -145,12 +145,20 @@ class StreamStorage(Protocol):
         """Drop all below `llsn`, which is never above what is committed."""
         ...
 
-    def restart(self, llsn: int) -> None:
+    def restart(self, llsn: int, producers: Batch = b"") -> None:
         """Forget everything but the epoch; the stream begins anew, empty, at `llsn`.
 
-        `low`, `committed` and `next` become `llsn`, and the context
-        `CommitContext(llsn_begin=llsn)`.
+        `low`, `committed` and `next` become `llsn`, the context
+        `CommitContext(llsn_begin=llsn)`, and the producer windows `producers`: without
+        them a repeat of what was trimmed would be stored again.
+
+        Raises:
+            InvalidArgumentError, CorruptionError: `producers` is not what it has to be.
         """
+        ...
+
+    def producers(self, llsn: int) -> bytes:
+        """Return the producer windows of what is stored below `llsn`, for `restart`."""
         ...
 
     def read(self, begin: int, end: int, bytes_max: int) -> list[StoredBatch]:
