@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use braidlog_core::wal::{self, CommitContext, NewLog, Verified};
+use braidlog_core::wal::{self, CommitContext, NewLog, Producers, Restart, Verified};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
@@ -102,18 +102,40 @@ impl Replicas {
         Ok(group)
     }
 
-    /// Begin a log anew at `first` with other options, empty; its new stream.
+    /// Begin a log anew at `first` with other options, empty but for producer windows; its new stream.
+    #[pyo3(signature = (log_id, epoch, first, options, producers=None))]
     fn restart(
         &self,
         log_id: u128,
         epoch: u64,
         first: Unsigned,
         options: Vec<u8>,
+        producers: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<u32> {
         let store = self.check()?;
-        let stream = store.restart(log_id, epoch, first.0, &options);
+        let producers = match producers {
+            Some(bytes) => with_bytes(bytes, "producers", Producers::parse)?.map_err(to_py)?,
+            None => Producers::default(),
+        };
+        let restart = Restart {
+            first: first.0,
+            options,
+            producers,
+        };
+        let stream = store.restart(log_id, epoch, restart);
         store.nudge();
         stream.map_err(to_py)
+    }
+
+    /// Producer windows of what is stored below `llsn`, for `restart`.
+    fn producers<'py>(
+        &self,
+        py: Python<'py>,
+        stream: u32,
+        llsn: Unsigned,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let found = self.check()?.producers_below(stream, llsn.0);
+        Ok(PyBytes::new(py, &found.map_err(to_py)?))
     }
 
     /// Append batches, all of them or none: (LLSN, records, whether it is new) of each.

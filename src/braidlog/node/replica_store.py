@@ -100,10 +100,14 @@ class ReplicaStore:
         """Drop all below `llsn`; the space is free after `NodeStore.housekeeping`."""
         self._log.native.trim(self._log.number, llsn)
 
-    def restart(self, llsn: int) -> None:
+    def restart(self, llsn: int, producers: Batch = b"") -> None:
         """Forget everything but the epoch; the stream begins anew, empty, at `llsn`."""
         epoch = self.state().epoch
-        self._log.restart(epoch, llsn, self.options)
+        self._log.restart(epoch, llsn, self.options, producers)
+
+    def producers(self, llsn: int) -> bytes:
+        """Return the producer windows of what is stored below `llsn`, for `restart`."""
+        return self._log.native.producers(self._log.number, llsn)
 
     def read(self, begin: int, end: int, bytes_max: int) -> list[StoredBatch]:
         """Return the batches with LLSNs in `begin..end`, the uncommitted tail too."""

@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from typing_extensions import Buffer
+
 from braidlog import _native
 from braidlog.errors import NotFoundError
 
@@ -49,9 +51,13 @@ class StoredLog:
         """Replace the options."""
         self.native.alter(self._log_id, options)
 
-    def restart(self, epoch: int, first: int, options: bytes) -> None:
+    def restart(
+        self, epoch: int, first: int, options: bytes, producers: Buffer = b""
+    ) -> None:
         """Forget everything; the next record is `first`. One step, also in a crash."""
-        self.number = self.native.restart(self._log_id, epoch, first, options)
+        self.number = self.native.restart(
+            self._log_id, epoch, first, options, producers
+        )
 
 
 class NodeStore:

@@ -184,6 +184,22 @@ def test_a_restart_forgets_everything_but_the_epoch() -> None:
     assert (again.options, again.state().next) == (b"kept", 101)
 
 
+def test_a_restart_with_the_windows_of_another_replica() -> None:
+    node = opened()
+    source, target = (ReplicaStore.create(node, number) for number in (1, 2))
+    source.append(0, [batch(b"a", b"b", first=1), batch(b"c", first=3)])
+    target.restart(3, source.producers(3))
+    assert target.append(0, [batch(b"a", b"b", first=1)])[0].llsn == 1
+    assert target.append(0, [batch(b"c", first=3)])[0].new
+    assert target.producers(99) == source.producers(99)
+    with pytest.raises(InvalidArgumentError):
+        target.restart(2, source.producers(99))
+    for wrong in (b"x", source.producers(99) + b"\0", b"\xff" * 20):
+        with pytest.raises(CorruptionError):
+            target.restart(9, wrong)
+    assert target.state().next == 4
+
+
 def test_the_catalog() -> None:
     disk = _native.MemoryDisk()
     node = opened(disk)

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::wal::appender::Sizes;
-use crate::wal::change::{Change, CommitContext, Cursor, NewLog};
+use crate::wal::change::{Change, CommitContext, Cursor, NewLog, Restart};
 use crate::wal::store::{Inner, Store};
 use crate::wal::view::Range;
 
@@ -75,7 +75,7 @@ impl Store {
             Change::Rollback => inner.note_rollback(stream, llsn, group),
             Change::Commit(_) => self.show_committed(&inner, stream),
             // Its owner goes on with it at once.
-            Change::Restart(_, first, _) => self.view.publish(
+            Change::Restart(_, Restart { first, .. }) => self.view.publish(
                 stream,
                 Range {
                     first: *first,

@@ -11,7 +11,7 @@
 //! catalog   u8 1 create: u128 id, u8 explicit commit, i64 created (us), bytes name, bytes options
 //!           u8 2 delete: u128 id
 //!           u8 3 options: u128 id, bytes options
-//!           u8 4 restart: u128 id, u64 first LLSN, bytes options
+//!           u8 4 restart: u128 id, u64 first LLSN, bytes options, producer windows
 //! cursor    u8 1 set: bytes name, u64 position, u8 pin, i64 touched (us), u64 lease (us, 0 = for ever)
 //!           u8 2 delete: bytes name
 //! ```
@@ -19,7 +19,7 @@
 use crate::codec::{Put, Take};
 use crate::error::Result;
 use crate::wal::frame::{FrameHeader, Kind};
-use crate::wal::producer::ProducerId;
+use crate::wal::producer::{ProducerId, Producers};
 
 /// The latest commit a stream has applied (Varlog's commit context).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,6 +64,17 @@ pub struct NewLog {
     pub options: Vec<u8>,
 }
 
+/// How a log begins anew.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Restart {
+    /// LLSN of its next record.
+    pub first: u64,
+    /// Its options from now on.
+    pub options: Vec<u8>,
+    /// What producers stored below.
+    pub producers: Producers,
+}
+
 /// One change of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -89,7 +100,7 @@ pub enum Change {
     /// A log's options are replaced.
     AlterLog(u128, Vec<u8>),
     /// A log begins anew, empty, with the frame's stream, epoch and LLSN; its options are replaced.
-    Restart(u128, u64, Vec<u8>),
+    Restart(u128, Restart),
     /// A cursor of the frame's stream was written.
     SetCursor(String, Cursor),
     /// A cursor of the frame's stream was deleted.
@@ -140,11 +151,12 @@ impl Change {
                 out.put_u128(*id);
                 out.put_bytes(options);
             }
-            Self::Restart(id, first, options) => {
+            Self::Restart(id, restart) => {
                 out.put_u8(4);
                 out.put_u128(*id);
-                out.put_u64(*first);
-                out.put_bytes(options);
+                out.put_u64(restart.first);
+                out.put_bytes(&restart.options);
+                restart.producers.encode(&mut out);
             }
             Self::SetCursor(name, cursor) => {
                 out.put_u8(1);
@@ -201,7 +213,15 @@ fn decode_catalog(take: &mut Take<'_>) -> Result<Change> {
         }),
         2 => Change::DeleteLog(take.u128()?),
         3 => Change::AlterLog(take.u128()?, take.bytes()?.to_vec()),
-        4 => Change::Restart(take.u128()?, take.u64()?, take.bytes()?.to_vec()),
+        4 => {
+            let id = take.u128()?;
+            let restart = Restart {
+                first: take.u64()?,
+                options: take.bytes()?.to_vec(),
+                producers: Producers::decode(take)?,
+            };
+            Change::Restart(id, restart)
+        }
         _ => return Err(take.error("unknown catalog operation")),
     })
 }

@@ -54,7 +54,7 @@ mod whole;
 
 pub use admin::Stats;
 pub use appender::{NewRecord, Sequenced, Ticket};
-pub use change::{Change, CommitContext, Cursor, NewLog};
+pub use change::{Change, CommitContext, Cursor, NewLog, Restart};
 pub use clean::Reclaimed;
 pub use encoded::EncodedBatch;
 pub use follow::Follower;

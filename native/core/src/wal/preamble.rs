@@ -62,7 +62,12 @@ impl State {
                 Change::CreateLog(log) => {
                     STREAM_BYTES + 4 + LOG_BYTES + log.name.len() + log.options.len()
                 }
-                Change::AlterLog(id, options) | Change::Restart(id, _, options) => {
+                Change::Restart(id, restart) => {
+                    let old = self.logs.get(id).map_or(0, |log| log.log.options.len());
+                    let options = restart.options.len().saturating_sub(old);
+                    options + restart.producers.encoded_len()
+                }
+                Change::AlterLog(id, options) => {
                     let old = self.logs.get(id).map_or(0, |log| log.log.options.len());
                     options.len().saturating_sub(old)
                 }

@@ -295,6 +295,12 @@ impl Producers {
         windows.all(|window| !window.runs.is_empty() && window.last_llsn() <= next)
     }
 
+    /// Whether there are no more windows, and runs in each, than are ever kept.
+    pub(super) fn is_bounded(&self) -> bool {
+        let mut windows = self.windows.values();
+        self.windows.len() <= PRODUCERS_MAX && windows.all(|window| window.runs.len() <= RUNS_MAX)
+    }
+
     /// Forget one producer: its next sequence may be any (salvage).
     pub fn forget(&mut self, id: u64) {
         self.windows.remove(&id);
@@ -340,6 +346,23 @@ impl Producers {
                 out.put_u64(run.llsn);
                 out.put_u64(run.count);
             }
+        }
+    }
+
+    /// The windows that were encoded as exactly these bytes; none of no bytes.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        if bytes.is_empty() {
+            return Ok(Self::default());
+        }
+        let mut take = Take::new("producer windows", bytes);
+        let found = Self::decode(&mut take)?;
+        let mut again = Vec::with_capacity(bytes.len());
+        found.encode(&mut again);
+        // There is one encoding of each value: ascending, nobody twice.
+        if again == bytes {
+            Ok(found)
+        } else {
+            Err(take.error("producers are not in order"))
         }
     }
 

@@ -14,7 +14,7 @@
 use crate::batch::BatchView;
 use crate::error::{Error, Result};
 use crate::wal::appender::{Appender, Sequenced};
-use crate::wal::change::Change;
+use crate::wal::change::{Change, Restart};
 use crate::wal::frame::{FrameHeader, Kind, frame_len};
 use crate::wal::producer::{Admission, ProducerId};
 use crate::wal::room::RESERVE_SEGMENTS;
@@ -221,10 +221,10 @@ impl Store {
         self.change(0, None, 0, &Change::AlterLog(id, options))
     }
 
-    /// Begin a log anew with other options: empty, its first record to be `first`. Returns its new stream; the
-    /// old one is gone when [`Store::latest`] is durable.
-    pub fn restart(&self, id: u128, epoch: u64, first: u64, options: &[u8]) -> Result<u32> {
-        let change = Change::Restart(id, first, options.to_vec());
+    /// Begin a log anew, empty. Returns its new stream; the old one is gone when [`Store::latest`] is durable.
+    pub fn restart(&self, id: u128, epoch: u64, restart: Restart) -> Result<u32> {
+        let first = restart.first;
+        let change = Change::Restart(id, restart);
         loop {
             let stream = self.guard()?.appender.state.next_stream;
             match self.change(stream, Some(epoch), first, &change) {
@@ -233,6 +233,18 @@ impl Store {
                 other => break other.map(|_| stream),
             }
         }
+    }
+
+    /// What the producers of a stream stored below `from`, encoded.
+    pub fn producers_below(&self, stream: u32, from: u64) -> Result<Vec<u8>> {
+        let mut inner = self.guard()?;
+        inner.appender.close_batch(stream)?;
+        let mut producers = inner.appender.state.stream(stream)?.producers.clone();
+        drop(inner);
+        producers.cut(from);
+        let mut out = Vec::with_capacity(producers.encoded_len());
+        producers.encode(&mut out);
+        Ok(out)
     }
 
     /// Let everything below `first` go, as soon as that is durable and [`Store::reclaim`] is called.

@@ -17,7 +17,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
-use crate::wal::change::{Change, CommitContext, Cursor, NewLog};
+use crate::wal::change::{Change, CommitContext, Cursor, NewLog, Restart};
 use crate::wal::frame::FrameHeader;
 use crate::wal::producer::Producers;
 
@@ -204,7 +204,7 @@ impl State {
             Change::Close | Change::Nothing => Ok(()),
             Change::CreateLog(log) => self.check_create(header.stream, log),
             Change::DeleteLog(id) | Change::AlterLog(id, _) => self.log(*id).map(|_| ()),
-            Change::Restart(id, first, _) => self.check_restart(header, *id, *first),
+            Change::Restart(id, restart) => self.check_restart(header, *id, restart),
             _ => self.check_stream(header, change),
         }
     }
@@ -247,7 +247,8 @@ impl State {
         Ok(())
     }
 
-    fn check_restart(&self, header: &FrameHeader, id: u128, first: u64) -> Result<()> {
+    fn check_restart(&self, header: &FrameHeader, id: u128, restart: &Restart) -> Result<()> {
+        let first = restart.first;
         let old = self.stream(self.log(id)?.stream)?;
         old.check_epoch(header.epoch)?;
         if !old.explicit_commit {
@@ -256,6 +257,10 @@ impl State {
         }
         if first == 0 || !fits(first, 1) {
             return Err(Error::InvalidArgument(format!("first LLSN {first}")));
+        }
+        if !restart.producers.is_within(first) || !restart.producers.is_bounded() {
+            let reason = format!("producer windows are not of records below {first}");
+            return Err(Error::InvalidArgument(reason));
         }
         self.check_number(header.stream)
     }
@@ -337,7 +342,7 @@ impl State {
                     self.streams.remove(&log.stream);
                 }
             }
-            Change::Restart(id, first, options) => self.restart(header, *id, *first, options),
+            Change::Restart(id, restart) => self.restart(header, *id, restart),
             Change::AlterLog(id, options) => {
                 if let Some(log) = self.logs.get_mut(id) {
                     log.log.options.clone_from(options);
@@ -354,14 +359,15 @@ impl State {
 }
 
 impl State {
-    fn restart(&mut self, header: &FrameHeader, id: u128, first: u64, options: &[u8]) {
+    fn restart(&mut self, header: &FrameHeader, id: u128, restart: &Restart) {
         let Some(log) = self.logs.get_mut(&id) else {
             return;
         };
         let old = self.streams.remove(&log.stream);
         log.stream = header.stream;
-        log.log.options = options.to_vec();
-        let mut stream = Stream::new(true);
+        log.log.options.clone_from(&restart.options);
+        let (mut stream, first) = (Stream::new(true), restart.first);
+        stream.producers = restart.producers.clone();
         (stream.low, stream.committed, stream.next) = (first, first, first);
         stream.context.llsn_begin = first;
         stream.cursors = old.map(|old| old.cursors).unwrap_or_default();

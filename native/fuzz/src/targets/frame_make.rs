@@ -2,8 +2,8 @@
 
 use braidlog_core::batch::parse_head;
 use braidlog_core::wal::{
-    Change, CommitContext, Cursor, FLAG_MORE, FRAME_HEADER, FrameHeader, Kind, NewLog, Seed, State,
-    frame_change, frame_len, parse_frame, seal_frame,
+    Change, CommitContext, Cursor, FLAG_MORE, FRAME_HEADER, FrameHeader, Kind, NewLog, Restart,
+    Seed, State, frame_change, frame_len, parse_frame, seal_frame,
 };
 
 use super::batch_make::{self, Size};
@@ -201,8 +201,14 @@ impl<'r> Maker<'r> {
                 Change::AlterLog(id, self.rng.bytes(options))
             }
             5 if self.rng.one_in(2) => {
+                header.stream = self.state.next_stream;
                 let options = self.rng.below(20);
-                Change::Restart(id, low, self.rng.bytes(options))
+                let restart = Restart {
+                    first: low,
+                    options: self.rng.bytes(options),
+                    ..Restart::default()
+                };
+                Change::Restart(id, restart)
             }
             5 => Change::DeleteCursor(name),
             _ => Change::SetCursor(

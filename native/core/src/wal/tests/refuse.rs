@@ -4,7 +4,7 @@ use super::driver::{Driver, kept, record, with_columns};
 use super::options;
 use crate::batch::{Compression, Producer, encode_columns};
 use crate::error::{Error, Result};
-use crate::wal::{CommitContext, NewLog, ProducerId, Store};
+use crate::wal::{CommitContext, NewLog, ProducerId, Restart, Store};
 
 fn commit(version: u64, glsn_begin: u64, llsn_begin: u64, length: u64) -> CommitContext {
     CommitContext {
@@ -96,7 +96,10 @@ fn a_refused_call_changes_nothing() {
         (&|s| s.commit(ordered, 5, commit(3, 50, 3, 1)), gap),
         (&|s| s.commit(ordered, 5, commit(1, 50, 4, 1)), gap),
         (&|s| s.commit(ordered, 5, commit(2, 50, 4, 0)), gap),
-        (&|s| s.restart(12345, 5, 9, b"").map(u64::from), unknown),
+        (
+            &|s| s.restart(12345, 5, Restart::default()).map(u64::from),
+            unknown,
+        ),
         (&|s| s.commit(ordered, 5, commit(3, 5, 4, 1)), gap),
         // An empty commit must not open the way for numbers that were given out.
         (&|s| s.commit(ordered, 5, commit(3, 0, 4, 0)), gap),

@@ -6,7 +6,7 @@ use crate::batch::BatchBuilder;
 use crate::error::Error;
 use crate::index::CommitRun;
 use crate::vfs::{CrashPolicy, FaultVfs, Gate, OpKind, Rule};
-use crate::wal::{CommitContext, Verified};
+use crate::wal::{CommitContext, Restart, Verified};
 
 fn batch(values: &[u64], producer: Option<(u64, u64)>) -> Vec<u8> {
     let mut builder = BatchBuilder::new();
@@ -38,6 +38,14 @@ fn commit(store: &Store, stream: u32, version: u64, glsn: u64, llsn: u64, length
         high_watermark: glsn + length - 1,
     };
     store.commit(stream, 1, context).unwrap();
+}
+
+fn anew(first: u64) -> Restart {
+    Restart {
+        first,
+        options: b"new".to_vec(),
+        ..Restart::default()
+    }
 }
 
 fn read(store: &Store, stream: u32, begin: u64, end: u64) -> Vec<(u64, Vec<u64>)> {
@@ -258,7 +266,7 @@ fn a_restart_is_there_wholly_or_not_at_all() {
     commit(&store, stream, 1, 1, 1, 2);
     store.sync().unwrap();
     vfs.settle();
-    let fresh = store.restart(77, 4, 100, b"new").unwrap();
+    let fresh = store.restart(77, 4, anew(100)).unwrap();
     assert_ne!(fresh, stream);
     let bytes = batch(&[9], None);
     let verified = [Verified::check(&bytes).unwrap()];
@@ -297,16 +305,16 @@ fn only_a_log_with_explicit_commits_begins_anew() {
     create(&store, "plain");
     let id = u128::from(crc32c::crc32c(b"plain")) + 1;
     assert!(matches!(
-        store.restart(id, 0, 5, &[]),
+        store.restart(id, 0, anew(5)),
         Err(Error::InvalidArgument(_))
     ));
     create_explicit(&store, "s");
     assert!(matches!(
-        store.restart(77, 0, 0, &[]),
+        store.restart(77, 0, anew(0)),
         Err(Error::InvalidArgument(_))
     ));
     assert!(matches!(
-        store.restart(5, 0, 1, &[]),
+        store.restart(5, 0, anew(1)),
         Err(Error::NotFound { .. })
     ));
 }
