@@ -23,11 +23,13 @@ class OpenBatch(Protocol):
     def count(self) -> int:
         """How many records it has."""
 
-    def records(self, position: int) -> Iterable[Record]:
-        """Return the records; the first one has ``position``."""
+    def records(self, position: int, begin: int, end: int) -> Iterable[Record]:
+        """Return records ``begin`` to ``end`` of a batch that is at ``position``."""
 
-    def arrow(self, position: int) -> Any:
-        """Return the records as an Arrow array of the log's schema."""
+    def arrow(
+        self, position: int, begin: int, end: int, columns: list[str] | None
+    ) -> Any:
+        """Return the same as an Arrow array with these columns of the log."""
 
 
 class BatchCodec(Protocol):

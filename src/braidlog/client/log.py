@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from braidlog.client.batches import OpenBatch
 from braidlog.client.kept import KeptClusterLog
 from braidlog.client.merge import Span
 from braidlog.client.reading import Reading
@@ -154,13 +154,16 @@ class ClusterLog(KeptClusterLog):
             raise BeyondEndError(msg, next=there.stop)
         return begin, min(stop, there.stop)
 
-    def _records(self, span: Span) -> Iterator[Record]:
+    def _open(self, span: Span) -> OpenBatch:
         batch = self._codec.open(span.data)
         if batch.count != span.size:
             msg = f"a batch of {batch.count} records came as one of {span.size}"
             raise RemoteProtocolError(msg)
-        records = batch.records(span.glsn - span.skip)
-        return itertools.islice(records, span.skip, span.skip + span.count)
+        return batch
+
+    def _records(self, span: Span) -> Iterable[Record]:
+        first = span.glsn - span.skip
+        return self._open(span).records(first, span.skip, span.skip + span.count)
 
     async def _spans(self, begin: int, end: int) -> AsyncGenerator[Span, None]:
         if begin >= end:
@@ -349,11 +352,11 @@ class ClusterLog(KeptClusterLog):
 
         begin, stop = await self._bounds(start, end)
         async for span in self._spans(begin, stop):
-            whole = pa.record_batch(
-                self._codec.open(span.data).arrow(span.glsn - span.skip)
+            yield pa.record_batch(
+                self._open(span).arrow(
+                    span.glsn - span.skip, span.skip, span.skip + span.count, columns
+                )
             )
-            part = whole.slice(span.skip, span.count)
-            yield part if columns is None else part.select(columns)
 
     async def to_arrow(
         self,

@@ -86,7 +86,9 @@ class Routes:
         self._streams = {
             stream.stream: stream for info in metadata.logs for stream in info.streams
         }
+        # Worked out when first asked for: each append asks.
         self._keyed: dict[bytes, tuple[int, ...]] = {}
+        self._running: dict[bytes, tuple[int, ...]] = {}
 
     @property
     def nodes(self) -> tuple[NodeInfo, ...]:
@@ -170,10 +172,15 @@ class Routes:
 
     def running(self, log: bytes) -> tuple[int, ...]:
         """Return the streams of a log that take appends, by number."""
-        info = self.log(log)
-        return tuple(
-            sorted(s.stream for s in info.streams if s.status is StreamStatus.RUNNING)
-        )
+        if (running := self._running.get(log)) is None:
+            running = self._running[log] = tuple(
+                sorted(
+                    info.stream
+                    for info in self.log(log).streams
+                    if info.status is StreamStatus.RUNNING
+                )
+            )
+        return running
 
     def stream_of(self, log: bytes, key: bytes) -> int:
         """Return the stream of a key, running or not."""

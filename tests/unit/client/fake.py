@@ -68,14 +68,17 @@ class FakeBatch:
     def count(self) -> int:
         return len(self.values)
 
-    def records(self, position: int) -> Iterator[Record]:
+    def records(self, position: int, begin: int, end: int) -> Iterator[Record]:
         columns = zip(
             self.timestamps, self.keys, self.values, self.headers, strict=True
         )
-        for at, (timestamp, key, value, headers) in enumerate(columns, position):
+        rows = list(enumerate(columns, position))
+        for at, (timestamp, key, value, headers) in rows[begin:end]:
             yield Record(at, timestamp, key, value, headers)
 
-    def arrow(self, position: int) -> Any:
+    def arrow(
+        self, position: int, begin: int, end: int, names: list[str] | None
+    ) -> Any:
         positions = list(range(position, position + self.count))
         columns = [
             positions,
@@ -84,7 +87,9 @@ class FakeBatch:
             self.values,
             self.headers,
         ]
-        return pa.record_batch(columns, schema=log_schema())
+        whole = pa.record_batch(columns, schema=log_schema())
+        part = whole.slice(begin, end - begin)
+        return part if names is None else part.select(names)
 
 
 class FakeCodec:

@@ -18,7 +18,7 @@ from braidlog.errors import (
     TrimmedError,
 )
 from braidlog.wire.messages import Append, Message, Read
-from unit.client.fake import FakeCluster
+from unit.client.fake import FakeBatch, FakeCluster
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ async def test_a_key_stays_in_its_stream(cluster: FakeCluster, log: ClusterLog) 
             s.number
             for s in cluster.streams.values()
             for b in s.batches
-            if key.hex() in b.data.hex()
+            if key in FakeBatch(b.data).keys
         ]
         assert len(set(found)) == 1
 

@@ -1,0 +1,154 @@
+"""Connections over real sockets, against the server's half of the rules."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from braidlog.wire.events import Appends, Requested
+from braidlog.wire.roles import Role
+from braidlog.wire.server import ServerConnection, ServerSettings
+
+from braidlog.client import Client, ClientSettings
+from braidlog.client.sockets import socket_connector
+from braidlog.errors import LogError, TooLargeError, UnauthorizedError
+from braidlog.wire.messages import Append, Hello, Message
+from unit.client.fake import FakeCluster, FakeCodec
+
+# So small that requests have to wait for credit.
+WINDOW = 1 << 17
+
+
+def authorize(hello: Hello) -> Role:
+    if hello.token != "t":
+        raise UnauthorizedError("this token is not known")
+    return Role.ADMIN
+
+
+class Served(asyncio.Protocol):
+    """A connection to a node of the fake."""
+
+    def __init__(self, cluster: FakeCluster, node: int) -> None:
+        self.cluster = cluster
+        self.node = node
+        self.rules = ServerConnection(
+            ServerSettings("fake", node, authorize, WINDOW, WINDOW)
+        )
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.transport: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        for event in self.rules.receive(data):
+            if isinstance(event, Requested):
+                self.start(event.request, event.message, bytes(event.payload))
+            elif isinstance(event, Appends):
+                for request, batch in zip(event.requests, event.payloads, strict=True):
+                    message = Append(event.stream, event.epoch)
+                    self.start(request, message, bytes(batch))
+        self.flush()
+
+    def start(self, request: int, message: Message, payload: bytes) -> None:
+        task = asyncio.ensure_future(self.serve(request, message, payload))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def serve(self, request: int, message: Message, payload: bytes) -> None:
+        if self.cluster.fault(self.node, message):
+            self.transport.abort()
+            return
+        try:
+            answer, body = await self.cluster.answer(self.node, message, payload)
+            self.rules.answer(request, answer, (body,) if len(body) else ())
+        except LogError as error:
+            if self.rules.closed:
+                return
+            self.rules.fail(request, error)
+        self.flush()
+
+    def flush(self) -> None:
+        out = self.rules.outgoing()
+        if out and not self.transport.is_closing():
+            self.transport.writelines([memoryview(part) for part in out])
+        if self.rules.closed:
+            self.transport.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        for task in self.tasks:
+            task.cancel()
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    fake = FakeCluster()
+    loop = asyncio.get_running_loop()
+    servers = []
+    for node in list(fake.nodes):
+        server = await loop.create_server(
+            lambda node=node: Served(fake, node),  # type: ignore[misc]
+            "127.0.0.1",
+            0,
+        )
+        servers.append(server)
+        port = server.sockets[0].getsockname()[1]
+        fake.nodes[node] = f"127.0.0.1:{port}"
+    yield fake
+    for server in servers:
+        server.close()
+
+
+def connect(cluster: FakeCluster, token: str = "t", seeds: str = "") -> Client:
+    settings = ClientSettings(
+        batch_bytes_max=50_000, prefetch_bytes=60_000, poll_s=1.0, timeout_s=5.0
+    )
+    return Client(
+        seeds or cluster.nodes.values(),
+        connector=socket_connector(token=token),
+        settings=settings,
+        codec=FakeCodec(),
+    )
+
+
+async def test_appends_and_reads_within_a_small_window(cluster: FakeCluster) -> None:
+    async with connect(cluster) as client:
+        log = await client.create_log("log", streams=3)
+        await asyncio.gather(*(log.append(b"%d" % i) for i in range(500)))
+        large = await asyncio.gather(*(log.append(bytes(20_000)) for _ in range(50)))
+        assert len(set(large)) == 50
+        positions = [record.position async for record in log.subscribe(timeout=0.05)]
+        assert positions == list(range(1, 551))
+
+
+async def test_a_token_that_is_refused(cluster: FakeCluster) -> None:
+    with pytest.raises(UnauthorizedError):
+        async with connect(cluster, token="x"):
+            pass
+
+
+async def test_what_fits_no_frame(cluster: FakeCluster) -> None:
+    async with connect(cluster) as client:
+        log = await client.create_log("log")
+        with pytest.raises(TooLargeError):
+            await log.append(bytes(1 << 18))
+        assert await log.append(b"x") == 1
+
+
+async def test_a_connection_that_breaks(cluster: FakeCluster) -> None:
+    faults = ["break"] * 3
+    cluster.fault = lambda node, message: (
+        faults.pop() if isinstance(message, Append) and faults else ""
+    )
+    async with connect(cluster) as client:
+        log = await client.create_log("log")
+        assert [await log.append(b"%d" % i) for i in range(5)] == [1, 2, 3, 4, 5]
+    assert faults == []
+
+
+async def test_a_seed_where_nobody_is(cluster: FakeCluster) -> None:
+    there = cluster.nodes[1]
+    async with connect(cluster, seeds=f"127.0.0.1:1,{there}") as client:
+        assert client.cluster == "fake"
