@@ -10,7 +10,7 @@ __all__ = ["ForkedError"]
 class ForkedError(ClosedError):
     """Two configurations have one number: two sides decided without each other."""
 
-    code = 90
+    code = 92
     hint = "Stop the node: an operator has to find out which side is right"
 
     def __init__(

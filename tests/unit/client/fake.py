@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from braidlog import Producer, Record
-from braidlog.client import Client, ClientSettings, commands
+from braidlog.client import Client, ClientSettings
 from braidlog.client.arrow import log_schema
 from braidlog.client.link import Answer, Link
 from braidlog.errors import (
@@ -33,6 +33,7 @@ from braidlog.errors import (
     TooLargeError,
     TrimmedError,
 )
+from braidlog.wire import commands, results
 from braidlog.wire.messages import (
     Append,
     Appended,
@@ -143,7 +144,7 @@ class FakeLog:
     streams: list[Stream]
     high_watermark: int = 0
     trim: int = 1
-    cursors: dict[str, commands.CursorRow] = field(default_factory=dict)
+    cursors: dict[str, results.CursorRow] = field(default_factory=dict)
 
 
 Fault = Callable[[int, Message], str]
@@ -364,17 +365,17 @@ class FakeCluster:
 
     def _execute(self, message: Execute, payload: bytes) -> Answer:
         if message.call not in self.calls:
-            command = commands.decode_command(payload)
+            command = commands.decode(payload)
             try:
                 result = self._apply(command)
             except LogError as error:
-                result = commands.Refused(error.code, error.message)
+                result = results.Refused(error.code, error.message)
             self.bump()
-            self.calls[message.call] = self.index, commands.encode(result)
+            self.calls[message.call] = self.index, results.encode_result(result)
         index, result_bytes = self.calls[message.call]
         return Executed(index), memoryview(result_bytes)
 
-    def _apply(self, command: commands.Command) -> commands.Result:
+    def _apply(self, command: commands.Command) -> results.Result:
         match command:
             case commands.CreateLog():
                 return self._create(command)
@@ -385,26 +386,26 @@ class FakeCluster:
                 found = self.logs[log]
                 pins = [c.position for c in found.cursors.values() if c.pin and now]
                 found.trim = max(found.trim, min([glsn, *pins]))
-                return commands.Trimmed(found.trim)
+                return results.Trimmed(found.trim)
             case commands.SetCursor(log, name, position, pin, lease, now):
-                row = commands.CursorRow(name, position, pin, now, lease)
+                row = results.CursorRow(name, position, pin, now, lease)
                 self.logs[log].cursors[name] = row
             case commands.DeleteCursor(log, name):
                 if self.logs[log].cursors.pop(name, None) is None:
                     raise NotFoundError(f"there is no cursor {name!r}")
             case commands.GetCursors(log):
-                return commands.Cursors(tuple(self.logs[log].cursors.values()))
+                return results.Cursors(tuple(self.logs[log].cursors.values()))
             case commands.Seal(stream) | commands.Unseal(stream):
                 sealed = isinstance(command, commands.Seal)
                 there = self.streams[stream]
                 there.epoch += 1
                 there.status = StreamStatus.SEALED if sealed else StreamStatus.RUNNING
-                return commands.Epoch(stream, there.epoch, there.next)
+                return results.Epoch(stream, there.epoch, there.next)
             case _:
                 raise InvalidArgumentError(f"the fake does not know {command}")
-        return commands.Done()
+        return results.Done()
 
-    def _create(self, command: commands.CreateLog) -> commands.Result:
+    def _create(self, command: commands.CreateLog) -> results.Result:
         if any(log.info.name == command.name for log in self.logs.values()):
             raise AlreadyExistsError(f"there is a log {command.name!r}")
         made = []
@@ -418,7 +419,7 @@ class FakeCluster:
             self.streams[stream.number] = stream
             made.append(stream)
         self.logs[command.log] = FakeLog(command, made)
-        return commands.Created(command.log, tuple(s.number for s in made))
+        return results.Created(command.log, tuple(s.number for s in made))
 
 
 class FakeLink:

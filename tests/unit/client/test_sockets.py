@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from braidlog.wire.events import Appends, Requested
-from braidlog.wire.roles import Role
-from braidlog.wire.server import ServerConnection, ServerSettings
 
 from braidlog.client import Client, ClientSettings
 from braidlog.client.sockets import socket_connector
 from braidlog.errors import LogError, TooLargeError, UnauthorizedError
+from braidlog.wire.events import Appends, Requested
 from braidlog.wire.messages import Append, Hello, Message
+from braidlog.wire.roles import Role
+from braidlog.wire.server import ServerConnection, ServerSettings
 from unit.client.fake import FakeCluster, FakeCodec
 
 # So small that requests have to wait for credit.
