@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from braidlog.cli.output import message, rows
+from braidlog.cli.output import line, message, rows
 from braidlog.cli.session import Command, Session
 from braidlog.errors import InvalidArgumentError
 
@@ -21,7 +21,7 @@ __all__ = ["serve", "up"]
 _WATCH_S: Final = 0.2
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option(
     "--config",
     "-c",
@@ -30,7 +30,8 @@ _WATCH_S: Final = 0.2
     help="Settings file (TOML) [env: BRAIDLOG_CONFIG].",
 )
 @click.option("--check", is_flag=True, help="Check the settings and stop.")
-def serve(config: Path | None, *, check: bool) -> None:
+@click.pass_obj
+def serve(session: Session, /, config: Path | None, *, check: bool) -> None:
     """Run one node of a cluster until SIGTERM or Ctrl-C.
 
     Every setting may come from the environment instead of the file:
@@ -42,7 +43,8 @@ def serve(config: Path | None, *, check: bool) -> None:
 
     settings = load(config)
     if check:
-        message(f"the settings of node {settings.node.id} can serve")
+        text = f"the settings of node {settings.node.id} can serve"
+        line(session, text, node=settings.node.id)
         return
     sys.exit(run(settings))
 
