@@ -389,6 +389,7 @@ class Entries(Message, frozen=True, array_like=True):
     KIND = 35
     stream: int
     epoch: int
+    """The epoch that the source is a replica of; 0 if it is in none."""
     number: int
     llsn_begin: int
     """Greater than asked for if the source was trimmed: start over from here, with the
