@@ -108,7 +108,8 @@ class Core:
         self.ask_at = 0.0
         self.dropped = False
         """Whether a configuration came without this replica."""
-        self.fetching = Fetching()
+        # Numbers of an earlier start should not come again: its answers may be late.
+        self.fetching = Fetching(number=storage.ticket())
         self.out = Outbox()
         self._take(storage.state())
         self.durable = Durable(self._mark())

@@ -67,7 +67,13 @@ def _verify(core: Core, config: StreamConfig) -> None:
 
 def _is_old(core: Core, config: StreamConfig) -> bool:
     if core.config is not None:
-        return config.epoch < core.config.epoch
+        # A learner copies what later epochs committed, too. A configuration that
+        # starts below that came late.
+        later = core.context.high_watermark > config.high_watermark
+        passed = core.committed > config.start and later
+        follows = core.state is ReplicaState.LEARNING and passed
+        newer = config.epoch > core.config.epoch
+        return config.epoch < core.config.epoch or (newer and follows)
     # A learner gives and promises no position, so it may go on in its epoch.
     learner = core.node in config.learners
     return config.epoch < core.epoch or (config.epoch == core.epoch and not learner)
@@ -105,10 +111,11 @@ def _leave(core: Core, config: StreamConfig, end: int | None) -> None:
 def _become_member(core: Core, config: StreamConfig) -> None:
     end = _end_of_epoch(core, config)
     _leave(core, config, end)
-    if end is None or end < core.committed or config.start < core.committed:
+    if end is None or config.start < core.committed:
         invalidate(core)
         return
-    core.rollback(end)
+    # A copy may hold what later epochs committed than the one it entered last.
+    core.rollback(max(end, core.committed))
     core.state = ReplicaState.CATCHING_UP
 
 

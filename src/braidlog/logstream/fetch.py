@@ -141,6 +141,8 @@ def _start_over(core: Core, message: Entries, producers: Batch) -> bool:
     Instead of batches the answer has the producer windows of what was.
     """
     begin, config = message.llsn_begin, core.config
+    if message.runs or message.llsn_begin <= core.committed:
+        return False
     if core.state is not ReplicaState.LEARNING:
         if config is None or not core.is_catching_up or begin > config.start:
             return False

@@ -1,6 +1,7 @@
 """Answers fetches of other replicas.
 
-*Invariants.* What is not committed goes only to replicas of the same epoch.
+*Invariants.* What is not committed goes only to replicas of the same epoch. An answer
+names an epoch only if nothing in it was committed later.
 """
 
 from __future__ import annotations
@@ -49,9 +50,12 @@ def _send(
 ) -> None:
     end = batches[-1].end if batches else begin
     payload = [batch.data for batch in batches] or [producers] * bool(producers)
+    # A copy may hold what epochs committed that it never entered: a replica that is
+    # still in its own must not take that for the commits of its tail.
+    epoch = core.epoch if core.entered and core.is_member else 0
     answer = Entries(
         core.stream,
-        core.epoch,
+        epoch,
         message.number,
         begin,
         tuple(len(data) for data in payload),

@@ -436,3 +436,53 @@ def test_a_configuration_that_contradicts_itself_changes_nothing() -> None:
     with pytest.raises(RemoteProtocolError):
         group.replicas[1].configure(config)
     assert group.state(1) is ReplicaState.RUNNING
+
+
+def test_a_copy_does_not_pass_for_the_epoch_it_entered_last() -> None:
+    """What it holds may be of later epochs, and contradict a tail of that one."""
+    group = opened(1, 2)
+    group.crash(2)
+    group.start(2, group.disks[2])
+    for state in (ReplicaState.STARTING, ReplicaState.CATCHING_UP):
+        assert group.state(2) is state
+        group.replicas[2].fetch(1, Fetch(STREAM, 1, 5, 1, 999, True))
+        messages = [message for _, message, _ in group.replicas[2].effects().messages]
+        assert [m.epoch for m in messages if isinstance(m, Entries)] == [0]
+        group.repository.committed = 5
+        group.replicas[2].configure(group.repository.configure((1, 2)))
+        group.take(2)
+
+
+def test_a_learner_ignores_a_configuration_that_came_late() -> None:
+    group = opened(1, learners=(4,))
+    late = group.repository.configure((1, 4))
+    for _ in range(2):
+        group.repository.configure((1,), (4,))
+    group.configure(1)
+    group.settle()
+    group.append(1, ("a", 0, batch("x")))
+    group.run()
+    group.tick(4)
+    group.settle()
+    assert group.log(4) == group.log(1)
+    group.replicas[4].configure(late)
+    assert group.state(4) is ReplicaState.LEARNING
+    group.open()
+    assert group.log(4) == [(1, 1, "x")]
+
+
+def test_a_copy_of_later_epochs_becomes_a_member() -> None:
+    group = opened(1, learners=(4,))
+    for number in range(2):
+        group.repository.configure((1,), (4,))
+        group.configure(1)
+        group.settle()
+        group.append(1, (number, 0, batch(f"r{number}")))
+        group.run()
+        group.tick(4)
+        group.settle()
+    assert group.disks[4].state().epoch == 1
+    group.repository.configure((4, 1))
+    group.open()
+    assert group.state(4) is ReplicaState.RUNNING
+    assert group.log(4) == group.log(1) == [(1, 1, "r0"), (2, 2, "r1")]
