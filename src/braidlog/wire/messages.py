@@ -396,18 +396,11 @@ class Entries(Message, frozen=True, array_like=True):
     """Answer: batches in the payload and the commit context of what is committed."""
 
     KIND = 35
-<<<<<<< HEAD
     stream: Number
     epoch: Number
+    """The epoch that the source is a replica of; 0 if it is in none."""
     number: Number
     llsn_begin: Number
-=======
-    stream: int
-    epoch: int
-    """The epoch that the source is a replica of; 0 if it is in none."""
-    number: int
-    llsn_begin: int
->>>>>>> stream
     """Greater than asked for if the source was trimmed: start over from here, with the
     producer windows in the payload instead of batches."""
     sizes: tuple[Number, ...]
