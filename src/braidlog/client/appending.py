@@ -26,7 +26,8 @@ from braidlog.types import Headers, Producer
 __all__ = ["Appending", "Piece"]
 
 # No producer gets this far, so the primary must refuse it and say what comes next.
-_SEQUENCE_NEVER: Final = (1 << 63) - 1
+# Far below the greatest number there is, for the sequence behind it has to be one too.
+_SEQUENCE_NEVER: Final = (1 << 62) - 2
 
 
 class Piece:
