@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from braidlog.errors import LogError, NotFoundError, NotReadyError
+from braidlog.errors import LogError, NotReadyError
 from braidlog.logstream.effects import Limits
 from braidlog.logstream.replica import Replica
 from braidlog.node.peers import Peers
@@ -240,7 +240,8 @@ class Replicas:
         return True
 
     def _not_here(self, stream: int) -> LogError:
-        return NotFoundError(f"node {self._node} has no replica of stream {stream}")
+        # Not yet, or no longer: whether there is such a stream the repository knows.
+        return NotReadyError(f"node {self._node} has no replica of stream {stream}")
 
     # --- time and disk
 
