@@ -9,7 +9,7 @@ request.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -495,8 +495,3 @@ class FakeLink:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def appended(log: Iterable[tuple[int, Message]]) -> int:
-    """Return how many appends were received."""
-    return sum(isinstance(message, Append) for _, message in log)
