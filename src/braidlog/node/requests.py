@@ -79,7 +79,7 @@ class Requests:
     def execute(self, call: bytes, command: bytes, answer: PeerAnswer) -> None:
         """Execute a command on the leader, wherever that is."""
         node = self._node
-        member, leader = node.member, node.leader
+        member, leader = node.member, node.way_to_leader
         if member is not None and leader == node.id:
             member.execute(call, command, lambda done: answer(*_executed(done)))
         elif leader:
