@@ -8,6 +8,7 @@ import ssl
 from collections import deque
 from typing import Final, cast
 
+import braidlog.raft.errors  # noqa: F401 - they come over the wire too
 from braidlog.client.link import Answer, Connector, Link
 from braidlog.errors import (
     ConnectionLostError,

@@ -83,7 +83,7 @@ class Requests:
     ) -> None:
         """Execute a command on the leader; elsewhere only with `forward`."""
         node = self._node
-        member, leader = node.member, node.leader
+        member, leader = node.member, node.way_to_leader
         if member is not None and leader == node.id:
             member.execute(call, command, lambda done: answer(*_executed(done)))
         elif leader and forward:
