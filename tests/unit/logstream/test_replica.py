@@ -12,6 +12,7 @@ from braidlog.errors import (
     SealedError,
     SequenceGapError,
     StoreFailedError,
+    TrimmedError,
 )
 from braidlog.logstream import Limits, ReplicaInvariantError, ReplicaState
 from braidlog.wire.messages import (
@@ -376,15 +377,43 @@ def test_the_last_copy_of_a_tail_never_starts_over() -> None:
     group.settle()
     for _ in range(4):
         group.tick(1)
-    (fetch,) = [item for item in group.letters if isinstance(item[2], Fetch)][:1]
+    fetch = [item for item in group.letters if isinstance(item[2], Fetch)][-1]
     number = fetch[2].number
     group.letters.clear()
-    message = Entries(STREAM, 2, number, 2, (), (), 9, 9, 2, 2, 9)
+    # The source does not know the trim, so nothing may be passed over.
+    message = Entries(STREAM, 2, number, 2, (), (), 9, 9, 2, 2, 1)
     group.replicas[1].entries(4, message, ())
     assert group.disks[1].state().next == 3
     group.publish(cut, 1)
     group.settle()
     assert group.log(1) == [(1, 1, "x"), (2, 2, "y")]
+
+
+def test_the_last_copy_of_a_tail_passes_over_what_all_others_trimmed() -> None:
+    group = opened(1, 2)
+    for number in range(1, 4):
+        group.append(1, (number, 0, batch(f"r{number}")))
+    group.settle()
+    cut = group.repository.cut(4)
+    group.publish(cut, 2)
+    group.settle()
+    group.crash(1)
+    group.start(1, group.disks[1])
+    group.repository.trim_to(7)
+    group.repository.configure((1, 2))
+    group.open()
+    assert group.disks[1].state().committed == 1
+    for _ in range(6):
+        group.tick(1)
+        group.settle()
+    assert group.disks[2].state().low == 3
+    # The first two have lost their GLSNs, the third keeps its own.
+    state = group.disks[1].state()
+    assert (state.low, state.committed, state.next) == (3, 4, 4)
+    assert group.log(1) == group.log(2) == [(3, 7, "r3")]
+    assert group.replicas[1].state is ReplicaState.RUNNING
+    with pytest.raises(TrimmedError):
+        group.replicas[1].read(Read(STREAM, 1, True, 100, 0))
 
 
 def test_old_answers_are_ignored_and_a_silent_source_is_left() -> None:
