@@ -12,7 +12,6 @@ from braidlog.errors import (
     SealedError,
     SequenceGapError,
     StoreFailedError,
-    TrimmedError,
 )
 from braidlog.logstream import Limits, ReplicaInvariantError, ReplicaState
 from braidlog.wire.messages import (
@@ -361,59 +360,6 @@ def test_a_source_that_was_trimmed_makes_a_copy_start_over() -> None:
     group.run()
     assert group.answers[-1] == ("next", Appended(6, 6, 1, 6))
     assert not isinstance(dict(group.answers)["repeat"], Appended)
-
-
-def test_the_last_copy_of_a_tail_never_starts_over() -> None:
-    group = Group((1,), (4,))
-    group.open()
-    group.append(1, ("a", 0, batch("x")), ("b", 0, batch("y")))
-    group.settle()
-    cut = group.repository.cut()
-    group.replicas[4].commit(LogCut(LOG, 1, 0))
-    group.crash(1)
-    group.start(1, group.disks[1])
-    group.repository.configure((1,), (4,))
-    group.configure(1)
-    group.settle()
-    for _ in range(4):
-        group.tick(1)
-    fetch = [item for item in group.letters if isinstance(item[2], Fetch)][-1]
-    number = fetch[2].number
-    group.letters.clear()
-    # The source does not know the trim, so nothing may be passed over.
-    message = Entries(STREAM, 2, number, 2, (), (), 9, 9, 2, 2, 1)
-    group.replicas[1].entries(4, message, ())
-    assert group.disks[1].state().next == 3
-    group.publish(cut, 1)
-    group.settle()
-    assert group.log(1) == [(1, 1, "x"), (2, 2, "y")]
-
-
-def test_the_last_copy_of_a_tail_passes_over_what_all_others_trimmed() -> None:
-    group = opened(1, 2)
-    for number in range(1, 4):
-        group.append(1, (number, 0, batch(f"r{number}")))
-    group.settle()
-    cut = group.repository.cut(4)
-    group.publish(cut, 2)
-    group.settle()
-    group.crash(1)
-    group.start(1, group.disks[1])
-    group.repository.trim_to(7)
-    group.repository.configure((1, 2))
-    group.open()
-    assert group.disks[1].state().committed == 1
-    for _ in range(6):
-        group.tick(1)
-        group.settle()
-    assert group.disks[2].state().low == 3
-    # The first two have lost their GLSNs, the third keeps its own.
-    state = group.disks[1].state()
-    assert (state.low, state.committed, state.next) == (3, 4, 4)
-    assert group.log(1) == group.log(2) == [(3, 7, "r3")]
-    assert group.replicas[1].state is ReplicaState.RUNNING
-    with pytest.raises(TrimmedError):
-        group.replicas[1].read(Read(STREAM, 1, True, 100, 0))
 
 
 def test_old_answers_are_ignored_and_a_silent_source_is_left() -> None:
