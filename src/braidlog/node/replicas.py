@@ -74,6 +74,8 @@ class _Hosted:
         self.replica = replica
         self.storage = storage
         self.config: StreamConfig | None = None
+        self.complained = ""
+        """The defect that the operator was told of."""
         self.readers: list[_Reader] = []
 
 
@@ -234,6 +236,8 @@ class Replicas:
             found = hosted.replica.read(reader.message, expired=last)
         except LogError as error:
             reader.request.fail(error)
+            # The disk may have turned out to be damaged, which is to be reported.
+            self._touch(reader.message.stream)
             return True
         if found is None:
             return False
@@ -296,6 +300,7 @@ class Replicas:
         self, stream: int, hosted: _Hosted, now: float = 0.0
     ) -> StreamReport | None:
         effects = hosted.replica.effects()
+        self._complain(stream, hosted)
         if not hosted.replica.unsynced:
             self._unsynced.pop(stream, None)
         for node, message, batches in effects.messages:
@@ -311,6 +316,13 @@ class Replicas:
         if effects.advanced:
             self._wake(hosted, now)
         return effects.report
+
+    def _complain(self, stream: int, hosted: _Hosted) -> None:
+        defect = hosted.replica.defect
+        if defect != hosted.complained:
+            hosted.complained = defect
+            msg = "the replica of stream %d is damaged, others have to repair it: %s"
+            _log.error(msg, stream, defect, extra={"stream": stream})
 
     # --- to look at
 

@@ -362,31 +362,6 @@ def test_a_source_that_was_trimmed_makes_a_copy_start_over() -> None:
     assert not isinstance(dict(group.answers)["repeat"], Appended)
 
 
-def test_the_last_copy_of_a_tail_never_starts_over() -> None:
-    group = Group((1,), (4,))
-    group.open()
-    group.append(1, ("a", 0, batch("x")), ("b", 0, batch("y")))
-    group.settle()
-    cut = group.repository.cut()
-    group.replicas[4].commit(LogCut(LOG, 1, 0))
-    group.crash(1)
-    group.start(1, group.disks[1])
-    group.repository.configure((1,), (4,))
-    group.configure(1)
-    group.settle()
-    for _ in range(4):
-        group.tick(1)
-    (fetch,) = [item for item in group.letters if isinstance(item[2], Fetch)][:1]
-    number = fetch[2].number
-    group.letters.clear()
-    message = Entries(STREAM, 2, number, 2, (), (), 9, 9, 2, 2, 9)
-    group.replicas[1].entries(4, message, ())
-    assert group.disks[1].state().next == 3
-    group.publish(cut, 1)
-    group.settle()
-    assert group.log(1) == [(1, 1, "x"), (2, 2, "y")]
-
-
 def test_old_answers_are_ignored_and_a_silent_source_is_left() -> None:
     group = opened(1, 2, learners=(4,))
     group.append(1, ("a", 0, batch("x")))
