@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,30 @@ from braidlog.errors import (
     TooLargeError,
     TrimmedError,
 )
+from braidlog.testing.cluster import LocalCluster
 from conformance.api import IMPLEMENTATIONS, AnyLog, AnyNode, Opener
 
 Reopen = Callable[..., Awaitable[AnyNode]]
 
 
-@pytest.fixture(params=IMPLEMENTATIONS)
-async def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
-    return IMPLEMENTATIONS[request.param](tmp_path / "d")
+_PARAMS = [
+    pytest.param(kind, id=name, marks=[pytest.mark.process] * kind.CLUSTER)
+    for name, kind in IMPLEMENTATIONS.items()
+]
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three processes for all tests: each begins by deleting all logs."""
+    with LocalCluster(3, directory=tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=_PARAMS)
+def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
+    kind: type[Opener] = request.param
+    where = request.getfixturevalue("cluster") if kind.CLUSTER else tmp_path / "d"
+    return kind(where)
 
 
 @pytest.fixture
