@@ -6,7 +6,7 @@ that opens the same contents again and again.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -41,6 +41,7 @@ class AnyLog(Protocol):
     async def trim(self, before: int, **options: Any) -> int: ...
     async def cursor(self, name: str, **options: Any) -> Any: ...
     async def set_cursor(self, name: str, position: int, **options: Any) -> Any: ...
+    async def cursors(self) -> list[Any]: ...
     async def next_sequence(self, producer: Producer) -> int: ...
 
 
@@ -65,6 +66,9 @@ class BlockingCursor:
 
     async def commit(self, position: int) -> None:
         self._cursor.commit(position)
+
+    async def delete(self) -> None:
+        self._cursor.delete()
 
 
 class BlockingLog:
@@ -150,6 +154,9 @@ class LoopNode:
 
     async def log(self, name: str) -> AnyLog:
         return LoopLog(await self._node.log(name))
+
+
+Reopen = Callable[..., Awaitable[AnyNode]]
 
 
 class Opener(Protocol):

@@ -337,6 +337,8 @@ class Appending:
 def _check_producer(producer: Any, sequence: int | None) -> None:
     if producer is None and sequence is None:
         return
+    if producer is None:
+        raise InvalidArgumentError("a sequence needs a producer")
     if not isinstance(producer, Producer):
         msg = f"producer must be a Producer, not {producer!r}"
         raise TypeError(msg)

@@ -22,6 +22,7 @@ from braidlog.errors import ClosedError
 
 if TYPE_CHECKING:
     from braidlog._native import Record
+    from braidlog.storage.catalog import LogOptions
 
 __all__ = [
     "BlockingClient",
@@ -164,6 +165,7 @@ class BlockingClusterLog(_Blocking[ClusterLog]):
     subscribe = _iterate(ClusterLog._subscribe_chunks)
     wait = _call(ClusterLog.wait)
     find = _call(ClusterLog.find)
+    batches = _iterate(ClusterLog._batch_chunks)
     to_arrow = _call(ClusterLog.to_arrow)
     trim = _call(ClusterLog.trim)
     set_options = _call(ClusterLog.set_options)
@@ -173,14 +175,19 @@ class BlockingClusterLog(_Blocking[ClusterLog]):
     _cursors = _call(ClusterLog.cursors)
 
     @property
-    def id(self) -> bytes:
-        """Identity of the log, 16 bytes."""
+    def id(self) -> str:
+        """Random identity of the log, 32 hexadecimal digits."""
         return self._target.id
 
     @property
     def name(self) -> str:
         """Name of the log."""
         return self._target.name
+
+    @property
+    def options(self) -> LogOptions:
+        """How the log is kept, as far as this client knows."""
+        return self._target.options
 
     @property
     def first(self) -> int:

@@ -384,9 +384,14 @@ class FakeCluster:
             case commands.DeleteLog(log):
                 for stream in self.logs.pop(log).streams:
                     del self.streams[stream.number]
-            case commands.Trim(log, glsn, now):
+            case commands.Trim(log, glsn, now, ignore_pins):
                 found = self.logs[log]
-                pins = [c.position for c in found.cursors.values() if c.pin and now]
+                pins = [
+                    c.position
+                    for c in found.cursors.values()
+                    if c.pin and not ignore_pins
+                    if not c.lease or now < c.touched + c.lease
+                ]
                 found.trim = max(found.trim, min([glsn, *pins]))
                 return results.Trimmed(found.trim)
             case commands.SetCursor(log, name, position, pin, lease, now):
