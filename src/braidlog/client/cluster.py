@@ -19,6 +19,7 @@ from braidlog.errors import (
     ClosedError,
     ConnectionLostError,
     LogError,
+    NotFoundError,
     NotPrimaryError,
     NotReadyError,
     RemoteProtocolError,
@@ -176,7 +177,12 @@ class Cluster:
         if address is None:
             msg = f"node {node} is not of the cluster"
             raise NotReadyError(msg)
-        return await self.ask(address, message, payload, within=within)
+        try:
+            return await self.ask(address, message, payload, within=within)
+        except NotFoundError as error:
+            # The replica may have moved; whether the log is gone the routes say.
+            msg = f"node {node}: {error.message}"
+            raise NotReadyError(msg) from error
 
     # -- metadata ----------------------------------------------------------------
 

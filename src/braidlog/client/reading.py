@@ -43,6 +43,8 @@ class Reading:
         self._tasks: set[asyncio.Task[None]] = set()
         self._fed = asyncio.Event()
         self._error: BaseException | None = None
+        # Which of its replicas a stream is read from; goes on when that one is no help.
+        self._turns: dict[int, int] = {}
         cluster.listen(self._routes_changed)
 
     @property
@@ -120,15 +122,15 @@ class Reading:
         cluster = self._cluster
         settings = cluster.settings
         backoff = cluster.backoff()
+        self._turns.setdefault(want.stream, 0)
         request = Read(
             want.stream,
             want.begin,
             want.by_glsn,
             want.bytes_max,
-            int(settings.poll_s * _MILLISECONDS),
+            int(settings.read_wait_s * _MILLISECONDS),
         )
-        within = settings.poll_s + settings.attempt_timeout_s
-        attempt = 0
+        within = settings.read_wait_s + settings.attempt_timeout_s
         while True:
             await asyncio.sleep(backoff.pause(settings.share()))
             try:
@@ -136,7 +138,7 @@ class Reading:
                 if not nodes:
                     msg = f"stream {want.stream} has no replica now"
                     raise NotReadyError(msg)
-                node = nodes[attempt % len(nodes)]
+                node = nodes[self._turns[want.stream] % len(nodes)]
                 answer, payload = await cluster.ask_node(node, request, within=within)
                 if not isinstance(answer, Records) or answer.stream != want.stream:
                     msg = f"{type(answer).__name__} is no answer to Read"
@@ -148,7 +150,7 @@ class Reading:
                 cluster.check_open()
                 if verdict_of(error) is Verdict.FINAL:
                     raise
-                attempt += 1
+                self._turns[want.stream] += 1
                 await cluster.refresh()
                 continue
             if answer.sizes or self._says_more(want, answer):
@@ -156,11 +158,11 @@ class Reading:
                 self._fed.set()
                 return
             # Nothing yet; a replica that lags must not be asked for ever.
-            attempt += 1
+            self._turns[want.stream] += 1
 
     def _says_more(self, want: Want, answer: Records) -> bool:
         """Return whether an answer without records brings the merge on."""
-        end = self._merge.end
+        end = None if want.by_glsn else self._merge.end
         return answer.complete >= (self.position if end is None else end - 1)
 
     async def _trimmed(self, want: Want, error: TrimmedError) -> None:

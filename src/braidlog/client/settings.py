@@ -41,6 +41,8 @@ class ClientSettings:
     """What a reader keeps of each stream ahead of what was asked for."""
     poll_s: float = 10.0
     """How long a node may hold back an answer because there is nothing new."""
+    read_wait_s: float = 2.0
+    """The same for reads; another replica, which may know more, is asked then."""
     metadata_pause_s: float = 0.1
     """Shortest time between two answers of the watch over the metadata."""
     retry_first_s: float = 0.02
