@@ -53,6 +53,7 @@ ABSENT: dict[type, dict[str, str]] = {
 MODELS = {"Log": Log, "Node": Node, "Client": Node, "Cursor": Cursor}
 OTHER_ARGUMENTS: dict[tuple[str, str], str] = {
     ("AsyncNode", "maintain"): "takes the time itself",
+    ("AsyncNode", "close"): "`asyncio.timeout` around it does it",
     ("Client", "close"): "has nothing to wait for: appends fail, and say so",
     ("BlockingClient", "close"): "as `Client.close`",
 }

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 from braidlog.client.client import Client, connect
 from braidlog.client.cursor import ClusterCursor
 from braidlog.client.log import ClusterLog
+from braidlog.client.scan import Scan
 from braidlog.client.settings import ClientSettings
 from braidlog.errors import ClosedError
 
@@ -28,6 +29,7 @@ __all__ = [
     "BlockingClient",
     "BlockingClusterCursor",
     "BlockingClusterLog",
+    "BlockingScan",
     "connect_sync",
 ]
 
@@ -227,6 +229,18 @@ class BlockingClusterLog(_Blocking[ClusterLog]):
         return [BlockingClusterCursor(self._loop, each) for each in self._cursors()]
 
 
+class BlockingScan(_Blocking[Scan]):
+    """Reads of a log stream by stream; see `Scan`."""
+
+    extents = _call(Scan.extents)
+    batches = _iterate(Scan._batch_chunks)
+
+    @property
+    def positions(self) -> range:
+        """What could be read when the scan was made."""
+        return self._target.positions
+
+
 class BlockingClient(_Blocking[Client]):
     """A client for blocking code; see `Client`. Use `braidlog.connect_sync`."""
 
@@ -247,6 +261,7 @@ class BlockingClient(_Blocking[Client]):
     _close = _call(Client.close)
     _log = _call(Client.log)
     _create_log = _call(Client.create_log)
+    _scan = _call(Client.scan)
 
     def __init__(self, make: Callable[[], Client]) -> None:
         """Start the loop; entering connects."""
@@ -284,6 +299,10 @@ class BlockingClient(_Blocking[Client]):
     def log(self, name: str) -> BlockingClusterLog:
         """Return an existing log; see `Client.log`."""
         return BlockingClusterLog(self._loop, self._log(name))
+
+    def scan(self, name: str) -> BlockingScan:
+        """Return reads of a log stream by stream; see `Client.scan`."""
+        return BlockingScan(self._loop, self._scan(name))
 
     def create_log(self, name: str, **options: Any) -> BlockingClusterLog:
         """Create a log; see `Client.create_log`."""
