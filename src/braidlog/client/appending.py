@@ -25,8 +25,9 @@ from braidlog.types import Headers, Producer
 
 __all__ = ["Appending", "Piece"]
 
-# No producer gets this far, so the primary must refuse it and say what comes next.
-_SEQUENCE_NEVER: Final = (1 << 63) - 1
+# No producer gets this far, so the primary must refuse it and say what comes next. The
+# core has no number for what would follow a greater one.
+_SEQUENCE_NEVER: Final = (1 << 62) - 3
 
 
 class Piece:
@@ -336,6 +337,8 @@ class Appending:
 def _check_producer(producer: Any, sequence: int | None) -> None:
     if producer is None and sequence is None:
         return
+    if producer is None:
+        raise InvalidArgumentError("a sequence needs a producer")
     if not isinstance(producer, Producer):
         msg = f"producer must be a Producer, not {producer!r}"
         raise TypeError(msg)

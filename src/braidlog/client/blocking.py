@@ -17,16 +17,19 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 from braidlog.client.client import Client, connect
 from braidlog.client.cursor import ClusterCursor
 from braidlog.client.log import ClusterLog
+from braidlog.client.scan import Scan
 from braidlog.client.settings import ClientSettings
 from braidlog.errors import ClosedError
 
 if TYPE_CHECKING:
     from braidlog._native import Record
+    from braidlog.storage.catalog import LogOptions
 
 __all__ = [
     "BlockingClient",
     "BlockingClusterCursor",
     "BlockingClusterLog",
+    "BlockingScan",
     "connect_sync",
 ]
 
@@ -164,6 +167,7 @@ class BlockingClusterLog(_Blocking[ClusterLog]):
     subscribe = _iterate(ClusterLog._subscribe_chunks)
     wait = _call(ClusterLog.wait)
     find = _call(ClusterLog.find)
+    batches = _iterate(ClusterLog._batch_chunks)
     to_arrow = _call(ClusterLog.to_arrow)
     trim = _call(ClusterLog.trim)
     set_options = _call(ClusterLog.set_options)
@@ -173,14 +177,19 @@ class BlockingClusterLog(_Blocking[ClusterLog]):
     _cursors = _call(ClusterLog.cursors)
 
     @property
-    def id(self) -> bytes:
-        """Identity of the log, 16 bytes."""
+    def id(self) -> str:
+        """Random identity of the log, 32 hexadecimal digits."""
         return self._target.id
 
     @property
     def name(self) -> str:
         """Name of the log."""
         return self._target.name
+
+    @property
+    def options(self) -> LogOptions:
+        """How the log is kept, as far as this client knows."""
+        return self._target.options
 
     @property
     def first(self) -> int:
@@ -220,6 +229,18 @@ class BlockingClusterLog(_Blocking[ClusterLog]):
         return [BlockingClusterCursor(self._loop, each) for each in self._cursors()]
 
 
+class BlockingScan(_Blocking[Scan]):
+    """Reads of a log stream by stream; see `Scan`."""
+
+    extents = _call(Scan.extents)
+    batches = _iterate(Scan._batch_chunks)
+
+    @property
+    def positions(self) -> range:
+        """What could be read when the scan was made."""
+        return self._target.positions
+
+
 class BlockingClient(_Blocking[Client]):
     """A client for blocking code; see `Client`. Use `braidlog.connect_sync`."""
 
@@ -240,6 +261,7 @@ class BlockingClient(_Blocking[Client]):
     _close = _call(Client.close)
     _log = _call(Client.log)
     _create_log = _call(Client.create_log)
+    _scan = _call(Client.scan)
 
     def __init__(self, make: Callable[[], Client]) -> None:
         """Start the loop; entering connects."""
@@ -277,6 +299,10 @@ class BlockingClient(_Blocking[Client]):
     def log(self, name: str) -> BlockingClusterLog:
         """Return an existing log; see `Client.log`."""
         return BlockingClusterLog(self._loop, self._log(name))
+
+    def scan(self, name: str) -> BlockingScan:
+        """Return reads of a log stream by stream; see `Client.scan`."""
+        return BlockingScan(self._loop, self._scan(name))
 
     def create_log(self, name: str, **options: Any) -> BlockingClusterLog:
         """Create a log; see `Client.create_log`."""

@@ -9,16 +9,11 @@ request.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-import pyarrow as pa
-
-from braidlog import Producer, Record
 from braidlog.client import Client, ClientSettings
-from braidlog.client.arrow import log_schema
 from braidlog.client.link import Answer, Link
 from braidlog.errors import (
     AlreadyExistsError,
@@ -50,71 +45,9 @@ from braidlog.wire.messages import (
     StreamInfo,
     StreamStatus,
 )
+from unit.client.batches import FakeBatch, FakeCodec
 
 NOTHING = memoryview(b"")
-
-
-class FakeBatch:
-    """A batch as the fake codec writes it."""
-
-    def __init__(self, data: Any) -> None:
-        self.fields = msgspec.msgpack.decode(bytes(data))
-        values, keys, timestamps, headers, producer, sequence = self.fields
-        self.values: list[bytes] = values
-        self.keys: list[bytes | None] = keys
-        self.timestamps: list[int] = timestamps
-        self.headers = [tuple((n, d) for n, d in named) for named in headers]
-        self.producer: tuple[int, int] = tuple(producer)
-        self.sequence: int = sequence
-
-    @property
-    def count(self) -> int:
-        return len(self.values)
-
-    def records(self, position: int, begin: int, end: int) -> Iterator[Record]:
-        columns = zip(
-            self.timestamps, self.keys, self.values, self.headers, strict=True
-        )
-        rows = list(enumerate(columns, position))
-        for at, (timestamp, key, value, headers) in rows[begin:end]:
-            yield Record(at, timestamp, key, value, headers)
-
-    def arrow(
-        self, position: int, begin: int, end: int, names: list[str] | None
-    ) -> Any:
-        positions = list(range(position, position + self.count))
-        columns = [
-            positions,
-            self.timestamps,
-            self.keys,
-            self.values,
-            self.headers,
-        ]
-        whole = pa.record_batch(columns, schema=log_schema())
-        part = whole.slice(begin, end - begin)
-        return part if names is None else part.select(names)
-
-
-class FakeCodec:
-    """Batches as MessagePack."""
-
-    def encode(
-        self,
-        values: Sequence[bytes],
-        keys: Sequence[bytes | None],
-        timestamps: Sequence[int],
-        headers: Sequence[Any],
-        producer: Producer,
-        sequence: int,
-        compression: str,
-    ) -> bytes:
-        who = (producer.id, producer.epoch)
-        return msgspec.msgpack.encode(
-            (values, keys, timestamps, headers, who, sequence)
-        )
-
-    def open(self, data: Any) -> FakeBatch:
-        return FakeBatch(data)
 
 
 @dataclass
@@ -285,6 +218,8 @@ class FakeCluster:
             expected = 1
         if batch.sequence < expected:
             return stream.placed[producer, epoch, batch.sequence]
+        if batch.sequence + batch.count >= 1 << 62:
+            raise InvalidArgumentError("producer sequence out of range")
         if batch.sequence > expected:
             raise SequenceGapError("gap", expected=expected)
         stream.producers[producer] = (epoch, expected + batch.count)
@@ -394,9 +329,14 @@ class FakeCluster:
             case commands.DeleteLog(log):
                 for stream in self.logs.pop(log).streams:
                     del self.streams[stream.number]
-            case commands.Trim(log, glsn, now):
+            case commands.Trim(log, glsn, now, ignore_pins):
                 found = self.logs[log]
-                pins = [c.position for c in found.cursors.values() if c.pin and now]
+                pins = [
+                    c.position
+                    for c in found.cursors.values()
+                    if c.pin and not ignore_pins
+                    if not c.lease or now < c.touched + c.lease
+                ]
                 found.trim = max(found.trim, min([glsn, *pins]))
                 return results.Trimmed(found.trim)
             case commands.SetCursor(log, name, position, pin, lease, now):

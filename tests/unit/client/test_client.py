@@ -18,7 +18,8 @@ from braidlog.errors import (
     TrimmedError,
 )
 from braidlog.wire.messages import Append, Message, Read
-from unit.client.fake import FakeBatch, FakeCluster
+from unit.client.batches import FakeBatch
+from unit.client.fake import FakeCluster
 
 
 @pytest.fixture

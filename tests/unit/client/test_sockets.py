@@ -17,7 +17,8 @@ from braidlog.wire.events import Appends, Requested
 from braidlog.wire.messages import Append, Hello, Message
 from braidlog.wire.roles import Role
 from braidlog.wire.server import ServerConnection, ServerSettings
-from unit.client.fake import FakeCluster, FakeCodec
+from unit.client.batches import FakeCodec
+from unit.client.fake import FakeCluster
 
 # So small that requests have to wait for credit.
 WINDOW = 1 << 17
