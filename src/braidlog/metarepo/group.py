@@ -122,6 +122,7 @@ class Group:
         self._messages: list[Outgoing] = []
         self._answers: list[Answer] = []
         self._applied = 0
+        self._told = self.repository.revision
 
     # --- what there is to see
 
@@ -296,9 +297,17 @@ class Group:
             self._apply(entry)
         if effects.committed:
             self.raft.applied(effects.committed[-1].index)
+            self._tell_news()
             self._fold()
         for read in effects.reads:
             self._take_read(read.context, read)
+
+    def _tell_news(self) -> None:
+        """Let the other members show new metadata at once; cuts go to nodes anyway."""
+        if self._told != self.repository.revision:
+            self._told = self.repository.revision
+            if self.leadership is not None:
+                self.raft.tell_commit()
 
     def _send(self, node: int, message: Message, payload: bytes = b"") -> None:
         self._messages.append(Outgoing(node, message, payload))

@@ -56,6 +56,10 @@ class RepositoryMember:
             incarnation=incarnation,
             jitter=lambda: chance.randint(0, ELECTION_TICKS),
             election_ticks=ELECTION_TICKS,
+            # A cut is an entry: each would cost an option of the log, and a message to
+            # every follower that brings nothing but a number.
+            commit_lag=256,
+            eager_commit=False,
         )
         self.group = Group(_settings(config), raft, log.load(), now)
 

@@ -243,6 +243,11 @@ class RaftNode:
                 raise InvalidArgumentError(msg)
             replication.transfer(core, target)
 
+    def tell_commit(self) -> None:
+        """Tell followers at once what is committed, if this node leads."""
+        with self._input() as core:
+            core.telling = True
+
     def truncate(self, index: int, state: bytes) -> None:
         """Let the log begin behind `index`; `state` is the state machine there.
 
