@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import ssl
 from collections import deque
-from typing import Final
+from typing import Final, cast
 
 from braidlog.client.link import Answer, Connector, Link
 from braidlog.errors import (
@@ -95,8 +95,8 @@ class SocketLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the `Hello`."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # The transports of other loops do not inherit from that class.
+        self._transport = cast("asyncio.Transport", transport)
         self._write()
 
     def data_received(self, data: bytes) -> None:
