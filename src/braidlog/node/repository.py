@@ -106,7 +106,7 @@ class RepositoryMember:
         ]
         if core.role is Role.LEADER and able:
             best = max(able, key=lambda node: core.progress[node].match)
-            self.group.raft.transfer(best)
+            self.group.transfer(best)
 
     def report(self, report: Report, now: float) -> None:
         """Take the report of a node."""

@@ -26,7 +26,7 @@ _BYTE_S: Final = 1e-9
 """What a byte may add to that."""
 _SLOW_MAX: Final = 8.0
 _COMMITS_S: Final = 0.05
-"""Nobody waits for the frames of commits, but they should not stay unsynced for ever."""
+"""Nobody waits for the frames of commits, but they should become durable some time."""
 
 
 class Syncer(Protocol):

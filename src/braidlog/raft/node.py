@@ -78,7 +78,7 @@ class RaftNode:
         """
         self._failed: str = ""
         self._stirred = True
-        """Whether effects may follow from what was taken in since they were asked for."""
+        """Whether effects may follow from what came in since they were asked for."""
         self._core = Core(
             config,
             stored,
