@@ -112,6 +112,14 @@ class ClusterLog(KeptClusterLog):
         in the middle, what was placed stays, and a note of the error says how many.
         """
         self._cluster.check_open()
+        values = list(values)
+        plain = keys is None and headers is None
+        if plain and (timestamps is None or isinstance(timestamps, int)):
+            done = await self._appending.append_plain(
+                values, timestamps, producer, sequence, timeout
+            )
+            if done is not None:
+                return done
         rows = self._appending.rows.many(values, keys, timestamps, headers)
         return await self._appending.append_many(rows, producer, sequence, timeout)
 

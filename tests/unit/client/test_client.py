@@ -330,3 +330,19 @@ async def test_a_repeated_command_happens_once(
     )
     await client.create_log("once")
     assert await client.logs() == ["once"]
+
+
+async def test_plain_values_are_looked_at_one_by_one_if_they_must_be(
+    cluster: FakeCluster, log: ClusterLog
+) -> None:
+    """Values that are not ``bytes``, or too many for one batch, take the other way."""
+    assert await log.append_many([b"a", bytearray(b"b")]) == range(1, 3)
+    assert await log.append_many([b"c", b"d"], timestamps=7) == range(3, 5)
+    assert await log.append_many(iter([b"e"])) == range(5, 6)
+    found = [record async for record in log.read()]
+    assert [record.value for record in found] == [b"a", b"b", b"c", b"d", b"e"]
+    assert [record.timestamp for record in found][2:4] == [7, 7]
+    with pytest.raises(TypeError):
+        await log.append_many([b"x", 5])  # type: ignore[list-item]
+    with pytest.raises(TooLargeError):
+        await log.append_many([bytes(16 << 20)])

@@ -6,9 +6,11 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import uvloop
 
 from braidlog.client import Client, ClientSettings
 from braidlog.client.sockets import socket_connector
@@ -85,8 +87,8 @@ class Served(asyncio.Protocol):
             task.cancel()
 
 
-@pytest.fixture
-async def cluster() -> AsyncIterator[FakeCluster]:
+@asynccontextmanager
+async def serving() -> AsyncIterator[FakeCluster]:
     fake = FakeCluster()
     loop = asyncio.get_running_loop()
     servers = []
@@ -102,6 +104,12 @@ async def cluster() -> AsyncIterator[FakeCluster]:
     yield fake
     for server in servers:
         server.close()
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with serving() as fake:
+        yield fake
 
 
 def connect(cluster: FakeCluster, token: str = "t", seeds: str = "") -> Client:
@@ -124,6 +132,15 @@ async def test_appends_and_reads_within_a_small_window(cluster: FakeCluster) -> 
         assert len(set(large)) == 50
         positions = [record.position async for record in log.subscribe(timeout=0.05)]
         assert positions == list(range(1, 551))
+
+
+def test_a_loop_whose_transports_are_its_own() -> None:
+    async def main() -> None:
+        async with serving() as cluster, connect(cluster) as client:
+            log = await client.create_log("log")
+            assert await log.append(b"x") == 1
+
+    uvloop.run(main())
 
 
 async def test_a_token_that_is_refused(cluster: FakeCluster) -> None:
