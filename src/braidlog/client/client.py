@@ -21,7 +21,7 @@ from braidlog.errors import (
 from braidlog.storage.catalog import LogOptions
 from braidlog.types import Compression
 from braidlog.wire import commands, results
-from braidlog.wire.messages import NodeInfo, StreamInfo
+from braidlog.wire.messages import Metadata, NodeInfo, StreamInfo
 
 if TYPE_CHECKING:
     from braidlog.client.kept import ClusterLogDescription
@@ -165,6 +165,10 @@ class Client:
     async def describe(self, name: str) -> ClusterLogDescription:
         """Return what there is to know of a log."""
         return await (await self.log(name)).describe()
+
+    async def metadata(self) -> Metadata:
+        """Return nodes, leader, logs and streams as of one moment."""
+        return (await self._cluster.linearize()).metadata
 
     # -- nodes -------------------------------------------------------------------
 

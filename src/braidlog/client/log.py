@@ -348,15 +348,28 @@ class ClusterLog(KeptClusterLog):
         columns: list[str] | None = None,
     ) -> AsyncIterator[pa.RecordBatch]:
         """Iterate over the log as `pyarrow.RecordBatch`, one for each batch stored."""
+        chunks = self._batch_chunks(start, end, columns=columns)
+        async with contextlib.aclosing(chunks):
+            async for chunk in chunks:
+                for batch in chunk:
+                    yield batch
+
+    async def _batch_chunks(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        columns: list[str] | None = None,
+    ) -> AsyncGenerator[list[pa.RecordBatch], None]:
         import pyarrow as pa
 
         begin, stop = await self._bounds(start, end)
-        async for span in self._spans(begin, stop):
-            yield pa.record_batch(
-                self._open(span).arrow(
-                    span.glsn - span.skip, span.skip, span.skip + span.count, columns
-                )
-            )
+        spans = self._spans(begin, stop)
+        async with contextlib.aclosing(spans):
+            async for span in spans:
+                first, last = span.skip, span.skip + span.count
+                found = self._open(span).arrow(span.glsn - first, first, last, columns)
+                yield [pa.record_batch(found)]
 
     async def to_arrow(
         self,
