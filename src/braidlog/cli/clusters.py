@@ -41,7 +41,8 @@ def status(session: Session) -> None:
     tables = {name: described.pop(name) for name in ("nodes", "logs", "streams")}
     facts(session, described)
     for name, table in tables.items():
-        click.echo()
+        if table:
+            click.echo()
         rows(session, table, empty=f"no {name}")
 
 

@@ -7,15 +7,17 @@ import importlib
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from braidlog.cli.commands import LocalCommand
-from braidlog.cli.failures import USAGE, Problem
+from braidlog.cli.failures import LOCKED, USAGE, Problem
 from braidlog.cli.output import line, message, rows
 from braidlog.cli.session import Session
+from braidlog.errors import LockedError
 
 __all__ = ["serve", "up"]
 
@@ -76,11 +78,15 @@ def up(session: Session, /, *, nodes: int | None) -> None:
     directory = session.data.absolute()
     there = nodes or len(kept_ports(directory)) // 2 or 3
     cluster = LocalCluster(there, directory=directory)
-    with contextlib.suppress(KeyboardInterrupt), _stopped_by_sigterm(), cluster:
-        rows(session, [_row(cluster, node) for node in cluster.nodes], empty="")
-        message(f"ready; to use it: export BRAIDLOG_CLUSTER={cluster.seeds}")
-        message("stop with Ctrl-C")
-        _watch(session, cluster)
+    with contextlib.suppress(KeyboardInterrupt), _stopped_by_signals():
+        try:
+            with cluster:
+                rows(session, [_row(cluster, node) for node in cluster.nodes], empty="")
+                _say_how_to_use(cluster)
+                _watch(session, cluster)
+        except LockedError as error:
+            hint = "use that cluster, or stop the `braidlog up` that runs it"
+            raise Problem(error.message, hint, LOCKED) from None
     message("stopped")
 
 
@@ -92,6 +98,13 @@ def _row(cluster: Any, node: int) -> dict[str, Any]:
         "pid": cluster.pid(node),
         "log": str(cluster.output(node)),
     }
+
+
+def _say_how_to_use(cluster: Any) -> None:
+    statuses = (cluster.http(node).removeprefix("http://") for node in cluster.nodes)
+    message("ready; stop with Ctrl-C, and in another shell begin with:")
+    message(f"export BRAIDLOG_CLUSTER={cluster.seeds}")
+    message(f"export BRAIDLOG_STATUS={','.join(statuses)}")
 
 
 def _watch(session: Session, cluster: Any) -> None:
@@ -110,12 +123,16 @@ def _watch(session: Session, cluster: Any) -> None:
 
 
 @contextlib.contextmanager
-def _stopped_by_sigterm() -> Any:
+def _stopped_by_signals() -> Iterator[None]:
+    """Let SIGTERM, and SIGHUP of a terminal that closes, do what Ctrl-C does."""
+
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop)
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, stop) for number in numbers]
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
