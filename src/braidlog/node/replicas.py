@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from braidlog.errors import LogError, NotFoundError, NotReadyError
 from braidlog.logstream.effects import Limits
 from braidlog.logstream.replica import Replica
@@ -38,6 +40,8 @@ __all__ = ["Counters", "Replicas"]
 
 _log = logging.getLogger(__name__)
 
+GROUP_BYTES_MAX: Final = 8 << 20
+"""Batches that are placed and replicated together; one larger batch goes alone."""
 READERS_MAX: Final = 100_000
 """Reads that wait for something new, of all streams."""
 
@@ -200,12 +204,10 @@ class Replicas:
             for request in requests:
                 request.fail(self._not_here(message.stream))
             return
-        hosted.replica.append(
-            [
-                (request, message.epoch, batch)
-                for request, batch in zip(requests, batches, strict=True)
-            ]
-        )
+        for part in _parts(requests, batches):
+            hosted.replica.append(
+                [(each, message.epoch, batch) for each, batch in part]
+            )
         self._touch(message.stream)
 
     def read(self, request: Request, message: Read, now: float) -> None:
@@ -214,6 +216,8 @@ class Replicas:
         if hosted is None:
             request.fail(self._not_here(message.stream))
             return
+        limit = min(message.bytes_max, self._limits.fetch_bytes_max)
+        message = msgspec.structs.replace(message, bytes_max=limit)
         reader = _Reader(request, message, now + message.wait_ms / 1000)
         if self._answered(hosted, reader, now):
             return
@@ -336,6 +340,21 @@ class Replicas:
                 high_watermark=replica.high_watermark,
                 waiting=replica.waiting,
             )
+
+
+def _parts(
+    requests: Sequence[Request], batches: Sequence[bytes | memoryview]
+) -> Iterator[list[tuple[Request, bytes | memoryview]]]:
+    """Cut a group so that each part fits one message to the backups."""
+    part: list[tuple[Request, bytes | memoryview]] = []
+    size = 0
+    for request, batch in zip(requests, batches, strict=True):
+        if part and size + len(batch) > GROUP_BYTES_MAX:
+            yield part
+            part, size = [], 0
+        part.append((request, batch))
+        size += len(batch)
+    yield part
 
 
 def _role(node: int, config: StreamConfig | None) -> str:

@@ -19,7 +19,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -55,8 +55,15 @@ class LocalCluster:
         directory: Path | None = None,
         voters: int | None = None,
         settings: Settings | None = None,
+        hosts: Mapping[int, str] | None = None,
+        launchers: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
-        """Choose ports and write the settings; nothing is started yet."""
+        """Choose ports and write the settings; nothing is started yet.
+
+        Nodes listen on loopback, or on an address of `hosts`. The command of a node
+        begins with its `launchers`, as one that puts it into a network of its own; it
+        must become the node by `exec`, so that signals reach it.
+        """
         self._stack = ExitStack()
         if directory is None:
             directory = Path(
@@ -64,6 +71,8 @@ class LocalCluster:
             )
         self.directory = directory
         self._settings = settings or {}
+        self._hosts = dict(hosts or {})
+        self._launchers = dict(launchers or {})
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._ports: dict[int, tuple[int, int]] = {}
         self._lock: int | None = None
@@ -118,11 +127,14 @@ class LocalCluster:
 
     def address(self, node: int) -> str:
         """Return host:port of a node."""
-        return f"127.0.0.1:{self._ports[node][0]}"
+        return f"{self._host(node)}:{self._ports[node][0]}"
 
     def http(self, node: int) -> str:
         """Return the base URL of metrics, health and readiness of a node."""
-        return f"http://127.0.0.1:{self._ports[node][1]}"
+        return f"http://{self._host(node)}:{self._ports[node][1]}"
+
+    def _host(self, node: int) -> str:
+        return self._hosts.get(node, "127.0.0.1")
 
     def data(self, node: int) -> Path:
         """Return the directory of a node's log."""
@@ -145,7 +157,8 @@ class LocalCluster:
         if self.is_running(node):
             msg = f"node {node} runs already"
             raise UnavailableError(msg)
-        command = [sys.executable, "-m", "braidlog", "serve", "--config"]
+        command = [*self._launchers.get(node, ()), sys.executable]
+        command += ["-m", "braidlog", "serve", "--config"]
         with self.output(node).open("ab") as output:
             self._processes[node] = subprocess.Popen(
                 [*command, str(self.settings_file(node))],
@@ -275,13 +288,12 @@ class LocalCluster:
     def _write_settings(self, node: int) -> None:
         file = self.settings_file(node)
         file.parent.mkdir(parents=True, exist_ok=True)
-        port, http = self._ports[node]
         sections: dict[str, dict[str, Any]] = {
             "node": {
                 "id": node,
                 "data": str(self.data(node)),
-                "listen": f"127.0.0.1:{port}",
-                "http": f"127.0.0.1:{http}",
+                "listen": self.address(node),
+                "http": self.http(node).removeprefix("http://"),
             },
             "cluster": {
                 "voters": {str(each): self.address(each) for each in self._voters}

@@ -9,7 +9,7 @@ request.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +50,8 @@ from braidlog.wire.messages import (
     StreamInfo,
     StreamStatus,
 )
+
+NOTHING = memoryview(b"")
 
 
 class FakeBatch:
@@ -167,6 +169,8 @@ class FakeCluster:
         self.fault: Fault = lambda node, message: ""
         self.received: list[tuple[int, Message]] = []
         self.record_bytes_max = 1 << 30
+        self.stale: set[int] = set()
+        """Nodes that learn of nothing any more and serve what they knew: nothing."""
         self._changed = asyncio.Event()
 
     # -- what a test does --------------------------------------------------------
@@ -237,6 +241,10 @@ class FakeCluster:
             case Append():
                 return self._append(node, message, payload), memoryview(b"")
             case Read():
+                self._check_replica(node, message.stream)
+                if node in self.stale:
+                    await asyncio.sleep(message.wait_ms / 1000)
+                    return Records(message.stream, (), (), (), 0, 1, 1), NOTHING
                 return await self._read(message)
             case GetMetadata():
                 if message.wait_ms and self.index <= message.known:
@@ -247,6 +255,11 @@ class FakeCluster:
             case _:
                 raise InvalidArgumentError(f"not a request: {message}")
 
+    def _check_replica(self, node: int, stream: int) -> None:
+        there = self.streams.get(stream)
+        if there is None or node not in there.replicas:
+            raise NotFoundError(f"node {node} has no replica of stream {stream}")
+
     async def _wait(self, wait_ms: int) -> None:
         try:
             async with asyncio.timeout(wait_ms / 1000):
@@ -255,9 +268,8 @@ class FakeCluster:
             pass
 
     def _append(self, node: int, message: Append, payload: bytes) -> Appended:
-        stream = self.streams.get(message.stream)
-        if stream is None:
-            raise NotFoundError(f"there is no stream {message.stream}")
+        self._check_replica(node, message.stream)
+        stream = self.streams[message.stream]
         if stream.status is StreamStatus.SEALED:
             raise SealedError("sealed", epoch=stream.epoch)
         if node != stream.replicas[0]:
@@ -503,8 +515,3 @@ class FakeLink:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def appended(log: Iterable[tuple[int, Message]]) -> int:
-    """Return how many appends were received."""
-    return sum(isinstance(message, Append) for _, message in log)

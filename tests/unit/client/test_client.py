@@ -216,6 +216,38 @@ async def test_following_survives_failures(
     assert len(set(seen)) == 200
 
 
+async def test_a_replica_that_moved(cluster: FakeCluster, log: ClusterLog) -> None:
+    await log.append(b"a", key=b"k")
+    stream = next(s for s in cluster.streams.values() if s.batches)
+    seen = asyncio.Queue[bytes]()
+
+    async def follow() -> None:
+        async for record in log.subscribe():
+            seen.put_nowait(record.value)
+
+    task = asyncio.create_task(follow())
+    assert await seen.get() == b"a"
+    cluster.nodes[4] = "n4:7400"
+    stream.replicas = (4,)
+    stream.epoch += 1
+    later = asyncio.create_task(log.append(b"b", key=b"k"))
+    await asyncio.sleep(0.01)
+    cluster.bump()
+    assert await later == 2
+    async with asyncio.timeout(5):
+        assert await seen.get() == b"b"
+    task.cancel()
+
+
+async def test_a_replica_that_learns_nothing_is_left(cluster: FakeCluster) -> None:
+    async with cluster.client(read_wait_s=0.01) as client:
+        log = await client.create_log("log")
+        await log.append_many([b"a", b"b"])
+        cluster.stale = {2, 3}
+        async with asyncio.timeout(5):
+            assert await values(log) == [b"a", b"b"]
+
+
 async def test_following_across_a_trim(log: ClusterLog) -> None:
     await log.append_many([b"%d" % i for i in range(10)])
     assert await log.trim(5) == 5

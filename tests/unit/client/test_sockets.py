@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -152,3 +154,13 @@ async def test_a_seed_where_nobody_is(cluster: FakeCluster) -> None:
     there = cluster.nodes[1]
     async with connect(cluster, seeds=f"127.0.0.1:1,{there}") as client:
         assert client.cluster == "fake"
+
+
+def test_errors_of_the_repository_are_known() -> None:
+    # A node that leads no more answers so; the client asks another one.
+    command = "import braidlog.client.sockets; from braidlog.wire import failures; "
+    command += "print(failures._classes()[70].__name__)"
+    found = subprocess.run(
+        [sys.executable, "-c", command], check=True, capture_output=True, text=True
+    )
+    assert found.stdout.strip() == "NotLeaderError"
