@@ -25,8 +25,9 @@ from braidlog.types import Headers, Producer
 
 __all__ = ["Appending", "Piece"]
 
-# No producer gets this far, so the primary must refuse it and say what comes next.
-_SEQUENCE_NEVER: Final = (1 << 63) - 1
+# No producer gets this far, so the primary must refuse it and say what comes next. The
+# core has no number for what would follow a greater one.
+_SEQUENCE_NEVER: Final = (1 << 62) - 3
 
 
 class Piece:

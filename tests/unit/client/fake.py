@@ -287,6 +287,8 @@ class FakeCluster:
             expected = 1
         if batch.sequence < expected:
             return stream.placed[producer, epoch, batch.sequence]
+        if batch.sequence + batch.count >= 1 << 62:
+            raise InvalidArgumentError("producer sequence out of range")
         if batch.sequence > expected:
             raise SequenceGapError("gap", expected=expected)
         stream.producers[producer] = (epoch, expected + batch.count)
