@@ -10,7 +10,15 @@ import asyncio
 import functools
 import ssl as tls
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Sequence,
+)
+from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
@@ -20,8 +28,11 @@ from braidlog.client.log import ClusterLog
 from braidlog.client.scan import Scan
 from braidlog.client.settings import ClientSettings
 from braidlog.errors import ClosedError
+from braidlog.types import Producer, Timestamp
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from braidlog._native import Record
     from braidlog.storage.catalog import LogOptions
 
@@ -55,16 +66,20 @@ class _Loop:
         self._loop.close()
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
-        if not self._thread.is_alive():
-            call.close()
-            msg = "the client is closed"
-            raise ClosedError(msg)
-        future = asyncio.run_coroutine_threadsafe(call, self._loop)
+        future = self.begin(call)
         try:
             return future.result()
         except BaseException:
             future.cancel()  # An interrupt: nobody waits any more.
             raise
+
+    def begin(self, call: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a call; calls begin in the order in which they were given."""
+        if not self._thread.is_alive():
+            call.close()
+            msg = "the client is closed"
+            raise ClosedError(msg)
+        return asyncio.run_coroutine_threadsafe(call, self._loop)
 
     def close(self) -> None:
         if not self._thread.is_alive():
@@ -165,6 +180,7 @@ class BlockingClusterLog(_Blocking[ClusterLog]):
     __getitem__ = get
     read = _iterate(ClusterLog._read_chunks)
     subscribe = _iterate(ClusterLog._subscribe_chunks)
+    batches = _iterate(ClusterLog._batch_chunks)
     wait = _call(ClusterLog.wait)
     find = _call(ClusterLog.find)
     batches = _iterate(ClusterLog._batch_chunks)
@@ -204,6 +220,28 @@ class BlockingClusterLog(_Blocking[ClusterLog]):
     def __iter__(self) -> Iterator[Record]:
         """Iterate over everything that can be read now."""
         return self.read()
+
+    def submit_many(
+        self,
+        values: Iterable[Buffer],
+        *,
+        keys: Iterable[Buffer | None] | None = None,
+        timestamps: Iterable[Timestamp | None] | Timestamp | None = None,
+        headers: Iterable[Iterable[tuple[str, Buffer]] | None] | None = None,
+        producer: Producer | None = None,
+        sequence: int | None = None,
+        timeout: float | None = None,
+    ) -> Future[Sequence[int]]:
+        """Begin `append_many`; the future gives its result.
+
+        Records are checked before the return. What is submitted after something else
+        comes behind it in each stream.
+        """
+        # Checking needs nothing of the loop.
+        appending = self._target._appending
+        rows = appending.rows.many(values, keys, timestamps, headers)
+        call = appending.append_many(rows, producer, sequence, timeout)
+        return self._loop.begin(call)
 
     def cursor(
         self, name: str, *, pin: bool = False, lease: float | None = None
@@ -247,6 +285,7 @@ class BlockingClient(_Blocking[Client]):
     logs = _call(Client.logs)
     delete_log = _call(Client.delete_log)
     describe = _call(Client.describe)
+    metadata = _call(Client.metadata)
     nodes = _call(Client.nodes)
     drain_node = _call(Client.drain_node)
     remove_node = _call(Client.remove_node)

@@ -22,7 +22,7 @@ from braidlog.errors import (
 from braidlog.storage.catalog import LogOptions
 from braidlog.types import Compression
 from braidlog.wire import commands, results
-from braidlog.wire.messages import NodeInfo, StreamInfo
+from braidlog.wire.messages import Metadata, NodeInfo, StreamInfo
 
 if TYPE_CHECKING:
     from braidlog.client.kept import ClusterLogDescription
@@ -175,6 +175,10 @@ class Client:
         """
         info = (await self._cluster.linearize()).named(name)
         return Scan(self._cluster, info, self._codec)
+
+    async def metadata(self) -> Metadata:
+        """Return nodes, leader, logs and streams as of one moment."""
+        return (await self._cluster.linearize()).metadata
 
     # -- nodes -------------------------------------------------------------------
 

@@ -92,6 +92,8 @@ class FakeCluster:
     def __init__(self, nodes: int = 3) -> None:
         self.nodes = {n: f"n{n}:7400" for n in range(1, nodes + 1)}
         self.dead: set[int] = set()
+        self.draining: set[int] = set()
+        self.voters = set(self.nodes)
         self.index = 1
         self.logs: dict[bytes, FakeLog] = {}
         self.streams: dict[int, Stream] = {}
@@ -287,7 +289,13 @@ class FakeCluster:
             next(iter(n for n in self.nodes if n not in self.dead), 0),
             "fake",
             tuple(
-                NodeInfo(n, address, n not in self.dead, voter=True)
+                NodeInfo(
+                    n,
+                    address,
+                    n not in self.dead,
+                    voter=n in self.voters,
+                    draining=n in self.draining,
+                )
                 for n, address in self.nodes.items()
             ),
             tuple(self._info(log) for log in self.logs.values()),
@@ -353,6 +361,17 @@ class FakeCluster:
                 there.epoch += 1
                 there.status = StreamStatus.SEALED if sealed else StreamStatus.RUNNING
                 return results.Epoch(stream, there.epoch, there.next)
+            case commands.DrainNode(node, draining):
+                (self.draining.add if draining else self.draining.discard)(node)
+            case commands.RemoveNode(node):
+                del self.nodes[node]
+            case commands.SetVoter(node, voter):
+                (self.voters.add if voter else self.voters.discard)(node)
+            case commands.MoveReplica(stream, source, target):
+                moved = self.streams[stream]
+                moved.replicas = tuple(
+                    target if node == source else node for node in moved.replicas
+                )
             case _:
                 raise InvalidArgumentError(f"the fake does not know {command}")
         return results.Done()
