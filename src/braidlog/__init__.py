@@ -1,7 +1,7 @@
 """A durable, totally ordered log: embedded like SQLite, read by Arrow and Spark."""
 
+import typing as _typing
 from importlib.metadata import version as _version
-from typing import TYPE_CHECKING
 
 from braidlog._native import Pending, Record
 from braidlog.storage.aio import AsyncLog, AsyncNode, open_async
@@ -11,7 +11,7 @@ from braidlog.storage.node import Node
 from braidlog.storage.node import open_node as open  # noqa: A004
 from braidlog.types import Producer
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from braidlog.client import connect, connect_sync
 
 __all__ = [

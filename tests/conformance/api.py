@@ -6,14 +6,15 @@ that opens the same contents again and again.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import braidlog
 from braidlog import Cursor, Producer, Record
-from braidlog.client import BlockingClient
+from braidlog.client import BlockingClient, ClientSettings
 from braidlog.testing import MemoryNode
+from braidlog.testing.cluster import LocalCluster
 from unit.client.fake import FakeCluster
 
 CURSORS = ("cursor", "set_cursor")
@@ -40,6 +41,7 @@ class AnyLog(Protocol):
     async def trim(self, before: int, **options: Any) -> int: ...
     async def cursor(self, name: str, **options: Any) -> Any: ...
     async def set_cursor(self, name: str, position: int, **options: Any) -> Any: ...
+    async def cursors(self) -> list[Any]: ...
     async def next_sequence(self, producer: Producer) -> int: ...
 
 
@@ -64,6 +66,9 @@ class BlockingCursor:
 
     async def commit(self, position: int) -> None:
         self._cursor.commit(position)
+
+    async def delete(self) -> None:
+        self._cursor.delete()
 
 
 class BlockingLog:
@@ -151,13 +156,18 @@ class LoopNode:
         return LoopLog(await self._node.log(name))
 
 
+Reopen = Callable[..., Awaitable[AnyNode]]
+
+
 class Opener(Protocol):
     """Opens the same contents again and again; one for each test."""
 
     READ_ONLY: bool
     """Whether it can be opened to read only."""
+    CLUSTER: bool
+    """Whether it wants a cluster of processes instead of a path."""
 
-    def __init__(self, path: Path) -> None: ...
+    def __init__(self, where: Any) -> None: ...
     async def open(self, **options: Any) -> AnyNode: ...
 
 
@@ -165,6 +175,7 @@ class EmbeddedOpener:
     """`braidlog.open`."""
 
     READ_ONLY = True
+    CLUSTER = False
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -177,6 +188,7 @@ class LoopOpener:
     """`braidlog.open_async`."""
 
     READ_ONLY = True
+    CLUSTER = False
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -190,6 +202,7 @@ class MemoryOpener:
     """`MemoryNode`."""
 
     READ_ONLY = True
+    CLUSTER = False
 
     def __init__(self, path: Path) -> None:
         self._node = MemoryNode(record_bytes_max=1 << 19)
@@ -202,6 +215,7 @@ class ClientOpener:
     """The client of a cluster whose nodes are in memory."""
 
     READ_ONLY = False
+    CLUSTER = False
 
     def __init__(self, path: Path) -> None:
         self._cluster = FakeCluster()
@@ -215,6 +229,7 @@ class BlockingClientOpener:
     """The blocking client over the same; its nodes live on its loop."""
 
     READ_ONLY = False
+    CLUSTER = False
 
     def __init__(self, path: Path) -> None:
         self._cluster = FakeCluster()
@@ -227,10 +242,42 @@ class BlockingClientOpener:
         return BlockingNode(client.__enter__())
 
 
+_CLUSTER_SETTINGS = ClientSettings(record_bytes_max=1 << 19)
+
+
+class ClusterOpener:
+    """The client of a cluster of processes, which begins without logs."""
+
+    READ_ONLY = False
+    CLUSTER = True
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._seeds = cluster.seeds
+        with braidlog.connect_sync(self._seeds) as client:
+            for name in client.logs():
+                client.delete_log(name)
+
+    async def open(self, **options: Any) -> AnyNode:
+        client = braidlog.connect(self._seeds, settings=_CLUSTER_SETTINGS, **options)
+        return LoopNode(await client.__aenter__())
+
+
+class BlockingClusterOpener(ClusterOpener):
+    """The blocking client of the same."""
+
+    async def open(self, **options: Any) -> AnyNode:
+        client = braidlog.connect_sync(
+            self._seeds, settings=_CLUSTER_SETTINGS, **options
+        )
+        return BlockingNode(client.__enter__())
+
+
 IMPLEMENTATIONS: dict[str, type[Opener]] = {
     "blocking": EmbeddedOpener,
     "asyncio": LoopOpener,
     "memory": MemoryOpener,
     "client": ClientOpener,
     "blocking client": BlockingClientOpener,
+    "cluster": ClusterOpener,
+    "blocking cluster": BlockingClusterOpener,
 }

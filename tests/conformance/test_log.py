@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pyarrow as pa
@@ -22,38 +21,7 @@ from braidlog.errors import (
     TooLargeError,
     TrimmedError,
 )
-from conformance.api import IMPLEMENTATIONS, AnyLog, AnyNode, Opener
-
-Reopen = Callable[..., Awaitable[AnyNode]]
-
-
-@pytest.fixture(params=IMPLEMENTATIONS)
-async def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
-    return IMPLEMENTATIONS[request.param](tmp_path / "d")
-
-
-@pytest.fixture
-async def reopen(opener: Opener) -> AsyncIterator[Reopen]:
-    """Open the same contents, again and again."""
-    opened: list[AnyNode] = []
-
-    async def open_again(**options: Any) -> AnyNode:
-        opened.append(await opener.open(**options))
-        return opened[-1]
-
-    yield open_again
-    for node in opened:
-        await node.close()
-
-
-@pytest.fixture
-async def node(reopen: Reopen) -> AnyNode:
-    return await reopen()
-
-
-@pytest.fixture
-async def log(node: AnyNode) -> AnyLog:
-    return await node.create_log("log")
+from conformance.api import AnyLog, AnyNode, Opener, Reopen
 
 
 async def values(log: AnyLog) -> list[bytes]:

@@ -12,6 +12,7 @@ import pytest
 import braidlog
 from braidlog import Log, errors
 from braidlog.cli import failures, main
+from braidlog.node.config import NodeConfig
 from braidlog.storage.catalog import LogStats
 from braidlog.storage.node import Node, NodeStats, open_node
 from compat.layouts import table
@@ -64,6 +65,24 @@ def test_options_and_defaults(call: Any, index: int) -> None:
     rows = tables(OPERATING, "option", "default")[index]
     said = {row["option"].strip("`"): value(row["default"]) for row in rows}
     assert said == options(call)
+
+
+def test_settings_of_a_node() -> None:
+    rows = table(OPERATING, "setting", "default")
+    said = {row["setting"].strip("`"): row["default"].strip("`") for row in rows}
+    parts = dataclasses.fields(NodeConfig)
+    sections = {each.name: each.default_factory for each in parts}
+    assert said == {
+        f"[{name}] {each.name}": shown(each.default)
+        for name, kind in sections.items()
+        for each in dataclasses.fields(kind)  # type: ignore[arg-type]
+    }
+
+
+def shown(default: object) -> str:
+    if default is dataclasses.MISSING:
+        return ""
+    return str(default).lower() if isinstance(default, bool) else str(default)
 
 
 def test_errors() -> None:

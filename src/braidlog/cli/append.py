@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from operator import itemgetter
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-import braidlog
 from braidlog.cli import parameters
+from braidlog.cli.commands import EitherCommand, command
 from braidlog.cli.failures import USAGE, Problem
 from braidlog.cli.output import line
-from braidlog.cli.session import Session, command, stdin
+from braidlog.cli.session import Session, stdin
+
+if TYPE_CHECKING:
+    from braidlog.cli.session import Log
 
 __all__ = ["append", "groups"]
 
@@ -32,15 +35,15 @@ class Range:
     end: int | None = None
     records: int = 0
 
-    def add(self, positions: range) -> None:
-        """Take in the positions of one more batch."""
-        if self.first is None:
-            self.first = positions.start
-        self.end = positions.stop
+    def add(self, positions: Sequence[int]) -> None:
+        """Take in the positions of one more batch; in a cluster they may have gaps."""
+        first, last = min(positions), max(positions)
+        self.first = first if self.first is None else min(self.first, first)
+        self.end = last + 1 if self.end is None else max(self.end, last + 1)
         self.records += len(positions)
 
 
-@command()
+@command(kind=EitherCommand)
 @click.argument("log")
 @click.argument("values", nargs=-1)
 @click.option("--key", help="Key of every record.")
@@ -79,7 +82,7 @@ def append(
     else:
         batches = groups(stdin(), delimiter)
     appended = Range()
-    with session.writer(create=create) as node:
+    with session.changing(create=create) as node:
         target = node.create_log(log, exist_ok=True) if create else node.log(log)
         try:
             _append_all(target, batches, key, key_separator, appended)
@@ -104,7 +107,7 @@ def _read(stream: BinaryIO) -> bytes:
 
 
 def _append_all(
-    log: braidlog.Log,
+    log: Log,
     batches: Iterable[list[bytes]],
     key: str | None,
     separator: bytes | None,
@@ -132,8 +135,12 @@ def _append_all(
 
 
 def _report(session: Session, log: str, appended: Range) -> None:
-    if appended.end is None:
+    if appended.first is None or appended.end is None:
         text = "appended nothing"
+    elif appended.records < appended.end - appended.first:
+        # Others append to a cluster as well, and its streams take turns.
+        text = f"appended {appended.records}"
+        text += f" between {appended.first} and {appended.end - 1}"
     else:
         text = f"appended {appended.records}: {appended.first} to {appended.end - 1}"
     line(

@@ -15,8 +15,9 @@ import click
 
 import braidlog
 from braidlog.cli import parameters
+from braidlog.cli.commands import LocalCommand, command
 from braidlog.cli.output import message, rows
-from braidlog.cli.session import Session, command
+from braidlog.cli.session import Session
 
 __all__ = ["bench"]
 
@@ -40,7 +41,7 @@ class Measured:
     p99_us: float | None
 
 
-@command()
+@command(kind=LocalCommand)
 @click.option(
     "--seconds",
     type=parameters.seconds,

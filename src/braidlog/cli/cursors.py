@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-import braidlog
 from braidlog.cli import parameters
+from braidlog.cli.commands import EitherCommand
 from braidlog.cli.failures import NOT_FOUND, OUT_OF_RANGE, Problem
 from braidlog.cli.output import facts, line, rows
-from braidlog.cli.session import Command, Session
+from braidlog.cli.session import Session
 from braidlog.cli.text import clock, human_duration
+
+if TYPE_CHECKING:
+    import braidlog
+    from braidlog.cli.session import Log
+    from braidlog.client.blocking import BlockingClusterCursor
+
+    Cursor: TypeAlias = braidlog.Cursor | BlockingClusterCursor
 
 __all__ = ["cursor"]
 
@@ -19,7 +26,7 @@ __all__ = ["cursor"]
 class Cursors(click.Group):
     """A group whose commands have the shared options."""
 
-    command_class = Command
+    command_class = EitherCommand
 
 
 @click.group(cls=Cursors)
@@ -32,7 +39,7 @@ def cursor() -> None:
 @click.pass_obj
 def list_(session: Session, log: str) -> None:
     """List the cursors of LOG and how far each is behind."""
-    with session.reader() as node:
+    with session.logs() as node:
         source = node.log(log)
         rows(
             session,
@@ -48,7 +55,7 @@ def list_(session: Session, log: str) -> None:
 @click.pass_obj
 def get(session: Session, log: str, name: str) -> None:
     """Show the cursor NAME of LOG."""
-    with session.reader() as node:
+    with session.logs() as node:
         source = node.log(log)
         facts(session, _described(source, _find(source, name)), _shown)
 
@@ -81,7 +88,7 @@ def set_(
     lease: float | None,
 ) -> None:
     """Move the cursor NAME of LOG to POSITION, the next to read; create it if new."""
-    with session.writer() as node:
+    with session.changing() as node:
         target = node.log(log)
         old = next((item for item in target.cursors() if item.name == name), None)
         pins = (old is not None and old.pin) if pin is None else pin
@@ -113,12 +120,12 @@ def set_(
 @click.pass_obj
 def delete(session: Session, log: str, name: str) -> None:
     """Delete the cursor NAME of LOG."""
-    with session.writer() as node:
+    with session.changing() as node:
         _find(node.log(log), name).delete()
     line(session, f"deleted {name}", log=log, cursor=name)
 
 
-def _find(log: braidlog.Log, name: str) -> braidlog.Cursor:
+def _find(log: Log, name: str) -> Cursor:
     for item in log.cursors():
         if item.name == name:
             return item
@@ -129,7 +136,7 @@ def _find(log: braidlog.Log, name: str) -> braidlog.Cursor:
     )
 
 
-def _described(log: braidlog.Log, item: braidlog.Cursor) -> dict[str, Any]:
+def _described(log: Log, item: Cursor) -> dict[str, Any]:
     return {
         "cursor": item.name,
         "position": item.position,

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 
 from braidlog.cli.failures import Problem
@@ -55,7 +56,13 @@ _NEW_FOLDER = click.Path(file_okay=False, path_type=Path)
     type=click.IntRange(min=0),
     default=1,
     show_default=True,
-    help="How often the importing process is killed.",
+    help="How often the importing process, or the primary, is killed.",
+)
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, 9),
+    help="Import through a local cluster of so many nodes, and kill the primary"
+    " instead of the importing process.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def demo(
@@ -68,6 +75,7 @@ def demo(
     keep: bool,
     spark: bool,
     kills: int,
+    nodes: int | None,
     as_json: bool,
 ) -> None:
     """Run the main job on real input.
@@ -78,6 +86,10 @@ def demo(
     way and goes on from where the log says it stopped. Then a replay must give exactly
     the files that git has, and Spark must count what the replay counts. Exits with 1 if
     anything is not equal.
+
+    With --nodes the log is in a cluster on this machine, and what is killed is the node
+    that takes the appends: the import goes on with another, and the gap is shown. Spark
+    has no part in that.
     """
     if (input_ is None) != (oracle is None):
         raise click.UsageError("--input and --oracle go together")
@@ -85,6 +97,8 @@ def demo(
         raise click.UsageError("--git and --input exclude each other")
     from braidlog.demo import DemoError, DemoOptions, run_demo
 
+    source = click.get_current_context().get_parameter_source("spark")
+    asked_for_spark = source is ParameterSource.COMMANDLINE
     options = DemoOptions(
         git=git or Path(),
         input=input_,
@@ -92,8 +106,9 @@ def demo(
         data=data,
         out=out,
         keep=keep,
-        spark=spark,
+        spark=spark and (nodes is None or asked_for_spark),
         kills=kills,
+        nodes=nodes,
     )
     try:
         # With --json stdout is for the report alone.

@@ -10,22 +10,26 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, cast
 
 import click
 
-import braidlog
 from braidlog.cli import parameters
+from braidlog.cli.commands import EitherCommand, command
 from braidlog.cli.failures import NOT_FOUND, USAGE, Problem
 from braidlog.cli.output import line
 from braidlog.cli.progress import Meter, meter
 from braidlog.cli.records import encoder, escape, json_value
-from braidlog.cli.session import Session, command
+from braidlog.cli.session import Session
 from braidlog.cli.text import counted, human_bytes
 
 __all__ = ["export"]
 
-Writer: TypeAlias = Callable[["braidlog.Log", int, int, BinaryIO, Meter], None]
+if TYPE_CHECKING:
+    from braidlog import Record
+    from braidlog.cli.session import Log
+
+Writer: TypeAlias = Callable[["Log", int, int, BinaryIO, Meter], None]
 
 _ROW_GROUP_RECORDS = 1 << 17
 _ROW_GROUP_BYTES = 64 << 20
@@ -40,7 +44,7 @@ _SUFFIXES = {
 }
 
 
-@command()
+@command(kind=EitherCommand)
 @click.argument("log")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option(
@@ -78,7 +82,7 @@ def export(
         raise Problem(f"{file}: there is no directory {file.parent}", "", NOT_FOUND)
     if start is not None and end is not None and end < start:
         raise click.UsageError(f"--end {end} is before --start {start}")
-    with session.reader() as node:
+    with session.logs() as node:
         source = node.log(log)
         begin = source.first if start is None else start
         stop = source.end if end is None else min(end, source.end)
@@ -144,7 +148,7 @@ def _compressed(file: Path, raw: BinaryIO) -> Iterator[BinaryIO]:
 
 
 def _write_jsonl(
-    log: braidlog.Log, begin: int, end: int, stream: BinaryIO, progress: Meter
+    log: Log, begin: int, end: int, stream: BinaryIO, progress: Meter
 ) -> None:
     encode = encoder("json", binary="base64", delimiter=b"")
     for record in log.read(begin, end):
@@ -154,7 +158,7 @@ def _write_jsonl(
 
 
 def _write_csv(
-    log: braidlog.Log, begin: int, end: int, stream: BinaryIO, progress: Meter
+    log: Log, begin: int, end: int, stream: BinaryIO, progress: Meter
 ) -> None:
     text = io.TextIOWrapper(stream, encoding="utf-8", newline="", write_through=True)
     writer = csv.writer(text, lineterminator="\n")
@@ -166,7 +170,7 @@ def _write_csv(
     text.detach()
 
 
-def _csv_row(record: braidlog.Record) -> list[Any]:
+def _csv_row(record: Record) -> list[Any]:
     headers = [[name, json_value(value, "base64")] for name, value in record.headers]
     return [
         record.position,
@@ -186,7 +190,7 @@ def _csv_text(data: bytes) -> str:
 
 
 def _write_parquet(
-    log: braidlog.Log, begin: int, end: int, stream: BinaryIO, progress: Meter
+    log: Log, begin: int, end: int, stream: BinaryIO, progress: Meter
 ) -> None:
     import pyarrow.parquet as parquet
 
@@ -213,7 +217,7 @@ def _row_groups(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def _write_arrow(
-    log: braidlog.Log, begin: int, end: int, stream: BinaryIO, progress: Meter
+    log: Log, begin: int, end: int, stream: BinaryIO, progress: Meter
 ) -> None:
     import pyarrow
 
@@ -224,7 +228,7 @@ def _write_arrow(
 
 
 def _write_batches(
-    log: braidlog.Log,
+    log: Log,
     begin: int,
     batches: Iterable[Any],
     opened: Callable[[Any], Any],

@@ -61,6 +61,14 @@ _HINTS: dict[type[BaseException], str] = {
     errors.LogFullError: "`braidlog trim` or `braidlog log delete` make room;"
     " `braidlog cursor list` shows the pins that hold it",
     errors.TimeoutError_: "run it again",
+    errors.NotReadyError: "run it again in a moment;"
+    " `braidlog cluster status` shows what is missing",
+    errors.NotPrimaryError: "run it again in a moment",
+    errors.ConnectionLostError: "check --cluster and whether the nodes run",
+    errors.SealedError: "`braidlog stream unseal` lets it take appends again",
+    errors.UnauthorizedError: "set BRAIDLOG_TOKEN, or name a file with --token-file",
+    errors.ProtocolError: "check that a Braidlog node of this version listens there,"
+    " and whether it wants --tls-ca",
     errors.TrimmedError: "`braidlog read LOG --start {first}` begins with what is left",
     errors.BeyondEndError: "`braidlog tail LOG --follow` waits for more;"
     " `braidlog log list` shows how far each log goes",
@@ -83,7 +91,7 @@ _HINTS: dict[type[BaseException], str] = {
 }
 
 # Options of every command, which do not go before it.
-_SHARED = {"-d", "--data", "--json"}
+_SHARED = {"-d", "--data", "--cluster", "--json"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +162,14 @@ def _usage_hint(error: click.UsageError) -> str:
 
 
 def _install_hint(error: ImportError) -> str:
-    extras = {"pyarrow": "arrow", "pyspark": "spark", "matplotlib": "demo"}
+    extras = {
+        "pyarrow": "arrow",
+        "pyspark": "spark",
+        "matplotlib": "demo",
+        "msgspec": "cluster",
+        "prometheus_client": "cluster",
+        "uvloop": "cluster",
+    }
     extra = extras.get((error.name or "").partition(".")[0])
     return f"pip install 'braidlog[{extra}]'" if extra else ""
 

@@ -8,20 +8,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-import braidlog
 from braidlog.cli import parameters
+from braidlog.cli.commands import EitherCommand, command
 from braidlog.cli.failures import Problem, explain
 from braidlog.cli.output import line
 from braidlog.cli.progress import meter
-from braidlog.cli.session import Session, command
+from braidlog.cli.session import Session
 from braidlog.cli.sources import FORMATS, UNITS, Fields, Row, format_of, rows_of
 from braidlog.cli.text import counted
 from braidlog.errors import LogError, StoreFailedError, TooLargeError
 from braidlog.types import Producer
+
+if TYPE_CHECKING:
+    from braidlog.cli.session import Log, Logs
 
 __all__ = ["import_"]
 
@@ -30,7 +33,7 @@ _BATCH_BYTES = 1 << 20
 _BATCHES_IN_FLIGHT = 8
 
 
-@command("import")
+@command("import", EitherCommand)
 @click.argument("log")
 @click.argument(
     "files",
@@ -99,9 +102,10 @@ def import_(
     if producer is not None and (skip or not producer):
         raise click.UsageError("--producer needs a name, and knows what to skip")
     layouts = [layout or format_of(path) for path in files]
-    with session.writer(create=create) as node:
+    with session.changing(create=create) as node:
         target = node.create_log(log, exist_ok=True) if create else node.log(log)
-        ingest = Ingest(node, target, _producer(producer), skip)
+        kind = SharedIngest if session.cluster else Ingest
+        ingest = kind(node, target, _producer(producer), skip)
         try:
             with meter("import", _size(files), unit="bytes") as progress:
                 source = Source(files, layouts, Fields(**names), progress.at)
@@ -114,7 +118,7 @@ def _report(session: Session, ingest: Ingest) -> None:
     count, log = ingest.appended, ingest.log.name
     text = f"imported {counted(count, 'record')} into {log}"
     if count:
-        text += f": {ingest.begin} to {ingest.begin + count - 1}"
+        text += f": {ingest.begin} to {ingest.end - 1}"
     if ingest.skipped:
         text += f"; {ingest.skipped} skipped"
     line(
@@ -124,7 +128,7 @@ def _report(session: Session, ingest: Ingest) -> None:
         records=count,
         skipped=ingest.skipped,
         first=ingest.begin if count else None,
-        end=ingest.begin + count if count else None,
+        end=ingest.end if count else None,
     )
 
 
@@ -180,8 +184,8 @@ class Ingest:
 
     def __init__(
         self,
-        node: braidlog.Node,
-        log: braidlog.Log,
+        node: Logs,
+        log: Log,
         producer: Producer | None,
         skip: int,
     ) -> None:
@@ -189,7 +193,7 @@ class Ingest:
         self.log = log
         self.begin = log.end
         self.skipped = 0
-        self._node = node
+        self._node: Any = node
         self._producer = producer
         self._skip = skip if producer is None else log.next_sequence(producer) - 1
         self._sent = self._skip
@@ -200,6 +204,11 @@ class Ingest:
         """Records that are durable."""
         return self.log.end - self.begin
 
+    @property
+    def end(self) -> int:
+        """Position behind the last record that is durable."""
+        return self.log.end
+
     def run(self, source: Source, records_max: int) -> None:
         """Append all rows; a failure or an interrupt gets a note how to go on."""
         try:
@@ -209,15 +218,22 @@ class Ingest:
             for batch in _batches(rows, records_max):
                 self._submit(batch, source)
                 if len(self._pending) >= _BATCHES_IN_FLIGHT:
-                    self._pending.popleft().result()
+                    self._settle()
             while self._pending:
-                self._pending.popleft().result()
+                self._settle()
         except BaseException as error:
-            with suppress(LogError):
-                self._node.sync()
+            self._wait_for_the_rest()
             if self.skipped + self.appended > 0:
                 error.add_note(self._how_to_go_on(source, error))
             raise
+
+    def _settle(self) -> None:
+        self._pending.popleft().result()
+
+    def _wait_for_the_rest(self) -> None:
+        """Wait until what is under way is durable or refused."""
+        with suppress(LogError):
+            self._node.sync()
 
     def _submit(self, batch: Sequence[Row], source: Source) -> None:
         try:
@@ -263,6 +279,58 @@ class Ingest:
         else:
             way = f"--skip {done} goes on there"
         return f"next is {source.place(done)}; {way}"
+
+
+class SharedIngest(Ingest):
+    """Appends rows to a log of a cluster, to which others may append as well.
+
+    What was imported is what was acknowledged to this process.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        """Begin with nothing acknowledged."""
+        super().__init__(*args)
+        self.begin = self._end = self._records = 0
+        self._hole = self._unclear = False
+
+    @property
+    def appended(self) -> int:
+        """Records that were acknowledged."""
+        return self._records
+
+    @property
+    def end(self) -> int:
+        """Position behind the last record that was acknowledged."""
+        return self._end
+
+    def _settle(self) -> None:
+        pending = self._pending.popleft()
+        try:
+            positions = pending.result()
+        except BaseException as error:
+            self._hole = True
+            self._unclear |= getattr(error, "outcome", "unknown") == "unknown"
+            raise
+        # Behind a hole no number of rows says what is stored.
+        self._unclear |= self._hole
+        first, last = min(positions), max(positions)
+        self.begin = min(self.begin or first, first)
+        self._end = max(self._end, last + 1)
+        self._records += len(positions)
+
+    def _wait_for_the_rest(self) -> None:
+        while self._pending:
+            with suppress(LogError):
+                self._settle()
+
+    def _how_to_go_on(self, source: Source, error: BaseException) -> str:
+        if self._producer is None and self._unclear:
+            count = counted(self.appended, "record")
+            return (
+                f"{count} were acknowledged, more may be stored; with --producer the"
+                " same command would go on by itself"
+            )
+        return super()._how_to_go_on(source, error)
 
 
 def _batches(rows: Iterator[Row], records_max: int) -> Iterator[list[Row]]:

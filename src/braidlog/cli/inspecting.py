@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from braidlog.cli import parameters
+from braidlog.cli.commands import Command
 from braidlog.cli.output import facts, rows
-from braidlog.cli.session import Command, Session
+from braidlog.cli.session import Session
 
 __all__ = ["inspect"]
 

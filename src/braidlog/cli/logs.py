@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from braidlog.cli import parameters
+from braidlog.cli.commands import EitherCommand
 from braidlog.cli.output import facts, line, plain, rows
-from braidlog.cli.session import Command, Session
+from braidlog.cli.session import Session
 from braidlog.cli.text import clock, counted, human_bytes, human_duration
+
+if TYPE_CHECKING:
+    from braidlog.cli.session import Logs
 
 __all__ = ["log"]
 
 
-class Logs(click.Group):
+class Group(click.Group):
     """A group whose commands have the shared options."""
 
-    command_class = Command
+    command_class = EitherCommand
 
 
-@click.group(cls=Logs)
+@click.group(cls=Group)
 def log() -> None:
     """Create, list, describe, delete logs."""
 
@@ -44,11 +48,32 @@ def log() -> None:
     type=parameters.size,
     help="Trim the oldest records beyond this size, for instance 10GiB.",
 )
+@click.option(
+    "--streams",
+    type=parameters.STREAMS,
+    help="In a cluster: streams that share the appends [default: 1].",
+)
+@click.option(
+    "--replication",
+    type=parameters.STREAMS,
+    help="In a cluster: nodes that have each stream [default: 3, or all if fewer].",
+)
+@click.option(
+    "--min-replicas",
+    type=parameters.STREAMS,
+    help="In a cluster: nodes that a stream needs to take appends [default: a"
+    " majority].",
+)
 @click.pass_obj
 def create(session: Session, /, name: str, *, exist_ok: bool, **settings: Any) -> None:
     """Create the log NAME, and the data directory if there is none."""
     given = {key: value for key, value in settings.items() if value is not None}
-    with session.writer(create=True) as node:
+    if session.cluster is None:
+        for only in ("streams", "replication", "min_replicas"):
+            if only in given:
+                option = only.replace("_", "-")
+                raise click.UsageError(f"--{option} needs --cluster")
+    with session.changing(create=True) as node:
         node.create_log(name, exist_ok=exist_ok, **given)
     line(session, f"created {name}", log=name, **given)
 
@@ -57,7 +82,7 @@ def create(session: Session, /, name: str, *, exist_ok: bool, **settings: Any) -
 @click.pass_obj
 def list_(session: Session) -> None:
     """List the logs with their ranges."""
-    with session.reader() as node:
+    with session.logs() as node:
         rows(session, [_range(node, name) for name in node.logs()], empty="no logs")
 
 
@@ -66,9 +91,10 @@ def list_(session: Session) -> None:
 @click.pass_obj
 def describe(session: Session, name: str) -> None:
     """Show the settings and the state of the log NAME."""
-    with session.reader() as node:
+    with session.logs() as node:
         described = plain(node.log(name).describe())
-    facts(session, {"log": described.pop("name"), **described}, _shown)
+    shown = _shown if session.cluster is None else _shown_in_cluster
+    facts(session, {"log": described.pop("name"), **described}, shown)
 
 
 @log.command()
@@ -77,7 +103,7 @@ def describe(session: Session, name: str) -> None:
 @click.pass_obj
 def delete(session: Session, name: str, *, yes: bool) -> None:
     """Delete the log NAME with all of its records."""
-    with session.writer() as node:
+    with session.changing() as node:
         records = _range(node, name)["records"]
         session.confirm(f"delete {name} with {counted(records, 'record')}", yes=yes)
         node.delete_log(name)
@@ -85,29 +111,58 @@ def delete(session: Session, name: str, *, yes: bool) -> None:
 
 
 def _shown(log: dict[str, Any]) -> dict[str, Any]:
-    first, end = log["first"], log["end"]
-    positions = f"{first} to {end - 1}" if first < end else "none"
     stored = f"{human_bytes(log['bytes'])} in {counted(log['segments'], 'segment')}"
-    kept = []
-    if log["retention_ms"] is not None:
-        kept.append(human_duration(log["retention_ms"]))
-    if log["retention_bytes"] is not None:
-        kept.append(human_bytes(log["retention_bytes"]))
     return {
-        "log": log["log"],
-        "created": clock(log["created"]),
-        "records": log["records"],
-        "positions": f"{positions}, the next is {end}",
+        **_begin(log),
         "stored": stored,
         "compression": log["compression"],
-        "retention": ", ".join(kept) or "until trimmed",
+        "retention": _retention(log),
         "cursors": log["cursors"],
         "id": log["id"],
         "stream": log["stream"],
     }
 
 
-def _range(node: Any, name: str) -> dict[str, Any]:
+def _shown_in_cluster(log: dict[str, Any]) -> dict[str, Any]:
+    streams = {f"stream {each['stream']}": _stream(each) for each in log["streams"]}
+    return {
+        **_begin(log),
+        "replication": f"{log['replication']}, at least {log['min_replicas']}",
+        "compression": log["compression"],
+        "retention": _retention(log),
+        "id": log["id"],
+        **streams,
+    }
+
+
+def _begin(log: dict[str, Any]) -> dict[str, Any]:
+    first, end = log["first"], log["end"]
+    positions = f"{first} to {end - 1}" if first < end else "none"
+    return {
+        "log": log["log"],
+        "created": clock(log["created"]),
+        "records": log["records"],
+        "positions": f"{positions}, the next is {end}",
+    }
+
+
+def _retention(log: dict[str, Any]) -> str:
+    kept = []
+    if log["retention_ms"] is not None:
+        kept.append(human_duration(log["retention_ms"]))
+    if log["retention_bytes"] is not None:
+        kept.append(human_bytes(log["retention_bytes"]))
+    return ", ".join(kept) or "until trimmed"
+
+
+def _stream(stream: dict[str, Any]) -> str:
+    nodes = ", ".join(map(str, stream["replicas"]))
+    learners = ", ".join(map(str, stream["learners"]))
+    copied = f", copied to {learners}" if learners else ""
+    return f"{stream['status']} in epoch {stream['epoch']} on {nodes}{copied}"
+
+
+def _range(node: Logs, name: str) -> dict[str, Any]:
     log = node.log(name)
     first, end = log.first, log.end
     return {"log": name, "first": first, "end": end, "records": end - first}

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from enum import Enum
 from pathlib import Path
 from types import NoneType
 from typing import Any, TypeAlias
@@ -25,10 +26,15 @@ Shown: TypeAlias = Callable[[dict[str, Any]], Mapping[str, Any]]
 
 
 def plain(value: Any) -> Any:
-    """Turn a dataclass, mapping, path or bytes into what JSON can hold."""
+    """Turn a dataclass, struct, mapping, path or bytes into what JSON can hold."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = dataclasses.fields(value)
         return {field.name: plain(getattr(value, field.name)) for field in fields}
+    if names := getattr(value, "__struct_fields__", None):
+        # A message of the cluster, whose extra may be missing.
+        return {name: plain(getattr(value, name)) for name in names}
+    if isinstance(value, Enum):
+        return value.name.lower()
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):

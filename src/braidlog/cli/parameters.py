@@ -14,9 +14,11 @@ import click
 
 __all__ = [
     "COUNT",
+    "NODE",
     "OFFSET",
     "POSITION",
     "SEGMENT",
+    "STREAMS",
     "delimiter",
     "duration",
     "lease",
@@ -29,6 +31,8 @@ __all__ = [
 POSITION = click.IntRange(1, (1 << 62) - 1)
 COUNT = click.IntRange(0, (1 << 62) - 1)
 SEGMENT = click.IntRange(1, (1 << 32) - 1)
+STREAMS = click.IntRange(1, 1024)
+NODE = click.IntRange(1, (1 << 62) - 1)
 OFFSET = click.IntRange(0, (1 << 32) - 1)
 
 # Of a retention, in milliseconds or bytes, and of a lease.

@@ -11,8 +11,9 @@ import click
 
 import braidlog
 from braidlog.cli import parameters
+from braidlog.cli.commands import EitherCommand, command
 from braidlog.cli.records import encoder
-from braidlog.cli.session import Session, command
+from braidlog.cli.session import Session
 
 __all__ = ["read", "tail"]
 
@@ -47,7 +48,7 @@ def layout_options(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-@command()
+@command(kind=EitherCommand)
 @click.argument("log")
 @click.argument("position", type=parameters.POSITION, required=False)
 @click.option("--start", type=parameters.POSITION, help="From this position on.")
@@ -78,7 +79,7 @@ def read(
     filters = {name: value for name, value in bounds.items() if value is not None}
     if position is not None and (filters or start or key is not None):
         raise click.UsageError("POSITION and the range options exclude each other")
-    with session.reader() as node:
+    with session.logs() as node:
         source = node.log(log)
         records: Iterable[braidlog.Record]
         if position is not None:
@@ -90,7 +91,7 @@ def read(
         _print(session, records, layout, binary, delimiter)
 
 
-@command()
+@command(kind=EitherCommand)
 @click.argument("log")
 @click.option(
     "--lines",
@@ -126,7 +127,7 @@ def tail(
     """
     if timeout is not None and not follow:
         raise click.UsageError("--timeout needs --follow")
-    with session.reader() as node:
+    with session.logs() as node:
         source = node.log(log)
         start = max(source.first, source.end - count)
         records = (

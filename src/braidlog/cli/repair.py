@@ -9,9 +9,10 @@ from typing import Literal
 import click
 
 from braidlog.cli import failures
+from braidlog.cli.commands import command
 from braidlog.cli.output import facts, line, message, plain, rows
 from braidlog.cli.progress import meter
-from braidlog.cli.session import Session, command
+from braidlog.cli.session import Session
 from braidlog.cli.text import counted, human_bytes
 
 __all__ = ["repair", "verify"]

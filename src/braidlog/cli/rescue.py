@@ -12,8 +12,9 @@ from typing import Any, Literal
 import click
 
 from braidlog.cli import failures
+from braidlog.cli.commands import LocalCommand, command
 from braidlog.cli.output import facts, message, rows
-from braidlog.cli.session import Session, command
+from braidlog.cli.session import Session
 from braidlog.errors import CorruptionError, FormatError, LogError, NotFoundError
 from braidlog.faultlog import (
     FILE_NAME,
@@ -56,7 +57,7 @@ class _Row:
     state: str
 
 
-@command()
+@command(kind=LocalCommand)
 @click.argument(
     "directories",
     nargs=-1,

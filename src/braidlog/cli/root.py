@@ -13,6 +13,7 @@ import braidlog
 from braidlog.cli import failures
 from braidlog.cli.append import append
 from braidlog.cli.bench import bench
+from braidlog.cli.clusters import cluster, node
 from braidlog.cli.cursors import cursor
 from braidlog.cli.demo import demo
 from braidlog.cli.exporting import export
@@ -25,6 +26,9 @@ from braidlog.cli.repair import repair, verify
 from braidlog.cli.rescue import rescue
 from braidlog.cli.serve import serve, up
 from braidlog.cli.stats import stats
+from braidlog.cli.streams import stream
+from braidlog.cli.tokens import token
+from braidlog.cli.top import top
 from braidlog.cli.trim import trim
 
 __all__ = ["main"]
@@ -78,9 +82,9 @@ class Root(click.Group):
 
 
 def _write_what_the_locale_lacks() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    for output in (sys.stdout, sys.stderr):
+        if isinstance(output, io.TextIOWrapper):
+            output.reconfigure(errors="backslashreplace")
 
 
 def _interrupted(interrupt: KeyboardInterrupt | None) -> int:
@@ -104,7 +108,7 @@ def _forget_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-_HELP = """Keep a durable, totally ordered log in a directory.
+_HELP = """Keep a durable, totally ordered log in a directory, or in a cluster.
 
 \b
 Start with:
@@ -144,5 +148,10 @@ for _command in (
     demo,
     serve,
     up,
+    cluster,
+    node,
+    stream,
+    token,
+    top,
 ):
     main.add_command(_command)

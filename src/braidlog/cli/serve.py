@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import importlib
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from braidlog.cli.commands import LocalCommand
+from braidlog.cli.failures import LOCKED, USAGE, Problem
 from braidlog.cli.output import line, message, rows
-from braidlog.cli.session import Command, Session
-from braidlog.errors import InvalidArgumentError
+from braidlog.cli.session import Session
+from braidlog.errors import LockedError
 
 __all__ = ["serve", "up"]
 
 _WATCH_S: Final = 0.2
 
 
-@click.command(cls=Command)
+@click.command(cls=LocalCommand)
 @click.option(
     "--config",
     "-c",
@@ -49,27 +52,41 @@ def serve(session: Session, /, config: Path | None, *, check: bool) -> None:
     sys.exit(run(settings))
 
 
-@click.command(cls=Command)
+@click.command(cls=LocalCommand)
 @click.option(
-    "--nodes", default=3, type=click.IntRange(1, 9), show_default=True, help="How many."
+    "--nodes",
+    type=click.IntRange(1, 9),
+    help="How many [default: those that the directory has; 3 in a new one].",
 )
 @click.pass_obj
-def up(session: Session, /, *, nodes: int) -> None:
+def up(session: Session, /, *, nodes: int | None) -> None:
     """Run a cluster on this machine until Ctrl-C.
 
     Each node is a process with a directory of its own below the data directory; a later
     `up` with the same directory goes on with the same data.
     """
-    from braidlog.testing.cluster import LocalCluster
+    for needed in ("msgspec", "prometheus_client", "uvloop"):
+        importlib.import_module(needed)  # Else each node would miss it by itself.
+    from braidlog.testing.cluster import LocalCluster, kept_ports
 
-    cluster = LocalCluster(nodes, directory=session.data.absolute())
-    if len(cluster.nodes) != nodes:
-        msg = f"{session.data} has a cluster of {len(cluster.nodes)} nodes"
-        raise InvalidArgumentError(msg)
-    with contextlib.suppress(KeyboardInterrupt), _stopped_by_sigterm(), cluster:
-        rows(session, [_row(cluster, node) for node in cluster.nodes], empty="")
-        message(f"connect to {cluster.seeds}; stop with Ctrl-C")
-        _watch(session, cluster)
+    if session.has_data():
+        raise Problem(
+            f"{session.data} is the data directory of one node",
+            "name another one with --data",
+            USAGE,
+        )
+    directory = session.data.absolute()
+    there = nodes or len(kept_ports(directory)) // 2 or 3
+    cluster = LocalCluster(there, directory=directory)
+    with contextlib.suppress(KeyboardInterrupt), _stopped_by_signals():
+        try:
+            with cluster:
+                rows(session, [_row(cluster, node) for node in cluster.nodes], empty="")
+                _say_how_to_use(cluster)
+                _watch(session, cluster)
+        except LockedError as error:
+            hint = "use that cluster, or stop the `braidlog up` that runs it"
+            raise Problem(error.message, hint, LOCKED) from None
     message("stopped")
 
 
@@ -83,6 +100,13 @@ def _row(cluster: Any, node: int) -> dict[str, Any]:
     }
 
 
+def _say_how_to_use(cluster: Any) -> None:
+    statuses = (cluster.http(node).removeprefix("http://") for node in cluster.nodes)
+    message("ready; stop with Ctrl-C, and in another shell begin with:")
+    message(f"export BRAIDLOG_CLUSTER={cluster.seeds}")
+    message(f"export BRAIDLOG_STATUS={','.join(statuses)}")
+
+
 def _watch(session: Session, cluster: Any) -> None:
     """Say when a node ends, until somebody stops all."""
     ended: set[int] = set()
@@ -92,19 +116,23 @@ def _watch(session: Session, cluster: Any) -> None:
                 ended.add(node)
                 text = f"node {node} ended; its log is {cluster.output(node)}"
                 if session.as_json:
-                    click.echo(json.dumps({"ended": node}))
+                    line(session, text, ended=node)
                 else:
                     message(text)
         time.sleep(_WATCH_S)
 
 
 @contextlib.contextmanager
-def _stopped_by_sigterm() -> Any:
+def _stopped_by_signals() -> Iterator[None]:
+    """Let SIGTERM, and SIGHUP of a terminal that closes, do what Ctrl-C does."""
+
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop)
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, stop) for number in numbers]
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

@@ -1,21 +1,28 @@
-"""What every command gets: the data directory and where to print."""
+"""What every command gets: the data directory or the cluster, and where to print."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 import click
 
 import braidlog
 from braidlog.cli.failures import NOT_FOUND, USAGE, Problem
+from braidlog.cli.target import Target
 from braidlog.errors import NotFoundError
 
-__all__ = ["Command", "Session", "command", "stdin"]
+if TYPE_CHECKING:
+    from braidlog.client import BlockingClient, BlockingClusterLog
+
+    Logs: TypeAlias = braidlog.Node | BlockingClient
+    Log: TypeAlias = braidlog.Log | BlockingClusterLog
+
+__all__ = ["Session", "stdin"]
 
 
 # One of these is in every data directory, however damaged.
@@ -28,6 +35,43 @@ class Session:
 
     data: Path
     as_json: bool = False
+    cluster: Target | None = None
+
+    @contextmanager
+    def logs(self) -> Iterator[Logs]:
+        """Open the data directory read-only, or connect to the cluster."""
+        if self.cluster is not None:
+            with self.client() as client:
+                yield client
+            return
+        with self.reader() as node:
+            yield node
+
+    @contextmanager
+    def changing(self, *, create: bool = False) -> Iterator[Logs]:
+        """Open the data directory as its one writer, or connect to the cluster."""
+        if self.cluster is not None:
+            with self.client() as client:
+                yield client
+            return
+        with self.writer(create=create) as node:
+            yield node
+
+    @contextmanager
+    def client(self) -> Iterator[BlockingClient]:
+        """Connect to the cluster.
+
+        Raises:
+            Problem: None was named, or no node can be reached.
+        """
+        if self.cluster is None:
+            raise Problem(
+                "no cluster is named",
+                "say --cluster HOST:PORT, or set BRAIDLOG_CLUSTER",
+                USAGE,
+            )
+        with self.cluster.connect() as client:
+            yield client
 
     @contextmanager
     def reader(self) -> Iterator[braidlog.Node]:
@@ -50,7 +94,7 @@ class Session:
         Raises:
             Problem: There is nothing to open.
         """
-        if not any((self.data / name).exists() for name in _SIGNS):
+        if not self.has_data():
             where = self.data.absolute()
             raise Problem(
                 f"no Braidlog data in {where}"
@@ -60,6 +104,10 @@ class Session:
                 " `braidlog log create NAME` makes one",
                 NOT_FOUND,
             )
+
+    def has_data(self) -> bool:
+        """Tell whether the data directory is one."""
+        return any((self.data / name).exists() for name in _SIGNS)
 
     @contextmanager
     def files(self) -> Iterator[None]:
@@ -97,36 +145,3 @@ def stdin() -> BinaryIO:
     if sys.stdin is None:
         raise Problem("stdin is closed", "name what to take, or pipe it in", USAGE)
     return sys.stdin.buffer
-
-
-class Command(click.Command):
-    """A command with the shared options, which become its `Session`."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Add the shared options behind the command's own."""
-        super().__init__(*args, **kwargs)
-        self.params += [
-            click.Option(
-                ["--data", "-d"],
-                type=click.Path(file_okay=False, path_type=Path),
-                default=Path("data"),
-                envvar="BRAIDLOG_DATA",
-                metavar="DIR",
-                help="Data directory [env: BRAIDLOG_DATA; default: ./data].",
-            ),
-            click.Option(
-                ["--json", "as_json"],
-                is_flag=True,
-                help="Print JSON, one value a line, and nothing else.",
-            ),
-        ]
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Turn the shared options into the session that the command is passed."""
-        ctx.obj = Session(ctx.params.pop("data"), ctx.params.pop("as_json"))
-        return super().invoke(ctx)
-
-
-def command(name: str | None = None) -> Callable[[Callable[..., None]], Command]:
-    """Make a function a command that gets a `Session` first."""
-    return click.command(name, cls=Command)

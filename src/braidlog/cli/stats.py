@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
+from braidlog.cli.commands import command
 from braidlog.cli.output import facts, plain, rows
-from braidlog.cli.session import Session, command
+from braidlog.cli.session import Session
 from braidlog.cli.text import clock, human_bytes
 
 __all__ = ["stats"]

@@ -5,15 +5,16 @@ from __future__ import annotations
 import click
 
 from braidlog.cli import parameters
+from braidlog.cli.commands import EitherCommand, command
 from braidlog.cli.failures import OUT_OF_RANGE, Problem
 from braidlog.cli.output import line, message
-from braidlog.cli.session import Session, command
+from braidlog.cli.session import Session
 from braidlog.cli.text import counted
 
 __all__ = ["trim"]
 
 
-@command()
+@command(kind=EitherCommand)
 @click.argument("log")
 @click.option("--before", type=parameters.POSITION, help="First position to keep.")
 @click.option(
@@ -37,7 +38,7 @@ def trim(
     """
     if sum(option is not None for option in (before, before_time, keep)) != 1:
         raise click.UsageError("say one of --before, --before-time and --keep")
-    with session.writer() as node:
+    with session.changing() as node:
         target = node.log(log)
         first = target.first
         if keep is not None:

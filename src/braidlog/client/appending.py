@@ -25,9 +25,9 @@ from braidlog.types import Headers, Producer
 
 __all__ = ["Appending", "Piece"]
 
-# No producer gets this far, so the primary must refuse it and say what comes next.
-# Far below the greatest number there is, for the sequence behind it has to be one too.
-_SEQUENCE_NEVER: Final = (1 << 62) - 2
+# No producer gets this far, so the primary must refuse it and say what comes next. The
+# core has no number for what would follow a greater one.
+_SEQUENCE_NEVER: Final = (1 << 62) - 3
 
 
 class Piece:
@@ -43,6 +43,15 @@ class Piece:
         self.headers: list[Headers] = []
         self.indexes: list[int] = []
         self.size = 0
+
+    @classmethod
+    def plain(cls, values: list[bytes], timestamp: int, size: int) -> Piece:
+        """Return records that are values alone; see `Rows.plain`."""
+        piece, count = cls(), len(values)
+        piece.values, piece.size = values, size
+        piece.keys, piece.headers = [None] * count, [()] * count
+        piece.timestamps, piece.indexes = [timestamp] * count, list(range(count))
+        return piece
 
     def add(self, index: int, row: Row) -> None:
         """Add a record, which was given as number ``index``."""
@@ -226,9 +235,46 @@ class Appending:
                 (await self._cluster.linearize()).log(self._log).high_watermark + 1,
             )
             return range(end, end)
+        pieces = self.pieces(rows, whole=producer is not None)
+        return await self._append(len(rows), pieces, producer, sequence, deadline)
+
+    async def append_plain(
+        self,
+        values: list[Any],
+        timestamp: int | None,
+        producer: Producer | None,
+        sequence: int | None,
+        timeout: float | None,  # noqa: ASYNC109
+    ) -> Sequence[int] | None:
+        """Append values that make one piece; None if they do not, and nothing is done.
+
+        They are those of `append_many` without keys and headers.
+        """
+        limits = self._settings
+        if not 0 < len(values) <= limits.batch_records_max:
+            return None
+        known = self.rows.plain(values, timestamp)
+        if known is None or known[2] > limits.batch_bytes_max:
+            return None
+        self._cluster.check_open()
+        deadline = self._deadline(timeout)
+        _check_producer(producer, sequence)
+        piece = Piece.plain(*known)
+        stream = 0 if producer is not None else self._any_stream()
+        pieces = [(stream, piece)]
+        return await self._append(len(values), pieces, producer, sequence, deadline)
+
+    async def _append(
+        self,
+        count: int,
+        pieces: Sequence[tuple[int, Piece]],
+        producer: Producer | None,
+        sequence: int | None,
+        deadline: float,
+    ) -> Sequence[int]:
         waiting: list[tuple[Piece, Lane, Records]] = []
         try:
-            for stream, piece in self.pieces(rows, whole=producer is not None):
+            for stream, piece in pieces:
                 if producer is not None:
                     stream = self.stream_of_producer(producer)
                 await self._take_room(piece.size, deadline)
@@ -237,7 +283,10 @@ class Appending:
                 lane.add(entry)
                 waiting.append((piece, lane, entry))
                 sequence = None if sequence is None else sequence + len(piece.values)
-            return await self._positions(len(rows), waiting)
+            if len(waiting) == 1:
+                first = await waiting[0][2].waiter
+                return range(first, first + count)
+            return await self._positions(count, waiting)
         finally:
             for _, lane, entry in waiting:
                 if not entry.waiter.done():
@@ -337,6 +386,8 @@ class Appending:
 def _check_producer(producer: Any, sequence: int | None) -> None:
     if producer is None and sequence is None:
         return
+    if producer is None:
+        raise InvalidArgumentError("a sequence needs a producer")
     if not isinstance(producer, Producer):
         msg = f"producer must be a Producer, not {producer!r}"
         raise TypeError(msg)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -10,6 +10,8 @@ from braidlog import _native
 from braidlog.errors import InvalidArgumentError
 
 __all__ = ["columns_of", "log_schema"]
+
+_APPENDED: Final = ("value", "key", "timestamp", "headers")
 
 Columns = tuple[list[bytes], list[bytes | None], list[int | None], list[Any]]
 
@@ -30,6 +32,9 @@ def log_schema(columns: list[str] | None = None) -> pa.Schema:
     if unknown:
         msg = f"there is no column {unknown[0]!r}: {', '.join(schema.names)}"
         raise InvalidArgumentError(msg)
+    if len(set(columns)) < len(columns):
+        msg = f"a column is named twice: {', '.join(columns)}"
+        raise InvalidArgumentError(msg)
     return pa.schema([schema.field(name) for name in columns])
 
 
@@ -44,9 +49,7 @@ def columns_of(data: Any) -> Columns:
         if hasattr(data, "__arrow_c_stream__")
         else (pa.Table.from_batches([pa.record_batch(data)]))
     )
-    if "value" not in table.column_names:
-        msg = f"there is no column 'value': {', '.join(table.column_names)}"
-        raise InvalidArgumentError(msg)
+    _check_names(table.column_names)
     values = _binary(table, "value")
     if None in values:
         msg = f"value {values.index(None)} is null"
@@ -56,11 +59,27 @@ def columns_of(data: Any) -> Columns:
     times: list[int | None] = [None] * count
     if "timestamp" in table.column_names:
         times = _cast(_microseconds(table["timestamp"]), pa.int64(), "timestamp")
+        if None in times:
+            msg = f"timestamp {times.index(None)} is null"
+            raise InvalidArgumentError(msg)
     headers: list[Any] = [None] * count
     if "headers" in table.column_names:
         kind = pa.map_(pa.string(), pa.binary())
         headers = _cast(table["headers"], kind, "headers")
     return values, keys, times, headers  # type: ignore[return-value]
+
+
+def _check_names(names: list[str]) -> None:
+    for name in names:
+        if name == "position":
+            msg = "column 'position' is assigned by the log; drop it"
+            raise InvalidArgumentError(msg)
+        if name not in _APPENDED or names.count(name) > 1:
+            msg = f"column {name!r} is there twice, or not one of {_APPENDED}"
+            raise InvalidArgumentError(msg)
+    if "value" not in names:
+        msg = f"there is no column 'value': {', '.join(names)}"
+        raise InvalidArgumentError(msg)
 
 
 def _binary(table: pa.Table, name: str) -> list[bytes | None]:

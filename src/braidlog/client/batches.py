@@ -23,6 +23,10 @@ class OpenBatch(Protocol):
     def count(self) -> int:
         """How many records it has."""
 
+    @property
+    def timestamps(self) -> tuple[int, int]:
+        """The smallest and the largest timestamp."""
+
     def records(self, position: int, begin: int, end: int) -> Iterable[Record]:
         """Return records ``begin`` to ``end`` of a batch that is at ``position``."""
 

@@ -10,23 +10,37 @@ import asyncio
 import functools
 import ssl as tls
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Sequence,
+)
+from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from braidlog.client.client import Client, connect
 from braidlog.client.cursor import ClusterCursor
 from braidlog.client.log import ClusterLog
+from braidlog.client.scan import Scan
 from braidlog.client.settings import ClientSettings
 from braidlog.errors import ClosedError
+from braidlog.types import Producer, Timestamp
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from braidlog._native import Record
+    from braidlog.storage.catalog import LogOptions
 
 __all__ = [
     "BlockingClient",
     "BlockingClusterCursor",
     "BlockingClusterLog",
+    "BlockingScan",
     "connect_sync",
 ]
 
@@ -52,16 +66,20 @@ class _Loop:
         self._loop.close()
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
-        if not self._thread.is_alive():
-            call.close()
-            msg = "the client is closed"
-            raise ClosedError(msg)
-        future = asyncio.run_coroutine_threadsafe(call, self._loop)
+        future = self.begin(call)
         try:
             return future.result()
         except BaseException:
             future.cancel()  # An interrupt: nobody waits any more.
             raise
+
+    def begin(self, call: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a call; calls begin in the order in which they were given."""
+        if not self._thread.is_alive():
+            call.close()
+            msg = "the client is closed"
+            raise ClosedError(msg)
+        return asyncio.run_coroutine_threadsafe(call, self._loop)
 
     def close(self) -> None:
         if not self._thread.is_alive():
@@ -162,8 +180,10 @@ class BlockingClusterLog(_Blocking[ClusterLog]):
     __getitem__ = get
     read = _iterate(ClusterLog._read_chunks)
     subscribe = _iterate(ClusterLog._subscribe_chunks)
+    batches = _iterate(ClusterLog._batch_chunks)
     wait = _call(ClusterLog.wait)
     find = _call(ClusterLog.find)
+    batches = _iterate(ClusterLog._batch_chunks)
     to_arrow = _call(ClusterLog.to_arrow)
     trim = _call(ClusterLog.trim)
     set_options = _call(ClusterLog.set_options)
@@ -173,14 +193,19 @@ class BlockingClusterLog(_Blocking[ClusterLog]):
     _cursors = _call(ClusterLog.cursors)
 
     @property
-    def id(self) -> bytes:
-        """Identity of the log, 16 bytes."""
+    def id(self) -> str:
+        """Random identity of the log, 32 hexadecimal digits."""
         return self._target.id
 
     @property
     def name(self) -> str:
         """Name of the log."""
         return self._target.name
+
+    @property
+    def options(self) -> LogOptions:
+        """How the log is kept, as far as this client knows."""
+        return self._target.options
 
     @property
     def first(self) -> int:
@@ -195,6 +220,28 @@ class BlockingClusterLog(_Blocking[ClusterLog]):
     def __iter__(self) -> Iterator[Record]:
         """Iterate over everything that can be read now."""
         return self.read()
+
+    def submit_many(
+        self,
+        values: Iterable[Buffer],
+        *,
+        keys: Iterable[Buffer | None] | None = None,
+        timestamps: Iterable[Timestamp | None] | Timestamp | None = None,
+        headers: Iterable[Iterable[tuple[str, Buffer]] | None] | None = None,
+        producer: Producer | None = None,
+        sequence: int | None = None,
+        timeout: float | None = None,
+    ) -> Future[Sequence[int]]:
+        """Begin `append_many`; the future gives its result.
+
+        Records are checked before the return. What is submitted after something else
+        comes behind it in each stream.
+        """
+        # Checking needs nothing of the loop.
+        appending = self._target._appending
+        rows = appending.rows.many(values, keys, timestamps, headers)
+        call = appending.append_many(rows, producer, sequence, timeout)
+        return self._loop.begin(call)
 
     def cursor(
         self, name: str, *, pin: bool = False, lease: float | None = None
@@ -220,12 +267,25 @@ class BlockingClusterLog(_Blocking[ClusterLog]):
         return [BlockingClusterCursor(self._loop, each) for each in self._cursors()]
 
 
+class BlockingScan(_Blocking[Scan]):
+    """Reads of a log stream by stream; see `Scan`."""
+
+    extents = _call(Scan.extents)
+    batches = _iterate(Scan._batch_chunks)
+
+    @property
+    def positions(self) -> range:
+        """What could be read when the scan was made."""
+        return self._target.positions
+
+
 class BlockingClient(_Blocking[Client]):
     """A client for blocking code; see `Client`. Use `braidlog.connect_sync`."""
 
     logs = _call(Client.logs)
     delete_log = _call(Client.delete_log)
     describe = _call(Client.describe)
+    metadata = _call(Client.metadata)
     nodes = _call(Client.nodes)
     drain_node = _call(Client.drain_node)
     remove_node = _call(Client.remove_node)
@@ -240,6 +300,7 @@ class BlockingClient(_Blocking[Client]):
     _close = _call(Client.close)
     _log = _call(Client.log)
     _create_log = _call(Client.create_log)
+    _scan = _call(Client.scan)
 
     def __init__(self, make: Callable[[], Client]) -> None:
         """Start the loop; entering connects."""
@@ -277,6 +338,10 @@ class BlockingClient(_Blocking[Client]):
     def log(self, name: str) -> BlockingClusterLog:
         """Return an existing log; see `Client.log`."""
         return BlockingClusterLog(self._loop, self._log(name))
+
+    def scan(self, name: str) -> BlockingScan:
+        """Return reads of a log stream by stream; see `Client.scan`."""
+        return BlockingScan(self._loop, self._scan(name))
 
     def create_log(self, name: str, **options: Any) -> BlockingClusterLog:
         """Create a log; see `Client.create_log`."""

@@ -12,6 +12,7 @@ from braidlog.client.cluster import Cluster
 from braidlog.client.link import Connector
 from braidlog.client.log import ClusterLog
 from braidlog.client.routing import KEY_STREAMS, parse_seeds
+from braidlog.client.scan import Scan
 from braidlog.client.settings import ClientSettings
 from braidlog.errors import (
     AlreadyExistsError,
@@ -21,7 +22,7 @@ from braidlog.errors import (
 from braidlog.storage.catalog import LogOptions
 from braidlog.types import Compression
 from braidlog.wire import commands, results
-from braidlog.wire.messages import NodeInfo, StreamInfo
+from braidlog.wire.messages import Metadata, NodeInfo, StreamInfo
 
 if TYPE_CHECKING:
     from braidlog.client.kept import ClusterLogDescription
@@ -165,6 +166,19 @@ class Client:
     async def describe(self, name: str) -> ClusterLogDescription:
         """Return what there is to know of a log."""
         return await (await self.log(name)).describe()
+
+    async def scan(self, name: str) -> Scan:
+        """Return reads of a log stream by stream, for many processes at once.
+
+        Raises:
+            NotFoundError: there is no log of that name.
+        """
+        info = (await self._cluster.linearize()).named(name)
+        return Scan(self._cluster, info, self._codec)
+
+    async def metadata(self) -> Metadata:
+        """Return nodes, leader, logs and streams as of one moment."""
+        return (await self._cluster.linearize()).metadata
 
     # -- nodes -------------------------------------------------------------------
 

@@ -1,16 +1,18 @@
 """The connections of a client and its view of the metadata.
 
-One task asks for newer metadata by long poll; whoever meets a node that is not what the
-routes say asks at once, and all who wait share that request.
+Two tasks ask two nodes for newer metadata by long poll; whoever meets a node that is
+not what the routes say asks at once, and all who wait share that request.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any, Final, TypeVar
 
+from braidlog.client.attempts import first_of
 from braidlog.client.link import Answer, Connector, Link
 from braidlog.client.retry import Backoff, Verdict, verdict_of
 from braidlog.client.routing import Routes
@@ -19,6 +21,7 @@ from braidlog.errors import (
     ClosedError,
     ConnectionLostError,
     LogError,
+    NotFoundError,
     NotPrimaryError,
     NotReadyError,
     RemoteProtocolError,
@@ -31,6 +34,10 @@ from braidlog.wire.results import Refused, Result, decode_result
 __all__ = ["Cluster"]
 
 _CALL_BYTES: Final = 16
+_WATCHERS: Final = 2
+"""Nodes that are asked for news at a time: one of them may hang."""
+
+_T = TypeVar("_T")
 
 
 class Cluster:
@@ -48,7 +55,7 @@ class Cluster:
         self._links: dict[str, Link] = {}
         self._connecting: dict[str, asyncio.Task[Link]] = {}
         self._refreshing: asyncio.Task[Routes] | None = None
-        self._watcher: asyncio.Task[None] | None = None
+        self._watchers: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
 
@@ -62,14 +69,14 @@ class Cluster:
             UnauthorizedError: the token is refused.
         """
         await self.refresh()
-        self._watcher = asyncio.create_task(self._watch(), name="braidlog-metadata")
+        self._watchers = [asyncio.create_task(self._watch(n)) for n in range(_WATCHERS)]
 
     async def close(self) -> None:
         """Close all connections. Idempotent."""
         self.closed = True
         self._changed.set()
-        tasks: list[asyncio.Task[Any]] = [*self._connecting.values()]
-        tasks += [task for task in (self._refreshing, self._watcher) if task]
+        tasks: list[asyncio.Task[Any]] = [*self._connecting.values(), *self._watchers]
+        tasks += [self._refreshing] if self._refreshing else []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -176,7 +183,12 @@ class Cluster:
         if address is None:
             msg = f"node {node} is not of the cluster"
             raise NotReadyError(msg)
-        return await self.ask(address, message, payload, within=within)
+        try:
+            return await self.ask(address, message, payload, within=within)
+        except NotFoundError as error:
+            # The replica may have moved; whether the log is gone the routes say.
+            msg = f"node {node}: {error.message}"
+            raise NotReadyError(msg) from error
 
     # -- metadata ----------------------------------------------------------------
 
@@ -204,36 +216,41 @@ class Cluster:
             answer, _ = await self.ask(address, request, within=within)
             return self._accept(answer)
 
-        routes: Routes = await self._anywhere(attempt, "the metadata")
-        return routes
+        return await self._anywhere(attempt, "the metadata")
 
-    async def _anywhere(self, attempt: Callable[[str, float], Any], what: str) -> Any:
-        """Make an attempt at one node after the other until one succeeds."""
+    async def _anywhere(
+        self, attempt: Callable[[str, float], Coroutine[Any, Any, _T]], what: str
+    ) -> _T:
+        """Make an attempt at the nodes, again and again, until one succeeds."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.settings.timeout_s
+        settings = self.settings
+        deadline = loop.time() + settings.timeout_s
         backoff = self.backoff()
-        first: str | None = None
+        first: list[str] = []
+
+        async def tried(address: str) -> _T:
+            within = min(deadline - loop.time(), settings.attempt_timeout_s)
+            try:
+                return await attempt(address, max(0.0, within))
+            except LogError as error:
+                if (found := self._hint(error)) is not None:
+                    first[:] = [found]
+                raise
+
         while True:
-            last: LogError | None = None
-            await asyncio.sleep(backoff.pause(self.settings.share()))
-            for address in dict.fromkeys([first, *self._addresses()]):
-                left = deadline - loop.time()
-                if address is None or left <= 0:
-                    continue
-                try:
-                    within = min(left, self.settings.attempt_timeout_s)
-                    return await attempt(address, within)
-                except LogError as error:
-                    self.check_open()
-                    if verdict_of(error) is Verdict.FINAL:
-                        raise
-                    last = error
-                    if (found := self._hint(error)) is not None:
-                        first = found
-            if loop.time() >= deadline:
-                timeout = self.settings.timeout_s
-                msg = f"no node answered for {what} in {timeout} s: {last}"
-                raise TimeoutError_(msg) from last
+            await asyncio.sleep(backoff.pause(settings.share()))
+            addresses = dict.fromkeys([*first, *self._addresses()])
+            try:
+                return await first_of(
+                    [partial(tried, each) for each in addresses], settings.hedge_s
+                )
+            except LogError as error:
+                self.check_open()
+                if verdict_of(error) is Verdict.FINAL:
+                    raise
+                if loop.time() >= deadline:
+                    msg = f"no node answered for {what} in {settings.timeout_s} s"
+                    raise TimeoutError_(f"{msg}: {error}") from error
 
     def _hint(self, error: LogError) -> str | None:
         if not isinstance(error, NotPrimaryError) or self._routes is None:
@@ -267,11 +284,13 @@ class Cluster:
             async with asyncio.timeout(within):
                 await changed.wait()
 
-    async def _watch(self) -> None:
+    async def _watch(self, number: int) -> None:
+        """Ask one node for what is newer; each watcher asks another one, if it can."""
         settings = self.settings
         backoff = self.backoff()
         while True:
-            for address in self._addresses():
+            addresses = self._addresses()
+            for address in (*addresses[number:], *addresses[:number]):
                 request = GetMetadata(self.routes.index, int(settings.poll_s * 1000))
                 within = settings.poll_s + settings.attempt_timeout_s
                 try:
@@ -308,8 +327,6 @@ class Cluster:
                 raise RemoteProtocolError(msg)
             return answer.index, decode_result(bytes(body))
 
-        index: int
-        result: Result
         index, result = await self._anywhere(attempt, type(command).__name__)
         if isinstance(result, Refused):
             raise result.error()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from braidlog.client.appending import Appending
 from braidlog.client.batches import BatchCodec
@@ -16,14 +15,13 @@ from braidlog.errors import (
     RemoteProtocolError,
 )
 from braidlog.storage.catalog import LogOptions
+from braidlog.storage.retention import lease_us
 from braidlog.types import Compression
 from braidlog.wire import commands, results
 from braidlog.wire.messages import LogInfo, StreamInfo
 from braidlog.wire.results import CursorRow
 
 __all__ = ["ClusterLogDescription", "KeptClusterLog"]
-
-_MICROSECONDS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +64,19 @@ class KeptClusterLog:
         self._appending.close()
 
     @property
-    def id(self) -> bytes:
-        """Identity of the log, 16 bytes."""
-        return self._id
+    def id(self) -> str:
+        """Random identity of the log, 32 hexadecimal digits; never used again."""
+        return self._id.hex()
 
     @property
     def name(self) -> str:
         """Name of the log."""
         return self._name
+
+    @property
+    def options(self) -> LogOptions:
+        """How the log is kept, as far as this client knows."""
+        return LogOptions.decode(self._info().options)
 
     @property
     def first(self) -> int:
@@ -106,9 +109,9 @@ class KeptClusterLog:
             raise BeyondEndError(msg, next=there.stop)
         if before < 0:
             raise InvalidArgumentError(f"positions count from 1, got {before}")
-        # A trim without a time knows no pin that is live.
-        now = 0 if ignore_pins else self._cluster.settings.clock()
-        result = await self._cluster.execute(commands.Trim(self._id, before, now))
+        now = self._cluster.settings.clock()
+        command = commands.Trim(self._id, max(1, before), now, ignore_pins)
+        result = await self._cluster.execute(command)
         if isinstance(result, results.Trimmed):
             return max(1, result.first)
         await self._cluster.linearize()
@@ -118,7 +121,8 @@ class KeptClusterLog:
         self, *, retention_ms: int | None = None, retention_bytes: int | None = None
     ) -> None:
         """Replace the log's retention; None keeps records until they are trimmed."""
-        old = LogOptions.decode(self._info().options)
+        await self._cluster.linearize()
+        old = self.options
         new = LogOptions(old.compression, retention_ms, retention_bytes, old.unknown)
         await self._cluster.execute(commands.AlterLog(self._id, options=new.encode()))
 
@@ -126,7 +130,7 @@ class KeptClusterLog:
         """Return what there is to know of the log."""
         there = await self.refresh()
         info = self._info()
-        options = LogOptions.decode(info.options)
+        options = self.options
         return ClusterLogDescription(
             name=info.name,
             id=info.log.hex(),
@@ -166,11 +170,7 @@ class KeptClusterLog:
         Raises:
             InvalidArgumentError: the position is beyond the end of the log.
         """
-        if lease is not None and not lease > 0:
-            msg = f"lease must be greater than 0 s, got {lease}"
-            raise InvalidArgumentError(msg)
-        microseconds = 0 if lease is None else max(1, round(lease * _MICROSECONDS))
-        row = await self._set_cursor(name, position, pin, microseconds)
+        row = await self._set_cursor(name, position, pin, lease_us(lease))
         return ClusterCursor(self, row)
 
     async def cursors(self) -> list[ClusterCursor]:

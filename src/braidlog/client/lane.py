@@ -20,6 +20,7 @@ from braidlog.errors import (
     ClosedError,
     ConnectionLostError,
     LogError,
+    NotFoundError,
     NotReadyError,
     RemoteProtocolError,
     TimeoutError_,
@@ -177,6 +178,9 @@ class Lane:
             self._settled(batch, message)
         except asyncio.CancelledError:
             self._failed(batch, ConnectionLostError("the connection was closed"))
+        except NotFoundError as error:
+            # The replica may have moved; whether the log is gone the routes say.
+            self._failed(batch, NotReadyError(error.message))
         except LogError as error:
             self._failed(batch, error)
         self.schedule()

@@ -112,6 +112,14 @@ class ClusterLog(KeptClusterLog):
         in the middle, what was placed stays, and a note of the error says how many.
         """
         self._cluster.check_open()
+        values = list(values)
+        plain = keys is None and headers is None
+        if plain and (timestamps is None or isinstance(timestamps, int)):
+            done = await self._appending.append_plain(
+                values, timestamps, producer, sequence, timeout
+            )
+            if done is not None:
+                return done
         rows = self._appending.rows.many(values, keys, timestamps, headers)
         return await self._appending.append_many(rows, producer, sequence, timeout)
 
@@ -225,7 +233,9 @@ class ClusterLog(KeptClusterLog):
         begin, stop = await self._bounds(start, end)
         plain = None if key is None else bytes(memoryview(key))
         left = limit
-        if left is not None and left < 1:
+        if left is not None and left < 0:
+            raise InvalidArgumentError(f"limit must be at least 0, got {limit}")
+        if left == 0:
             return
         spans = self._spans(begin, stop)
         async with contextlib.aclosing(spans):
@@ -245,13 +255,15 @@ class ClusterLog(KeptClusterLog):
 
         False as well once the client is closed.
         """
-        if timeout is not None and not timeout >= 0:
-            msg = f"timeout must be at least 0 s, got {timeout}"
+        if timeout is not None and timeout != timeout:
+            msg = f"timeout must be a number of seconds, got {timeout}"
             raise InvalidArgumentError(msg)
+        if position < 0:
+            raise InvalidArgumentError(f"positions count from 1, got {position}")
         try:
             if position < self.end or position < (await self.refresh()).stop:
                 return True
-            if timeout == 0:
+            if timeout is not None and timeout <= 0:
                 return False
             async with Reading(
                 self._cluster, self._id, position, prefetch_bytes=_LOOK_BYTES
@@ -348,15 +360,30 @@ class ClusterLog(KeptClusterLog):
         columns: list[str] | None = None,
     ) -> AsyncIterator[pa.RecordBatch]:
         """Iterate over the log as `pyarrow.RecordBatch`, one for each batch stored."""
+        chunks = self._batch_chunks(start, end, columns=columns)
+        async with contextlib.aclosing(chunks):
+            async for (batch,) in chunks:
+                yield batch
+
+    async def _batch_chunks(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        columns: list[str] | None = None,
+    ) -> AsyncGenerator[list[pa.RecordBatch], None]:
         import pyarrow as pa
 
+        from braidlog.client.arrow import log_schema
+
+        log_schema(columns)  # Refuses columns before anything is read.
         begin, stop = await self._bounds(start, end)
-        async for span in self._spans(begin, stop):
-            yield pa.record_batch(
-                self._open(span).arrow(
-                    span.glsn - span.skip, span.skip, span.skip + span.count, columns
-                )
-            )
+        spans = self._spans(begin, stop)
+        async with contextlib.aclosing(spans):
+            async for span in spans:
+                first, last = span.glsn - span.skip, span.skip + span.count
+                rows = self._open(span).arrow(first, span.skip, last, columns)
+                yield [pa.record_batch(rows)]
 
     async def to_arrow(
         self,

@@ -7,6 +7,7 @@ import contextlib
 from typing import Final
 
 from braidlog.client.cluster import Cluster
+from braidlog.client.link import Answer
 from braidlog.client.merge import Merge, Span, Want
 from braidlog.client.retry import Verdict, verdict_of
 from braidlog.errors import (
@@ -41,8 +42,11 @@ class Reading:
         streams = list(cluster.streams_of(log))
         self._merge = Merge(streams, begin, end, credit_bytes=credit)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._asked: dict[asyncio.Task[Answer], tuple[int, int]] = {}
         self._fed = asyncio.Event()
         self._error: BaseException | None = None
+        # Which of its replicas a stream is read from; goes on when that one is no help.
+        self._turns: dict[int, int] = {}
         cluster.listen(self._routes_changed)
 
     @property
@@ -69,8 +73,13 @@ class Reading:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _routes_changed(self) -> None:
+        routes = self._cluster.routes
         try:
             self._merge.extend(self._cluster.streams_of(self._log))
+            for asked, (stream, node) in self._asked.items():
+                # It may hang, and would be waited for as long as a poll may take.
+                if node not in routes.readers(stream):
+                    asked.cancel()
         except LogError as error:
             self._fail(error)
         self._fed.set()
@@ -120,24 +129,21 @@ class Reading:
         cluster = self._cluster
         settings = cluster.settings
         backoff = cluster.backoff()
+        self._turns.setdefault(want.stream, 0)
         request = Read(
             want.stream,
             want.begin,
             want.by_glsn,
             want.bytes_max,
-            int(settings.poll_s * _MILLISECONDS),
+            int(settings.read_wait_s * _MILLISECONDS),
         )
-        within = settings.poll_s + settings.attempt_timeout_s
-        attempt = 0
+        within = settings.read_wait_s + settings.attempt_timeout_s
         while True:
             await asyncio.sleep(backoff.pause(settings.share()))
             try:
-                nodes = cluster.routes.readers(want.stream)
-                if not nodes:
-                    msg = f"stream {want.stream} has no replica now"
-                    raise NotReadyError(msg)
-                node = nodes[attempt % len(nodes)]
-                answer, payload = await cluster.ask_node(node, request, within=within)
+                nodes = self._readers(want.stream)
+                node = nodes[self._turns[want.stream] % len(nodes)]
+                answer, payload = await self._ask_node(node, request, within)
                 if not isinstance(answer, Records) or answer.stream != want.stream:
                     msg = f"{type(answer).__name__} is no answer to Read"
                     raise RemoteProtocolError(msg)
@@ -148,7 +154,7 @@ class Reading:
                 cluster.check_open()
                 if verdict_of(error) is Verdict.FINAL:
                     raise
-                attempt += 1
+                self._turns[want.stream] += 1
                 await cluster.refresh()
                 continue
             if answer.sizes or self._says_more(want, answer):
@@ -156,11 +162,39 @@ class Reading:
                 self._fed.set()
                 return
             # Nothing yet; a replica that lags must not be asked for ever.
-            attempt += 1
+            self._turns[want.stream] += 1
+
+    async def _ask_node(self, node: int, request: Read, within: float) -> Answer:
+        """Ask a node, as long as it has the stream."""
+        asking = asyncio.create_task(
+            self._cluster.ask_node(node, request, within=within)
+        )
+        self._asked[asking] = request.stream, node
+        try:
+            await asyncio.wait([asking])
+        finally:
+            del self._asked[asking]
+            asking.cancel()
+        if asking.cancelled():
+            msg = f"node {node} has no replica of stream {request.stream} any more"
+            raise NotReadyError(msg)
+        return asking.result()
+
+    def _readers(self, stream: int) -> tuple[int, ...]:
+        """Return who can be asked, the best first."""
+        nodes = self._cluster.routes.readers(stream)
+        only = self._cluster.settings.read_node
+        if only:
+            nodes = tuple(node for node in nodes if node == only)
+        if not nodes:
+            where = f" on node {only}" if only else ""
+            msg = f"stream {stream} has no replica{where} now"
+            raise NotReadyError(msg)
+        return nodes
 
     def _says_more(self, want: Want, answer: Records) -> bool:
         """Return whether an answer without records brings the merge on."""
-        end = self._merge.end
+        end = None if want.by_glsn else self._merge.end
         return answer.complete >= (self.position if end is None else end - 1)
 
     async def _trimmed(self, want: Want, error: TrimmedError) -> None:

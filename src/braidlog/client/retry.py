@@ -21,6 +21,7 @@ from braidlog.errors import (
     SealedError,
     UnavailableError,
 )
+from braidlog.raft import NotLeaderError
 
 __all__ = ["Backoff", "Verdict", "is_unknown", "verdict_of"]
 
@@ -39,7 +40,8 @@ def verdict_of(error: LogError) -> Verdict:
         case LogFullError():
             return Verdict.FINAL
         # The node closes, or its disk failed: the stream goes on elsewhere.
-        case SealedError() | UnavailableError() | ClosedError():
+        # Only a class that is imported comes back as what it was: nodes send that one.
+        case SealedError() | NotLeaderError() | UnavailableError() | ClosedError():
             return Verdict.MOVED
         case FencedError():
             return Verdict.FINAL

@@ -89,6 +89,22 @@ class Rows:
             for value, key, time, named in zip(plain, *columns, strict=True)
         ]
 
+    def plain(
+        self, values: list[Any], timestamp: int | None
+    ) -> tuple[list[bytes], int, int] | None:
+        """Return values, timestamp and size of records that are ``bytes`` alone.
+
+        None if they are something else: then each has to be looked at. This way they
+        cost a batch, and not Python code for each of them.
+        """
+        if set(map(type, values)) != {bytes}:
+            return None
+        longest = max(map(len, values)) + _RECORD_COST
+        if longest > self._limit:
+            return None
+        size = _RECORD_COST * len(values) + sum(map(len, values))
+        return values, self._time(timestamp), size
+
     def _time(self, timestamp: Any) -> int:
         if timestamp is None:
             return self._clock()

@@ -6,11 +6,14 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from braidlog.client.producer import ProducerLimits
 from braidlog.errors import InvalidArgumentError
 
 __all__ = ["ClientSettings"]
+
+_MAY_BE_ZERO: Final = {"linger_s", "read_node"}
 
 
 def _now_us() -> int:
@@ -25,11 +28,14 @@ class ClientSettings:
     """How long an append or command may take, repeats included."""
     attempt_timeout_s: float = 5.0
     """How long one attempt may take before it is made again elsewhere."""
+    hedge_s: float = 0.25
+    """How long a node may take for metadata or a command until another is asked too."""
     connect_timeout_s: float = 3.0
     linger_s: float = 0.0
     """How long the first record of a batch waits for others when nothing is under
     way."""
-    batch_bytes_max: int = 1 << 20
+    batch_bytes_max: int = 1 << 19
+    """With more, nothing would be encoded while a batch is on its way."""
     batch_records_max: int = 16384
     record_bytes_max: int = 15 << 20
     """One record must fit a frame, whatever its size is once encoded."""
@@ -37,10 +43,14 @@ class ClientSettings:
     """Full batches of one stream that are under way."""
     outstanding_bytes_max: int = 64 << 20
     """What was appended and is not settled, per log; appends wait for room."""
+    read_node: int = 0
+    """Read records from this node only, to compare replicas; 0 for any."""
     prefetch_bytes: int = 4 << 20
     """What a reader keeps of each stream ahead of what was asked for."""
     poll_s: float = 10.0
     """How long a node may hold back an answer because there is nothing new."""
+    read_wait_s: float = 2.0
+    """The same for reads; another replica, which may know more, is asked then."""
     metadata_pause_s: float = 0.1
     """Shortest time between two answers of the watch over the metadata."""
     retry_first_s: float = 0.02
@@ -56,7 +66,7 @@ class ClientSettings:
             value = getattr(self, name)
             if callable(value):
                 continue
-            low_enough = value >= 0 if name == "linger_s" else value > 0
+            low_enough = value >= 0 if name in _MAY_BE_ZERO else value > 0
             if not low_enough:
                 msg = f"{name} must be greater than 0, got {value}"
                 raise InvalidArgumentError(msg)

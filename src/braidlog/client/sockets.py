@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 import ssl
 from collections import deque
-from typing import Final
+from typing import Final, cast
 
+import braidlog.raft.errors  # noqa: F401 - they come over the wire too
 from braidlog.client.link import Answer, Connector, Link
 from braidlog.errors import (
     ConnectionLostError,
     LogError,
     RemoteProtocolError,
+    UnauthorizedError,
 )
 from braidlog.wire.client import ClientConnection
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
@@ -95,8 +97,8 @@ class SocketLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the `Hello`."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # The transports of other loops do not inherit from that class.
+        self._transport = cast("asyncio.Transport", transport)
         self._write()
 
     def data_received(self, data: bytes) -> None:
@@ -196,12 +198,17 @@ def socket_connector(
     async def connect(address: str) -> Link:
         host, _, port = address.rpartition(":")
         loop = asyncio.get_running_loop()
-        transport, link = await loop.create_connection(
-            lambda: SocketLink(address, hello),
-            host.strip("[]"),
-            int(port),
-            ssl=context,
-        )
+        try:
+            transport, link = await loop.create_connection(
+                lambda: SocketLink(address, hello),
+                host.strip("[]"),
+                int(port),
+                ssl=context,
+            )
+        except ssl.SSLCertVerificationError as error:
+            # Trying again does not make it trusted.
+            msg = f"the certificate of {address} is refused: {error.verify_message}"
+            raise UnauthorizedError(msg) from error
         try:
             await link.ready()
         except BaseException:

@@ -8,9 +8,13 @@ flight, and each must come back with exactly the positions of its lines. The las
 lines that the log already has are sent again on purpose: the log must answer with the
 positions of the first time.
 
-It prints JSON lines: ``ready``, then ``stored`` as appends become durable, then
-``done``. It may be killed at any moment; that is what it is for. It ends by itself
-when its parent is gone.
+Given a cluster instead of a directory, it does the same over the network: the log has
+one stream, in which the order of the lines is the order of the positions, and the
+client keeps it while the primary changes.
+
+It prints JSON lines: ``ready``, then ``stored`` as appends become durable, with the
+longest time since the line before in which nothing did, then ``done``. It may be killed
+at any moment; that is what it is for. It ends by itself when its parent is gone.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import time
 from argparse import ArgumentParser
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -60,6 +65,8 @@ class Import:
         self._waiting: deque[tuple[Any, range]] = deque()
         self._began = time.perf_counter()
         self._reported = 0.0
+        self._settled = time.monotonic()
+        self._gap = (self._settled, self._settled)
         self.stored: int = log.end - 1
         self.resent = 0
 
@@ -74,6 +81,10 @@ class Import:
         self._send(known)
         left = None if hold_at is None else max(0, hold_at - stored)
         self._send(_batches(stored, islice(lines, left)))
+
+    def go_on(self) -> None:
+        """Count no time in which this waited to be told to go on."""
+        self._settled = time.monotonic()
 
     def _send(self, batches: Iterable[_Batch]) -> None:
         for batch in batches:
@@ -102,6 +113,10 @@ class Import:
         if (found.start, found.stop) != (expected.start, expected.stop):
             raise AssertionError(f"lines {expected} were stored at {found}")
         self.stored = max(self.stored, expected.stop - 1)
+        # Comparable with the same clock of another process.
+        now = time.monotonic()
+        self._gap = max(self._gap, (self._settled, now), key=_length)
+        self._settled = now
         if time.perf_counter() - self._reported >= _REPORT_SECONDS:
             self._report()
 
@@ -112,23 +127,41 @@ class Import:
             stored=self.stored,
             resent=self.resent,
             seconds=self._reported - self._began,
+            gap=self._gap,
         )
+        self._gap = (self._settled, self._settled)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Import, or hold before the end and wait for the signal that kills."""
     parser = ArgumentParser()
-    parser.add_argument("--data", required=True)
+    place = parser.add_mutually_exclusive_group(required=True)
+    place.add_argument("--data")
+    place.add_argument("--cluster")
     parser.add_argument("--input", type=Path, required=True)
-    parser.add_argument("--hold-at", type=int)
+    parser.add_argument("--hold-at", type=int, action="append", default=[])
     given = parser.parse_args(arguments)
-    with braidlog.open(given.data) as node:
+    with _opened(given.data, given.cluster) as node:
         job = Import(node.create_log(LOG, exist_ok=True), _say)
         _say("ready", stored=job.stored)
-        job.run(given.input, given.hold_at)
-        if given.hold_at is not None:
-            sys.stdin.read()  # ends with the parent, unless the signal comes first
+        for mark in given.hold_at:
+            job.run(given.input, mark)
+            if not sys.stdin.readline():  # ends with the parent
+                break
+            job.go_on()
+        else:
+            job.run(given.input, None)
         _say("done", stored=job.stored)
+
+
+def _opened(data: str | None, seeds: str | None) -> AbstractContextManager[Any]:
+    if data is not None:
+        return braidlog.open(data)
+    return braidlog.connect_sync(seeds or "")
+
+
+def _length(gap: tuple[float, float]) -> float:
+    return gap[1] - gap[0]
 
 
 def _batches(skipped: int, lines: Iterator[bytes]) -> Iterator[_Batch]:
@@ -146,7 +179,7 @@ def _batches(skipped: int, lines: Iterator[bytes]) -> Iterator[_Batch]:
         first += len(events)
 
 
-def _say(event: str, **facts: float) -> None:
+def _say(event: str, **facts: Any) -> None:
     sys.stdout.write(json.dumps({"event": event, **facts}) + "\n")
     sys.stdout.flush()
 

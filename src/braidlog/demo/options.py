@@ -6,10 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["LOG", "DemoError", "DemoOptions"]
+__all__ = ["LOG", "NODES_MIN", "DemoError", "DemoOptions"]
 
 LOG: Final = "changes"
 """Name of the log that the demo writes."""
+
+
+NODES_MIN: Final = 3
+"""So many nodes can lose one and go on."""
 
 
 class DemoError(Exception):
@@ -28,6 +32,8 @@ class DemoOptions:
     keep: bool = False
     spark: bool = True
     kills: int = 1
+    nodes: int | None = None
+    """Nodes of a local cluster to import through; None: an embedded log."""
     top: int = 10
 
     def check(self) -> None:
@@ -45,8 +51,22 @@ class DemoOptions:
                 raise DemoError(f"{path} is not a file")
         if self.kills < 0:
             raise DemoError("--kills cannot be negative")
+        if self.nodes is not None:
+            self._check_cluster(self.nodes)
         if self.data is not None and self.data.exists() and any(self.data.iterdir()):
             raise DemoError(
                 f"{self.data} is not empty: the demo writes a new data directory, "
                 "name one that does not exist"
+            )
+
+    def _check_cluster(self, nodes: int) -> None:
+        if self.kills and nodes < NODES_MIN:
+            raise DemoError(
+                f"{nodes} node(s) cannot go on without one of them: "
+                f"take {NODES_MIN}, or --kills 0"
+            )
+        if self.spark:
+            raise DemoError(
+                "Spark reads the data directory of an embedded log: "
+                "leave out --spark or --nodes"
             )

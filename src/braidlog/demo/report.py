@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from braidlog.demo.events import shown
-from braidlog.demo.supervisor import Kill
+from braidlog.demo.supervisor import Failover, Kill
 
 __all__ = ["Check", "DemoReport", "Measurement"]
 
@@ -37,7 +37,7 @@ class DemoReport:
 
     origin: str
     events: int = 0
-    kills: list[Kill] = field(default_factory=list)
+    kills: list[Kill] | list[Failover] = field(default_factory=list)
     resent: int = 0
     lost: int = 0
     doubled: int = 0

@@ -35,13 +35,13 @@ from braidlog.demo.sparkjob import count_with_spark, differences
 from braidlog.demo.summary import counts, summary
 from braidlog.demo.supervisor import run_import
 
-__all__ = ["run_demo"]
+__all__ = ["Demo", "Material", "run_demo"]
 
 _SHOWN: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class _Material:
+class Material:
     """The input as a file, what is in it, and what a replay of it must give."""
 
     path: Path
@@ -62,16 +62,26 @@ def run_demo(options: DemoOptions, console: Console) -> DemoReport:
     options.check()
     if options.spark:
         _need_java()
-    demo = _Demo(options, console)
+    demo = _kind(options)(options, console)
     with tempfile.TemporaryDirectory(prefix="braidlog-demo-") as scratch:
         demo.run(Path(scratch))
     return demo.report
 
 
-class _Demo:
+def _kind(options: DemoOptions) -> type[Demo]:
+    if options.nodes is None:
+        return Demo
+    # Late: it needs an extra.
+    from braidlog.demo.clustered import ClusterDemo
+
+    return ClusterDemo
+
+
+class Demo:
     """One run: what is known so far is in ``report``."""
 
     def __init__(self, options: DemoOptions, console: Console) -> None:
+        """Do nothing yet."""
         self.options = options
         self.console = console
         self.report = DemoReport(origin="")
@@ -85,7 +95,7 @@ class _Demo:
             self.data = Path(tempfile.mkdtemp(prefix="log-", dir=self.options.out))
         keep = True
         try:
-            self._work(material, scratch)
+            self.work(material, scratch)
             keep = self.options.keep or not self.report.passed
         finally:
             if keep:
@@ -93,9 +103,10 @@ class _Demo:
         if not keep:
             shutil.rmtree(self.data)
 
-    def _work(self, material: _Material, scratch: Path) -> None:
-        self._import(material)
-        replay = self._replay(material)
+    def work(self, material: Material, scratch: Path) -> None:
+        """Import, replay, compare, count and draw."""
+        self.import_(material)
+        replay = self.replay(material)
         self._compare(material, replay)
         self.report.months = replay.counts.months
         self.report.top = replay.counts.top(self.options.top)
@@ -109,7 +120,7 @@ class _Demo:
         """Tell how far it is."""
         self.console.print(Text(text))
 
-    def _prepare(self, scratch: Path) -> _Material:
+    def _prepare(self, scratch: Path) -> Material:
         """Read the whole input once, so that progress has an end."""
         if self.options.input is not None and self.options.oracle is not None:
             path, trees = self.options.input, read_oracle(self.options.oracle)
@@ -122,20 +133,21 @@ class _Demo:
         self.report.events = found.events
         self.report.measure("input", found.bytes / 1e6, "MB")
         self.say(f"{found.events:,} events, {found.bytes / 1e6:,.1f} MB")
-        return _Material(path, found, trees)
+        return Material(path, found, trees)
 
     def _extract(self, scratch: Path) -> tuple[Path, dict[str, Tree]]:
         history = open_history(self.options.git)
         self.report.origin = f"{history.source} at {history.head[:12]}"
         path = scratch / "events.jsonl"
-        with self._progress(f"reading the history of {history.source}", None) as bar:
+        with self.progress(f"reading the history of {history.source}", None) as bar:
             for written in write_events(path, history.events()):
                 bar(written)
         return path, {history.source: history.tree()}
 
-    def _import(self, material: _Material) -> None:
+    def import_(self, material: Material) -> None:
+        """Import in spite of kills."""
         events, kills = material.survey.events, self.options.kills
-        with self._progress("importing", events) as bar:
+        with self.progress("importing", events) as bar:
             outcome = run_import(self.data, material.path, events, kills, bar)
         for kill in outcome.kills:
             self.say(
@@ -153,23 +165,25 @@ class _Demo:
                 f"after {found} events; {outcome.resent:,} sent again, not doubled",
             )
 
-    def _replay(self, material: _Material) -> Replay:
+    def replay(self, material: Material) -> Replay:
+        """Read everything back."""
+        with braidlog.open(self.data, read_only=True) as node:
+            return self.fold(node.log(LOG), material)
+
+    def fold(self, log: Any, material: Material) -> Replay:
+        """Feed a log to a replay."""
         began = time.perf_counter()
         replay = Replay()
-        with (
-            braidlog.open(self.data, read_only=True) as node,
-            self._progress("replaying", material.survey.events) as bar,
-        ):
-            for batch in node.log(LOG).batches(
-                columns=["position", "timestamp", "key", "value"]
-            ):
+        columns = ["position", "timestamp", "key", "value"]
+        with self.progress("replaying", material.survey.events) as bar:
+            for batch in log.batches(columns=columns):
                 replay.feed(_rows(batch))
                 bar(replay.records)
         seconds = time.perf_counter() - began
         self.report.measure("replay", replay.records / seconds, "events/s")
         return replay
 
-    def _compare(self, material: _Material, replay: Replay) -> None:
+    def _compare(self, material: Material, replay: Replay) -> None:
         report, events = self.report, material.survey.events
         stored = replay.records - replay.doubled
         report.lost = max(replay.lost, events - stored)
@@ -230,7 +244,8 @@ class _Demo:
         report.files += [png, html]
 
     @contextmanager
-    def _progress(self, name: str, total: int | None) -> Iterator[Any]:
+    def progress(self, name: str, total: int | None) -> Iterator[Any]:
+        """Show how far something is; give a function to call with the count."""
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),

@@ -27,7 +27,16 @@ import braidlog
 from braidlog.demo.events import Event, decode, producer_of, shown
 from braidlog.demo.options import LOG, DemoError
 
-__all__ = ["ImportOutcome", "Kill", "Mark", "Progress", "marks", "run_import"]
+__all__ = [
+    "Failover",
+    "ImportOutcome",
+    "Kill",
+    "Mark",
+    "Progress",
+    "marks",
+    "reports",
+    "run_import",
+]
 
 Progress: TypeAlias = Callable[[int], None]
 """Called with the number of events that are durable."""
@@ -50,6 +59,21 @@ class Kill:
     found: int
     last: str
     recovery_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failover:
+    """What one SIGKILL of a primary cost."""
+
+    node: int
+    pid: int
+    led: bool
+    """Whether it also was the leader of the metadata repository."""
+    acknowledged: int
+    gap_ms: float
+    """The longest time around it in which no append was acknowledged."""
+    primary: int
+    """Who was the primary afterwards."""
 
 
 @dataclass(slots=True)
@@ -128,7 +152,7 @@ def _follow(
 ) -> _Run:
     run, killed = _Run(process.pid), False
     # After the signal the pipe still holds what was reported before: it counts too.
-    for report in _reports(process):
+    for report in reports(process):
         run.acknowledged = report["stored"]
         run.seconds = report.get("seconds", run.seconds)
         run.resent = report.get("resent", run.resent)
@@ -140,7 +164,8 @@ def _follow(
     return run
 
 
-def _reports(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
+def reports(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield what an importing process says, until it ends."""
     assert process.stdout is not None  # noqa: S101, RUF100
     for line in process.stdout:
         if line.endswith(b"\n"):  # the signal may cut the last one

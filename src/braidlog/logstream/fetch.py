@@ -148,8 +148,8 @@ def _start_over(core: Core, message: Entries, producers: Batch) -> bool:
             return False
         if core.next == config.start > begin:
             # Only commits are missing, and this may be the last copy of the records
-            # behind `begin`: the cuts have to come from the repository.
-            return False
+            # behind `begin`: they stay.
+            return _pass_over(core, message)
     try:
         core.restart(begin, producers)
     except StoreFailedError:
@@ -157,6 +157,24 @@ def _start_over(core: Core, message: Entries, producers: Batch) -> bool:
     except LogError:
         return False
     sequencer.give_up(core, 0, core.epoch, unknown=True)
+    core.trim = max(core.trim, message.trim)
+    return True
+
+
+def _pass_over(core: Core, message: Entries) -> bool:
+    """Commit what everybody else has trimmed, and trim it.
+
+    Nobody knows the GLSNs of these records any more. They were given behind the last
+    one here and before the trim, so as many from there on are free, and no reader is
+    given one of them: they are below the trim.
+    """
+    begin, first = message.llsn_begin, core.context.glsn_end or 1
+    length = begin - core.committed
+    if first + length > message.trim:
+        return False
+    sequencer.give_up(core, 0, core.epoch, unknown=True)
+    run = Run(core.committed, first, length)
+    committer.apply_run(core, run, core.context.version, first + length - 1)
     core.trim = max(core.trim, message.trim)
     return True
 

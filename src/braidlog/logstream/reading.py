@@ -9,9 +9,9 @@ from __future__ import annotations
 from braidlog.errors import NotReadyError, TrimmedError
 from braidlog.logstream.core import Core
 from braidlog.logstream.storage import Batch, StoredBatch
-from braidlog.wire.messages import Read, Records
+from braidlog.wire.messages import Read, Records, Run
 
-__all__ = ["read"]
+__all__ = ["read", "runs_of_batches"]
 
 
 def read(
@@ -59,7 +59,7 @@ def _records(
         complete = core.storage.runs(end, end + 1)[0].glsn_begin - 1
     answer = Records(
         core.stream,
-        tuple(core.storage.runs(batches[0].llsn, end)) if batches else (),
+        runs_of_batches(core, batches[0].llsn, end) if batches else (),
         tuple(batch.llsn for batch in batches),
         tuple(len(batch.data) for batch in batches),
         complete,
@@ -67,3 +67,15 @@ def _records(
         end,
     )
     return answer, tuple(batch.data for batch in batches)
+
+
+def runs_of_batches(core: Core, begin: int, end: int) -> tuple[Run, ...]:
+    """Return the runs of whole batches, of which a trim may have gone through one."""
+    if begin >= end:
+        return ()
+    runs = core.storage.runs(begin, end)
+    if runs and begin < runs[0].llsn_begin <= core.low:
+        # The storage forgot what is trimmed; a batch is in one run as a whole.
+        cut = runs[0].llsn_begin - begin
+        runs[0] = Run(begin, runs[0].glsn_begin - cut, runs[0].length + cut)
+    return tuple(runs)

@@ -37,7 +37,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from braidlog.errors import StoreFailedError
+from braidlog.errors import CorruptionError, NotReadyError, StoreFailedError
 from braidlog.logstream import (
     backup,
     committer,
@@ -86,7 +86,7 @@ class Replica:
         """Start from what the disk holds, in no epoch."""
         self._core = Core(node, stream, storage, limits or Limits())
         self.defect = recovery.defect(storage.state())
-        """What is wrong with what the disk held; empty if nothing."""
+        """What is wrong with what the disk has; empty if nothing."""
         if self.defect:
             self._core.state = ReplicaState.INVALID
 
@@ -210,8 +210,14 @@ class Replica:
         Raises:
             NotReadyError: this replica cannot say.
             TrimmedError: the position was trimmed.
+            CorruptionError: the disk is damaged, and there is no other replica.
         """
-        return reading.read(self._core, message, expired=expired)
+        try:
+            return reading.read(self._core, message, expired=expired)
+        except CorruptionError as error:
+            self._damaged(error)
+            msg = f"stream {self._core.stream} is damaged here"
+            raise NotReadyError(msg) from error
 
     def report(self) -> StreamReport:
         """Return the report for a heartbeat."""
@@ -236,9 +242,30 @@ class Replica:
             fetch.pump(core)
         except StoreFailedError:
             self._fail()
+        except CorruptionError as error:
+            self._damaged(error)
         except ReplicaInvariantError:
             self._fail()
             raise
+
+    def _damaged(self, error: CorruptionError) -> None:
+        """Be invalid, so that another replica repairs this one.
+
+        The last replica goes on with what it has left: nobody could repair it.
+
+        Raises:
+            CorruptionError: it is the last one.
+        """
+        core = self._core
+        if (
+            core.config is not None
+            and len(core.config.replicas) == 1
+            and core.is_member
+        ):
+            raise error
+        self.defect = str(error)
+        if not core.stopped:
+            epochs.invalidate(core)
 
     def _fail(self) -> None:
         core = self._core

@@ -7,8 +7,9 @@ names an epoch only if nothing in it was committed later.
 from __future__ import annotations
 
 from braidlog.logstream.core import Core
+from braidlog.logstream.reading import runs_of_batches
 from braidlog.logstream.storage import StoredBatch
-from braidlog.wire.messages import Entries, Fetch, Run
+from braidlog.wire.messages import Entries, Fetch
 
 __all__ = ["fetch"]
 
@@ -59,7 +60,7 @@ def _send(
         message.number,
         begin,
         tuple(len(data) for data in payload),
-        _runs(core, begin, min(end, core.committed)),
+        runs_of_batches(core, begin, min(end, core.committed)),
         core.context.version,
         core.context.high_watermark,
         core.committed,
@@ -67,14 +68,3 @@ def _send(
         core.trim,
     )
     core.send(peer, answer, payload)
-
-
-def _runs(core: Core, begin: int, end: int) -> tuple[Run, ...]:
-    if begin >= end:
-        return ()
-    runs = core.storage.runs(begin, end)
-    if runs and begin < runs[0].llsn_begin <= core.low:
-        # The trim went through a batch, which is in one run as a whole.
-        cut = runs[0].llsn_begin - begin
-        runs[0] = Run(begin, runs[0].glsn_begin - cut, runs[0].length + cut)
-    return tuple(runs)

@@ -17,6 +17,7 @@ is answered once. Nothing is told to a node that is not committed.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from braidlog.errors import LogError, TimeoutError_, UnavailableError
 from braidlog.metarepo.controller import ControllerSettings
@@ -92,6 +93,9 @@ class GroupEffects:
         return bool(self.writes or self.messages or self.answers or self.committed)
 
 
+_NOTHING: Final = GroupEffects()
+
+
 class Group:
     """One member; see the module."""
 
@@ -122,6 +126,9 @@ class Group:
         self._messages: list[Outgoing] = []
         self._answers: list[Answer] = []
         self._applied = 0
+        self._stirred = True
+        """Whether there was an input since the last effects."""
+        self._told = self.repository.revision
 
     # --- what there is to see
 
@@ -157,14 +164,17 @@ class Group:
         Raises:
             RaftMessageError: it is malformed or for somebody else.
         """
+        self._stirred = True
         self.raft.step(codec.decode_message(data))
 
     def durable(self, number: int) -> None:
         """Note that writes up to `number` are on the disk."""
+        self._stirred = True
         self.raft.durable(number)
 
     def tick(self, now: float) -> None:
         """Let time pass."""
+        self._stirred = True
         self._now = max(now, self._now)
         ticks = int((self._now - self._ticked) / self.settings.tick)
         if ticks:
@@ -176,25 +186,38 @@ class Group:
 
     def report(self, report: Report, now: float) -> None:
         """Take the report of a node; it counts only while this node leads."""
+        self._stirred = True
         self._now = max(now, self._now)
         if self.leadership is not None:
             self.leadership.report(self.repository, report, self._now)
 
     def connected(self, node: int, now: float) -> None:
         """Note a new connection to a node: what was sent before may be lost."""
+        self._stirred = True
         self._now = max(now, self._now)
         if self.leadership is not None:
             self.leadership.pusher.connected(node)
 
     def lost(self, node: int, now: float) -> None:
         """Note that the connection to a node broke."""
+        self._stirred = True
         self._now = max(now, self._now)
         self.raft.unreachable(node)
         if self.leadership is not None:
             self.leadership.liveness.lost(node, self._now)
 
+    def transfer(self, node: int) -> None:
+        """Hand leadership over to a voter, if this node leads.
+
+        Raises:
+            NotLeaderError: another node leads, or none.
+        """
+        self._stirred = True
+        self.raft.transfer(node)
+
     def execute(self, request: int, call: bytes, command: bytes) -> None:
         """Execute a command; the answer comes with `effects`."""
+        self._stirred = True
         try:
             self._execute(request, call, commands.decode(command))
         except LogError as error:
@@ -236,6 +259,7 @@ class Group:
         The answer has no payload: the shell takes `metadata()`. A linearizable read
         shows everything that was answered before it was asked, on any member.
         """
+        self._stirred = True
         self._now = max(now, self._now)
         try:
             if len(self._news) >= self.settings.requests_max:
@@ -261,6 +285,9 @@ class Group:
 
     def effects(self) -> GroupEffects:
         """Return what has to be done since the last call; false if nothing has."""
+        if not self._stirred:
+            return _NOTHING
+        self._stirred = False
         self._drain()
         if self.leads:
             self._lead()
@@ -296,9 +323,17 @@ class Group:
             self._apply(entry)
         if effects.committed:
             self.raft.applied(effects.committed[-1].index)
+            self._tell_news()
             self._fold()
         for read in effects.reads:
             self._take_read(read.context, read)
+
+    def _tell_news(self) -> None:
+        """Let the other members show new metadata at once; cuts go to nodes anyway."""
+        if self._told != self.repository.revision:
+            self._told = self.repository.revision
+            if self.leadership is not None:
+                self.raft.tell_commit()
 
     def _send(self, node: int, message: Message, payload: bytes = b"") -> None:
         self._messages.append(Outgoing(node, message, payload))

@@ -176,7 +176,7 @@ def delete(state: State, index: int, command: DeleteLog) -> Done:
 
 
 def trim(state: State, index: int, command: Trim) -> Trimmed:
-    """Apply `Trim`: never back, never behind a live pin."""
+    """Apply `Trim`: never back, never behind a live pin that is not to be ignored."""
     log = require_log(state, command.log)
     if not 1 <= command.glsn <= log.high_watermark + 1:
         msg = f"{command.glsn} is not between 1 and {log.high_watermark + 1}"
@@ -184,7 +184,7 @@ def trim(state: State, index: int, command: Trim) -> Trimmed:
     pins = [
         cursor.position
         for cursor in log.cursors.values()
-        if cursor.pin and _live(cursor, command.now)
+        if cursor.pin and not command.ignore_pins and _live(cursor, command.now)
     ]
     first = min([command.glsn, *pins])
     if first > log.trim:

@@ -261,8 +261,8 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Node
 def _named(variable: str) -> tuple[str, str]:
     """Return section and key of a variable; empty if it is none of ours."""
     section, _, key = variable.removeprefix(_PREFIX).lower().partition("_")
-    if not variable.startswith(_PREFIX) or section not in _SECTIONS:
-        return "", ""
+    if not variable.startswith(_PREFIX) or section not in _SECTIONS or not key:
+        return "", ""  # BRAIDLOG_CLUSTER alone names a cluster to clients
     return section, key
 
 

@@ -214,6 +214,7 @@ class ClusterNode:
         self._guarded(lambda: self._dispatch(node, event.message, event.payload))
 
     def _dispatch(self, node: int, message: Message, payload: memoryview) -> None:
+        self.peers.heard(node)
         if isinstance(message, Replicate):
             self.replicas.replicate(message, payload)
         elif isinstance(message, Commit):
@@ -322,6 +323,18 @@ class ClusterNode:
             return self.member.leader
         return self._leader_heard
 
+    @property
+    def way_to_leader(self) -> int:
+        """Return the node to ask for what the leader decides, 0 if none is known.
+
+        Whoever is no member of the repository hears of its leader only once it has to
+        do with it; until then any member passes things on.
+        """
+        if self.member is not None:
+            return self.member.leader
+        ways = (self._leader_heard, *self.config.cluster.voters)
+        return next((each for each in ways if self.peers.is_connected(each)), 0)
+
     def _heartbeat(self, now: float) -> None:
         """Tell everybody who may lead that this node lives, and what it holds."""
         self._reported_at = now
@@ -339,7 +352,7 @@ class ClusterNode:
 
     def _report(self, streams: tuple[StreamReport, ...], *, full: bool) -> None:
         report = self._make_report(streams, full=full)
-        leader = self.leader
+        leader = self.way_to_leader
         if leader == self.id and self.member is not None:
             self.member.report(report, self._loop.time())
         elif leader:
@@ -388,7 +401,7 @@ class ClusterNode:
     def _why_not_ready(self) -> str:
         if self._draining:
             return "the node stops"
-        if not self.leader:
+        if not self.way_to_leader:
             return "no leader of the metadata repository is known"
         return "" if self._registration.done else "the node is not registered yet"
 

@@ -7,6 +7,7 @@ is sent here is repeated or asked for again by who needs it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import ssl
@@ -117,6 +118,8 @@ class _Peer:
         self._waiting_bytes = 0
         self._retry_s = _RETRY_MIN_S
         self._attempt: asyncio.Task[None] | None = None
+        self._resting = asyncio.Event()
+        """Set when the next attempt should be made at once."""
 
     @property
     def connected(self) -> bool:
@@ -172,8 +175,18 @@ class _Peer:
 
     async def _pause(self) -> None:
         """Wait before the next attempt; who sends meanwhile does not start one."""
-        await asyncio.sleep(self._retry_s * (0.5 + self._peers.random.random()))
+        self._resting.clear()
+        pause = self._retry_s * (0.5 + self._peers.random.random())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await self._resting.wait()
         self._retry_s = min(2 * self._retry_s, _RETRY_MAX_S)
+
+    def heard(self) -> None:
+        """Connect now if there is no link: the other node lives, it has just spoken."""
+        if self._link is None:
+            self._resting.set()
+            self._connect()
 
     def opened(self, link: _Link) -> None:
         self._link, self._attempt = link, None
@@ -256,6 +269,12 @@ class Peers:
     def nodes(self) -> tuple[int, ...]:
         """Return the nodes that are known."""
         return tuple(self._peers)
+
+    def heard(self, node: int) -> None:
+        """Note that a node has spoken: a link to it can be made."""
+        peer = self._peers.get(node)
+        if peer is not None:
+            peer.heard()
 
     def is_connected(self, node: int) -> bool:
         """Tell whether there is a link."""

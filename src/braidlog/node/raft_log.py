@@ -167,6 +167,7 @@ class GroupLog:
         if first < following:
             self._log.native.rollback(self._log.number, 0, first)
         self._log.native.place(self._log.number, 0, first, batches)
+        self._log.hurry(sum(map(len, batches)))
 
     def _entries(self, begin: int) -> Iterator[Entry]:
         end = self._numbers()[2]

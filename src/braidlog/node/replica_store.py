@@ -71,11 +71,13 @@ class ReplicaStore:
     def append(self, epoch: int, batches: Sequence[Batch]) -> list[Placed]:
         """Give each batch the next LLSNs and write it; repeats are not written."""
         placed = self._log.native.append(self._log.number, epoch, batches)
+        self._log.hurry(sum(map(len, batches)))
         return [Placed(*row) for row in placed]
 
     def place(self, epoch: int, llsn: int, batches: Sequence[Batch]) -> None:
         """Write batches from `llsn` on, which must be the next LLSN."""
         self._log.native.place(self._log.number, epoch, llsn, batches)
+        self._log.hurry(sum(map(len, batches)))
 
     def commit(self, epoch: int, context: CommitContext) -> None:
         """Write a commit context; readers of the node see what is durable of it."""
@@ -95,6 +97,7 @@ class ReplicaStore:
     def enter(self, epoch: int) -> None:
         """Enter a greater epoch; it begins at the next LLSN."""
         self._log.native.enter(self._log.number, epoch)
+        self._log.hurry(0)
 
     def trim(self, llsn: int) -> None:
         """Drop all below `llsn`; the space is free after `NodeStore.housekeeping`."""

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from braidlog.errors import LogError, NotReadyError
 from braidlog.logstream.effects import Limits
 from braidlog.logstream.replica import Replica
@@ -38,6 +40,8 @@ __all__ = ["Counters", "Replicas"]
 
 _log = logging.getLogger(__name__)
 
+GROUP_BYTES_MAX: Final = 8 << 20
+"""Batches that are placed and replicated together; one larger batch goes alone."""
 READERS_MAX: Final = 100_000
 """Reads that wait for something new, of all streams."""
 
@@ -70,6 +74,8 @@ class _Hosted:
         self.replica = replica
         self.storage = storage
         self.config: StreamConfig | None = None
+        self.complained = ""
+        """The defect that the operator was told of."""
         self.readers: list[_Reader] = []
 
 
@@ -200,12 +206,10 @@ class Replicas:
             for request in requests:
                 request.fail(self._not_here(message.stream))
             return
-        hosted.replica.append(
-            [
-                (request, message.epoch, batch)
-                for request, batch in zip(requests, batches, strict=True)
-            ]
-        )
+        for part in _parts(requests, batches):
+            hosted.replica.append(
+                [(each, message.epoch, batch) for each, batch in part]
+            )
         self._touch(message.stream)
 
     def read(self, request: Request, message: Read, now: float) -> None:
@@ -214,6 +218,8 @@ class Replicas:
         if hosted is None:
             request.fail(self._not_here(message.stream))
             return
+        limit = min(message.bytes_max, self._limits.fetch_bytes_max)
+        message = msgspec.structs.replace(message, bytes_max=limit)
         reader = _Reader(request, message, now + message.wait_ms / 1000)
         if self._answered(hosted, reader, now):
             return
@@ -230,6 +236,8 @@ class Replicas:
             found = hosted.replica.read(reader.message, expired=last)
         except LogError as error:
             reader.request.fail(error)
+            # The disk may have turned out to be damaged, which is to be reported.
+            self._touch(reader.message.stream)
             return True
         if found is None:
             return False
@@ -293,6 +301,7 @@ class Replicas:
         self, stream: int, hosted: _Hosted, now: float = 0.0
     ) -> StreamReport | None:
         effects = hosted.replica.effects()
+        self._complain(stream, hosted)
         if not hosted.replica.unsynced:
             self._unsynced.pop(stream, None)
         for node, message, batches in effects.messages:
@@ -308,6 +317,13 @@ class Replicas:
         if effects.advanced:
             self._wake(hosted, now)
         return effects.report
+
+    def _complain(self, stream: int, hosted: _Hosted) -> None:
+        defect = hosted.replica.defect
+        if defect != hosted.complained:
+            hosted.complained = defect
+            msg = "the replica of stream %d is damaged, others have to repair it: %s"
+            _log.error(msg, stream, defect, extra={"stream": stream})
 
     # --- to look at
 
@@ -337,6 +353,21 @@ class Replicas:
                 high_watermark=replica.high_watermark,
                 waiting=replica.waiting,
             )
+
+
+def _parts(
+    requests: Sequence[Request], batches: Sequence[bytes | memoryview]
+) -> Iterator[list[tuple[Request, bytes | memoryview]]]:
+    """Cut a group so that each part fits one message to the backups."""
+    part: list[tuple[Request, bytes | memoryview]] = []
+    size = 0
+    for request, batch in zip(requests, batches, strict=True):
+        if part and size + len(batch) > GROUP_BYTES_MAX:
+            yield part
+            part, size = [], 0
+        part.append((request, batch))
+        size += len(batch)
+    yield part
 
 
 def _role(node: int, config: StreamConfig | None) -> str:

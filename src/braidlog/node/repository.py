@@ -56,6 +56,10 @@ class RepositoryMember:
             incarnation=incarnation,
             jitter=lambda: chance.randint(0, ELECTION_TICKS),
             election_ticks=ELECTION_TICKS,
+            # A cut is an entry: each would cost an option of the log, and a message to
+            # every follower that brings nothing but a number.
+            commit_lag=256,
+            eager_commit=False,
         )
         self.group = Group(_settings(config), raft, log.load(), now)
 
@@ -102,7 +106,7 @@ class RepositoryMember:
         ]
         if core.role is Role.LEADER and able:
             best = max(able, key=lambda node: core.progress[node].match)
-            self.group.raft.transfer(best)
+            self.group.transfer(best)
 
     def report(self, report: Report, now: float) -> None:
         """Take the report of a node."""

@@ -63,7 +63,9 @@ class Requests:
         except LogError as error:
             request.fail(error)
         else:
-            self.execute(message.call, command, _to(request))
+            # A peer takes this node for the leader: passed on, it could go in circles.
+            forward = role < Role.PEER
+            self.execute(message.call, command, _to(request), forward=forward)
 
     def _check_role(self, command: bytes, role: Role) -> None:
         decoded = commands.decode(command)
@@ -76,16 +78,19 @@ class Requests:
             msg = f"{name} needs the role {needed.word}, the token has {role.word}"
             raise UnauthorizedError(msg)
 
-    def execute(self, call: bytes, command: bytes, answer: PeerAnswer) -> None:
-        """Execute a command on the leader, wherever that is."""
+    def execute(
+        self, call: bytes, command: bytes, answer: PeerAnswer, *, forward: bool = True
+    ) -> None:
+        """Execute a command on the leader; elsewhere only with `forward`."""
         node = self._node
-        member, leader = node.member, node.leader
+        member, leader = node.member, node.way_to_leader
         if member is not None and leader == node.id:
             member.execute(call, command, lambda done: answer(*_executed(done)))
-        elif leader:
+        elif leader and forward:
             node.peers.request(leader, Execute(call), (command,), answer)
         else:
-            answer(NotReadyError("no leader of the repository is known"), _NOTHING)
+            msg = f"node {node.id} does not lead the repository; it knows {leader}"
+            answer(NotReadyError(msg), _NOTHING)
 
     def _metadata(self, message: GetMetadata, answer: PeerAnswer) -> None:
         node = self._node

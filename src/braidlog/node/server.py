@@ -7,13 +7,15 @@ import logging
 import secrets
 import ssl
 import time
-from contextlib import AsyncExitStack
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from braidlog.errors import InvalidArgumentError, UnavailableError
+from braidlog.errors import CorruptionError, InvalidArgumentError, UnavailableError
 from braidlog.node.config import NodeConfig, host_and_port
+from braidlog.node.errors import DamagedNodeError
 from braidlog.node.node import ClusterNode
 from braidlog.node.syncer import Syncer, ThreadSyncer
 from braidlog.storage.streams import NodeStore
@@ -73,15 +75,16 @@ class NodeServer:
         store = self._store or open_store(config)
         syncer = self._syncer or ThreadSyncer(store)
         stack.push_async_callback(syncer.close)
-        self.node = ClusterNode(
-            config,
-            store,
-            syncer,
-            authorize=_authorizer(config),
-            tls=tls[1],
-            token=_peer_token(config),
-            seed=self._seed,
-        )
+        with _damage_explained(config):
+            self.node = ClusterNode(
+                config,
+                store,
+                syncer,
+                authorize=_authorizer(config),
+                tls=tls[1],
+                token=_peer_token(config),
+                seed=self._seed,
+            )
         await self.node.start()
         stack.callback(self.node.close)
         host, port = host_and_port(config.node.listen)
@@ -132,15 +135,26 @@ def open_store(config: NodeConfig) -> NodeStore:
     """Open the directory of the node, or make it.
 
     Raises:
+        DamagedNodeError: what is in it cannot be trusted.
         LogError: see `braidlog.open`.
     """
-    return NodeStore(
-        Path(config.node.data),
-        entropy=secrets.randbits(64),
-        now=lambda: time.time_ns() // 1000,
-        wal_bytes_max=config.limits.wal_bytes_max,
-        segment_bytes=config.limits.segment_bytes,
-    )
+    with _damage_explained(config):
+        return NodeStore(
+            Path(config.node.data),
+            entropy=secrets.randbits(64),
+            now=lambda: time.time_ns() // 1000,
+            wal_bytes_max=config.limits.wal_bytes_max,
+            segment_bytes=config.limits.segment_bytes,
+        )
+
+
+@contextmanager
+def _damage_explained(config: NodeConfig) -> Iterator[None]:
+    try:
+        yield
+    except CorruptionError as error:
+        msg = f"node {config.node.id} is damaged: {error.message}"
+        raise DamagedNodeError(msg, path=error.path, offset=error.offset) from error
 
 
 def _http(config: NodeConfig, node: ClusterNode) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import threading
@@ -10,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from braidlog.errors import ClosedError
+from braidlog.errors import ClosedError, LogError
 from braidlog.storage.streams import NodeStore
 
 __all__ = ["Syncer", "ThreadSyncer"]
@@ -18,6 +19,14 @@ __all__ = ["Syncer", "ThreadSyncer"]
 _log = logging.getLogger(__name__)
 
 _HOUSEKEEPING_S: Final = 1.0
+_FAST_S: Final = 0.0003
+"""A sync that takes no longer is made by the loop: to wake a thread, and to be woken by
+it, takes about as long on a machine that has other things to do."""
+_BYTE_S: Final = 1e-9
+"""What a byte may add to that."""
+_SLOW_MAX: Final = 8.0
+_COMMITS_S: Final = 0.05
+"""Nobody waits for the frames of commits, but they should become durable some time."""
 
 
 class Syncer(Protocol):
@@ -40,6 +49,10 @@ class ThreadSyncer:
     """Two threads in the core: one syncs, one makes and drops segments.
 
     The loop hears of a sync through an eventfd, however many were made meanwhile.
+
+    While the device is faster than a thread wakes up, the loop syncs by itself instead,
+    at the end of a turn, when what the turn sends is on its way. Once too many of these
+    syncs were slow, the thread takes over for good.
     """
 
     def __init__(self, store: NodeStore) -> None:
@@ -50,16 +63,49 @@ class ThreadSyncer:
             target=self._keep_house, name="braidlog-house", daemon=True
         )
         self._synced: Callable[[], None] | None = None
+        self._threaded = False
+        self._slow = 0.0
+        self._turn: asyncio.Handle | None = None
+        self._bytes = 0
+        self._last = 0.0
 
     def start(self, synced: Callable[[], None]) -> None:
         """Start the threads."""
         self._synced = synced
-        asyncio.get_running_loop().add_reader(self._event, self._on_event)
-        self._store.start_syncer(self._event)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._event, self._on_event)
         self._keeper.start()
 
     def wake(self) -> None:
-        """Do nothing: the thread waits in the core, for what is appended there."""
+        """Sync at the end of the turn; the thread hears in the core what it has to."""
+        if self._threaded or self._synced is None:
+            return
+        self._bytes += self._store.take_hurried()
+        idle = self._loop.time() - self._last > _COMMITS_S
+        if self._turn is None and (self._bytes or idle):
+            self._turn = self._loop.call_soon(self._sync_here)
+
+    def _sync_here(self) -> None:
+        self._turn = None
+        if self._synced is None:
+            return
+        begun = time.monotonic()
+        with contextlib.suppress(LogError):
+            # A store that failed says so to every later call: who writes next acts.
+            self._store.sync()
+        self._judge(time.monotonic() - begun)
+        self._last = self._loop.time()
+        self._synced()
+
+    def _judge(self, seconds: float) -> None:
+        """Leave it to the thread if more than every fifth sync is slow."""
+        slow = seconds > _FAST_S + self._bytes * _BYTE_S
+        self._bytes = 0
+        self._slow = max(0.0, self._slow + (1.0 if slow else -0.25))
+        if self._slow >= _SLOW_MAX:
+            _log.info("syncs take long: a thread makes them from now on")
+            self._threaded = True
+            self._store.start_syncer(self._event)
 
     def _on_event(self) -> None:
         try:

@@ -59,7 +59,8 @@ class Wire(asyncio.Protocol):
                 self.took(event)
         except ProtocolError as error:
             self.broken(error)
-        self.flush_soon()
+        if self.connection.has_outgoing or self.connection.closed:
+            self.flush_soon()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Hand on that it is over."""

@@ -100,8 +100,7 @@ class _Reader:
         return tuple(read(self) for _ in range(self.count()))
 
     def value(self, cls: type[T]) -> T:
-        found = [_FIELDS[str(f.type)][1](self) for f in fields(cls)]  # type: ignore[arg-type]
-        return cls(*found)
+        return cls(*[read(self) for _, _, read in _PLANS[cls]])
 
 
 def _write_bytes(out: bytearray, data: bytes) -> None:
@@ -110,8 +109,8 @@ def _write_bytes(out: bytearray, data: bytes) -> None:
 
 
 def _write_value(out: bytearray, value: Any) -> None:
-    for field in fields(value):
-        _FIELDS[str(field.type)][0](out, getattr(value, field.name))
+    for name, write, _ in _PLANS[type(value)]:
+        write(out, getattr(value, name))
 
 
 def _write_numbers(out: bytearray, values: tuple[int, ...]) -> None:
@@ -126,7 +125,9 @@ def _write_entries(out: bytearray, entries: tuple[Entry, ...]) -> None:
         _write_value(out, entry)
 
 
-_Field = tuple[Callable[[bytearray, Any], None], Callable[[_Reader], Any]]
+_Writer = Callable[[bytearray, Any], None]
+_Taker = Callable[[_Reader], Any]
+_Field = tuple[_Writer, _Taker]
 # By the type that the dataclass gives the field.
 _FIELDS: Final[dict[str, _Field]] = {
     "int": (lambda out, v: out.extend(_U64.pack(v)), _Reader.u64),
@@ -143,6 +144,12 @@ _FIELDS: Final[dict[str, _Field]] = {
     ),
     "Membership": (_write_value, lambda r: r.value(Membership)),
     "Base": (_write_value, lambda r: r.value(Base)),
+}
+
+
+# Name, writer and reader of each field: to look them up costs more than to use them.
+_PLANS: Final[dict[type, tuple[tuple[str, _Writer, _Taker], ...]]] = {
+    cls: tuple((f.name, *_FIELDS[str(f.type)]) for f in fields(cls)) for cls in _KINDS
 }
 
 

@@ -37,6 +37,12 @@ class RaftConfig:
     """Committed entries handed out and not applied; at least one."""
     cache_bytes_max: int = 64 << 20
     """Entries kept in memory when they can be read back from storage."""
+    commit_lag: int = 1
+    """How far the stored commit index may stay behind. A restart begins with it, and
+    learns the rest from the leader."""
+    eager_commit: bool = True
+    """Tell followers at once what is committed. Else the next entries or heartbeat tell
+    it; a follower that reads, or `RaftNode.tell_commit`, makes it at once again."""
     reads_max: int = 4096
     """Reads that wait for an answer."""
 
@@ -49,7 +55,7 @@ class RaftConfig:
         numbers = {
             name: getattr(self, name)
             for name in self.__dataclass_fields__
-            if name != "jitter"
+            if name not in ("jitter", "eager_commit")
         }
         wrong = [name for name, value in numbers.items() if value < 1]
         if wrong:

@@ -70,7 +70,9 @@ class Core:
         self.tail_bytes = 0
         self.transfer: Transfer | None = None
         self.reads = Reads()
-        self.writes = Writes(self.log, hard)
+        self.writes = Writes(self.log, hard, config.commit_lag)
+        self.telling = False
+        """Whether followers are told at once what is committed, eager or not."""
         self._messages: list[Message] = []
         self._answers: list[ReadState | ReadFailed] = []
         self._told: SoftState | None = None
@@ -218,6 +220,8 @@ class Core:
         self._respond(request, 0)
 
     def _respond(self, request: Request, index: int) -> None:
+        # Whoever asked can answer its caller only when it has applied that much.
+        self.telling = True
         self.send(
             ReadResponse,
             request.node,

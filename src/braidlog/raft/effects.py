@@ -91,7 +91,7 @@ class Effects:
 
     def __bool__(self) -> bool:
         """Tell whether there is anything to do."""
-        return self != _NOTHING
+        return self != NOTHING
 
 
-_NOTHING = Effects()
+NOTHING = Effects()

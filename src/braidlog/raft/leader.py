@@ -101,8 +101,9 @@ def flush(core: Core) -> None:
     _advance_commit(core)
     if core.role is Role.LEADER:
         _answer_reads(core)
+        tell, core.telling = core.config.eager_commit or core.telling, False
         for node in sorted(core.progress):
-            replication.feed(core, node)
+            replication.feed(core, node, tell=tell)
 
 
 def _advance_commit(core: Core) -> None:

@@ -297,6 +297,11 @@ class RaftLog:
         self._handouts.append((self.handed, sum(e.size for e in entries)))
         return entries
 
+    @property
+    def has_committed(self) -> bool:
+        """Tell whether `take_base` or `take_committed` may have something."""
+        return self.handed < max(min(self.commit, self.durable), self.base.index)
+
     def applied_to(self, index: int) -> None:
         """Note what the state machine has applied."""
         check(self.applied <= index <= self.handed, f"{index} was not handed out")

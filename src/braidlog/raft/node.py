@@ -28,7 +28,7 @@ from braidlog.errors import InvalidArgumentError, LogError
 from braidlog.raft import changes, dispatch, election, leader, replication
 from braidlog.raft.config import RaftConfig
 from braidlog.raft.core import Core
-from braidlog.raft.effects import Effects, Role
+from braidlog.raft.effects import NOTHING, Effects, Role
 from braidlog.raft.errors import (
     NotLeaderError,
     RaftInvariantError,
@@ -77,6 +77,8 @@ class RaftNode:
             RaftMessageError: a stored membership is malformed.
         """
         self._failed: str = ""
+        self._stirred = True
+        """Whether effects may follow from what came in since they were asked for."""
         self._core = Core(
             config,
             stored,
@@ -95,6 +97,7 @@ class RaftNode:
         if self._failed:
             msg = f"the node has stopped: {self._failed}"
             raise RaftInvariantError(msg)
+        self._stirred = True
         try:
             yield self._core
         except RaftInvariantError as error:
@@ -240,6 +243,11 @@ class RaftNode:
                 raise InvalidArgumentError(msg)
             replication.transfer(core, target)
 
+    def tell_commit(self) -> None:
+        """Tell followers at once what is committed, if this node leads."""
+        with self._input() as core:
+            core.telling = True
+
     def truncate(self, index: int, state: bytes) -> None:
         """Let the log begin behind `index`; `state` is the state machine there.
 
@@ -261,12 +269,17 @@ class RaftNode:
 
     def effects(self) -> Effects:
         """Return what has to be done since the last call; false if nothing has."""
+        if not self._stirred and not self._failed:
+            return NOTHING
         with self._input() as core:
             if core.role is Role.LEADER:
                 leader.flush(core)
             effects = core.take()
             _check(core)
-            return effects
+        # What is applied next has a bound, so there may be more of it. All the rest was
+        # taken, and only another input makes new.
+        self._stirred = core.log.has_committed
+        return effects
 
 
 def _require_member(core: Core) -> None:

@@ -42,8 +42,8 @@ def confirmed(core: Core) -> bool:
     return core.log.commit >= core.term_begin
 
 
-def feed(core: Core, node: int) -> None:
-    """Send a follower what its window has room for."""
+def feed(core: Core, node: int, *, tell: bool = True) -> None:
+    """Send a follower what its window has room for; `tell` it what is committed."""
     progress, log, config = core.progress[node], core.log, core.config
     if progress.next <= log.base.index:
         _feed_base(core, node, progress)
@@ -55,7 +55,7 @@ def feed(core: Core, node: int) -> None:
     if progress.mode is Mode.REPLICATE:
         behind = progress.nudge and progress.match < progress.next - 1
         news = progress.commit_sent < min(log.commit, progress.next - 1)
-        if behind or news:
+        if behind or (tell and news):
             _send_append(core, node, 0)
 
 

@@ -26,8 +26,9 @@ __all__ = ["Writes"]
 class Writes:
     """Writes of one node that are on their way."""
 
-    def __init__(self, log: RaftLog, stored: HardState) -> None:
-        """Begin with everything in `log` stored."""
+    def __init__(self, log: RaftLog, stored: HardState, commit_lag: int = 1) -> None:
+        """Begin with everything in `log` stored; see `RaftConfig.commit_lag`."""
+        self._commit_lag = commit_lag
         self._log = log
         self._stored = stored
         self._written = log.last
@@ -64,16 +65,19 @@ class Writes:
         unbounded = 1 << 62
         entries = log.read(self._written + 1, log.last + 1, unbounded)
         write = None
-        if entries or self._base or _vital(hard_state) != _vital(self._stored):
+        vital = _vital(hard_state) != _vital(self._stored)
+        if entries or self._base or vital:
             self.number += 1
+            behind = hard_state.commit - self._stored.commit
+            told = vital or self._base or behind >= self._commit_lag
             write = Write(
                 self.number,
-                hard_state if hard_state != self._stored else None,
+                hard_state if told and hard_state != self._stored else None,
                 log.base if self._base else None,
                 self._reset,
                 entries,
             )
-            self._stored = hard_state
+            self._stored = write.hard_state or self._stored
             self._written = log.last
             self._base = self._reset = False
             self._pending.append((self.number, log.last))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import Final
@@ -23,7 +23,10 @@ BYTES_PER_PARTITION: Final = 128 << 20
 
 _NAMES: Final = (
     "path",
+    "cluster",
     "log",
+    "token",
+    "ca",
     "from",
     "to",
     "since",
@@ -42,6 +45,9 @@ class ReadOptions:
 
     path: str
     log: str
+    cluster: str = ""
+    token: str = field(default="", repr=False)
+    ca: str = ""
     begin: int | None = None
     end: int | None = None
     since: int | None = None
@@ -50,23 +56,24 @@ class ReadOptions:
     pushdown: bool = False
 
 
-def parse(options: Mapping[str, str]) -> ReadOptions:
-    """Check all options.
+def parse(
+    options: Mapping[str, str], environ: Mapping[str, str] | None = None
+) -> ReadOptions:
+    """Check all options; the token may come from ``BRAIDLOG_TOKEN``.
 
     Raises:
         InvalidArgumentError: An option is missing, unknown or malformed.
     """
     given = {name.lower(): value for name, value in options.items()}
     _refuse_unknown(given)
-    for name in ("path", "log"):
-        if not given.get(name):
-            raise InvalidArgumentError(
-                f'the Spark reader needs .option("{name}", ...) '
-                "(path: the data directory; log: the name of the log)"
-            )
+    _require_place(given)
+    token = given.get("token") or (environ or {}).get("BRAIDLOG_TOKEN", "")
     return ReadOptions(
-        path=given["path"],
+        path=given.get("path", ""),
         log=given["log"],
+        cluster=given.get("cluster", ""),
+        token=token if given.get("cluster") else "",
+        ca=given.get("ca", ""),
         begin=_position("from", given.get("from")),
         end=_position("to", given.get("to")),
         since=_timestamp("since", given.get("since")),
@@ -80,6 +87,23 @@ def micros(moment: datetime) -> int:
     """Return microseconds since the epoch, exactly; no zone means UTC."""
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (aware - _EPOCH) // timedelta(microseconds=1)
+
+
+def _require_place(given: Mapping[str, str]) -> None:
+    if not given.get("log") or not (given.get("path") or given.get("cluster")):
+        name = "log" if given.get("path") or given.get("cluster") else "path"
+        raise InvalidArgumentError(
+            f'the Spark reader needs .option("{name}", ...) (path: the data directory, '
+            "or cluster: addresses of nodes; log: the name of the log)"
+        )
+    if given.get("path") and given.get("cluster"):
+        raise InvalidArgumentError(
+            "options 'path' and 'cluster' name two places: a data directory is read by "
+            "its path, a cluster by the addresses of its nodes"
+        )
+    for name in ("token", "ca"):
+        if given.get(name) and not given.get("cluster"):
+            raise InvalidArgumentError(f"option {name!r} is for a cluster")
 
 
 def _refuse_unknown(given: Mapping[str, str]) -> None:

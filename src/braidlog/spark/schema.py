@@ -83,9 +83,15 @@ def requested(schema: Any) -> tuple[Column, ...]:
     return tuple(columns)
 
 
-def stored(columns: Sequence[Column], *, timestamps: bool) -> list[str]:
-    """Return the stored columns to read; timestamps too if rows are chosen by them."""
-    names = {column.name for column in columns} - {"stream", "llsn"}
+def stored(
+    columns: Sequence[Column], *, timestamps: bool, llsn: bool = False
+) -> list[str]:
+    """Return the stored columns to read; timestamps too if rows are chosen by them.
+
+    With ``llsn`` that is one of them.
+    """
+    computed = {"stream"} if llsn else {"stream", "llsn"}
+    names = {column.name for column in columns} - computed
     names.add("position")  # counts the rows, and costs nothing: it is not stored either
     if timestamps:
         names.add("timestamp")
@@ -123,5 +129,8 @@ def _in_time(batch: pa.RecordBatch, wanted: Slice) -> pa.RecordBatch:
 def _column(batch: pa.RecordBatch, field: pa.Field, stream: int) -> pa.Array:
     if field.name == "stream":
         return pa.repeat(pa.scalar(stream, field.type), batch.num_rows)
-    array = batch.column("position" if field.name == "llsn" else field.name)
+    name = field.name
+    if name == "llsn" and name not in batch.schema.names:
+        name = "position"  # of an embedded log
+    array = batch.column(name)
     return array if array.type.equals(field.type) else array.cast(field.type)

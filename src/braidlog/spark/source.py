@@ -1,15 +1,19 @@
 """The data source: ``spark.read.format("braidlog")``.
 
 Theory of operation: Spark makes the reader on the driver, once for each action, and
-asks it for partitions. That opens the directory read-only and takes the end of the
+asks it for partitions (`braidlog.spark.cluster` does it for a cluster, otherwise the
+same). That opens the directory read-only and takes the end of the
 log, which pins what the action sees: records appended later are in no partition, so a
 growing log is a consistent snapshot. Each task opens the directory again, read-only,
 and reads its span. Readers take no lock, so a writer process may append all the
 while.
 
     option              meaning
-    path                data directory (needed); relative to where the JVM was started
+    path                data directory; relative to where the JVM was started
+    cluster             instead of it: addresses of nodes, host:port,host:port
     log                 name of the log (needed)
+    token, ca           for a cluster: token, else BRAIDLOG_TOKEN; file of authorities
+                        for TLS, else none is spoken
     from, to            positions, half-open
     since, until        ISO 8601 or microseconds since 1970, UTC, half-open
     bytesPerPartition   about how much one task reads, default 128m
@@ -23,7 +27,8 @@ trimmed is one, because records that were asked for are gone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,17 +37,17 @@ import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
-    Filter,
     InputPartition,
 )
 
 import braidlog
-from braidlog.errors import NotFoundError, TrimmedError
+from braidlog.errors import NotFoundError
 from braidlog.spark.chunks import rechunk
-from braidlog.spark.filters import EVERYTHING, narrow
+from braidlog.spark.cluster import ClusterReader, look_into
 from braidlog.spark.options import ReadOptions, parse
 from braidlog.spark.plan import Bounds, Extent, Span, plan
-from braidlog.spark.schema import DDL, Column, Slice, project, requested, stored
+from braidlog.spark.reader import BoundReader, TakesFilters
+from braidlog.spark.schema import DDL, Slice, project, requested, stored
 
 __all__ = ["BraidlogDataSource", "LogReader", "PushdownLogReader"]
 
@@ -57,33 +62,21 @@ class BraidlogDataSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> str:
         """Check options and log, so that ``load()`` fails early; return all columns."""
-        with _opened(parse(self.options)):
+        options = parse(self.options, os.environ)
+        with look_into(options) if options.cluster else _opened(options):
             return DDL
 
     def reader(self, schema: Any) -> DataSourceReader:
         """Return a reader of the columns that ``schema`` names."""
-        options, columns = parse(self.options), requested(schema)
+        options, columns = parse(self.options, os.environ), requested(schema)
         # Spark refuses a reader that overrides pushFilters while its setting is off,
         # even for a query without filters: so only on request.
-        kind = PushdownLogReader if options.pushdown else LogReader
-        return kind(options, columns)
+        readers = _CLUSTER_READERS if options.cluster else _READERS
+        return readers[options.pushdown](options, columns)
 
 
-class LogReader(DataSourceReader):  # type: ignore[misc]
+class LogReader(BoundReader):
     """Plan on the driver, read in the tasks."""
-
-    def __init__(self, options: ReadOptions, columns: tuple[Column, ...]) -> None:
-        """Keep what was asked for; nothing is opened yet."""
-        self.options = options
-        self.columns = columns
-        self.bounds = EVERYTHING.within(
-            Bounds(
-                EVERYTHING.begin if options.begin is None else options.begin,
-                EVERYTHING.end if options.end is None else options.end,
-                options.since,
-                options.until,
-            )
-        )
 
     def partitions(self) -> list[InputPartition]:
         """Pin the end of the log and cut what was asked for into spans.
@@ -96,7 +89,7 @@ class LogReader(DataSourceReader):  # type: ignore[misc]
             # The end first: segments seen later may reach beyond it, never fall short.
             pinned = Bounds(log.first, log.end)
             extents = [_extent(segment) for segment in log.segments()]
-        self._refuse_trimmed(pinned.begin)
+        self.refuse_trimmed(pinned.begin)
         spans = plan(
             extents, self.bounds.within(pinned), self.options.bytes_per_partition
         )
@@ -118,24 +111,20 @@ class LogReader(DataSourceReader):  # type: ignore[misc]
             batches = log.batches(span.begin, span.end, columns=names)
             yield from project(rechunk(batches), wanted)
 
-    def _refuse_trimmed(self, first: int) -> None:
-        begin = self.options.begin
-        if begin is not None and begin < first:
-            raise TrimmedError(
-                f"log {self.options.log!r} was trimmed: it begins at position {first}, "
-                f"option 'from' asks for {begin}",
-                first=first,
-            )
 
-
-class PushdownLogReader(LogReader):
+class PushdownLogReader(TakesFilters, LogReader):
     """A reader that takes filters over from Spark."""
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Tighten the bounds; return the filters that Spark must still apply."""
-        bounds, left = narrow(filters)
-        self.bounds = self.bounds.within(bounds)
-        return left
+
+class PushdownClusterReader(TakesFilters, ClusterReader):
+    """The same for a cluster."""
+
+
+_READERS: dict[bool, type[BoundReader]] = {False: LogReader, True: PushdownLogReader}
+_CLUSTER_READERS: dict[bool, type[BoundReader]] = {
+    False: ClusterReader,
+    True: PushdownClusterReader,
+}
 
 
 @contextmanager

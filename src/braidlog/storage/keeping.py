@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from braidlog.errors import InvalidArgumentError, LogError, NotFoundError
 from braidlog.storage.catalog import (
@@ -14,7 +14,7 @@ from braidlog.storage.catalog import (
     SegmentRange,
 )
 from braidlog.storage.cursor import Cursor
-from braidlog.storage.retention import keep_bytes, lowest_pin
+from braidlog.storage.retention import keep_bytes, lease_us, lowest_pin
 from braidlog.types import Timestamp
 
 if TYPE_CHECKING:
@@ -23,21 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["KeptLog"]
 
-# About thirty years; longer is for ever, which is None.
-_LEASE_MAX_S: Final = 1_000_000_000
-
 
 def _now_us() -> int:
     return time.time_ns() // 1000
-
-
-def _lease_us(lease: float | None) -> int:
-    if lease is None:
-        return 0
-    if not 0 < lease <= _LEASE_MAX_S:
-        msg = f"lease must be above 0 and at most {_LEASE_MAX_S} seconds, got {lease}"
-        raise InvalidArgumentError(msg)
-    return max(1, int(lease * 1_000_000))
 
 
 class KeptLog:
@@ -158,11 +146,11 @@ class KeptLog:
         longer holds (None: for ever), so that a dead reader need not fill the disk.
         A cursor that is there keeps its pin and lease; `set_cursor` changes them.
         """
-        lease_us = _lease_us(lease)
+        microseconds = lease_us(lease)
         row = self._cursor_rows().get(name)
         if row is None:
             self._backend.store.set_cursor(
-                self._stream, name, self.first, pin, lease_us
+                self._stream, name, self.first, pin, microseconds
             )
         return Cursor(self, name)
 
@@ -182,7 +170,7 @@ class KeptLog:
             InvalidArgumentError: the position is beyond the end of the log; nothing
                 was changed.
         """
-        self._set_cursor(name, position, pin, _lease_us(lease))
+        self._set_cursor(name, position, pin, lease_us(lease))
         return Cursor(self, name)
 
     def cursors(self) -> list[Cursor]:

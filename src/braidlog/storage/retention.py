@@ -9,12 +9,31 @@ whose lease has not run out holds everything from its position on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
+from braidlog.errors import InvalidArgumentError
 from braidlog.storage.catalog import SegmentRange
 
-__all__ = ["keep_bytes", "lowest_pin"]
+__all__ = ["keep_bytes", "lease_us", "lowest_pin"]
 
 CursorRow = tuple[int, bool, int, int]
+
+# About thirty years; longer is for ever, which is None.
+_LEASE_MAX_S: Final = 1_000_000_000
+
+
+def lease_us(lease: float | None) -> int:
+    """Return a lease given in seconds as microseconds; 0 is for ever.
+
+    Raises:
+        InvalidArgumentError: it is no time that a pin can hold.
+    """
+    if lease is None:
+        return 0
+    if not 0 < lease <= _LEASE_MAX_S:
+        msg = f"lease must be above 0 and at most {_LEASE_MAX_S} seconds, got {lease}"
+        raise InvalidArgumentError(msg)
+    return max(1, int(lease * 1_000_000))
 
 
 def keep_bytes(segments: Iterable[SegmentRange], retention_bytes: int) -> int | None:

@@ -39,9 +39,18 @@ class StoredLog:
     """One stream of the node's log: what has it as its own calls this."""
 
     def __init__(
-        self, native: _native.Replicas, name: str, log_id: int, number: int
+        self,
+        native: _native.Replicas,
+        name: str,
+        log_id: int,
+        number: int,
+        hurry: Callable[[int], None],
     ) -> None:
-        """Stand for the log `log_id`, which is stream `number` of the directory now."""
+        """Stand for the log `log_id`, which is stream `number` of the directory now.
+
+        `hurry` is told of bytes that were written and for whose sync somebody waits.
+        """
+        self.hurry = hurry
         self.native = native
         self.name = name
         self._log_id = log_id
@@ -50,6 +59,7 @@ class StoredLog:
     def alter(self, options: bytes) -> None:
         """Replace the options."""
         self.native.alter(self._log_id, options)
+        self.hurry(len(options))
 
     def restart(
         self, epoch: int, first: int, options: bytes, producers: Buffer = b""
@@ -58,6 +68,7 @@ class StoredLog:
         self.number = self.native.restart(
             self._log_id, epoch, first, options, producers
         )
+        self.hurry(len(options))
 
 
 class NodeStore:
@@ -86,6 +97,18 @@ class NodeStore:
         self._store, self.report = _native.Store.open(path, **limits)
         self._native = self._store.replicas()
         self._syncer: threading.Thread | None = None
+        self._hurried = 0
+
+    def _hurry(self, size: int) -> None:
+        self._hurried += size + 1
+
+    def take_hurried(self) -> int:
+        """Return about how many bytes somebody waits for; they are forgotten here.
+
+        0: nobody does. What is unsynced then are commits, which go with what is next.
+        """
+        hurried, self._hurried = self._hurried, 0
+        return hurried
 
     # -- catalog -----------------------------------------------------------------
 
@@ -121,7 +144,7 @@ class NodeStore:
         if row is None:
             msg = f"there is no log {name} on this node"
             raise NotFoundError(msg)
-        return StoredLog(self._native, name, row[0], row[1])
+        return StoredLog(self._native, name, row[0], row[1], self._hurry)
 
     def create(self, name: str, options: bytes = b"") -> StoredLog:
         """Create a log; durable on return, with everything before it.

@@ -7,7 +7,10 @@ with.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -16,18 +19,24 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from braidlog.errors import TimeoutError_, UnavailableError
+from braidlog.errors import (
+    InvalidArgumentError,
+    LockedError,
+    TimeoutError_,
+    UnavailableError,
+)
 
-__all__ = ["LocalCluster"]
+__all__ = ["LocalCluster", "kept_ports"]
 
 _POLL_S: Final = 0.02
 _STOP_S: Final = 20.0
+_WORDS_MAX: Final = 2000
 
 Settings = Mapping[str, Mapping[str, Any]]
 
@@ -46,8 +55,15 @@ class LocalCluster:
         directory: Path | None = None,
         voters: int | None = None,
         settings: Settings | None = None,
+        hosts: Mapping[int, str] | None = None,
+        launchers: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
-        """Choose ports and write the settings; nothing is started yet."""
+        """Choose ports and write the settings; nothing is started yet.
+
+        Nodes listen on loopback, or on an address of `hosts`. The command of a node
+        begins with its `launchers`, as one that puts it into a network of its own; it
+        must become the node by `exec`, so that signals reach it.
+        """
         self._stack = ExitStack()
         if directory is None:
             directory = Path(
@@ -55,9 +71,15 @@ class LocalCluster:
             )
         self.directory = directory
         self._settings = settings or {}
+        self._hosts = dict(hosts or {})
+        self._launchers = dict(launchers or {})
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._ports: dict[int, tuple[int, int]] = {}
-        ports = _kept_ports(directory) or _free_ports(2 * nodes)
+        self._lock: int | None = None
+        ports = kept_ports(directory) or _free_ports(2 * nodes)
+        if len(ports) != 2 * nodes:
+            msg = f"{directory} has a cluster of {len(ports) // 2} nodes, not {nodes}"
+            raise InvalidArgumentError(msg)
         for node in range(1, nodes + 1):
             self._ports[node] = (ports[2 * node - 2], ports[2 * node - 1])
         self._voters = range(1, (voters or nodes) + 1)
@@ -67,8 +89,15 @@ class LocalCluster:
             self._write_settings(node)
 
     def __enter__(self) -> Self:
-        """Start all nodes and wait until they serve."""
+        """Start all nodes and wait until they serve.
+
+        Raises:
+            LockedError: nodes of this directory run already.
+            UnavailableError: a port is taken, or a node ended.
+        """
         try:
+            self._take()
+            self._check_ports()
             for node in self.nodes:
                 self.start(node)
             self.wait_ready()
@@ -98,11 +127,14 @@ class LocalCluster:
 
     def address(self, node: int) -> str:
         """Return host:port of a node."""
-        return f"127.0.0.1:{self._ports[node][0]}"
+        return f"{self._host(node)}:{self._ports[node][0]}"
 
     def http(self, node: int) -> str:
         """Return the base URL of metrics, health and readiness of a node."""
-        return f"http://127.0.0.1:{self._ports[node][1]}"
+        return f"http://{self._host(node)}:{self._ports[node][1]}"
+
+    def _host(self, node: int) -> str:
+        return self._hosts.get(node, "127.0.0.1")
 
     def data(self, node: int) -> Path:
         """Return the directory of a node's log."""
@@ -125,7 +157,8 @@ class LocalCluster:
         if self.is_running(node):
             msg = f"node {node} runs already"
             raise UnavailableError(msg)
-        command = [sys.executable, "-m", "braidlog", "serve", "--config"]
+        command = [*self._launchers.get(node, ()), sys.executable]
+        command += ["-m", "braidlog", "serve", "--config"]
         with self.output(node).open("ab") as output:
             self._processes[node] = subprocess.Popen(
                 [*command, str(self.settings_file(node))],
@@ -134,6 +167,8 @@ class LocalCluster:
                 stderr=output,
                 # Ctrl-C of a terminal goes to the parent, which stops the nodes.
                 start_new_session=True,
+                # The lock is held for as long as one of the nodes lives.
+                pass_fds=() if self._lock is None else (self._lock,),
             )
 
     def is_running(self, node: int) -> bool:
@@ -194,34 +229,71 @@ class LocalCluster:
             return False
 
     def close(self) -> None:
-        """Stop every node, by SIGKILL if it does not want to."""
+        """Stop every node, by SIGKILL if it does not want to, or on an interrupt."""
         for node in self.nodes:
             if self.is_running(node):
                 self.send(node, signal.SIGCONT)
                 self.send(node, signal.SIGTERM)
         deadline = time.monotonic() + _STOP_S
-        for process in self._processes.values():
-            try:
-                process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        self._stack.close()
+        try:
+            for process in self._processes.values():
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(max(0.0, deadline - time.monotonic()))
+        finally:
+            for process in self._processes.values():
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
+            self._stack.close()
+
+    def _take(self) -> None:
+        """Make sure that nobody else runs nodes in the directory."""
+        if self._lock is not None:
+            return
+        lock = os.open(self.directory / "up.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            msg = f"nodes run in {self.directory} already, at {self.seeds}"
+            raise LockedError(msg, path=str(self.directory)) from None
+        self._lock = lock
+
+    def _check_ports(self) -> None:
+        """Find out before the nodes do that something else listens on a port."""
+        for port in (port for pair in self._ports.values() for port in pair):
+            with socket.socket() as probe:
+                # As the nodes do it: what was closed a moment ago is free.
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind(("127.0.0.1", port))
+                except OSError as error:
+                    msg = (
+                        f"port {port} of this cluster is taken: {error.strerror};"
+                        f" ports are kept in {self.directory / 'ports.json'}"
+                    )
+                    raise UnavailableError(msg) from error
 
     def _last_words(self, node: int) -> str:
-        text = self.output(node).read_text(errors="replace")
-        return text[-2000:].strip() or "it said nothing"
+        text = self.output(node).read_text(errors="replace")[-_WORDS_MAX:].strip()
+        last = text.rpartition("\n")[2]
+        try:
+            return str(json.loads(last)["message"])
+        except (ValueError, KeyError, TypeError):
+            return text or "it said nothing"
 
     def _write_settings(self, node: int) -> None:
         file = self.settings_file(node)
         file.parent.mkdir(parents=True, exist_ok=True)
-        port, http = self._ports[node]
         sections: dict[str, dict[str, Any]] = {
             "node": {
                 "id": node,
                 "data": str(self.data(node)),
-                "listen": f"127.0.0.1:{port}",
-                "http": f"127.0.0.1:{http}",
+                "listen": self.address(node),
+                "http": self.http(node).removeprefix("http://"),
             },
             "cluster": {
                 "voters": {str(each): self.address(each) for each in self._voters}
@@ -244,7 +316,8 @@ def _toml(value: Any) -> str:
     return json.dumps(value)  # the same for numbers, truth and plain texts
 
 
-def _kept_ports(directory: Path) -> list[int]:
+def kept_ports(directory: Path) -> list[int]:
+    """Return the ports of the cluster in a directory; none if there is none."""
     file = directory / "ports.json"
     return list(json.loads(file.read_text())) if file.exists() else []
 

@@ -70,6 +70,8 @@ def repeated(
     """
     if producer is None and sequence is None:
         return None
+    if producer is None:
+        raise InvalidArgumentError("a sequence needs a producer")
     if not isinstance(producer, Producer):
         msg = f"producer must be a Producer, not {producer!r}"
         raise TypeError(msg)

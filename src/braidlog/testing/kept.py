@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from braidlog.client.rows import size_of
 from braidlog.errors import BeyondEndError, InvalidArgumentError, NotFoundError
 from braidlog.storage.catalog import LogDescription, LogOptions, LogStats
-from braidlog.storage.retention import CursorRow, lowest_pin
+from braidlog.storage.retention import CursorRow, lease_us, lowest_pin
 from braidlog.testing.contents import Contents, check_position, now_us
 
 if TYPE_CHECKING:
@@ -147,11 +147,7 @@ class KeptMemoryLog:
         lease: float | None = None,
     ) -> MemoryCursor:
         """Store all of a cursor; see `Log.set_cursor`."""
-        if lease is not None and not lease > 0:
-            msg = f"lease must be above 0 seconds, got {lease}"
-            raise InvalidArgumentError(msg)
-        microseconds = 0 if lease is None else max(1, int(lease * _MICROSECONDS))
-        self._set_cursor(name, position, pin, microseconds)
+        self._set_cursor(name, position, pin, lease_us(lease))
         return MemoryCursor(self, name)
 
     def cursors(self) -> list[MemoryCursor]:

@@ -186,6 +186,9 @@ class MemoryLog(KeptMemoryLog):
             there = self._there()
             begin = there.first if start is None else start
             check_position(begin)
+            check_position(0 if end is None else end)
+            if limit is not None and limit < 0:
+                raise InvalidArgumentError(f"limit must be at least 0, got {limit}")
             if begin < there.first:
                 msg = f"position {begin} was trimmed"
                 raise TrimmedError(msg, first=there.first)
@@ -241,8 +244,8 @@ class MemoryLog(KeptMemoryLog):
 
     def wait(self, position: int, *, timeout: float | None = None) -> bool:
         """Wait until ``position`` can be read; see `Log.wait`."""
-        if timeout is not None and not timeout >= 0:
-            msg = f"timeout must be at least 0 s, got {timeout}"
+        if timeout is not None and timeout != timeout:
+            msg = f"timeout must be a number of seconds, got {timeout}"
             raise InvalidArgumentError(msg)
         check_position(position)
         deadline = None if timeout is None else time.monotonic() + timeout

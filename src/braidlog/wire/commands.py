@@ -186,6 +186,7 @@ class Trim(_Command, frozen=True, array_like=True, tag=15):
     glsn: int
     now: int = 0
     """Microseconds since the Unix epoch."""
+    ignore_pins: bool = False
 
 
 class SetCursor(_Command, frozen=True, array_like=True, tag=16):

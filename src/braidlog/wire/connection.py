@@ -131,6 +131,11 @@ class Connection(ABC):
         """Whether to write what is outgoing and then close the socket."""
         return self.state is State.CLOSED
 
+    @property
+    def has_outgoing(self) -> bool:
+        """Whether something is to be written."""
+        return bool(self._out)
+
     def outgoing(self) -> list[Buffer]:
         """Return what is to be written, in order; it is forgotten here."""
         taken, self._out = self._out, []

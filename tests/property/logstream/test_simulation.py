@@ -13,6 +13,10 @@ def test_nothing_is_lost_or_moved(seed: int, storm: str) -> None:
     run(seed, STORMS[storm])
 
 
+def test_a_copy_that_lacks_only_trimmed_commits_gets_on() -> None:
+    run(386, STORMS["trims"])
+
+
 def test_a_seed_does_the_same_twice() -> None:
     first, second = (run(3, STORMS["crashes"]) for _ in range(2))
     assert first.checker.truth == second.checker.truth

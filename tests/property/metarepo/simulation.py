@@ -81,6 +81,9 @@ class Node:
             id=self.number,
             incarnation=self.incarnation,
             jitter=lambda: world.random.randrange(11),
+            # As a node has it, but that the lag is soon reached.
+            commit_lag=20,
+            eager_commit=False,
         )
         settings = GroupSettings(tick=0.02, fold_entries=60)
         group = Group(settings, config, stored, world.now)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from random import Random
+from typing import Any
 
 from braidlog.errors import LogError, UnavailableError
 from braidlog.raft import (
@@ -94,7 +95,9 @@ class Simulation:
         small = self.random.random() < 0.5
         # Clocks run at different speeds.
         self.speed[node] = self.random.choice([0.6, 0.95, 1.0])
-        settings = {
+        settings: dict[str, Any] = {
+            "commit_lag": self.random.choice((1, 4)),
+            "eager_commit": self.random.random() < 0.5,
             "election_ticks": ELECTION_TICKS,
             "heartbeat_ticks": 2,
             "message_bytes_max": 200 if small else 1 << 20,

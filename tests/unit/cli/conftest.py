@@ -11,6 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from braidlog.cli import main
+from braidlog.client import BlockingClient, Client
+from unit.client.fake import FakeCluster
 
 
 @dataclass(frozen=True)
@@ -52,3 +54,43 @@ def orders(cli: Cli) -> Cli:
     lines = "".join(f"{'ab'[i % 2]}=v{i}\n" for i in range(1, 11))
     cli.run("append", "orders", "--key-separator", "=", stdin=lines)
     return cli
+
+
+@dataclass(frozen=True)
+class ClusterCli:
+    """Runs commands on a cluster in memory."""
+
+    fake: FakeCluster
+
+    def run(self, *arguments: str, stdin: str | bytes = "", code: int = 0) -> Result:
+        """Run a command; fail unless it ends with `code`."""
+        result = CliRunner().invoke(
+            main,
+            [*arguments, "--cluster", "n1,n2"],
+            input=stdin,
+            catch_exceptions=False,
+        )
+        assert result.exit_code == code, result.output
+        return result
+
+    def json(self, *arguments: str, stdin: str | bytes = "", code: int = 0) -> Any:
+        """Run a command with --json; return its values, which must be all of stdout."""
+        result = self.run(*arguments, "--json", stdin=stdin, code=code)
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+@pytest.fixture
+def many(monkeypatch: pytest.MonkeyPatch) -> ClusterCli:
+    """Have a cluster of three nodes."""
+    fake = FakeCluster()
+
+    def client() -> Client:
+        fake.go_to_loop()
+        return fake.client(timeout_s=2)
+
+    def connect(*_: object, **__: object) -> BlockingClient:
+        return BlockingClient(client)
+
+    monkeypatch.setattr("braidlog.client.connect_sync", connect)
+    monkeypatch.setattr("braidlog.cli.target._probe", lambda _: None)
+    return ClusterCli(fake)

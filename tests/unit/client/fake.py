@@ -9,16 +9,11 @@ request.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-import pyarrow as pa
-
-from braidlog import Producer, Record
 from braidlog.client import Client, ClientSettings
-from braidlog.client.arrow import log_schema
 from braidlog.client.link import Answer, Link
 from braidlog.errors import (
     AlreadyExistsError,
@@ -50,69 +45,9 @@ from braidlog.wire.messages import (
     StreamInfo,
     StreamStatus,
 )
+from unit.client.batches import FakeBatch, FakeCodec
 
-
-class FakeBatch:
-    """A batch as the fake codec writes it."""
-
-    def __init__(self, data: Any) -> None:
-        self.fields = msgspec.msgpack.decode(bytes(data))
-        values, keys, timestamps, headers, producer, sequence = self.fields
-        self.values: list[bytes] = values
-        self.keys: list[bytes | None] = keys
-        self.timestamps: list[int] = timestamps
-        self.headers = [tuple((n, d) for n, d in named) for named in headers]
-        self.producer: tuple[int, int] = tuple(producer)
-        self.sequence: int = sequence
-
-    @property
-    def count(self) -> int:
-        return len(self.values)
-
-    def records(self, position: int, begin: int, end: int) -> Iterator[Record]:
-        columns = zip(
-            self.timestamps, self.keys, self.values, self.headers, strict=True
-        )
-        rows = list(enumerate(columns, position))
-        for at, (timestamp, key, value, headers) in rows[begin:end]:
-            yield Record(at, timestamp, key, value, headers)
-
-    def arrow(
-        self, position: int, begin: int, end: int, names: list[str] | None
-    ) -> Any:
-        positions = list(range(position, position + self.count))
-        columns = [
-            positions,
-            self.timestamps,
-            self.keys,
-            self.values,
-            self.headers,
-        ]
-        whole = pa.record_batch(columns, schema=log_schema())
-        part = whole.slice(begin, end - begin)
-        return part if names is None else part.select(names)
-
-
-class FakeCodec:
-    """Batches as MessagePack."""
-
-    def encode(
-        self,
-        values: Sequence[bytes],
-        keys: Sequence[bytes | None],
-        timestamps: Sequence[int],
-        headers: Sequence[Any],
-        producer: Producer,
-        sequence: int,
-        compression: str,
-    ) -> bytes:
-        who = (producer.id, producer.epoch)
-        return msgspec.msgpack.encode(
-            (values, keys, timestamps, headers, who, sequence)
-        )
-
-    def open(self, data: Any) -> FakeBatch:
-        return FakeBatch(data)
+NOTHING = memoryview(b"")
 
 
 @dataclass
@@ -157,6 +92,8 @@ class FakeCluster:
     def __init__(self, nodes: int = 3) -> None:
         self.nodes = {n: f"n{n}:7400" for n in range(1, nodes + 1)}
         self.dead: set[int] = set()
+        self.draining: set[int] = set()
+        self.voters = set(self.nodes)
         self.index = 1
         self.logs: dict[bytes, FakeLog] = {}
         self.streams: dict[int, Stream] = {}
@@ -165,6 +102,8 @@ class FakeCluster:
         self.fault: Fault = lambda node, message: ""
         self.received: list[tuple[int, Message]] = []
         self.record_bytes_max = 1 << 30
+        self.stale: set[int] = set()
+        """Nodes that learn of nothing any more and serve what they knew: nothing."""
         self._changed = asyncio.Event()
 
     # -- what a test does --------------------------------------------------------
@@ -235,6 +174,10 @@ class FakeCluster:
             case Append():
                 return self._append(node, message, payload), memoryview(b"")
             case Read():
+                self._check_replica(node, message.stream)
+                if node in self.stale:
+                    await asyncio.sleep(message.wait_ms / 1000)
+                    return Records(message.stream, (), (), (), 0, 1, 1), NOTHING
                 return await self._read(message)
             case GetMetadata():
                 if message.wait_ms and self.index <= message.known:
@@ -245,6 +188,11 @@ class FakeCluster:
             case _:
                 raise InvalidArgumentError(f"not a request: {message}")
 
+    def _check_replica(self, node: int, stream: int) -> None:
+        there = self.streams.get(stream)
+        if there is None or node not in there.replicas:
+            raise NotFoundError(f"node {node} has no replica of stream {stream}")
+
     async def _wait(self, wait_ms: int) -> None:
         try:
             async with asyncio.timeout(wait_ms / 1000):
@@ -253,9 +201,8 @@ class FakeCluster:
             pass
 
     def _append(self, node: int, message: Append, payload: bytes) -> Appended:
-        stream = self.streams.get(message.stream)
-        if stream is None:
-            raise NotFoundError(f"there is no stream {message.stream}")
+        self._check_replica(node, message.stream)
+        stream = self.streams[message.stream]
         if stream.status is StreamStatus.SEALED:
             raise SealedError("sealed", epoch=stream.epoch)
         if node != stream.replicas[0]:
@@ -273,6 +220,8 @@ class FakeCluster:
             expected = 1
         if batch.sequence < expected:
             return stream.placed[producer, epoch, batch.sequence]
+        if batch.sequence + batch.count >= 1 << 62:
+            raise InvalidArgumentError("producer sequence out of range")
         if batch.sequence > expected:
             raise SequenceGapError("gap", expected=expected)
         stream.producers[producer] = (epoch, expected + batch.count)
@@ -340,7 +289,13 @@ class FakeCluster:
             next(iter(n for n in self.nodes if n not in self.dead), 0),
             "fake",
             tuple(
-                NodeInfo(n, address, n not in self.dead, voter=True)
+                NodeInfo(
+                    n,
+                    address,
+                    n not in self.dead,
+                    voter=n in self.voters,
+                    draining=n in self.draining,
+                )
                 for n, address in self.nodes.items()
             ),
             tuple(self._info(log) for log in self.logs.values()),
@@ -382,9 +337,14 @@ class FakeCluster:
             case commands.DeleteLog(log):
                 for stream in self.logs.pop(log).streams:
                     del self.streams[stream.number]
-            case commands.Trim(log, glsn, now):
+            case commands.Trim(log, glsn, now, ignore_pins):
                 found = self.logs[log]
-                pins = [c.position for c in found.cursors.values() if c.pin and now]
+                pins = [
+                    c.position
+                    for c in found.cursors.values()
+                    if c.pin and not ignore_pins
+                    if not c.lease or now < c.touched + c.lease
+                ]
                 found.trim = max(found.trim, min([glsn, *pins]))
                 return results.Trimmed(found.trim)
             case commands.SetCursor(log, name, position, pin, lease, now):
@@ -401,6 +361,17 @@ class FakeCluster:
                 there.epoch += 1
                 there.status = StreamStatus.SEALED if sealed else StreamStatus.RUNNING
                 return results.Epoch(stream, there.epoch, there.next)
+            case commands.DrainNode(node, draining):
+                (self.draining.add if draining else self.draining.discard)(node)
+            case commands.RemoveNode(node):
+                del self.nodes[node]
+            case commands.SetVoter(node, voter):
+                (self.voters.add if voter else self.voters.discard)(node)
+            case commands.MoveReplica(stream, source, target):
+                moved = self.streams[stream]
+                moved.replicas = tuple(
+                    target if node == source else node for node in moved.replicas
+                )
             case _:
                 raise InvalidArgumentError(f"the fake does not know {command}")
         return results.Done()
@@ -484,8 +455,3 @@ class FakeLink:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def appended(log: Iterable[tuple[int, Message]]) -> int:
-    """Return how many appends were received."""
-    return sum(isinstance(message, Append) for _, message in log)

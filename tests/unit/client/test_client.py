@@ -18,7 +18,8 @@ from braidlog.errors import (
     TrimmedError,
 )
 from braidlog.wire.messages import Append, Message, Read
-from unit.client.fake import FakeBatch, FakeCluster
+from unit.client.batches import FakeBatch
+from unit.client.fake import FakeCluster
 
 
 @pytest.fixture
@@ -216,6 +217,38 @@ async def test_following_survives_failures(
     assert len(set(seen)) == 200
 
 
+async def test_a_replica_that_moved(cluster: FakeCluster, log: ClusterLog) -> None:
+    await log.append(b"a", key=b"k")
+    stream = next(s for s in cluster.streams.values() if s.batches)
+    seen = asyncio.Queue[bytes]()
+
+    async def follow() -> None:
+        async for record in log.subscribe():
+            seen.put_nowait(record.value)
+
+    task = asyncio.create_task(follow())
+    assert await seen.get() == b"a"
+    cluster.nodes[4] = "n4:7400"
+    stream.replicas = (4,)
+    stream.epoch += 1
+    later = asyncio.create_task(log.append(b"b", key=b"k"))
+    await asyncio.sleep(0.01)
+    cluster.bump()
+    assert await later == 2
+    async with asyncio.timeout(5):
+        assert await seen.get() == b"b"
+    task.cancel()
+
+
+async def test_a_replica_that_learns_nothing_is_left(cluster: FakeCluster) -> None:
+    async with cluster.client(read_wait_s=0.01) as client:
+        log = await client.create_log("log")
+        await log.append_many([b"a", b"b"])
+        cluster.stale = {2, 3}
+        async with asyncio.timeout(5):
+            assert await values(log) == [b"a", b"b"]
+
+
 async def test_following_across_a_trim(log: ClusterLog) -> None:
     await log.append_many([b"%d" % i for i in range(10)])
     assert await log.trim(5) == 5
@@ -297,3 +330,19 @@ async def test_a_repeated_command_happens_once(
     )
     await client.create_log("once")
     assert await client.logs() == ["once"]
+
+
+async def test_plain_values_are_looked_at_one_by_one_if_they_must_be(
+    cluster: FakeCluster, log: ClusterLog
+) -> None:
+    """Values that are not ``bytes``, or too many for one batch, take the other way."""
+    assert await log.append_many([b"a", bytearray(b"b")]) == range(1, 3)
+    assert await log.append_many([b"c", b"d"], timestamps=7) == range(3, 5)
+    assert await log.append_many(iter([b"e"])) == range(5, 6)
+    found = [record async for record in log.read()]
+    assert [record.value for record in found] == [b"a", b"b", b"c", b"d", b"e"]
+    assert [record.timestamp for record in found][2:4] == [7, 7]
+    with pytest.raises(TypeError):
+        await log.append_many([b"x", 5])  # type: ignore[list-item]
+    with pytest.raises(TooLargeError):
+        await log.append_many([bytes(16 << 20)])

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import uvloop
 
 from braidlog.client import Client, ClientSettings
 from braidlog.client.sockets import socket_connector
@@ -15,7 +19,8 @@ from braidlog.wire.events import Appends, Requested
 from braidlog.wire.messages import Append, Hello, Message
 from braidlog.wire.roles import Role
 from braidlog.wire.server import ServerConnection, ServerSettings
-from unit.client.fake import FakeCluster, FakeCodec
+from unit.client.batches import FakeCodec
+from unit.client.fake import FakeCluster
 
 # So small that requests have to wait for credit.
 WINDOW = 1 << 17
@@ -82,8 +87,8 @@ class Served(asyncio.Protocol):
             task.cancel()
 
 
-@pytest.fixture
-async def cluster() -> AsyncIterator[FakeCluster]:
+@asynccontextmanager
+async def serving() -> AsyncIterator[FakeCluster]:
     fake = FakeCluster()
     loop = asyncio.get_running_loop()
     servers = []
@@ -99,6 +104,12 @@ async def cluster() -> AsyncIterator[FakeCluster]:
     yield fake
     for server in servers:
         server.close()
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with serving() as fake:
+        yield fake
 
 
 def connect(cluster: FakeCluster, token: str = "t", seeds: str = "") -> Client:
@@ -121,6 +132,15 @@ async def test_appends_and_reads_within_a_small_window(cluster: FakeCluster) -> 
         assert len(set(large)) == 50
         positions = [record.position async for record in log.subscribe(timeout=0.05)]
         assert positions == list(range(1, 551))
+
+
+def test_a_loop_whose_transports_are_its_own() -> None:
+    async def main() -> None:
+        async with serving() as cluster, connect(cluster) as client:
+            log = await client.create_log("log")
+            assert await log.append(b"x") == 1
+
+    uvloop.run(main())
 
 
 async def test_a_token_that_is_refused(cluster: FakeCluster) -> None:
@@ -152,3 +172,13 @@ async def test_a_seed_where_nobody_is(cluster: FakeCluster) -> None:
     there = cluster.nodes[1]
     async with connect(cluster, seeds=f"127.0.0.1:1,{there}") as client:
         assert client.cluster == "fake"
+
+
+def test_errors_of_the_repository_are_known() -> None:
+    # A node that leads no more answers so; the client asks another one.
+    command = "import braidlog.client.sockets; from braidlog.wire import failures; "
+    command += "print(failures._classes()[70].__name__)"
+    found = subprocess.run(
+        [sys.executable, "-c", command], check=True, capture_output=True, text=True
+    )
+    assert found.stdout.strip() == "NotLeaderError"

@@ -19,7 +19,6 @@ from braidlog.wire.messages import (
     Entries,
     Fetch,
     LogCut,
-    Read,
     Replicate,
     StreamRun,
     StreamStatus,
@@ -362,31 +361,6 @@ def test_a_source_that_was_trimmed_makes_a_copy_start_over() -> None:
     assert not isinstance(dict(group.answers)["repeat"], Appended)
 
 
-def test_the_last_copy_of_a_tail_never_starts_over() -> None:
-    group = Group((1,), (4,))
-    group.open()
-    group.append(1, ("a", 0, batch("x")), ("b", 0, batch("y")))
-    group.settle()
-    cut = group.repository.cut()
-    group.replicas[4].commit(LogCut(LOG, 1, 0))
-    group.crash(1)
-    group.start(1, group.disks[1])
-    group.repository.configure((1,), (4,))
-    group.configure(1)
-    group.settle()
-    for _ in range(4):
-        group.tick(1)
-    (fetch,) = [item for item in group.letters if isinstance(item[2], Fetch)][:1]
-    number = fetch[2].number
-    group.letters.clear()
-    message = Entries(STREAM, 2, number, 2, (), (), 9, 9, 2, 2, 9)
-    group.replicas[1].entries(4, message, ())
-    assert group.disks[1].state().next == 3
-    group.publish(cut, 1)
-    group.settle()
-    assert group.log(1) == [(1, 1, "x"), (2, 2, "y")]
-
-
 def test_old_answers_are_ignored_and_a_silent_source_is_left() -> None:
     group = opened(1, 2, learners=(4,))
     group.append(1, ("a", 0, batch("x")))
@@ -404,30 +378,6 @@ def test_old_answers_are_ignored_and_a_silent_source_is_left() -> None:
     (again,) = [item for item in group.letters if item[0] == 4 and item[1]]
     assert again[1] != asked[1]
     assert again[2].number > asked[2].number
-
-
-def test_reads_return_what_is_committed_and_say_how_far_it_is_complete() -> None:
-    group = opened(1)
-    group.append(1, ("a", 0, batch("x", 2)))
-    group.run(other=2)
-    group.append(1, ("b", 0, batch("y")))
-    group.run(other=3)
-    group.append(1, ("c", 0, batch("uncommitted")))
-    replica = group.replicas[1]
-    answer = replica.read(Read(STREAM, 1, True, 1, 0))
-    assert answer is not None
-    records, batches = answer
-    assert (records.llsns, records.next, records.complete) == ((1,), 3, 7)
-    assert [(run.llsn_begin, run.glsn_begin) for run in records.runs] == [(1, 3)]
-    assert bytes(batches[0]).endswith(b"x")
-    answer = replica.read(Read(STREAM, 3, False, 999, 0))
-    assert answer is not None
-    assert (answer[0].llsns, answer[0].next, answer[0].complete) == ((3,), 4, 8)
-    assert replica.read(Read(STREAM, 4, False, 999, 0)) is None
-    assert replica.read(Read(STREAM, 9, True, 999, 0)) is None
-    empty = replica.read(Read(STREAM, 9, True, 999, 0), expired=True)
-    assert empty is not None
-    assert (empty[0].llsns, empty[0].next) == ((), 4)
 
 
 def test_a_configuration_that_contradicts_itself_changes_nothing() -> None:

@@ -206,6 +206,9 @@ def test_trim_stops_at_live_pins_and_never_goes_back() -> None:
     assert bench.do(commands.Trim(LOG, 2, now=1050)) == Trimmed(4)
     assert bench.do(commands.Trim(LOG, 8, now=1100)) == Trimmed(8)
     assert bench.repository.config(1).trim == 8
+    bench.do(commands.SetCursor(LOG, "b", 4, pin=True, now=1000))
+    assert bench.do(commands.Trim(LOG, 9, now=1100)) == Trimmed(8)
+    assert bench.do(commands.Trim(LOG, 9, ignore_pins=True)) == Trimmed(9)
 
 
 def test_producers_are_new_or_fence_the_earlier_one() -> None:

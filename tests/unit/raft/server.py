@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from braidlog.raft import (
     Base,
@@ -111,7 +112,7 @@ class Server:
         id: int,  # noqa: A002
         membership: Membership,
         jitter: Callable[[], int],
-        settings: dict[str, int],
+        settings: dict[str, Any],
         *,
         cached: bool = True,
     ) -> None:

@@ -31,6 +31,8 @@ from braidlog.raft.messages import (
     Heartbeat,
     InstallBase,
     Message,
+    PreVoteResponse,
+    VoteResponse,
 )
 
 THREE = Membership(voters=(1, 2, 3))
@@ -265,3 +267,56 @@ def test_error_codes_are_unique_and_those_to_retry_say_so() -> None:
     for error in tree:
         assert error.retryable == issubclass(error, UnavailableError)
         assert error.__name__ in (raft_errors.__doc__ or "")
+
+
+def elected(**settings: Any) -> RaftNode:
+    """Return a leader of three whose first entry both others have."""
+    node = follower(**settings)
+    node.tick(10)
+    run(node)
+    node.step(PreVoteResponse(2, 1, 1, 0, granted=True))
+    run(node)
+    node.step(VoteResponse(2, 1, 1, 0, granted=True))
+    run(node)
+    for sender in (2, 3):
+        node.step(AppendResponse(sender, 1, 1, 0, False, 1, 0, 0))
+    run(node)
+    return node
+
+
+def told(node: RaftNode) -> list[int]:
+    """Return the commit indexes that appends without entries bring."""
+    sent = [each for effects in run(node) for each in effects.messages]
+    return [m.commit for m in sent if isinstance(m, Append) and not m.entries]
+
+
+def commit_one(node: RaftNode) -> list[int]:
+    span = node.propose([b"x"])
+    run(node)
+    for sender in (2, 3):
+        node.step(AppendResponse(sender, 1, 1, 0, False, span.begin, 0, 0))
+    return told(node)
+
+
+def test_followers_are_told_of_a_commit_when_they_are_to_be() -> None:
+    assert commit_one(elected()) == [2, 2]
+    lazy = elected(eager_commit=False)
+    assert commit_one(lazy) == []
+    lazy.tell_commit()
+    assert told(lazy) == [2, 2]
+
+
+def test_the_stored_commit_index_may_stay_behind() -> None:
+    node = elected(commit_lag=3)
+    written = []
+    for _ in range(5):
+        node.propose([b"x"])
+        effects = run(node)
+        written += [e.write.hard_state for e in effects if e.write]
+        for sender in (2, 3):
+            last = node.core.log.last
+            node.step(AppendResponse(sender, 1, 1, 0, False, last, 0, 0))
+        run(node)
+    commits = [state.commit for state in written if state]
+    assert len(commits) == 1
+    assert commits[0] >= 3

@@ -1,0 +1,147 @@
+"""``braidlog cluster`` and ``braidlog node``: what runs, and who takes part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from braidlog.cli import health, parameters
+from braidlog.cli.commands import ClusterCommand
+from braidlog.cli.failures import NOT_FOUND, Problem
+from braidlog.cli.output import facts, line, message, rows
+from braidlog.cli.session import Session
+
+if TYPE_CHECKING:
+    from braidlog.wire.messages import Metadata
+
+__all__ = ["cluster", "node"]
+
+
+class Group(click.Group):
+    """A group whose commands talk to a cluster."""
+
+    command_class = ClusterCommand
+
+
+@click.group(cls=Group)
+def cluster() -> None:
+    """Look at a whole cluster."""
+
+
+@cluster.command()
+@click.pass_obj
+def status(session: Session) -> None:
+    """Show nodes, leader, logs, streams and health."""
+    with session.client() as client:
+        described = health.described(client.metadata())
+    if session.as_json:
+        facts(session, described)
+        return
+    tables = {name: described.pop(name) for name in ("nodes", "logs", "streams")}
+    facts(session, described)
+    for name, table in tables.items():
+        if table:
+            click.echo()
+        rows(session, table, empty=f"no {name}")
+
+
+@click.group(cls=Group)
+def node() -> None:
+    """List, drain and remove nodes of a cluster."""
+
+
+@node.command("list")
+@click.pass_obj
+def list_(session: Session) -> None:
+    """List the nodes and what is on each."""
+    with session.client() as client:
+        metadata = client.metadata()
+    found = [health.node_row(metadata, each) for each in metadata.nodes]
+    rows(session, found, empty="no nodes")
+
+
+@node.command()
+@click.argument("number", metavar="NODE", type=parameters.NODE)
+@click.pass_obj
+def drain(session: Session, number: int) -> None:
+    """Move everything off NODE.
+
+    It goes on after the command: the node is empty when `braidlog node list` shows no
+    replicas on it.
+    """
+    with session.client() as client:
+        _find(client.metadata(), number)
+        client.drain_node(number)
+    line(session, f"node {number} is draining", node=number, draining=True)
+
+
+@node.command()
+@click.argument("number", metavar="NODE", type=parameters.NODE)
+@click.pass_obj
+def undrain(session: Session, number: int) -> None:
+    """Let NODE have replicas again."""
+    with session.client() as client:
+        _find(client.metadata(), number)
+        client.drain_node(number, draining=False)
+    text = f"node {number} takes replicas again"
+    line(session, text, node=number, draining=False)
+
+
+@node.command()
+@click.argument("number", metavar="NODE", type=parameters.NODE)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def remove(session: Session, number: int, *, yes: bool) -> None:
+    """Forget NODE, on which nothing is.
+
+    Its number never comes back, and its directory is of no use any more.
+    """
+    with session.client() as client:
+        metadata = client.metadata()
+        row = _find(metadata, number)
+        if row["replicas"]:
+            raise Problem(
+                f"node {number} has replicas of {row['replicas']} streams",
+                f"`braidlog node drain {number}` moves them elsewhere",
+            )
+        session.confirm(f"remove node {number} for ever", yes=yes)
+        client.remove_node(number)
+    line(session, f"removed node {number}", node=number)
+
+
+@node.command()
+@click.argument("number", metavar="NODE", type=parameters.NODE)
+@click.option("--off", is_flag=True, help="Let it vote no longer.")
+@click.option("--yes", is_flag=True, help="With --off: do not ask.")
+@click.pass_obj
+def voter(session: Session, number: int, *, off: bool, yes: bool) -> None:
+    """Let NODE vote in the metadata repository.
+
+    It goes on after the command: the node copies the repository first.
+    """
+    with session.client() as client:
+        metadata = client.metadata()
+        _find(metadata, number)
+        if off:
+            session.confirm(_fewer(metadata, number), yes=yes)
+        client.set_voter(number, voter=not off)
+    text = f"node {number} is to vote" + (" no longer" if off else "")
+    line(session, text, node=number, voter=not off)
+    if not off and len([n for n in metadata.nodes if n.voter]) % 2:
+        message("an even number of voters stands no more failures than one less")
+
+
+def _fewer(metadata: Metadata, number: int) -> str:
+    left = [n.node for n in metadata.nodes if n.voter and n.node != number]
+    stands = (len(left) - 1) // 2
+    return f"leave {len(left)} voters, which stand the failure of {max(0, stands)}"
+
+
+def _find(metadata: Metadata, number: int) -> dict[str, Any]:
+    for each in metadata.nodes:
+        if each.node == number:
+            return health.node_row(metadata, each)
+    there = ", ".join(str(each.node) for each in metadata.nodes) or "none"
+    text = f"there is no node {number} (nodes here: {there})"
+    raise Problem(text, "`braidlog node list` shows what is there", NOT_FOUND)

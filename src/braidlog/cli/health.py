@@ -1,0 +1,122 @@
+"""How well a cluster is, judged by its metadata alone.
+
+A stream that takes no appends although nobody sealed it makes the cluster
+*unavailable*; one that has fewer live replicas than it should, or a node that does not
+answer, makes it *degraded*. A sealed stream is as somebody wanted it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from braidlog.wire.messages import LogInfo, Metadata, NodeInfo, StreamInfo
+
+__all__ = ["described", "log_row", "node_row", "stream_rows"]
+
+OK: Final = "ok"
+DEGRADED: Final = "degraded"
+UNAVAILABLE: Final = "unavailable"
+SEALED: Final = "sealed"
+
+
+def described(metadata: Metadata) -> dict[str, Any]:
+    """Return the whole cluster for programs."""
+    streams = stream_rows(metadata)
+    nodes = [node_row(metadata, node) for node in metadata.nodes]
+    return {
+        "cluster": metadata.cluster,
+        "health": _health(metadata, nodes, streams),
+        "leader": metadata.leader or None,
+        "index": metadata.index,
+        "nodes": nodes,
+        "logs": [log_row(log) for log in _by_name(metadata)],
+        "streams": streams,
+    }
+
+
+def node_row(metadata: Metadata, node: NodeInfo) -> dict[str, Any]:
+    """Return one node."""
+    placed = [stream for log in metadata.logs for stream in log.streams]
+    return {
+        "node": node.node,
+        "address": node.address,
+        "state": _node_state(node),
+        "leader": node.node == metadata.leader,
+        "voter": node.voter,
+        "primary_of": sum(each.replicas[:1] == (node.node,) for each in placed),
+        "replicas": sum(node.node in each.replicas for each in placed),
+        "learners": sum(node.node in each.learners for each in placed),
+    }
+
+
+def log_row(log: LogInfo) -> dict[str, Any]:
+    """Return one log."""
+    first, end = max(1, log.trim), log.high_watermark + 1
+    return {
+        "log": log.name,
+        "first": first,
+        "end": end,
+        "records": end - first,
+        "streams": len(log.streams),
+        "replication": log.replication,
+        "min_replicas": log.min_replicas,
+    }
+
+
+def stream_rows(metadata: Metadata, log: str | None = None) -> list[dict[str, Any]]:
+    """Return all streams, or those of one log."""
+    alive = {node.node: node.alive for node in metadata.nodes}
+    return [
+        _stream_row(each, stream, alive)
+        for each in _by_name(metadata)
+        if log in (None, each.name)
+        for stream in sorted(each.streams, key=lambda stream: stream.stream)
+    ]
+
+
+def _stream_row(
+    log: LogInfo, stream: StreamInfo, alive: Mapping[int, bool]
+) -> dict[str, Any]:
+    return {
+        "log": log.name,
+        "stream": stream.stream,
+        "state": _stream_state(log, stream, alive),
+        "epoch": stream.epoch,
+        "primary": stream.replicas[0] if stream.replicas else None,
+        "replicas": list(stream.replicas),
+        "learners": list(stream.learners),
+        "committed": stream.committed - 1,
+    }
+
+
+def _stream_state(log: LogInfo, stream: StreamInfo, alive: Mapping[int, bool]) -> str:
+    live = [node for node in stream.replicas if alive.get(node)]
+    if stream.status.name == "SEALED":
+        return SEALED
+    # A cut needs every replica of the epoch.
+    if not live or len(live) < len(stream.replicas):
+        return UNAVAILABLE
+    return OK if len(live) >= log.replication else DEGRADED
+
+
+def _node_state(node: NodeInfo) -> str:
+    if not node.alive:
+        return "down"
+    return "draining" if node.draining else "up"
+
+
+def _health(
+    metadata: Metadata, nodes: list[dict[str, Any]], streams: list[dict[str, Any]]
+) -> str:
+    states = {stream["state"] for stream in streams}
+    if not metadata.leader or UNAVAILABLE in states:
+        return UNAVAILABLE
+    if DEGRADED in states or any(node["state"] == "down" for node in nodes):
+        return DEGRADED
+    return OK
+
+
+def _by_name(metadata: Metadata) -> list[LogInfo]:
+    return sorted(metadata.logs, key=lambda log: log.name)

@@ -1,0 +1,182 @@
+"""What `braidlog top` looks at: metadata and statuses, and what changed in between.
+
+The metadata says what was decided and how far each stream is committed. How far each
+replica is on its own disk only its node knows, and says over HTTP if it was told to.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from typing import TYPE_CHECKING, Any, Final
+
+from braidlog.cli import health
+from braidlog.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from braidlog.wire.messages import Metadata
+
+__all__ = ["BRAID_SAMPLES", "Sample", "Sampler", "Statuses", "status_urls"]
+
+BRAID_SAMPLES: Final = 32
+"""How many of the last samples a braid shows."""
+
+_TIMEOUT_S: Final = 1.0
+_STATUS_BYTES_MAX: Final = 16 << 20
+_THREADS_MAX: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One look at the cluster."""
+
+    seconds: float
+    """On a clock that only goes forward."""
+    metadata: Metadata
+    statuses: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """By node: what those say that can be asked."""
+
+
+class Statuses:
+    """Asks nodes for their status over HTTP, all at a time."""
+
+    def __init__(self, urls: Iterable[str]) -> None:
+        """Ask nothing yet."""
+        self._urls = tuple(urls)
+
+    def ask(self) -> dict[int, dict[str, Any]]:
+        """Return what each node says; those that say nothing are left out."""
+        if not self._urls:
+            return {}
+        with ThreadPoolExecutor(min(_THREADS_MAX, len(self._urls))) as pool:
+            found = [status for status in pool.map(_status, self._urls) if status]
+        return {int(status["node"]): status for status in found}
+
+
+def status_urls(text: str | None) -> tuple[str, ...]:
+    """Return the addresses of statuses in a list with commas.
+
+    Raises:
+        InvalidArgumentError: one is not host:port.
+    """
+    urls = []
+    for part in filter(None, (part.strip() for part in (text or "").split(","))):
+        host, colon, port = part.removeprefix("http://").rstrip("/").rpartition(":")
+        if not colon or not host or not port.isdecimal():
+            raise InvalidArgumentError(f"--status: {part!r} is not host:port")
+        urls.append(f"http://{host}:{port}/status")
+    return tuple(urls)
+
+
+def _status(url: str) -> dict[str, Any] | None:
+    try:
+        with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:
+            status = json.loads(answer.read(_STATUS_BYTES_MAX))
+    except (urllib.error.URLError, HTTPException, OSError, ValueError):
+        return None  # The metadata says whether the node is down.
+    return status if isinstance(status, dict) and "node" in status else None
+
+
+class Sampler:
+    """Turns samples into rows with rates, lags and braids."""
+
+    def __init__(self) -> None:
+        """Begin without a sample before the first."""
+        self._before: Sample | None = None
+        self._braids: dict[int, deque[int]] = {}
+
+    def rows(self, sample: Sample) -> dict[str, Any]:
+        """Return the cluster as it is, and how it moved since the sample before."""
+        before, self._before = self._before, sample
+        described = health.described(sample.metadata)
+        described.pop("index")
+        elapsed = sample.seconds - before.seconds if before else 0.0
+        described["logs"] = [
+            row | self._moved(row["log"], sample, before, elapsed)
+            for row in described["logs"]
+        ]
+        old = _committed(before)
+        described["streams"] = [
+            row
+            | {"lag": _lags(row, sample.statuses)}
+            | {"braid": self._braid(row, old)}
+            for row in described["streams"]
+        ]
+        present = {row["stream"] for row in described["streams"]}
+        self._braids = {n: b for n, b in self._braids.items() if n in present}
+        described["nodes"] = [
+            row | _said(row["node"], sample, before, elapsed)
+            for row in described["nodes"]
+        ]
+        return described
+
+    @staticmethod
+    def _moved(
+        log: str, sample: Sample, before: Sample | None, elapsed: float
+    ) -> dict[str, Any]:
+        now, then = _log(sample, log), _log(before, log)
+        if now is None or then is None or now.log != then.log or elapsed <= 0:
+            return {"records_per_second": None, "cuts_per_second": None}
+        return {
+            "records_per_second": _rate(
+                now.high_watermark - then.high_watermark, elapsed
+            ),
+            "cuts_per_second": _rate(now.version - then.version, elapsed),
+        }
+
+    def _braid(self, row: dict[str, Any], old: dict[int, int]) -> list[int]:
+        braid = self._braids.setdefault(row["stream"], deque(maxlen=BRAID_SAMPLES))
+        if row["stream"] in old:
+            braid.append(max(0, row["committed"] - old[row["stream"]]))
+        return list(braid)
+
+
+def _committed(sample: Sample | None) -> dict[int, int]:
+    rows = health.stream_rows(sample.metadata) if sample else []
+    return {row["stream"]: row["committed"] for row in rows}
+
+
+def _log(sample: Sample | None, name: str) -> Any:
+    logs = sample.metadata.logs if sample else ()
+    return next((log for log in logs if log.name == name), None)
+
+
+def _rate(count: float, elapsed: float) -> float:
+    return round(max(0.0, count) / elapsed, 1)
+
+
+def _lags(row: dict[str, Any], statuses: dict[int, Any]) -> dict[str, int]:
+    """Return how far each replica is behind the one that is furthest."""
+    ends = {
+        node: replica["end"]
+        for node in (*row["replicas"], *row["learners"])
+        for replica in statuses.get(node, {}).get("replicas", ())
+        if replica["stream"] == row["stream"]
+    }
+    furthest = max([row["committed"] + 1, *ends.values()])
+    return {str(node): furthest - end for node, end in ends.items()}
+
+
+def _said(
+    node: int, sample: Sample, before: Sample | None, elapsed: float
+) -> dict[str, Any]:
+    """Return what a node says of itself."""
+    now = sample.statuses.get(node)
+    if now is None:
+        return {"connections": None, "appends_per_second": None, "wal_bytes": None}
+    then = (before.statuses if before else {}).get(node)
+    rate = None
+    if then is not None and then["incarnation"] == now["incarnation"] and elapsed > 0:
+        count = now["counters"]["appends"] - then["counters"]["appends"]
+        rate = _rate(count, elapsed)
+    return {
+        "connections": now["connections"],
+        "appends_per_second": rate,
+        "wal_bytes": now["storage"].get("wal_bytes"),
+    }

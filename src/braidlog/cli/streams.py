@@ -1,0 +1,113 @@
+"""``braidlog stream``: the streams of a cluster and where their replicas are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from braidlog.cli import health, parameters
+from braidlog.cli.commands import ClusterCommand
+from braidlog.cli.failures import NOT_FOUND, Problem
+from braidlog.cli.output import line, rows
+from braidlog.cli.session import Session
+
+if TYPE_CHECKING:
+    from braidlog.client import BlockingClient
+
+__all__ = ["stream"]
+
+
+class Group(click.Group):
+    """A group whose commands talk to a cluster."""
+
+    command_class = ClusterCommand
+
+
+@click.group(cls=Group)
+def stream() -> None:
+    """List, seal and move streams of a cluster."""
+
+
+@stream.command("list")
+@click.argument("log", required=False)
+@click.pass_obj
+def list_(session: Session, log: str | None) -> None:
+    """List all streams, or those of LOG."""
+    with session.client() as client:
+        metadata = client.metadata()
+        if log is not None:
+            client.log(log)
+    rows(session, health.stream_rows(metadata, log), empty="no streams")
+
+
+@stream.command()
+@click.argument("number", metavar="STREAM", type=parameters.POSITION)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def seal(session: Session, number: int, *, yes: bool) -> None:
+    """Let STREAM take no more appends.
+
+    What is acknowledged stays and can be read. Records with a key that belong to the
+    stream wait until it is unsealed.
+    """
+    with session.client() as client:
+        log = _find(client, number)["log"]
+        session.confirm(f"stop appends to stream {number} of {log}", yes=yes)
+        epoch = client.seal(number)
+    text = f"stream {number} of {log} is sealed in epoch {epoch}"
+    line(session, text, log=log, stream=number, epoch=epoch)
+
+
+@stream.command()
+@click.argument("number", metavar="STREAM", type=parameters.POSITION)
+@click.pass_obj
+def unseal(session: Session, number: int) -> None:
+    """Let STREAM take appends again."""
+    with session.client() as client:
+        log = _find(client, number)["log"]
+        epoch = client.unseal(number)
+    text = f"stream {number} of {log} takes appends in epoch {epoch}"
+    line(session, text, log=log, stream=number, epoch=epoch)
+
+
+@stream.command()
+@click.argument("number", metavar="STREAM", type=parameters.POSITION)
+@click.option("--from", "source", type=parameters.NODE, required=True, help="Node.")
+@click.option("--to", "target", type=parameters.NODE, required=True, help="Node.")
+@click.pass_obj
+def move(session: Session, number: int, *, source: int, target: int) -> None:
+    """Move a replica of STREAM to another node.
+
+    It goes on after the command: the new node copies the stream first, and the old one
+    leaves when nothing is missing.
+    """
+    with session.client() as client:
+        found = _find(client, number)
+        if source not in found["replicas"]:
+            there = ", ".join(map(str, found["replicas"])) or "none"
+            raise Problem(
+                f"node {source} has no replica of stream {number} (it is on {there})",
+                f"`braidlog stream list {found['log']}` shows where they are",
+                NOT_FOUND,
+            )
+        client.move_replica(number, source, target)
+    line(
+        session,
+        f"stream {number} of {found['log']} moves from node {source} to {target}",
+        log=found["log"],
+        stream=number,
+        source=source,
+        target=target,
+    )
+
+
+def _find(client: BlockingClient, number: int) -> dict[str, Any]:
+    for row in health.stream_rows(client.metadata()):
+        if row["stream"] == number:
+            return row
+    raise Problem(
+        f"there is no stream {number}",
+        "`braidlog stream list` shows what is there",
+        NOT_FOUND,
+    )

@@ -1,0 +1,90 @@
+"""Which cluster a command talks to, and how it gets in."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from braidlog.cli.failures import NOT_FOUND, USAGE, Problem
+
+if TYPE_CHECKING:
+    from braidlog.client import BlockingClient
+
+__all__ = ["Target", "token_of"]
+
+_PROBE_S: Final = 3.0
+# A file with more than this is not one token.
+_TOKEN_CHARACTERS_MAX: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A cluster: addresses of some of its nodes, a token, who signs certificates."""
+
+    seeds: str
+    token: str = field(default="", repr=False)
+    authority: Path | None = None
+
+    @contextmanager
+    def connect(self) -> Iterator[BlockingClient]:
+        """Connect to the cluster.
+
+        Raises:
+            Problem: No node can be reached.
+        """
+        # Late: everything else works without the extra that this needs.
+        from braidlog.client import connect_sync
+        from braidlog.client.routing import parse_seeds
+
+        seeds, context = parse_seeds(self.seeds), self._tls()
+        _probe(seeds)
+        with connect_sync(seeds, token=self.token, ssl=context) as client:
+            yield client
+
+    def _tls(self) -> ssl.SSLContext | None:
+        if self.authority is None:
+            return None
+        try:
+            return ssl.create_default_context(cafile=self.authority)
+        except ssl.SSLError as error:
+            text = f"{self.authority} has no certificate: {error.reason or error}"
+            raise Problem(text, "--tls-ca needs a file in PEM format", USAGE) from None
+
+
+def _probe(seeds: tuple[str, ...]) -> None:
+    """Fail at once where the client would go on trying: nobody is there at all."""
+    reasons = []
+    for seed in seeds:
+        host, _, port = seed.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _PROBE_S).close()
+        except OSError as error:
+            reasons.append(f"{seed}: {error.strerror or error}")
+        else:
+            return
+    raise Problem(
+        f"no node can be reached ({'; '.join(reasons)})",
+        "check --cluster or BRAIDLOG_CLUSTER; `braidlog up` starts a cluster here",
+        NOT_FOUND,
+    )
+
+
+def token_of(token: str | None, file: Path | None) -> str:
+    """Return the token that was given, in a file or as text; empty if none was.
+
+    Raises:
+        Problem: The file does not hold one token.
+    """
+    if file is None:
+        return (token or "").strip()
+    text = file.read_text(encoding="utf-8", errors="replace")
+    found = text.split()
+    if len(found) != 1 or len(text) > _TOKEN_CHARACTERS_MAX:
+        hint = "it holds the text that `braidlog token create` printed, nothing else"
+        raise Problem(f"{file} does not hold one token", hint, USAGE)
+    return found[0]

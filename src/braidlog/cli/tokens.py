@@ -1,0 +1,87 @@
+"""``braidlog token``: who may do what in a cluster."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import stat
+from pathlib import Path
+
+import click
+
+from braidlog.cli.commands import PlainCommand
+from braidlog.cli.failures import USAGE, Problem
+from braidlog.cli.output import line, message
+from braidlog.cli.session import Session
+
+__all__ = ["token"]
+
+_ROLES = ["read", "append", "admin", "peer"]
+_ONLY_THE_OWNER = 0o600
+
+
+class Group(click.Group):
+    """A group whose commands have the shared options."""
+
+    command_class = PlainCommand
+
+
+@click.group(cls=Group)
+def token() -> None:
+    """Make tokens for a cluster."""
+
+
+@token.command()
+@click.option("--name", required=True, help="Whose token it is; letters, digits, ._-")
+@click.option(
+    "--role",
+    type=click.Choice(_ROLES),
+    required=True,
+    help="What it allows; each role includes those before it. peer: for nodes.",
+)
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("tokens.toml"),
+    show_default=True,
+    help="Token file of the nodes; made if there is none.",
+)
+@click.pass_obj
+def create(session: Session, /, name: str, *, role: str, path: Path) -> None:
+    """Make a token and print it, once.
+
+    The file gets its name, its role and a hash, not the token. Nodes read the file when
+    they start.
+    """
+    from braidlog.wire.roles import Role
+    from braidlog.wire.tokens import ENTROPY_BYTES, make_token, token_entry
+
+    entropy = secrets.token_bytes(ENTROPY_BYTES)
+    text, made = make_token(name, Role.named(role), entropy)
+    _append(path, token_entry(made))
+    if not session.as_json:
+        message(f"{name} may {role}; this is shown only once, {path} has its hash:")
+    line(session, text, name=name, role=role, token=text, file=str(path))
+
+
+def _append(path: Path, entry: str) -> None:
+    """Add an entry to a token file, which is for its owner alone afterwards."""
+    from braidlog.wire.tokens import parse_tokens
+
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, _ONLY_THE_OWNER)
+    with os.fdopen(descriptor, "r+b") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise Problem(f"{path} is not a file", "", USAGE)
+        # Two who make tokens at a time must see each other's names.
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        before = file.read().decode("utf-8", "replace")
+        between = "\n" if before.strip() else ""
+        if before and not before.endswith("\n"):
+            between = "\n\n"
+        parse_tokens(before + between + entry)
+        os.fchmod(descriptor, _ONLY_THE_OWNER)
+        file.write((between + entry).encode())
+        file.flush()
+        os.fsync(descriptor)

@@ -1,0 +1,249 @@
+"""``braidlog top``: a cluster, live."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from braidlog.cli import parameters
+from braidlog.cli.commands import ClusterCommand, command
+from braidlog.cli.failures import USAGE, Problem
+from braidlog.cli.output import facts
+from braidlog.cli.sampling import Sample, Sampler, Statuses, status_urls
+from braidlog.cli.session import Session
+from braidlog.cli.text import clock, human_bytes, printable
+from braidlog.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from braidlog.client import BlockingClient
+
+__all__ = ["top"]
+
+_BLOCKS: Final = "·▁▂▃▄▅▆▇█"
+_COLORS: Final = {
+    "ok": "green",
+    "up": "green",
+    "sealed": "yellow",
+    "degraded": "yellow",
+    "draining": "yellow",
+    "unavailable": "bold red",
+    "down": "bold red",
+}
+
+
+@command(kind=ClusterCommand)
+@click.option("--once", is_flag=True, help="Print one frame and stop.")
+@click.option(
+    "--interval",
+    type=parameters.seconds,
+    default="1",
+    show_default=True,
+    help="Seconds between two looks.",
+)
+@click.option(
+    "--status",
+    "statuses",
+    metavar="HOST:PORT[,...]",
+    envvar="BRAIDLOG_STATUS",
+    help="HTTP addresses of nodes, for what only they know: how far each replica is"
+    " behind, connections, bytes [env: BRAIDLOG_STATUS].",
+)
+@click.pass_obj
+def top(session: Session, *, once: bool, interval: float, statuses: str | None) -> None:
+    """Watch a cluster: nodes, streams, rates and lags.
+
+    Ctrl-C ends it. The braid of a stream shows how much each look found committed,
+    on the scale of its log, the newest at the right. With --json each look is a line.
+    """
+    if not (once or session.as_json or sys.stdout.isatty()):
+        text = "a live view needs a terminal"
+        raise Problem(text, "say --once for one frame, or --json for lines", USAGE)
+    asked = Statuses(status_urls(statuses))
+    with session.client() as client:
+        looks = _looks(client, asked, interval, once=once)
+        try:
+            if session.as_json:
+                _print_lines(session, looks)
+            elif once:
+                _print(session, looks)
+            else:
+                _show(looks)
+        except KeyboardInterrupt:
+            return
+
+
+def _looks(
+    client: BlockingClient, statuses: Statuses, interval: float, *, once: bool
+) -> Iterator[dict[str, Any]]:
+    """Yield look after look; a rate needs two, so the first is not shown."""
+    sampler = Sampler()
+    sampler.rows(_sample(client, statuses))
+    while True:
+        time.sleep(interval)
+        try:
+            rows = sampler.rows(_sample(client, statuses))
+        except UnavailableError as error:
+            if once:
+                raise
+            # While the cluster chooses a leader there is nothing newer to show.
+            yield {"time": time.time_ns() // 1000, "error": error.message}
+            continue
+        yield {"time": time.time_ns() // 1000, **rows}
+        if once:
+            return
+
+
+def _sample(client: BlockingClient, statuses: Statuses) -> Sample:
+    metadata = client.metadata()
+    return Sample(time.monotonic(), metadata, statuses.ask())
+
+
+def _print_lines(session: Session, looks: Iterator[dict[str, Any]]) -> None:
+    for look in looks:
+        facts(session, look)
+        sys.stdout.flush()
+
+
+def _print(session: Session, looks: Iterator[dict[str, Any]]) -> None:
+    # Nothing is cut where the width is not that of a person's terminal.
+    width = None if sys.stdout.isatty() else 160
+    console = Console(highlight=False, width=width)
+    with console.capture() as captured:
+        for look in looks:
+            console.print(frame(look))
+    click.echo(captured.get(), nl=False)
+
+
+def _show(looks: Iterator[dict[str, Any]]) -> None:
+    shown: dict[str, Any] = {}
+    with Live(Text("looking"), screen=True, auto_refresh=False) as live:
+        for look in looks:
+            shown = (shown | look) if "error" in look else look
+            live.update(frame(shown), refresh=True)
+
+
+def frame(look: dict[str, Any]) -> RenderableType:
+    """Return one look for a terminal."""
+    parts: list[RenderableType] = [_head(look)]
+    if "error" in look:
+        parts.append(Text(printable(look["error"]), "bold red"))
+    if "nodes" in look:
+        parts += [_nodes(look), _logs(look), _streams(look)]
+    return Group(*parts)
+
+
+def _head(look: dict[str, Any]) -> Text:
+    if "cluster" not in look:
+        return Text(clock(look["time"])[:19])
+    leader = f"node {look['leader']}" if look["leader"] else "none"
+    head = Text()
+    head.append(printable(look["cluster"]), "bold")
+    head.append("  ")
+    head.append(look["health"], _COLORS[look["health"]])
+    head.append(f"  leader {leader}  {clock(look['time'])[:19]}Z")
+    return head
+
+
+def _nodes(look: dict[str, Any]) -> Table:
+    table = _table("node", "address", "state", "votes", "primary of", "replicas")
+    for name in ("connections", "appends/s", "stored"):
+        table.add_column(name, justify="right")
+    for row in look["nodes"]:
+        votes = "leads" if row["leader"] else "yes" if row["voter"] else "no"
+        stored = row["wal_bytes"]
+        table.add_row(
+            str(row["node"]),
+            printable(row["address"]),
+            _state(row["state"]),
+            votes,
+            str(row["primary_of"]),
+            str(row["replicas"] + row["learners"]),
+            _number(row["connections"]),
+            _number(row["appends_per_second"]),
+            "-" if stored is None else human_bytes(stored),
+        )
+    return table
+
+
+def _logs(look: dict[str, Any]) -> Table:
+    table = _table("log", "streams")
+    for name in ("records", "records/s", "cuts/s"):
+        table.add_column(name, justify="right")
+    for row in look["logs"]:
+        table.add_row(
+            printable(row["log"]),
+            str(row["streams"]),
+            f"{row['records']:,}",
+            _number(row["records_per_second"]),
+            _number(row["cuts_per_second"]),
+        )
+    return table
+
+
+def _streams(look: dict[str, Any]) -> Table:
+    table = _table("stream", "log", "state", "epoch", "replicas")
+    table.add_column("committed", justify="right")
+    table.add_column("lag", justify="right")
+    table.add_column("braid", no_wrap=True)
+    most: dict[str, int] = {}
+    for row in look["streams"]:
+        most[row["log"]] = max([most.get(row["log"], 0), *row["braid"]])
+    for row in look["streams"]:
+        table.add_row(
+            str(row["stream"]),
+            printable(row["log"]),
+            _state(row["state"]),
+            str(row["epoch"]),
+            _replicas(row),
+            f"{row['committed']:,}",
+            _lag(row["lag"]),
+            _braid(row["braid"], most[row["log"]]),
+        )
+    return table
+
+
+def _table(*names: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in names:
+        table.add_column(name)
+    return table
+
+
+def _state(state: str) -> Text:
+    return Text(state, _COLORS[state])
+
+
+def _replicas(row: dict[str, Any]) -> Text:
+    """Name the nodes: the primary first, learners in brackets."""
+    text = Text(str(row["primary"] or "-"), "bold")
+    for node in row["replicas"][1:]:
+        text.append(f" {node}", "not bold")
+    for node in row["learners"]:
+        text.append(f" ({node})", "not bold dim")
+    return text
+
+
+def _lag(lags: dict[str, int]) -> str:
+    if not lags:
+        return "-"
+    node, lag = max(lags.items(), key=lambda pair: pair[1])
+    return f"{lag:,} on {node}" if lag else "0"
+
+
+def _braid(counts: list[int], most: int) -> str:
+    if not most:
+        return _BLOCKS[0] * len(counts)
+    return "".join(_BLOCKS[-(-count * 8 // most)] for count in counts)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"

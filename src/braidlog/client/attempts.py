@@ -1,0 +1,52 @@
+"""Asks several nodes for one thing, without waiting long for any of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, TypeVar
+
+from braidlog.client.retry import Verdict, verdict_of
+from braidlog.errors import LogError, NotReadyError
+
+__all__ = ["first_of"]
+
+_T = TypeVar("_T")
+
+
+async def first_of(
+    attempts: Iterable[Callable[[], Coroutine[Any, Any, _T]]], pause_s: float
+) -> _T:
+    """Return the first result of attempts that may all be made.
+
+    The next one begins when one failed, or when ``pause_s`` seconds passed: a node that
+    hangs, or a network that swallows everything, must not hold up what others can
+    answer. What is still under way at the end is cancelled.
+
+    Raises:
+        LogError: the answer, if one of them got an error that is; else the last error.
+    """
+    under_way: set[asyncio.Task[_T]] = set()
+    last: LogError = NotReadyError("no node is known")
+    left = list(attempts)
+    try:
+        while left or under_way:
+            if left:
+                under_way.add(asyncio.create_task(left.pop(0)()))
+            done, under_way = await asyncio.wait(
+                under_way,
+                timeout=pause_s if left else None,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            for task in done:
+                try:
+                    return task.result()
+                except LogError as error:
+                    if verdict_of(error) is Verdict.FINAL:
+                        raise
+                    last = error
+    finally:
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+    raise last

@@ -1,0 +1,291 @@
+"""Read the streams of a log on their own, in parallel: for Spark and its like.
+
+Theory of operation: a scan is planned once and carried out by many processes. The plan
+pins where each stream ends, from one linearizable look at the metadata, and asks a
+replica where positions (GLSNs) lie in it. What is in a range of LLSNs never changes
+once it is committed, and is the same on every replica: so a range is read from any of
+them, and after a failure the next one goes on where the last one stopped.
+
+Invariants: the extents of a plan hold every position that was asked for exactly once;
+a range is read completely, in order, or an error is raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from braidlog.client.batches import BatchCodec, OpenBatch
+from braidlog.client.cluster import Cluster
+from braidlog.client.merge import Span, spans_of
+from braidlog.client.retry import Verdict, verdict_of
+from braidlog.errors import (
+    BeyondEndError,
+    InvalidArgumentError,
+    LogError,
+    NotReadyError,
+    RemoteProtocolError,
+    TimeoutError_,
+    TrimmedError,
+)
+from braidlog.wire.messages import LogInfo, Read, Records
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Scan", "StreamExtent"]
+
+_MILLISECONDS: Final = 1000
+# Where in a stream the plan looks how large records are, in parts of its extent.
+_SAMPLES: Final = (0.0, 0.34, 0.67)
+_ADDED: Final = ("stream", "llsn")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamExtent:
+    """A range of LLSNs of one stream, and about how many bytes it holds."""
+
+    stream: int
+    begin: int
+    end: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What to read next of a stream, and what an answer must reach."""
+
+    stream: int
+    begin: int
+    by_glsn: bool
+    bytes_max: int
+    reach: int = 0
+    """GLSN up to which the replica must know the log."""
+
+
+class Scan:
+    """Reads of one log, stream by stream. Get one from `Client.scan`."""
+
+    def __init__(self, cluster: Cluster, info: LogInfo, codec: BatchCodec) -> None:
+        """Bind to a log as it is now; users call `Client.scan`."""
+        self._cluster = cluster
+        self._info = info
+        self._codec = codec
+
+    @property
+    def positions(self) -> range:
+        """What could be read when the scan was made."""
+        return range(max(1, self._info.trim), self._info.high_watermark + 1)
+
+    # -- planning ----------------------------------------------------------------
+
+    async def extents(self, begin: int, end: int) -> list[StreamExtent]:
+        """Return where positions ``begin`` to ``end`` lie, for each stream.
+
+        Raises:
+            TrimmedError: ``begin`` was trimmed.
+            BeyondEndError: ``end`` is beyond `positions`.
+        """
+        there = self.positions
+        if begin < there.start:
+            msg = f"position {begin} was trimmed"
+            raise TrimmedError(msg, first=there.start)
+        if end > there.stop:
+            msg = f"position {end - 1} is not written yet"
+            raise BeyondEndError(msg, next=there.stop)
+        if begin >= end:
+            return []
+        found = await asyncio.gather(
+            *(
+                self._extent(info.stream, info.committed, begin, end)
+                for info in self._info.streams
+            )
+        )
+        return [extent for extent in found if extent.begin < extent.end]
+
+    async def _extent(
+        self, stream: int, committed: int, begin: int, end: int
+    ) -> StreamExtent:
+        first = await self._llsn_of(stream, begin)
+        last = committed
+        if end < self.positions.stop:
+            last = await self._llsn_of(stream, end)
+        if first >= last:
+            return StreamExtent(stream, first, first, 0)
+        records = last - first
+        places = {first + int(part * records) for part in _SAMPLES}
+        samples = [await self._sample(stream, place) for place in sorted(places)]
+        counted = sum(count for count, _ in samples)
+        total = sum(size for _, size in samples) * records // max(1, counted)
+        return StreamExtent(stream, first, last, max(1, total))
+
+    async def _llsn_of(self, stream: int, glsn: int) -> int:
+        """Return the first LLSN of a stream whose GLSN is at least ``glsn``."""
+        wish = _Wish(stream, glsn, True, 1, reach=self._info.high_watermark)
+        answer, payload = await self._ask(wish)
+        for span in spans_of(answer, payload):
+            if span.glsn + span.count > glsn:
+                return span.llsn + max(0, glsn - span.glsn)
+        return answer.next
+
+    async def _sample(self, stream: int, llsn: int) -> tuple[int, int]:
+        answer, payload = await self._ask(_Wish(stream, llsn, False, 1))
+        return sum(span.size for span in spans_of(answer, payload)), len(payload)
+
+    # -- reading -----------------------------------------------------------------
+
+    async def batches(
+        self,
+        stream: int,
+        begin: int,
+        end: int,
+        *,
+        columns: list[str],
+        since: int | None = None,
+        until: int | None = None,
+        turn: int = 0,
+    ) -> AsyncGenerator[pa.RecordBatch, None]:
+        """Iterate over LLSNs ``begin`` to ``end`` of a stream as record batches.
+
+        ``columns`` may name ``stream`` and ``llsn`` beside those of a log. A batch that
+        has no record between ``since`` and ``until`` is left out; of the others all
+        records come. ``turn`` says which replica to begin with, so that many readers
+        spread.
+
+        Raises:
+            TrimmedError: the range was trimmed.
+            TimeoutError_: no replica answered for ``timeout_s``.
+        """
+        async for (batch,) in self._batch_chunks(
+            stream, begin, end, columns=columns, since=since, until=until, turn=turn
+        ):
+            yield batch
+
+    async def _batch_chunks(
+        self,
+        stream: int,
+        begin: int,
+        end: int,
+        *,
+        columns: list[str],
+        since: int | None = None,
+        until: int | None = None,
+        turn: int = 0,
+    ) -> AsyncGenerator[list[pa.RecordBatch], None]:
+        spans = self._spans(stream, begin, end, turn)
+        async with contextlib.aclosing(spans):
+            async for span in spans:
+                batch = self._codec.open(span.data)
+                if batch.count != span.size:
+                    msg = f"a batch of {batch.count} records came as one of {span.size}"
+                    raise RemoteProtocolError(msg)
+                if not _is_in_time(batch, since, until):
+                    continue
+                stored = [name for name in columns if name not in _ADDED]
+                # The LLSN is counted from the position.
+                names = list(dict.fromkeys(["position", *stored]))
+                position, last = span.glsn - span.skip, span.skip + span.count
+                rows = batch.arrow(position, span.skip, last, names)
+                yield [_with_places(rows, columns, span)]
+
+    async def _spans(
+        self, stream: int, begin: int, end: int, turn: int
+    ) -> AsyncGenerator[Span, None]:
+        size = self._cluster.settings.prefetch_bytes
+        ahead: asyncio.Task[tuple[Records, memoryview]] | None = None
+
+        def ask(llsn: int) -> asyncio.Task[tuple[Records, memoryview]]:
+            wish = _Wish(stream, llsn, False, size)
+            return asyncio.create_task(self._ask(wish, turn))
+
+        try:
+            ahead = ask(begin) if begin < end else None
+            while ahead is not None:
+                answer, payload = await ahead
+                # The next answer comes while this one is looked at.
+                ahead = ask(answer.next) if answer.next < end else None
+                for span in spans_of(answer, payload):
+                    part = span.after(min(span.count, max(0, begin - span.llsn)))
+                    part = part.before(part.glsn + max(0, end - part.llsn))
+                    if part.count > 0:
+                        begin = part.llsn + part.count
+                        yield part
+        finally:
+            if ahead is not None:
+                ahead.cancel()
+                await asyncio.gather(ahead, return_exceptions=True)
+        if begin < end:
+            msg = f"stream {stream} was read to LLSN {begin}, not to {end}"
+            raise RemoteProtocolError(msg)
+
+    async def _ask(self, wish: _Wish, turn: int = 0) -> tuple[Records, memoryview]:
+        """Ask replicas in turn until one has what is wished."""
+        cluster, settings = self._cluster, self._cluster.settings
+        loop, backoff = asyncio.get_running_loop(), cluster.backoff()
+        wait_ms = int(settings.read_wait_s * _MILLISECONDS)
+        request = Read(wish.stream, wish.begin, wish.by_glsn, wish.bytes_max, wait_ms)
+        within = settings.read_wait_s + settings.attempt_timeout_s
+        deadline = loop.time() + settings.timeout_s
+        while True:
+            await asyncio.sleep(backoff.pause(settings.share()))
+            try:
+                node = self._choose(wish.stream, turn)
+                answer, payload = await cluster.ask_node(node, request, within=within)
+                if not isinstance(answer, Records) or answer.stream != wish.stream:
+                    msg = f"{type(answer).__name__} is no answer to Read"
+                    raise RemoteProtocolError(msg)
+                if answer.sizes or (wish.by_glsn and answer.complete >= wish.reach):
+                    return answer, payload
+                msg = f"node {node} does not know LLSN {wish.begin} yet"
+                raise NotReadyError(msg)
+            except TrimmedError as error:
+                await self._raise_trimmed(error)
+            except LogError as error:
+                cluster.check_open()
+                if verdict_of(error) is Verdict.FINAL:
+                    raise
+                if loop.time() >= deadline:
+                    msg = f"no replica of stream {wish.stream} answered: {error}"
+                    raise TimeoutError_(msg) from error
+                turn += 1
+                await cluster.refresh()
+
+    def _choose(self, stream: int, turn: int) -> int:
+        nodes = self._cluster.routes.readers(stream)
+        if not nodes:
+            raise NotReadyError(f"stream {stream} has no replica now")
+        return nodes[turn % len(nodes)]
+
+    async def _raise_trimmed(self, cause: TrimmedError) -> None:
+        routes = await self._cluster.linearize()
+        first = max(1, routes.log(self._info.log).trim)
+        msg = f"log {self._info.name!r} was trimmed to position {first} meanwhile"
+        raise TrimmedError(msg, first=first) from cause
+
+
+def _is_in_time(batch: OpenBatch, since: int | None, until: int | None) -> bool:
+    first, last = batch.timestamps
+    late = until is not None and first >= until
+    return not late and (since is None or last >= since)
+
+
+def _with_places(rows: object, columns: list[str], span: Span) -> pa.RecordBatch:
+    """Add stream and LLSN, and bring the columns into their order."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    batch = pa.record_batch(rows)
+    arrays = []
+    for name in columns:
+        if name == "stream":
+            arrays.append(pa.repeat(pa.scalar(span.stream, pa.int64()), len(batch)))
+        elif name == "llsn":
+            arrays.append(pc.subtract(batch.column("position"), span.glsn - span.llsn))
+        elif name in batch.schema.names:
+            arrays.append(batch.column(name))
+        else:
+            raise InvalidArgumentError(f"there is no column {name!r}")
+    return pa.RecordBatch.from_arrays(arrays, columns)

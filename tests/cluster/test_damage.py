@@ -1,0 +1,133 @@
+"""A flipped byte on one node of a real cluster: reads go on, and it is repaired."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from braidlog.client import connect
+from braidlog.errors import UnavailableError
+from braidlog.testing.cluster import LocalCluster
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+
+RECORDS = 3000
+SIZE = 2000
+SETTINGS = {"limits": {"segment_bytes": 1 << 20, "wal_bytes_max": 64 << 20}}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    with LocalCluster(3, directory=tmp_path, settings=SETTINGS) as cluster:
+        yield cluster
+
+
+def record(number: int) -> bytes:
+    return b"%08d" % number + b"." * SIZE
+
+
+async def fill(seeds: str) -> None:
+    async with connect(seeds) as client:
+        log = await client.create_log("a", streams=1)
+        for begin in range(0, RECORDS, 100):
+            await log.append_many([record(n) for n in range(begin, begin + 100)])
+
+
+async def read(seeds: str) -> list[bytes]:
+    async with connect(seeds) as client:
+        log = await client.log("a")
+        found = []
+        async for each in log.read():
+            found.append(bytes(each.value))
+            if len(found) == RECORDS:
+                break
+        return found
+
+
+def status(cluster: LocalCluster, node: int) -> dict[str, Any]:
+    with urllib.request.urlopen(f"{cluster.http(node)}/status", timeout=5) as answer:
+        found: dict[str, Any] = json.loads(answer.read())
+        return found
+
+
+def wait(what: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "it takes too long"
+        time.sleep(0.1)
+
+
+def flip(path: Path, offset: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 1
+    path.write_bytes(content)
+
+
+def segment_with(cluster: LocalCluster, node: int, text: bytes) -> tuple[Path, int]:
+    for path in sorted(cluster.data(node).glob("wal/*.wal")):
+        offset = path.read_bytes().find(text)
+        if offset >= 0:
+            return path, offset
+    msg = "no segment has it"
+    raise AssertionError(msg)
+
+
+def is_whole(cluster: LocalCluster, node: int) -> bool:
+    replicas = status(cluster, node)["replicas"]
+    return any(
+        each["state"] == "running" and each["committed"] == RECORDS + 1
+        for each in replicas
+    )
+
+
+def primary(cluster: LocalCluster) -> int:
+    roles = {
+        node: each["role"]
+        for node in cluster.nodes
+        for each in status(cluster, node)["replicas"]
+    }
+    return next(node for node, role in roles.items() if role == "primary")
+
+
+def test_a_damaged_replica_is_repaired_by_the_others(cluster: LocalCluster) -> None:
+    asyncio.run(fill(cluster.seeds))
+    wait(lambda: all(is_whole(cluster, node) for node in cluster.nodes))
+    expected = [record(n) for n in range(RECORDS)]
+    first = primary(cluster)
+    node, other = (each for each in cluster.nodes if each != first)
+    cluster.kill(node)
+    place = segment_with(cluster, node, expected[10][:40])
+    flip(*place)
+    cluster.start(node)
+    cluster.wait_ready(node)
+    wait(lambda: is_whole(cluster, node))
+    # Readers ask backups first, and now there is no other one.
+    cluster.kill(other)
+    while b"is damaged" not in cluster.output(node).read_bytes():
+        assert asyncio.run(read(cluster.seeds)) == expected
+    cluster.start(other)
+    cluster.wait_ready(other)
+    wait(lambda: all(is_whole(cluster, each) for each in cluster.nodes))
+    cluster.kill(other)
+    assert asyncio.run(read(cluster.seeds)) == expected
+    assert cluster.output(node).read_bytes().count(b"is damaged") == 1
+
+
+def test_a_node_that_cannot_open_its_directory_says_what_to_do(
+    cluster: LocalCluster,
+) -> None:
+    asyncio.run(fill(cluster.seeds))
+    node = 3
+    cluster.kill(node)
+    newest = max(cluster.data(node).glob("wal/*.wal"), key=lambda p: p.stat().st_mtime)
+    flip(newest, 4096 + 100)
+    cluster.start(node)
+    with pytest.raises(UnavailableError, match="new id and an empty directory"):
+        cluster.wait_ready(node)

@@ -1,0 +1,96 @@
+"""The same names everywhere; what an implementation does not have, and why."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+from braidlog import AsyncLog, AsyncNode, Log, Node
+from braidlog.client import BlockingClient, BlockingClusterLog, Client, ClusterLog
+from braidlog.client.blocking import BlockingClusterCursor
+from braidlog.client.cursor import ClusterCursor
+from braidlog.storage.cursor import Cursor
+from braidlog.testing import MemoryLog, MemoryNode
+from braidlog.testing.kept import MemoryCursor
+
+FILES = "about the files of one directory; a log of a cluster has them on its nodes"
+NODE = "each node of a cluster does it by itself"
+PENDING = "a `Pending` is waited for by a thread; a loop has `asyncio.Future`"
+BLOCKING = "what blocks for long is reached through `.blocking`"
+ABSENT: dict[type, dict[str, str]] = {
+    AsyncLog: {
+        **dict.fromkeys(("submit_many", "submit_arrow"), PENDING),
+        **dict.fromkeys(("id", "options", "segments", "apply_retention"), BLOCKING),
+        "batches": BLOCKING,
+    },
+    MemoryLog: dict.fromkeys(("segments", "apply_retention"), FILES),
+    ClusterLog: {
+        **dict.fromkeys(("segments", "stats"), FILES),
+        "apply_retention": NODE,
+        **dict.fromkeys(("submit_many", "submit_arrow"), PENDING),
+    },
+    BlockingClusterLog: {
+        **dict.fromkeys(("segments", "stats"), FILES),
+        "apply_retention": NODE,
+        **dict.fromkeys(("submit", "submit_many", "submit_arrow"), PENDING),
+    },
+    AsyncNode: dict.fromkeys(("closed", "provision", "report"), BLOCKING),
+    MemoryNode: dict.fromkeys(("closed", "provision", "report", "stats"), FILES),
+    Client: {
+        **dict.fromkeys(("closed", "provision", "report", "stats"), FILES),
+        **dict.fromkeys(("maintain", "sync"), NODE),
+    },
+    BlockingClient: {
+        **dict.fromkeys(("closed", "provision", "report", "stats"), FILES),
+        **dict.fromkeys(("maintain", "sync"), NODE),
+    },
+    MemoryCursor: {},
+    ClusterCursor: {},
+    BlockingClusterCursor: {},
+}
+MODELS = {"Log": Log, "Node": Node, "Client": Node, "Cursor": Cursor}
+OTHER_ARGUMENTS: dict[tuple[str, str], str] = {
+    ("AsyncNode", "maintain"): "takes the time itself",
+    ("AsyncNode", "close"): "`asyncio.timeout` around it does it",
+    ("Client", "close"): "has nothing to wait for: appends fail, and say so",
+    ("BlockingClient", "close"): "as `Client.close`",
+}
+# An attribute of the instance, or one that only some logs need.
+INSTANCE = {"name"}
+
+
+def model_of(kind: type) -> type:
+    return next(m for end, m in MODELS.items() if kind.__name__.endswith(end))
+
+
+def names(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")} - INSTANCE
+
+
+@pytest.mark.parametrize("kind", ABSENT, ids=lambda kind: kind.__name__)
+def test_every_name_is_there_or_has_a_reason(kind: type) -> None:
+    assert names(model_of(kind)) - names(kind) == set(ABSENT[kind])
+
+
+@pytest.mark.parametrize("kind", ABSENT, ids=lambda kind: kind.__name__)
+def test_arguments_are_the_same(kind: type) -> None:
+    """An implementation may take more, such as a timeout; never less or renamed."""
+    differ = {}
+    for name in names(model_of(kind)) & names(kind):
+        theirs, ours = getattr(model_of(kind), name), getattr(kind, name)
+        if inspect.isfunction(theirs) and not _takes_anything(ours):
+            missing = _arguments(theirs) - _arguments(ours)
+            if missing and (kind.__name__, name) not in OTHER_ARGUMENTS:
+                differ[name] = missing
+    assert differ == {}
+
+
+def _arguments(function: Any) -> set[str]:
+    return set(inspect.signature(function).parameters)
+
+
+def _takes_anything(function: Any) -> bool:
+    kinds = {p.kind for p in inspect.signature(function).parameters.values()}
+    return inspect.Parameter.VAR_KEYWORD in kinds

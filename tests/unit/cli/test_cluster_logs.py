@@ -1,0 +1,199 @@
+"""The commands on logs, with a cluster instead of a data directory."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from braidlog.cli import main
+from braidlog.errors import LogError, LogFullError, TimeoutError_
+from unit.cli.conftest import Cli, ClusterCli
+
+
+def test_create_list_describe_delete(many: ClusterCli) -> None:
+    options = ("--streams", "2", "--replication", "3", "--min-replicas", "2")
+    [made] = many.json("log", "create", "orders", *options, "--retention", "7d")
+    assert made == {
+        "log": "orders",
+        "streams": 2,
+        "replication": 3,
+        "min_replicas": 2,
+        "retention_ms": 604_800_000,
+    }
+    many.run("append", "orders", "a", "b")
+    [listed] = many.json("log", "list")
+    assert listed == {"log": "orders", "first": 1, "end": 3, "records": 2}
+    [described] = many.json("log", "describe", "orders")
+    assert (described["replication"], described["min_replicas"]) == (3, 2)
+    assert [s["status"] for s in described["streams"]] == ["running"] * 2
+    shown = many.run("log", "describe", "orders").stdout
+    assert "3, at least 2" in shown
+    assert "running in epoch 1 on 1, 2, 3" in shown
+    many.run("log", "delete", "orders", code=2)
+    many.run("log", "delete", "orders", "--yes")
+    assert many.json("log", "list") == []
+
+
+def test_streams_of_a_directory_are_refused(cli: Cli) -> None:
+    for option in ("--streams", "--replication", "--min-replicas"):
+        result = cli.run("log", "create", "a", option, "2", code=2)
+        assert f"{option} needs --cluster" in result.stderr
+    assert not cli.data.exists()
+
+
+def test_append_read_tail(many: ClusterCli) -> None:
+    [done] = many.json("append", "orders", "--create", stdin="one\ntwo\nthree\n")
+    assert done == {"log": "orders", "first": 1, "end": 4, "records": 3}
+    assert many.run("append", "orders", "four").stdout == "appended 1: 4 to 4\n"
+    raw = ("--format", "raw")
+    assert many.run("read", "orders", *raw).stdout.split() == [
+        "one",
+        "two",
+        "three",
+        "four",
+    ]
+    assert many.run("read", "orders", "2", *raw).stdout == "two\n"
+    assert many.run("tail", "orders", "-n", "1", *raw).stdout == "four\n"
+    follow = ("-n", "2", "-f", "--timeout", "0.05")
+    assert many.run("tail", "orders", *follow, *raw).stdout == "three\nfour\n"
+    many.run("read", "orders", "--start", "9", code=6)
+    many.run("read", "nothing", code=3)
+
+
+def test_positions_with_gaps_are_told(many: ClusterCli) -> None:
+    many.run("log", "create", "orders", "--streams", "3")
+    pairs = "".join(f"k{number % 7}=v{number}\n" for number in range(20))
+    many.run("append", "orders", "--key-separator", "=", stdin=pairs)
+    result = many.run("append", "orders", "--key", "k", stdin="x\ny\n")
+    assert result.stdout == "appended 2: 21 to 22\n"
+    assert many.json("read", "orders", "--key", "k")[0]["position"] == 21
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.csv", "out.parquet", "out.arrow"])
+def test_export(many: ClusterCli, tmp_path: Path, name: str) -> None:
+    many.run("append", "orders", "--create", "a", "b")
+    [done] = many.json("export", "orders", str(tmp_path / name))
+    assert done["records"] == 2
+    assert (tmp_path / name).stat().st_size == done["bytes"] > 0
+
+
+def test_an_import_goes_on_where_it_stopped(many: ClusterCli, tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(f'{{"n": {number}}}\n' for number in range(10)))
+    once = ("import", "rows", str(file), "--producer", "p", "--batch", "3")
+    [first] = many.json(*once, "--create")
+    assert (first["records"], first["first"], first["end"]) == (10, 1, 11)
+    with file.open("a") as more:
+        more.write('{"n": 10}\n')
+    [second] = many.json(*once)
+    assert (second["records"], second["skipped"], second["first"]) == (1, 10, 11)
+    values = [json.loads(value)["n"] for value in many.fake.values("rows")]
+    assert values == list(range(11))
+
+
+def test_an_import_that_fails_says_how_far_it_came(
+    many: ClusterCli, tmp_path: Path
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"v": 1}\n{"v": 2}\n{"w": 3}\n')
+    options = ("--value", "v", "--batch", "2", "--create")
+    result = many.run("import", "rows", str(file), *options, code=1)
+    assert "imported 2 records into rows: 1 to 2" in result.stdout
+    assert "row 3; --skip 2 goes on there" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "told"),
+    [
+        ([TimeoutError_("no answer"), range(1, 2)], "more may be stored"),
+        ([LogFullError("full"), range(1, 2)], "more may be stored"),
+        ([range(1, 2), LogFullError("full")], "--skip 1 goes on there"),
+    ],
+    ids=["unknown", "hole", "end"],
+)
+def test_what_may_be_stored_is_not_called_done(
+    many: ClusterCli,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    outcomes: list[range | LogError],
+    told: str,
+) -> None:
+    def submit(*_: object, **__: object) -> Future[range]:
+        future: Future[range] = Future()
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, LogError):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+        return future
+
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"v": 1}\n{"v": 2}\n')
+    many.run("log", "create", "rows")
+    monkeypatch.setattr("braidlog.client.BlockingClusterLog.submit_many", submit)
+    arguments = ("import", "rows", str(file), "--batch", "1")
+    code = 1 if isinstance(outcomes[0], TimeoutError_) else 7
+    result = many.run(*arguments, code=code)
+    assert "imported 1 record" in result.stdout
+    assert told in result.stderr
+
+
+def test_trim_and_cursors(many: ClusterCli) -> None:
+    many.run("append", "orders", "--create", stdin="a\nb\nc\nd\n")
+    many.run("cursor", "set", "orders", "bill", "3", "--pin", "--lease", "7d")
+    [cursor] = many.json("cursor", "list", "orders")
+    assert (cursor["position"], cursor["lag"], cursor["pin"]) == (3, 2, True)
+    assert cursor["lease"] == 604_800.0
+    assert many.json("cursor", "get", "orders", "bill") == [cursor]
+    result = many.run("trim", "orders", "--keep", "0", "--yes")
+    assert "pinned by a cursor" in result.stderr
+    assert result.stdout == "orders begins at 3\n"
+    many.run("cursor", "delete", "orders", "bill")
+    many.run("trim", "orders", "--keep", "1", code=2)
+    assert many.json("trim", "orders", "--keep", "1", "--yes")[0]["first"] == 4
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["stats"],
+        ["inspect", "segments"],
+        ["verify"],
+        ["repair"],
+        ["up"],
+        ["serve"],
+    ],
+    ids=" ".join,
+)
+def test_commands_on_files_refuse_a_cluster(
+    command: list[str], many: ClusterCli
+) -> None:
+    result = many.run(*command, code=2)
+    assert f"{' '.join(command)}` works on a data directory" in result.stderr
+    assert "--data" in result.stderr
+
+
+def test_a_cluster_of_the_environment(
+    many: ClusterCli, orders: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BRAIDLOG_CLUSTER", "n1")
+    run = CliRunner().invoke
+    assert run(main, ["log", "create", "far"]).exit_code == 0
+    assert [log["log"] for log in many.json("log", "list")] == ["far"]
+    # What is said on the command line goes before the environment.
+    assert [log["log"] for log in orders.json("log", "list")] == ["orders"]
+    assert orders.json("stats")[0]["records"] == 10
+    refused = run(main, ["stats"])
+    assert refused.exit_code == 2
+    assert "not on a cluster" in refused.stderr
+    monkeypatch.setenv("BRAIDLOG_DATA", str(orders.data))
+    both = run(main, ["log", "list"])
+    assert both.exit_code == 2
+    assert "both set" in both.stderr
+    assert run(main, ["stats"]).exit_code == 0
+    twice = run(main, ["log", "list", "--cluster", "n1", "--data", "d"])
+    assert "exclude each other" in twice.stderr

@@ -1,0 +1,205 @@
+"""Nodes, streams, tokens and how to get in."""
+
+from __future__ import annotations
+
+import socket
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from braidlog.cli import main
+from braidlog.wire.roles import Role
+from braidlog.wire.tokens import parse_tokens
+from unit.cli.conftest import ClusterCli
+
+
+@pytest.fixture
+def orders(many: ClusterCli) -> ClusterCli:
+    """Have a log of two streams on three nodes."""
+    many.run("log", "create", "orders", "--streams", "2")
+    many.run("append", "orders", "a", "b", "c")
+    return many
+
+
+def test_status_of_a_whole_cluster(orders: ClusterCli) -> None:
+    [status] = orders.json("cluster", "status")
+    assert (status["cluster"], status["health"], status["leader"]) == ("fake", "ok", 1)
+    assert [node["state"] for node in status["nodes"]] == ["up"] * 3
+    assert [node["replicas"] for node in status["nodes"]] == [2] * 3
+    assert [node["primary_of"] for node in status["nodes"]] == [1, 1, 0]
+    assert [log["records"] for log in status["logs"]] == [3]
+    assert sum(stream["committed"] for stream in status["streams"]) == 3
+    text = orders.run("cluster", "status").stdout
+    assert "health   ok" in text
+    assert "n2:7400" in text
+
+
+def test_health(orders: ClusterCli) -> None:
+    def health() -> Any:
+        [status] = orders.json("cluster", "status")
+        return status["health"], [stream["state"] for stream in status["streams"]]
+
+    orders.fake.dead.add(3)
+    assert health() == ("unavailable", ["unavailable"] * 2)
+    for stream in orders.fake.streams.values():
+        stream.replicas = (1, 2)
+    assert health() == ("degraded", ["degraded"] * 2)
+    orders.fake.dead.clear()
+    for stream in orders.fake.streams.values():
+        stream.replicas = (1, 2, 3)
+    assert health() == ("ok", ["ok"] * 2)
+    orders.run("stream", "seal", "1", "--yes")
+    assert health() == ("ok", ["sealed", "ok"])
+
+
+def test_nodes(orders: ClusterCli) -> None:
+    orders.run("node", "drain", "3")
+    states = [node["state"] for node in orders.json("node", "list")]
+    assert states == ["up", "up", "draining"]
+    result = orders.run("node", "remove", "3", "--yes", code=1)
+    assert "replicas of 2 streams" in result.stderr
+    assert "node drain 3" in result.stderr
+    for stream in orders.fake.streams.values():
+        stream.replicas = (1, 2)
+    assert "remove node 3 for ever" in orders.run("node", "remove", "3", code=2).stderr
+    assert 3 in orders.fake.nodes
+    orders.run("node", "remove", "3", "--yes")
+    assert [node["node"] for node in orders.json("node", "list")] == [1, 2]
+    orders.run("node", "undrain", "2")
+    assert "nodes here: 1, 2" in orders.run("node", "drain", "3", code=3).stderr
+
+
+def test_voters(many: ClusterCli) -> None:
+    result = many.run("node", "voter", "3", "--off", code=2)
+    assert "leave 2 voters, which stand the failure of 0" in result.stderr
+    many.run("node", "voter", "3", "--off", "--yes")
+    assert many.fake.voters == {1, 2}
+    assert many.run("node", "voter", "3").stderr == ""
+    assert many.fake.voters == {1, 2, 3}
+
+
+def test_streams(orders: ClusterCli) -> None:
+    first, second = orders.json("stream", "list", "orders")
+    assert (first["primary"], second["primary"]) == (1, 2)
+    assert (
+        "stop appends to stream 1" in orders.run("stream", "seal", "1", code=2).stderr
+    )
+    assert orders.json("stream", "seal", "1", "--yes") == [
+        {"log": "orders", "stream": 1, "epoch": 2}
+    ]
+    assert orders.json("stream", "list")[0]["state"] == "sealed"
+    orders.run("stream", "unseal", "1")
+    assert orders.json("stream", "list")[0]["state"] == "ok"
+    orders.run("stream", "list", "nothing", code=3)
+    orders.run("stream", "seal", "9", "--yes", code=3)
+
+
+def test_a_move(orders: ClusterCli) -> None:
+    orders.fake.nodes[4] = "n4:7400"
+    orders.run("stream", "move", "1", "--from", "2", "--to", "4")
+    assert orders.json("stream", "list")[0]["replicas"] == [1, 4, 3]
+    result = orders.run("stream", "move", "1", "--from", "2", "--to", "4", code=3)
+    assert "it is on 1, 4, 3" in result.stderr
+
+
+def test_top_prints_one_frame(orders: ClusterCli) -> None:
+    text = orders.run("top", "--once", "--interval", "0.01").stdout
+    assert "fake  ok  leader node 1" in text
+    assert "n3:7400" in text
+    assert "1 2 3" in text
+    [look] = orders.json("top", "--once", "--interval", "0.01")
+    assert look["logs"][0]["records_per_second"] == 0
+    assert [stream["lag"] for stream in look["streams"]] == [{}, {}]
+    assert [stream["braid"] for stream in look["streams"]] == [[0], [0]]
+
+
+def test_top_without_a_terminal(many: ClusterCli) -> None:
+    assert "--once" in many.run("top", code=2).stderr
+    assert "host:port" in many.run("top", "--once", "--status", "x", code=1).stderr
+
+
+def create(path: Path, name: str, role: str = "read", *more: str) -> Any:
+    arguments = ["--name", name, "--role", role, "--file", str(path), *more]
+    return CliRunner().invoke(main, ["token", "create", *arguments])
+
+
+def test_a_token_is_shown_once_and_kept_as_a_hash(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.toml"
+    first = create(path, "billing", "append")
+    text = first.stdout.strip()
+    assert first.exit_code == 0
+    assert "only once" in first.stderr
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o644)
+    create(path, "ops", "admin")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert text not in path.read_text()
+    tokens = parse_tokens(path.read_text())
+    assert len(tokens) == 2
+    assert tokens.find(text).role is Role.APPEND
+
+
+def test_a_token_file_that_is_refused_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.toml"
+    create(path, "a")
+    before = path.read_bytes()
+    assert "there twice" in create(path, "a").stderr
+    assert create(path, "not a name").exit_code == 1
+    assert path.read_bytes() == before
+    path.write_text("[[token]]\nname = 1\n")
+    assert "token file" in create(path, "b").stderr
+    assert path.read_text() == "[[token]]\nname = 1\n"
+
+
+def test_where_a_token_comes_from(
+    many: ClusterCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    connect = __import__("braidlog.client").client.connect_sync
+
+    def noting(*_: object, token: str, **__: object) -> Any:
+        seen.append(token)
+        return connect()
+
+    monkeypatch.setattr("braidlog.client.connect_sync", noting)
+    many.run("log", "list")
+    monkeypatch.setenv("BRAIDLOG_TOKEN", "from-environment")
+    many.run("log", "list")
+    file = tmp_path / "token"
+    file.write_text("from-file\n")
+    many.run("log", "list", "--token-file", str(file))
+    many.run("log", "list", "--token", "said")
+    assert seen == ["", "from-environment", "from-file", "said"]
+    file.write_text("[[token]]\nname = 'x'\n")
+    result = many.run("log", "list", "--token-file", str(file), code=2)
+    assert "one token" in result.stderr
+    many.run("log", "list", "--token", "a", "--token-file", str(file), code=2)
+
+
+def test_nobody_there() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        arguments = ["log", "list", "--cluster", address]
+        result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 3
+    assert f"{address}: Connection refused" in result.stderr
+
+
+def test_a_certificate_that_is_none(many: ClusterCli, tmp_path: Path) -> None:
+    file = tmp_path / "ca.pem"
+    file.write_text("nothing")
+    result = many.run("log", "list", "--tls-ca", str(file), code=2)
+    assert "has no certificate" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [["cluster", "status"], ["node", "list"], ["top", "--once"]]
+)
+def test_no_cluster_is_named(command: list[str]) -> None:
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 2
+    assert "BRAIDLOG_CLUSTER" in result.stderr

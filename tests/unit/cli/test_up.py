@@ -1,0 +1,261 @@
+"""`braidlog up` and the commands on the cluster that it runs, as processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from braidlog.testing.cluster import LocalCluster
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+
+_WAIT_S = 60
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "braidlog", *arguments]
+
+
+@dataclass
+class Up:
+    """A `braidlog up` that is ready, and what it said."""
+
+    process: subprocess.Popen[str]
+    nodes: list[dict[str, Any]]
+    data: Path
+
+    @property
+    def seeds(self) -> str:
+        return ",".join(node["address"] for node in self.nodes)
+
+    @property
+    def statuses(self) -> str:
+        return ",".join(node["status"].split("/")[2] for node in self.nodes)
+
+    def run(self, *arguments: str, code: int = 0, stdin: str = "") -> str:
+        """Run a command on the cluster."""
+        result = subprocess.run(
+            command(*arguments),
+            env=os.environ
+            | {"BRAIDLOG_CLUSTER": self.seeds, "BRAIDLOG_STATUS": self.statuses},
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_WAIT_S,
+        )
+        assert result.returncode == code, result.stderr
+        return result.stdout
+
+    def stop(self, number: int = signal.SIGINT) -> int:
+        """Send a signal and wait for the end of all processes."""
+        self.process.send_signal(number)
+        # Nodes that are left have neither pipe.
+        self.process.communicate(timeout=_WAIT_S)
+        return self.process.returncode
+
+    def alive(self) -> list[int]:
+        """Return the nodes whose process is there."""
+        pids = (int(node["pid"]) for node in self.nodes)
+        return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def started(data: Path, *options: str) -> Up:
+    process = subprocess.Popen(
+        command("up", "-d", str(data), "--json", *options),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    count = int(options[options.index("--nodes") + 1]) if options else 3
+    nodes = []
+    for _ in range(count):
+        line = process.stdout.readline()
+        assert line, process.stderr.read()
+        nodes.append(json.loads(line))
+    for line in process.stderr:
+        if line.startswith("export BRAIDLOG_STATUS"):
+            break
+    return Up(process, nodes, data)
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    running = started(tmp_path_factory.mktemp("up") / "cluster")
+    yield running
+    assert running.stop() == 0
+    assert running.alive() == []
+
+
+def test_a_log_from_its_creation_to_its_end(up: Up, tmp_path: Path) -> None:
+    up.run("log", "create", "orders", "--streams", "2")
+    up.run("append", "orders", "--key-separator", "=", stdin="a=1\nb=2\nc=3\n")
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(f'{{"n": {number}}}\n' for number in range(1000)))
+    once = ("import", "orders", str(rows), "--producer", "p", "--batch", "100")
+    up.run(*once)
+    assert "0 records" in up.run(*once)
+    up.run("export", "orders", str(tmp_path / "out.parquet"))
+    [listed] = [json.loads(up.run("log", "list", "--json"))]
+    assert listed["records"] == 1003
+    values = up.run("read", "orders", "--format", "raw").splitlines()
+    assert sorted(values[:3]) == ["1", "2", "3"]
+    assert [json.loads(value)["n"] for value in values[3:]] == list(range(1000))
+    assert up.run("tail", "orders", "-n", "1", "--format", "raw") == '{"n":999}\n'
+    up.run("cursor", "set", "orders", "mine", "500", "--pin")
+    assert up.run("trim", "orders", "--keep", "1", "--yes") == "orders begins at 500\n"
+    up.run("cursor", "delete", "orders", "mine")
+    up.run("log", "delete", "orders", "--yes")
+    assert up.run("log", "list") == ""
+
+
+def test_the_cluster_and_its_streams(up: Up) -> None:
+    up.run("log", "create", "moved", "--streams", "2", "--replication", "2")
+    [first, _] = map(json.loads, up.run("stream", "list", "--json").splitlines())
+    number = str(first["stream"])
+    up.run("stream", "seal", number, "--yes")
+    status = json.loads(up.run("cluster", "status", "--json"))
+    assert status["streams"][0]["state"] == "sealed"
+    up.run("stream", "unseal", number)
+    up.run("append", "moved", "x")
+    assert len(up.run("node", "list", "--json").splitlines()) == 3
+    look = json.loads(up.run("top", "--once", "--interval", "0.1", "--json"))
+    assert set(look["streams"][0]["lag"]) == set(map(str, first["replicas"]))
+    assert all(node["connections"] > 0 for node in look["nodes"])
+    assert "moved" in up.run("top", "--once", "--interval", "0.1")
+    up.run("log", "delete", "moved", "--yes")
+
+
+def test_a_second_one_on_the_same_directory_is_told(up: Up) -> None:
+    result = subprocess.run(
+        command("up", "-d", str(up.data)),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_WAIT_S,
+    )
+    assert result.returncode == 4
+    assert "run" in result.stderr.splitlines()[0]
+    assert up.nodes[0]["address"] in result.stderr
+    assert len(up.alive()) == 3
+
+
+def test_it_goes_on_with_its_data_after_sigterm(tmp_path: Path) -> None:
+    first = started(tmp_path / "c", "--nodes", "1")
+    first.run("append", "kept", "--create", "a")
+    follower = subprocess.Popen(
+        command("tail", "kept", "-f", "--cluster", first.seeds),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert follower.stdout is not None
+    assert follower.stdout.readline()
+    # A reader that waits for more does not hold up the end.
+    assert first.stop(signal.SIGTERM) == 0
+    assert first.alive() == []
+    second = started(tmp_path / "c", "--nodes", "1")
+    try:
+        assert second.seeds == first.seeds
+        second.run("append", "kept", "b")
+        assert follower.stdout.readline().endswith("b\n")
+    finally:
+        follower.send_signal(signal.SIGINT)
+        follower.communicate(timeout=_WAIT_S)
+        second.stop()
+
+
+def test_nodes_that_outlive_it_hold_the_directory(tmp_path: Path) -> None:
+    first = started(tmp_path / "c", "--nodes", "1")
+    try:
+        assert first.stop(signal.SIGKILL) == -signal.SIGKILL
+        assert len(first.alive()) == 1
+        result = subprocess.run(
+            command("up", "-d", str(tmp_path / "c")),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_WAIT_S,
+        )
+        assert result.returncode == 4, result.stderr
+    finally:
+        os.kill(int(first.nodes[0]["pid"]), signal.SIGKILL)
+
+
+def refused(data: Path, *options: str, code: int = 1) -> str:
+    result = subprocess.run(
+        command("up", "-d", str(data), *options),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_WAIT_S,
+    )
+    assert result.returncode == code, result.stderr
+    return result.stderr
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    LocalCluster(1, directory=tmp_path)
+    port = json.loads((tmp_path / "ports.json").read_text())[0]
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        said = refused(tmp_path)
+    assert f"port {port} of this cluster is taken" in said
+    assert "ports.json" in said
+
+
+def test_another_number_of_nodes(tmp_path: Path) -> None:
+    LocalCluster(1, directory=tmp_path)
+    assert "has a cluster of 1 nodes, not 3" in refused(tmp_path, "--nodes", "3")
+
+
+def test_the_directory_of_an_embedded_log(tmp_path: Path) -> None:
+    (tmp_path / "LOCK").touch()
+    assert "data directory of one node" in refused(tmp_path, code=2)
+
+
+def test_a_node_that_cannot_start_says_why(tmp_path: Path) -> None:
+    cluster = LocalCluster(1, directory=tmp_path)
+    cluster.data(1).parent.mkdir(exist_ok=True)
+    cluster.data(1).write_text("no directory")
+    said = refused(tmp_path)
+    assert "node 1 ended: " in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("module", ["msgspec", "uvloop", "prometheus_client"])
+@pytest.mark.parametrize("name", ["up", "serve"])
+def test_a_missing_extra(tmp_path: Path, name: str, module: str) -> None:
+    (tmp_path / module).mkdir()
+    (tmp_path / module / "__init__.py").write_text(
+        f"raise ModuleNotFoundError('No module named {module}', name='{module}')"
+    )
+    paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
+    settings = tmp_path / "node.toml"
+    settings.write_text(
+        f'[node]\nid = 1\ndata = "{tmp_path / "d"}"\nlisten = "127.0.0.1:0"\n'
+    )
+    options = ["-d", str(tmp_path / "c")] if name == "up" else ["-c", str(settings)]
+    result = subprocess.run(
+        command(name, *options),
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_WAIT_S,
+    )
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == "hint: pip install 'braidlog[cluster]'"

@@ -1,0 +1,77 @@
+"""Record batches that anybody can look into, in place of those of the core."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from braidlog import Producer, Record
+from braidlog.client.arrow import log_schema
+
+
+class FakeBatch:
+    """A batch as the fake codec writes it."""
+
+    def __init__(self, data: Any) -> None:
+        self.fields = msgspec.msgpack.decode(bytes(data))
+        values, keys, timestamps, headers, producer, sequence = self.fields
+        self.values: list[bytes] = values
+        self.keys: list[bytes | None] = keys
+        self.times: list[int] = timestamps
+        self.headers = [tuple((n, d) for n, d in named) for named in headers]
+        self.producer: tuple[int, int] = tuple(producer)
+        self.sequence: int = sequence
+
+    @property
+    def count(self) -> int:
+        return len(self.values)
+
+    @property
+    def timestamps(self) -> tuple[int, int]:
+        return min(self.times), max(self.times)
+
+    def records(self, position: int, begin: int, end: int) -> Iterator[Record]:
+        columns = zip(self.times, self.keys, self.values, self.headers, strict=True)
+        rows = list(enumerate(columns, position))
+        for at, (timestamp, key, value, headers) in rows[begin:end]:
+            yield Record(at, timestamp, key, value, headers)
+
+    def arrow(
+        self, position: int, begin: int, end: int, names: list[str] | None
+    ) -> Any:
+        positions = list(range(position, position + self.count))
+        columns = [
+            positions,
+            self.times,
+            self.keys,
+            self.values,
+            self.headers,
+        ]
+        whole = pa.record_batch(columns, schema=log_schema())
+        part = whole.slice(begin, end - begin)
+        return part if names is None else part.select(names)
+
+
+class FakeCodec:
+    """Batches as MessagePack."""
+
+    def encode(
+        self,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        headers: Sequence[Any],
+        producer: Producer,
+        sequence: int,
+        compression: str,
+    ) -> bytes:
+        who = (producer.id, producer.epoch)
+        return msgspec.msgpack.encode(
+            (values, keys, timestamps, headers, who, sequence)
+        )
+
+    def open(self, data: Any) -> FakeBatch:
+        return FakeBatch(data)

@@ -1,0 +1,93 @@
+"""Replicas in trouble: damaged disks, and copies of which nobody else has all."""
+
+from typing import Any
+
+import pytest
+
+from braidlog.errors import CorruptionError, NotReadyError, TrimmedError
+from braidlog.logstream import ReplicaState
+from braidlog.wire.messages import Entries, Fetch, LogCut, Read
+from unit.logstream.group import Group
+from unit.logstream.memory import batch
+from unit.logstream.repository import LOG, STREAM
+
+
+def opened(*nodes: int) -> Group:
+    group = Group(nodes, ())
+    group.open()
+    assert group.repository.open
+    return group
+
+
+@pytest.mark.parametrize("nodes", [(1, 2), (1,)])
+def test_damage_is_for_the_others_to_repair_if_there_are_any(
+    nodes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = opened(*nodes)
+    group.append(1, ("a", 0, batch("x")))
+    group.run()
+
+    def read(*_: object) -> list[Any]:
+        raise CorruptionError("a flipped bit", path="wal")
+
+    monkeypatch.setattr(group.disks[1], "read", read)
+    replica, alone = group.replicas[1], len(nodes) == 1
+    with pytest.raises(CorruptionError if alone else NotReadyError):
+        replica.read(Read(STREAM, 1, True, 100, 0))
+    assert replica.state is (ReplicaState.RUNNING if alone else ReplicaState.INVALID)
+    assert bool(replica.defect) is not alone
+    report = replica.effects().report
+    assert (report is not None and report.state == ReplicaState.INVALID) is not alone
+
+
+def test_the_last_copy_of_a_tail_never_starts_over() -> None:
+    group = Group((1,), (4,))
+    group.open()
+    group.append(1, ("a", 0, batch("x")), ("b", 0, batch("y")))
+    group.settle()
+    cut = group.repository.cut()
+    group.replicas[4].commit(LogCut(LOG, 1, 0))
+    group.crash(1)
+    group.start(1, group.disks[1])
+    group.repository.configure((1,), (4,))
+    group.configure(1)
+    group.settle()
+    for _ in range(4):
+        group.tick(1)
+    fetch = [item for item in group.letters if isinstance(item[2], Fetch)][-1]
+    number = fetch[2].number
+    group.letters.clear()
+    # The source does not know the trim, so nothing may be passed over.
+    message = Entries(STREAM, 2, number, 2, (), (), 9, 9, 2, 2, 1)
+    group.replicas[1].entries(4, message, ())
+    assert group.disks[1].state().next == 3
+    group.publish(cut, 1)
+    group.settle()
+    assert group.log(1) == [(1, 1, "x"), (2, 2, "y")]
+
+
+def test_the_last_copy_of_a_tail_passes_over_what_all_others_trimmed() -> None:
+    group = opened(1, 2)
+    for number in range(1, 4):
+        group.append(1, (number, 0, batch(f"r{number}")))
+    group.settle()
+    cut = group.repository.cut(4)
+    group.publish(cut, 2)
+    group.settle()
+    group.crash(1)
+    group.start(1, group.disks[1])
+    group.repository.trim_to(7)
+    group.repository.configure((1, 2))
+    group.open()
+    assert group.disks[1].state().committed == 1
+    for _ in range(6):
+        group.tick(1)
+        group.settle()
+    assert group.disks[2].state().low == 3
+    # The first two have lost their GLSNs, the third keeps its own.
+    state = group.disks[1].state()
+    assert (state.low, state.committed, state.next) == (3, 4, 4)
+    assert group.log(1) == group.log(2) == [(3, 7, "r3")]
+    assert group.replicas[1].state is ReplicaState.RUNNING
+    with pytest.raises(TrimmedError):
+        group.replicas[1].read(Read(STREAM, 1, True, 100, 0))

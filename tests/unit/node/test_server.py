@@ -1,0 +1,240 @@
+"""One node in this process: it serves clients, answers HTTP, and stops gracefully."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import socket
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import braidlog
+from braidlog.client import Client, ClientSettings
+from braidlog.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    TimeoutError_,
+    UnauthorizedError,
+    UnavailableError,
+)
+from braidlog.node.config import NodeConfig, parse
+from braidlog.node.server import NodeServer
+from braidlog.wire.roles import Role
+from braidlog.wire.tokens import make_token, token_entry
+
+
+def free_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return int(held.getsockname()[1])
+
+
+def config(directory: Path, extra: str = "") -> NodeConfig:
+    address = f"127.0.0.1:{free_port()}"
+    return parse(
+        f"""
+        [node]
+        id = 1
+        data = "{directory / "data"}"
+        listen = "{address}"
+        http = "127.0.0.1:{free_port()}"
+        [cluster]
+        name = "here"
+        voters = {{ 1 = "{address}" }}
+        [timing]
+        tick_ms = 10
+        [limits]
+        segment_bytes = 1048576
+        wal_bytes_max = 16777216
+        {extra}
+        """,
+        {},
+    )
+
+
+@asynccontextmanager
+async def serving(settings: NodeConfig) -> AsyncIterator[NodeServer]:
+    stop = asyncio.Event()
+    async with NodeServer(settings) as server:
+        task = asyncio.create_task(server.serve(stop))
+        yield server
+        stop.set()
+        await task
+
+
+def client(settings: NodeConfig, /, **options: Any) -> Client:
+    return braidlog.connect(settings.advertise, **options)
+
+
+async def page(settings: NodeConfig, path: str) -> tuple[int, str]:
+    def get() -> tuple[int, str]:
+        url = f"http://{settings.node.http}{path}"
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    return await asyncio.to_thread(get)
+
+
+async def test_what_was_acknowledged_is_there_after_a_restart(tmp_path: Path) -> None:
+    settings = config(tmp_path)
+    async with serving(settings), client(settings) as there:
+        log = await there.create_log("orders", streams=2)
+        positions = await asyncio.gather(*(log.append(b"%d" % i) for i in range(50)))
+        assert sorted(positions) == list(range(1, 51))
+    async with serving(settings) as server, client(settings) as there:
+        assert server.node.incarnation == 2
+        log = await there.log("orders")
+        assert await log.append(b"more") == 51
+        found = [(record.position, record.value) async for record in log.read()]
+        expected = {p: b"%d" % i for i, p in enumerate(positions)} | {51: b"more"}
+        assert found == sorted(expected.items())
+
+
+async def test_pages(tmp_path: Path) -> None:
+    settings = config(tmp_path)
+    async with serving(settings), client(settings) as there:
+        log = await there.create_log("orders")
+        await log.append(b"x")
+        assert (await page(settings, "/health"))[0] == 200
+        assert (await page(settings, "/ready"))[0] == 200
+        status = json.loads((await page(settings, "/status"))[1])
+        assert status["leader"] == status["node"] == 1
+        (replica,) = status["replicas"]
+        assert (replica["log"], replica["role"], replica["committed"]) == (
+            "orders",
+            "primary",
+            2,
+        )
+        metrics = (await page(settings, "/metrics"))[1]
+        assert "braidlog_up 1.0" in metrics
+        labels = 'log="orders",role="primary",stream="1"'
+        assert f"braidlog_replica_committed{{{labels}}} 2.0" in metrics
+        assert (await page(settings, "/other"))[0] == 404
+
+
+async def test_a_node_that_waits_for_others_is_not_ready(tmp_path: Path) -> None:
+    settings = config(tmp_path, "[security]")
+    lonely = parse(
+        f"""
+        [node]
+        id = 1
+        data = "{tmp_path / "data"}"
+        listen = "{settings.node.listen}"
+        http = "{settings.node.http}"
+        [cluster]
+        voters = {{ 1 = "{settings.node.listen}", 2 = "127.0.0.1:1" }}
+        """,
+        {},
+    )
+    async with serving(lonely):
+        assert (await page(lonely, "/health"))[0] == 200
+        code, text = await page(lonely, "/ready")
+        assert code == 503
+        assert (
+            json.loads(text)["why"] == "no leader of the metadata repository is known"
+        )
+
+
+async def test_another_cluster_is_refused(tmp_path: Path) -> None:
+    settings = config(tmp_path)
+    async with serving(settings):
+        with pytest.raises((NotFoundError, UnavailableError), match="here"):
+            async with client(settings, cluster="there"):
+                pass
+
+
+async def test_tokens_say_what_is_allowed(tmp_path: Path) -> None:
+    texts, entries = {}, []
+    for number, role in enumerate((Role.READ, Role.APPEND, Role.ADMIN)):
+        text, token = make_token(role.word, role, bytes([number]) * 32)
+        texts[role] = text
+        entries.append(token_entry(token))
+    (tmp_path / "tokens.toml").write_text("".join(entries))
+    file = tmp_path / "tokens.toml"
+    settings = config(tmp_path, f'[security]\ntokens = "{file}"\n')
+    async with serving(settings):
+        with pytest.raises((UnauthorizedError, UnavailableError), match="token"):
+            async with client(settings):
+                pass
+        async with client(settings, token=texts[Role.ADMIN]) as admin:
+            await (await admin.create_log("orders")).append(b"x")
+        async with client(settings, token=texts[Role.READ]) as reader:
+            log = await reader.log("orders")
+            assert [record.value async for record in log.read()] == [b"x"]
+            with pytest.raises(UnauthorizedError, match="append"):
+                await log.append(b"y")
+            with pytest.raises(UnauthorizedError, match="admin"):
+                await reader.create_log("more")
+        async with client(settings, token=texts[Role.APPEND]) as writer:
+            assert await (await writer.log("orders")).append(b"y") == 2
+            with pytest.raises(UnauthorizedError, match="admin"):
+                await writer.delete_log("orders")
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes the certificate")
+async def test_tls(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "node.crt", tmp_path / "node.key"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-nodes", "-days", "2"]
+    command += ["-pkeyopt", "ec_paramgen_curve:P-256", "-subj", "/CN=node"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1"]
+    command += ["-keyout", str(key), "-out", str(certificate)]
+    await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True)
+    files = f'certificate = "{certificate}"\nkey = "{key}"\n'
+    settings = config(tmp_path, f'[security]\n{files}authority = "{certificate}"\n')
+    trusting = ssl.create_default_context(cafile=str(certificate))
+    async with serving(settings):
+        async with client(settings, ssl=trusting) as there:
+            assert await (await there.create_log("orders")).append(b"x") == 1
+        soon = ClientSettings(timeout_s=0.5)
+        with pytest.raises(TimeoutError_, match="no node answered"):
+            async with client(settings, settings=soon):
+                pass
+        with pytest.raises(UnauthorizedError, match="certificate"):
+            async with client(settings, ssl=ssl.create_default_context()):
+                pass
+
+
+async def test_an_address_in_use_is_named(tmp_path: Path) -> None:
+    settings = config(tmp_path)
+    with socket.socket() as held:
+        host, _, port = settings.node.listen.rpartition(":")
+        held.bind((host, int(port)))
+        held.listen()
+        with pytest.raises(UnavailableError, match=settings.node.listen):
+            async with NodeServer(settings):
+                pass
+
+
+async def test_settings_that_name_no_file(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    for key in ("tokens", "peer_token"):
+        settings = config(tmp_path, f'[security]\n{key} = "{missing}"\n')
+        with pytest.raises(InvalidArgumentError, match="missing"):
+            async with NodeServer(settings):
+                pass
+
+
+async def test_garbage_closes_the_connection_and_nothing_else(tmp_path: Path) -> None:
+    settings = config(tmp_path)
+    async with serving(settings), client(settings) as there:
+        host, _, port = settings.node.listen.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET / HTTP/1.1\r\n\r\n" * 10)
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        log = await there.create_log("orders")
+        assert await log.append(b"x") == 1
