@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LOOK_SECONDS", "Leadership"]
 
-LOOK_SECONDS: Final = 0.05
+LOOK_SECONDS: Final = 0.1
 """Between looks at all nodes and streams, if nothing happens."""
 
 _OF_STREAM = (

@@ -265,8 +265,8 @@ class Replicas:
     def tick(self, now: float) -> None:
         """Let time pass."""
         for stream, hosted in self._hosted.items():
-            hosted.replica.tick(now)
-            self._touch(stream)
+            if hosted.replica.tick(now):
+                self._touch(stream)
             self._wake(hosted, now, due_only=True)
 
     def _wake(self, hosted: _Hosted, now: float, *, due_only: bool = False) -> None:

@@ -20,6 +20,8 @@ from braidlog.wire.messages import GetMetadata, Message, Metadata, Report
 __all__ = ["ELECTION_TICKS", "Done", "RepositoryMember", "first_base"]
 
 ELECTION_TICKS: Final = 10
+HEARTBEAT_TICKS: Final = 2
+"""Five heartbeats of the leader may be lost before anybody stands for election."""
 
 Done: TypeAlias = Callable[[Answer], None]
 """Called once with what a request came to."""
@@ -60,6 +62,7 @@ class RepositoryMember:
             # every follower that brings nothing but a number.
             commit_lag=256,
             eager_commit=False,
+            heartbeat_ticks=HEARTBEAT_TICKS,
         )
         self.group = Group(_settings(config), raft, log.load(), now)
 
