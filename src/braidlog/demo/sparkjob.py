@@ -45,7 +45,8 @@ def count_with_spark(
 ) -> SparkResult:
     """Start Spark, count over the log, stop Spark if it was not running before.
 
-    ``place`` is the option of the source that says where the log is. What Spark prints goes to ``diagnostics``, which is removed if all went well.
+    ``place`` is the option of the source that says where the log is. What Spark prints
+    goes to ``diagnostics``, which is removed if all went well.
 
     Raises:
         DemoError: A Spark job failed; the message says where to look.
