@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import click
-from click.core import ParameterSource
 from rich.console import Console
 
 from braidlog.cli.failures import Problem
@@ -88,8 +87,7 @@ def demo(
     anything is not equal.
 
     With --nodes the log is in a cluster on this machine, and what is killed is the node
-    that takes the appends: the import goes on with another, and the gap is shown. Spark
-    has no part in that.
+    that takes the appends: the import goes on with another, and the gap is shown.
     """
     if (input_ is None) != (oracle is None):
         raise click.UsageError("--input and --oracle go together")
@@ -97,8 +95,6 @@ def demo(
         raise click.UsageError("--git and --input exclude each other")
     from braidlog.demo import DemoError, DemoOptions, run_demo
 
-    source = click.get_current_context().get_parameter_source("spark")
-    asked_for_spark = source is ParameterSource.COMMANDLINE
     options = DemoOptions(
         git=git or Path(),
         input=input_,
@@ -106,7 +102,7 @@ def demo(
         data=data,
         out=out,
         keep=keep,
-        spark=spark and (nodes is None or asked_for_spark),
+        spark=spark,
         kills=kills,
         nodes=nodes,
     )

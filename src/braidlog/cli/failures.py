@@ -66,7 +66,8 @@ _HINTS: dict[type[BaseException], str] = {
     errors.NotPrimaryError: "run it again in a moment",
     errors.ConnectionLostError: "check --cluster and whether the nodes run",
     errors.SealedError: "`braidlog stream unseal` lets it take appends again",
-    errors.UnauthorizedError: "set BRAIDLOG_TOKEN, or name a file with --token-file",
+    errors.UnauthorizedError: "show a token that may (BRAIDLOG_TOKEN,"
+    " --token-file), and a certificate that fits with --tls-ca",
     errors.ProtocolError: "check that a Braidlog node of this version listens there,"
     " and whether it wants --tls-ca",
     errors.TrimmedError: "`braidlog read LOG --start {first}` begins with what is left",

@@ -183,7 +183,6 @@ class BlockingClusterLog(_Blocking[ClusterLog]):
     batches = _iterate(ClusterLog._batch_chunks)
     wait = _call(ClusterLog.wait)
     find = _call(ClusterLog.find)
-    batches = _iterate(ClusterLog._batch_chunks)
     to_arrow = _call(ClusterLog.to_arrow)
     trim = _call(ClusterLog.trim)
     set_options = _call(ClusterLog.set_options)

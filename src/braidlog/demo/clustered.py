@@ -227,6 +227,10 @@ class ClusterDemo(Demo):
                 ", ".join(f"{each.gap_ms:,.0f} ms" for each in found) + " without it",
             )
 
+    def place(self) -> dict[str, str]:
+        """Return how Spark finds the log."""
+        return {"cluster": self.cluster.seeds}
+
     def replay(self, material: Material) -> Replay:
         """Read everything back, through all nodes."""
         return self.fold(self.client.log(LOG), material)

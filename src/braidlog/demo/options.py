@@ -51,22 +51,13 @@ class DemoOptions:
                 raise DemoError(f"{path} is not a file")
         if self.kills < 0:
             raise DemoError("--kills cannot be negative")
-        if self.nodes is not None:
-            self._check_cluster(self.nodes)
+        if self.kills and self.nodes is not None and self.nodes < NODES_MIN:
+            raise DemoError(
+                f"{self.nodes} node(s) cannot go on without one of them: "
+                f"take {NODES_MIN}, or --kills 0"
+            )
         if self.data is not None and self.data.exists() and any(self.data.iterdir()):
             raise DemoError(
                 f"{self.data} is not empty: the demo writes a new data directory, "
                 "name one that does not exist"
-            )
-
-    def _check_cluster(self, nodes: int) -> None:
-        if self.kills and nodes < NODES_MIN:
-            raise DemoError(
-                f"{nodes} node(s) cannot go on without one of them: "
-                f"take {NODES_MIN}, or --kills 0"
-            )
-        if self.spark:
-            raise DemoError(
-                "Spark reads the data directory of an embedded log: "
-                "leave out --spark or --nodes"
             )

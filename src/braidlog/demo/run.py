@@ -170,6 +170,10 @@ class Demo:
         with braidlog.open(self.data, read_only=True) as node:
             return self.fold(node.log(LOG), material)
 
+    def place(self) -> dict[str, str]:
+        """Return how Spark finds the log."""
+        return {"path": str(self.data.absolute())}
+
     def fold(self, log: Any, material: Material) -> Replay:
         """Feed a log to a replay."""
         began = time.perf_counter()
@@ -214,7 +218,7 @@ class Demo:
     def _count(self, replay: Replay, scratch: Path) -> None:
         with self.console.status("counting with Spark"):
             result = count_with_spark(
-                self.data,
+                self.place(),
                 self.options.top,
                 scratch / "spark",
                 self.options.out / "spark.log",

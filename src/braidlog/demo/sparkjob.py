@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -40,11 +41,12 @@ class SparkResult:
 
 
 def count_with_spark(
-    data: Path, top: int, scratch: Path, diagnostics: Path
+    place: Mapping[str, str], top: int, scratch: Path, diagnostics: Path
 ) -> SparkResult:
     """Start Spark, count over the log, stop Spark if it was not running before.
 
-    What Spark prints goes to ``diagnostics``, which is removed if all went well.
+    ``place`` is the option of the source that says where the log is. What Spark prints
+    goes to ``diagnostics``, which is removed if all went well.
 
     Raises:
         DemoError: A Spark job failed; the message says where to look.
@@ -62,7 +64,7 @@ def count_with_spark(
     )
     started = time.perf_counter()
     try:
-        months, top_paths, partitions = _count(spark, data, top)
+        months, top_paths, partitions = _count(spark, place, top)
     except PySparkException as error:
         reason = str(error).strip().splitlines()[0]
         raise DemoError(
@@ -89,21 +91,21 @@ def differences(result: SparkResult, counts: Counts) -> list[str]:
 
 
 def _count(
-    spark: Any, data: Path, top: int
+    spark: Any, place: Mapping[str, str], top: int
 ) -> tuple[Counter[tuple[str, str]], list[tuple[bytes, int]], int]:
     from braidlog.spark import register
 
     register(spark)
-    changes = _read(spark, data)
+    changes = _read(spark, place)
     months, partitions = _months(changes)
     return months, _top(changes, top), partitions
 
 
-def _read(spark: Any, data: Path) -> Any:
+def _read(spark: Any, place: Mapping[str, str]) -> Any:
     return (
         spark.read.format("braidlog")
         .schema(_COLUMNS)
-        .option("path", str(data.absolute()))
+        .options(**place)
         .option("log", LOG)
         .option("bytesPerPartition", _BYTES_PER_PARTITION)
         .load()

@@ -113,26 +113,29 @@ def test_a_log_from_its_creation_to_its_end(up: Up, tmp_path: Path) -> None:
     values = up.run("read", "orders", "--format", "raw").splitlines()
     assert sorted(values[:3]) == ["1", "2", "3"]
     assert [json.loads(value)["n"] for value in values[3:]] == list(range(1000))
-    assert up.run("tail", "orders", "-n", "1", "--format", "raw") == '{"n":999}\n'
+    assert up.run("tail", "orders", "-n", "1", "--format", "raw") == '{"n": 999}\n'
     up.run("cursor", "set", "orders", "mine", "500", "--pin")
     assert up.run("trim", "orders", "--keep", "1", "--yes") == "orders begins at 500\n"
     up.run("cursor", "delete", "orders", "mine")
     up.run("log", "delete", "orders", "--yes")
-    assert up.run("log", "list") == ""
+    assert "orders" not in up.run("log", "list")
 
 
 def test_the_cluster_and_its_streams(up: Up) -> None:
     up.run("log", "create", "moved", "--streams", "2", "--replication", "2")
-    [first, _] = map(json.loads, up.run("stream", "list", "--json").splitlines())
+    listed = up.run("stream", "list", "moved", "--json").splitlines()
+    [first, _] = map(json.loads, listed)
     number = str(first["stream"])
     up.run("stream", "seal", number, "--yes")
     status = json.loads(up.run("cluster", "status", "--json"))
-    assert status["streams"][0]["state"] == "sealed"
+    sealed = [each["stream"] for each in status["streams"] if each["state"] == "sealed"]
+    assert sealed == [first["stream"]]
     up.run("stream", "unseal", number)
     up.run("append", "moved", "x")
     assert len(up.run("node", "list", "--json").splitlines()) == 3
     look = json.loads(up.run("top", "--once", "--interval", "0.1", "--json"))
-    assert set(look["streams"][0]["lag"]) == set(map(str, first["replicas"]))
+    [seen] = [each for each in look["streams"] if each["stream"] == first["stream"]]
+    assert set(seen["lag"]) == set(map(str, first["replicas"]))
     assert all(node["connections"] > 0 for node in look["nodes"])
     assert "moved" in up.run("top", "--once", "--interval", "0.1")
     up.run("log", "delete", "moved", "--yes")
@@ -246,7 +249,8 @@ def test_a_missing_extra(tmp_path: Path, name: str, module: str) -> None:
     paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
     settings = tmp_path / "node.toml"
     settings.write_text(
-        f'[node]\nid = 1\ndata = "{tmp_path / "d"}"\nlisten = "127.0.0.1:0"\n'
+        f'[node]\nid = 1\ndata = "{tmp_path / "d"}"\n'
+        'listen = "127.0.0.1:0"\nhttp = "127.0.0.1:0"\n'
     )
     options = ["-d", str(tmp_path / "c")] if name == "up" else ["-c", str(settings)]
     result = subprocess.run(
