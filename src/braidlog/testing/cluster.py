@@ -37,6 +37,7 @@ class LocalCluster:
 
     With a `directory` the nodes keep their data there, and find it again; else it is a
     temporary one. `settings` are sections of the settings file that all nodes get.
+    `program` is the module that is run, with the arguments of `braidlog`.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class LocalCluster:
         directory: Path | None = None,
         voters: int | None = None,
         settings: Settings | None = None,
+        program: str = "braidlog",
     ) -> None:
         """Choose ports and write the settings; nothing is started yet."""
         self._stack = ExitStack()
@@ -55,6 +57,7 @@ class LocalCluster:
             )
         self.directory = directory
         self._settings = settings or {}
+        self._program = program
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._ports: dict[int, tuple[int, int]] = {}
         ports = _kept_ports(directory) or _free_ports(2 * nodes)
@@ -125,7 +128,7 @@ class LocalCluster:
         if self.is_running(node):
             msg = f"node {node} runs already"
             raise UnavailableError(msg)
-        command = [sys.executable, "-m", "braidlog", "serve", "--config"]
+        command = [sys.executable, "-m", self._program, "serve", "--config"]
         with self.output(node).open("ab") as output:
             self._processes[node] = subprocess.Popen(
                 [*command, str(self.settings_file(node))],
