@@ -14,15 +14,18 @@ from typing import Final
 
 import msgspec
 
-from braidlog.errors import LogError, NotReadyError
+from braidlog.errors import LogError, NotReadyError, TooLargeError
 from braidlog.logstream.effects import Limits
 from braidlog.logstream.replica import Replica
+from braidlog.logstream.states import ReplicaState
+from braidlog.metarepo.adoption import about
 from braidlog.node.peers import Peers
 from braidlog.node.replica_store import ReplicaStore
 from braidlog.node.sessions import Request
 from braidlog.node.status import ReplicaStatus
 from braidlog.storage.streams import NodeStore
 from braidlog.wire.codec import split
+from braidlog.wire.commands import StoredReplica
 from braidlog.wire.messages import (
     Append,
     Commit,
@@ -42,6 +45,7 @@ _log = logging.getLogger(__name__)
 
 GROUP_BYTES_MAX: Final = 8 << 20
 """Batches that are placed and replicated together; one larger batch goes alone."""
+_ENTERED: Final = (ReplicaState.RUNNING, ReplicaState.SEALED)
 READERS_MAX: Final = 100_000
 """Reads that wait for something new, of all streams."""
 
@@ -74,6 +78,8 @@ class _Hosted:
         self.replica = replica
         self.storage = storage
         self.config: StreamConfig | None = None
+        self.remembered: StreamConfig | None = None
+        """What was stored beside the replica since the start."""
         self.complained = ""
         """The defect that the operator was told of."""
         self.readers: list[_Reader] = []
@@ -302,6 +308,7 @@ class Replicas:
     ) -> StreamReport | None:
         effects = hosted.replica.effects()
         self._complain(stream, hosted)
+        self._remember(stream, hosted)
         if not hosted.replica.unsynced:
             self._unsynced.pop(stream, None)
         for node, message, batches in effects.messages:
@@ -317,6 +324,33 @@ class Replicas:
         if effects.advanced:
             self._wake(hosted, now)
         return effects.report
+
+    def _remember(self, stream: int, hosted: _Hosted) -> None:
+        """Store under which configuration the replica is a member of its epoch.
+
+        It is written before anything is appended in that epoch, so it is durable
+        before anything in it is acknowledged.
+        """
+        config, replica = hosted.config, hosted.replica
+        if config is None or config is hosted.remembered:
+            return
+        entered = replica.state in _ENTERED and replica.report().epoch == config.epoch
+        if not entered or self._node not in config.replicas:
+            return
+        if config != hosted.remembered:
+            try:
+                hosted.storage.set_options(about(config))
+            except TooLargeError as error:
+                msg = "a rescue will not know stream %d: %s"
+                _log.error(msg, stream, error, extra={"stream": stream})
+        hosted.remembered = config
+
+    def stored(self) -> tuple[StoredReplica, ...]:
+        """Return what is on the disk of each replica."""
+        return tuple(
+            _stored(stream, hosted.storage)
+            for stream, hosted in sorted(self._hosted.items())
+        )
 
     def _complain(self, stream: int, hosted: _Hosted) -> None:
         defect = hosted.replica.defect
@@ -368,6 +402,19 @@ def _parts(
         part.append((request, batch))
         size += len(batch)
     yield part
+
+
+def _stored(stream: int, storage: ReplicaStore) -> StoredReplica:
+    state = storage.state()
+    return StoredReplica(
+        stream,
+        state.epoch,
+        storage.options,
+        state.committed,
+        state.next,
+        state.context.version,
+        state.context.high_watermark,
+    )
 
 
 def _role(node: int, config: StreamConfig | None) -> str:
