@@ -85,7 +85,7 @@ def feeders(log: ClusterLog, streams: tuple[StreamInfo, ...]) -> list[Feeder]:
     routes = log._cluster.routes
     for number in range(_KEYS_MAX):
         key = b"key-%d" % number
-        stream = routes.stream_of(log.id, key)
+        stream = routes.stream_of(bytes.fromhex(log.id), key)
         found.setdefault(stream, Feeder(stream, key, []))
         if len(found) == len(streams):
             break
