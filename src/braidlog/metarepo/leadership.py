@@ -72,6 +72,8 @@ class Leadership:
         self._messages: list[tuple[int, Message]] = []
         self._looked = now - 1.0
         self._stirred = True
+        self._news = True
+        self._dead: set[int] = set()
 
     def dead(self, node: int, now: float) -> bool:
         """Tell whether a node is taken for dead."""
@@ -173,6 +175,7 @@ class Leadership:
         if not stirred and now - self._looked < LOOK_SECONDS:
             return False
         self._looked, self._stirred, self.collector.stirred = now, False, False
+        self._news |= stirred
         return True
 
     def decide(self, repository: Repository, now: float) -> list[Command]:
@@ -180,12 +183,13 @@ class Leadership:
         known = set(repository.state.nodes)
         self.liveness.forget(known)
         self.collector.forget_nodes(known)
+        dead = {node for node in known if self.liveness.dead(node, now)}
+        # An idle cluster would be looked at in vain, all streams ten times in a second.
+        if self._controller.calm and not self._news and dead == self._dead:
+            return []
+        self._dead, self._news = dead, False
         return self._controller.decide(
-            repository.state,
-            self.collector,
-            lambda node: self.liveness.dead(node, now),
-            now,
-            self.changing,
+            repository.state, self.collector, dead.__contains__, now, self.changing
         )
 
     def lead_members(self, repository: Repository, raft: RaftNode) -> None:
