@@ -90,6 +90,8 @@ class Collector:
             # A heartbeat that repeats what is known lets nothing be committed.
             if last != each:
                 self._fresh.add(each.stream)
+        # A full report may lack what the one before had.
+        self.stirred |= not known.streams.keys() >= before.keys()
         return True
 
     def forget_nodes(self, known: set[int]) -> None:

@@ -90,6 +90,8 @@ class Controller:
         """Begin without memory."""
         self._settings = settings
         self._watches: dict[int, _Watch] = {}
+        self.calm = False
+        """Whether time alone will bring nothing to do: every stream is complete."""
 
     def decide(
         self,
@@ -104,11 +106,13 @@ class Controller:
             del self._watches[gone]
         look = _Look(self._settings, state, collector, dead, now)
         commands: list[Command] = []
+        self.calm = not pending
         for number, stream in state.streams.items():
             watch = self._watch(stream, now)
             if number in pending or len(commands) >= self._settings.changes_max:
                 continue
             view = look.view(stream, watch.since)
+            self.calm &= look.complete(view)
             command = look.urgent(view)
             if command is None and now >= watch.changed + self._pause(watch):
                 command = look.patient(view)
@@ -176,6 +180,16 @@ class _Look:
                 (good if node in entered or not late else slow).append(node)
         return _View(
             stream, tuple(good), entered, tuple(back), tuple(slow), tuple(unknown)
+        )
+
+    def complete(self, view: _View) -> bool:
+        """Tell whether a stream has all it should have."""
+        stream = view.stream
+        wanted = self._state.logs[stream.log].replication
+        return (
+            len(view.entered) == len(view.good) == len(stream.replicas) == wanted
+            and not stream.learners
+            and len(self._staying(stream)) == wanted
         )
 
     # --- replicas that failed

@@ -75,6 +75,8 @@ class Leadership:
         self._messages: list[tuple[int, Message]] = []
         self._looked = now - 1.0
         self._stirred = True
+        self._news = True
+        self._dead: set[int] = set()
 
     def dead(self, node: int, now: float) -> bool:
         """Tell whether a node is taken for dead."""
@@ -185,6 +187,7 @@ class Leadership:
             return False
         self._looked, self._stirred, self.collector.stirred = now, False, False
         self.guard.stirred = False
+        self._news |= stirred
         return True
 
     def decide(self, repository: Repository, now: float) -> list[Command]:
@@ -192,12 +195,18 @@ class Leadership:
         known = set(repository.state.nodes)
         self.liveness.forget(known)
         self.collector.forget_nodes(known)
-        state, dead = repository.state, lambda node: self.liveness.dead(node, now)
+        state = repository.state
         if state.faults is not None and state.faults.awaited:
             return []
-        repairs = self._controller.decide(
-            state, self.collector, dead, now, self.changing
-        )
+        dead = {node for node in known if self.liveness.dead(node, now)}
+        # An idle cluster would be looked at in vain, all streams ten times in a second.
+        quiet = self._controller.calm and not self._news and dead == self._dead
+        self._dead, self._news = dead, False
+        repairs: list[Command] = []
+        if not quiet:
+            repairs = self._controller.decide(
+                state, self.collector, dead.__contains__, now, self.changing
+            )
         if not self._fault_logs:
             return repairs
         change = self.guard.decide(

@@ -136,12 +136,14 @@ class RepositoryMember:
             self.group.durable(number)
 
     def flush(self) -> bool:
-        """Do what the group asks for; tell whether there was anything."""
+        """Do what the group asks for; tell whether more may follow from it here."""
         effects = self.group.effects()
+        back = bool(effects.answers or effects.committed)
         for write in effects.writes:
             self._writes.append((self._log.write(write), write.number))
         for each in effects.messages:
             if each.node == self._node:
+                back = True
                 self._to_self(each.message)
             else:
                 payload = (each.payload,) if each.payload else ()
@@ -150,7 +152,7 @@ class RepositoryMember:
             self._done.pop(answer.request)(answer)
         if effects.committed:
             self._peers.know(self.addresses())
-        return bool(effects)
+        return back
 
     def addresses(self) -> dict[int, str]:
         """Return where the other nodes are, as far as they are registered."""

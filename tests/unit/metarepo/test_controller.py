@@ -41,6 +41,9 @@ class Repair(Bench):
             self.repository.state, self.collector, self.dead.__contains__, self.now
         )
 
+    def is_calm(self) -> bool:
+        return self.controller.calm
+
     def one(self, wait: float = 0.0) -> commands.Command:
         (command,) = self.decide(wait)
         assert not isinstance(self.do(command), Refused)
@@ -57,6 +60,28 @@ def repair(*replicas: int, fewest: int = 1, nodes: int = 4) -> Repair:
 
 def test_nothing_to_do_is_nothing_done() -> None:
     assert repair(1, 2, 3).decide() == []
+
+
+def test_it_is_calm_as_long_as_nothing_can_become_due() -> None:
+    bench = repair(1, 2, 3)
+    bench.decide()
+    assert bench.is_calm()
+    bench.dead = {3}
+    bench.one()
+    assert not bench.is_calm()
+    # Node 4 learns, and becomes a member: both take looks that nothing announces.
+    bench.run_all(1, 1, 2)
+    assert isinstance(bench.one(wait=60.0), AddLearner)
+    bench.decide()
+    assert not bench.is_calm()
+
+
+def test_a_replica_that_a_full_report_lacks_is_news() -> None:
+    bench = repair(1, 2, 3)
+    for node, stirred in ((4, False), (3, True)):
+        bench.collector.stirred = False
+        bench.idle(node)
+        assert bench.collector.stirred is stirred
 
 
 def test_a_dead_primary_is_replaced_by_a_survivor_then_by_a_learner() -> None:
