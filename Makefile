@@ -7,6 +7,7 @@ JAVA ?=
 FUZZ_SECONDS ?= 5
 PYTEST ?=
 BENCH ?= --full
+BENCH_CLUSTER ?=
 DEMO ?=
 
 venv := .venv
@@ -22,7 +23,7 @@ export JAVA_HOME := $(CURDIR)/$(venv)/java
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: setup build test lint types rust fuzz bench demo wheel clean ci help
+.PHONY: setup build test lint types rust fuzz bench bench-cluster demo wheel clean ci help
 
 setup: $(stamps)/dependencies $(if $(JAVA),$(stamps)/java)  ## Make .venv with the locked dependencies
 	@.ci/java-check
@@ -54,6 +55,9 @@ fuzz: setup  ## Fuzz every decoder for FUZZ_SECONDS each
 bench: build  ## Measure against the device and the peers (BENCH="--quick")
 	$(bin)/python -m benchmarks $(BENCH)
 
+bench-cluster: build  ## Measure three nodes against the floor and peers (BENCH_CLUSTER="--peers DIR")
+	$(bin)/python -m benchmarks.cluster $(BENCH_CLUSTER)
+
 demo: build  ## Run the main job on this repository's history (DEMO="--git PATH")
 	$(bin)/braidlog demo $(DEMO)
 
@@ -68,7 +72,7 @@ clean:  ## Remove everything that was built
 ci: lint types rust fuzz wheel test  ## Run what .ci/run runs
 
 help:
-	@awk -F ':.*## ' '/^[a-z]+:.*##/ {printf "%-7s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*##/ {printf "%-13s %s\n", $$1, $$2}' Makefile
 
 $(venv)/bin/python:
 	@.ci/python-check $(PYTHON)

@@ -11,9 +11,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import median
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from benchmarks.plan import Plan
 from benchmarks.rows import Better, Row, Target
 from benchmarks.timing import Figures
 
@@ -62,16 +61,29 @@ class Comparison:
     note: str = ""
 
 
-class Question(Protocol):
+class Rounds(Protocol):
+    """A plan, as far as it concerns this module."""
+
+    @property
+    def rounds(self) -> int:
+        """Return how many rounds count."""
+        ...
+
+
+P = TypeVar("P", bound=Rounds)
+P_contra = TypeVar("P_contra", bound=Rounds, contravariant=True)
+
+
+class Question(Protocol[P_contra]):
     """One question: who takes part, and what is made of it."""
 
     NAME: str
 
-    def contestants(self, plan: Plan) -> Sequence[Contestant]:
+    def contestants(self, plan: P_contra) -> Sequence[Contestant]:
         """Return everybody that takes part."""
         ...
 
-    def comparisons(self, plan: Plan) -> Sequence[Comparison]:
+    def comparisons(self, plan: P_contra) -> Sequence[Comparison]:
         """Return the rows to make."""
         ...
 
@@ -94,7 +106,7 @@ class Samples:
 
 
 def run(
-    question: Question, plan: Plan, progress: Callable[[str], None]
+    question: Question[P], plan: P, progress: Callable[[str], None]
 ) -> tuple[list[Row], Samples]:
     """Measure one question and return its rows."""
     samples = Samples()
@@ -108,8 +120,8 @@ def run(
 
 
 def _start(
-    question: Question,
-    plan: Plan,
+    question: Question[P],
+    plan: P,
     stack: ExitStack,
     samples: Samples,
     progress: Callable[[str], None],

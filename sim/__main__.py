@@ -16,15 +16,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
-from sim.faults import STORMS
+from sim.cluster.scenario import ClusterScenario
+from sim.faults import STORMS, Storm
 from sim.register import RegisterScenario
 from sim.scenario import Outcome, ScenarioFactory, repeat_command, run_seed
 
 __all__ = ["SCENARIOS", "main"]
 
-SCENARIOS: Mapping[str, ScenarioFactory] = {"register": RegisterScenario}
+SCENARIOS: Mapping[str, ScenarioFactory] = {
+    "cluster": ClusterScenario,
+    "register": RegisterScenario,
+}
 
 _HASH_SEED = "0"
+# A cluster does much in a second: its storms are shorter and denser.
+_CLUSTER_SECONDS = 6.0
+_CLUSTER_EVERY_S = 0.5
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -48,6 +55,15 @@ def storm_name(storm: str, seed: int) -> str:
     return names[seed % len(names)] if storm == "each" else storm
 
 
+def storm_of(scenario: str, storm: str) -> Storm:
+    """Return a storm as it is for a scenario."""
+    chosen = STORMS[storm]
+    if scenario != "cluster":
+        return chosen
+    every_s = min(chosen.every_s, _CLUSTER_EVERY_S)
+    return replace(chosen, seconds=_CLUSTER_SECONDS, every_s=every_s)
+
+
 def _run(
     scenario: str,
     seed: int,
@@ -55,7 +71,7 @@ def _run(
     seconds: float | None,
     out: TextIO | None = None,
 ) -> Outcome:
-    chosen = STORMS[storm]
+    chosen = storm_of(scenario, storm)
     if seconds is not None:
         chosen = replace(chosen, seconds=seconds)
     return run_seed(scenario, SCENARIOS[scenario], seed, chosen, out=out)

@@ -1,6 +1,7 @@
 """Every question, in printing order."""
 
 from benchmarks.contest import Question
+from benchmarks.plan import Plan
 from benchmarks.questions import (
     bulk,
     concurrent,
@@ -13,7 +14,7 @@ from benchmarks.questions import (
     scan,
 )
 
-QUESTIONS: tuple[Question, ...] = (
+QUESTIONS: tuple[Question[Plan], ...] = (
     one_caller,
     concurrent,
     pipelined,

@@ -119,11 +119,20 @@ class AppendChecker:
 
     # Readers.
 
-    def read(self, reader: str, seen: Seen) -> None:
-        """Note a record that was read by its position."""
-        if seen.glsn <= self._trimmed:
+    @property
+    def trim_done(self) -> int:
+        """Return up to where a trim was acknowledged."""
+        return self._trimmed
+
+    def read(self, reader: str, seen: Seen, trimmed: int | None = None) -> None:
+        """Note a record that was read by its position.
+
+        `trimmed` is what `trim_done` was when the read began, if that was before now.
+        """
+        trimmed = self._trimmed if trimmed is None else trimmed
+        if seen.glsn <= trimmed:
             where = f"{reader} reads {seen.glsn}"
-            raise ViolationError(f"{where} after a trim up to {self._trimmed}")
+            raise ViolationError(f"{where} after a trim up to {trimmed}")
         self._place(seen, reader)
 
     def subscribed(self, reader: str, begin: int) -> None:

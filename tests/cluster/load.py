@@ -59,6 +59,10 @@ class Load:
         self.files: list[Path] = []
         self._processes: list[subprocess.Popen[bytes]] = []
         directory.mkdir(parents=True, exist_ok=True)
+        tests = str(Path(__file__).parents[1])
+        found = os.environ.get("PYTHONPATH")
+        path = os.pathsep.join(each for each in (tests, found) if each)
+        environment = os.environ | {"PYTHONPATH": path}
         for number in range(clients):
             name = f"c{time.time_ns():x}-{number}"
             file = directory / f"{name}.acks"
@@ -69,7 +73,9 @@ class Load:
             command += ["--tasks", str(tasks)]
             with (directory / f"{name}.log").open("ab") as output:
                 self._processes.append(
-                    subprocess.Popen(command, stdout=output, stderr=output)
+                    subprocess.Popen(
+                        command, stdout=output, stderr=output, env=environment
+                    )
                 )
 
     def acknowledged(self) -> int:

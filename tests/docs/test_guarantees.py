@@ -48,6 +48,7 @@ def test_every_section_names_a_test() -> None:
 SHOWING = [
     "native/core/src/wal/tests/*.rs",
     "tests/process/test_*.py",
+    "tests/cluster/test_*.py",
     "tests/property/test_*.py",
     "tests/conformance/test_*.py",
     "tests/unit/storage/test_*.py",

@@ -162,12 +162,12 @@ def test_a_replica_dies_in_between(
 def test_errors_reach_the_user(
     spark: Any, cluster: LocalCluster, orders: BlockingClusterLog
 ) -> None:
-    with pytest.raises(PySparkException, match="NotFoundError.*no log 'nothing'"):
+    with pytest.raises(PySparkException, match=r"NotFoundError.*no log 'nothing'"):
         load(spark, cluster, log="nothing")
     with pytest.raises(PySparkException, match="name two places"):
         load(spark, cluster, path="data/")
+    reader = spark.read.format("braidlog").options(path="data/", log="orders")
     with pytest.raises(PySparkException, match="option 'token' is for a cluster"):
-        reader = spark.read.format("braidlog").options(path="data/", log="orders")
         reader.option("token", "secret").load()
     planned = load(spark, cluster, "position bigint").rdd
     assert planned.getNumPartitions() >= STREAMS

@@ -192,12 +192,17 @@ class Replica:
             if self._core.state is not ReplicaState.FAILED:
                 self._core.durable.synced(ticket)
 
-    def tick(self, now: float) -> None:
-        """Let time pass: `now` in seconds, never falling."""
+    def tick(self, now: float) -> bool:
+        """Let time pass: `now` in seconds, never falling.
+
+        Returns whether there is something to do for it; mostly there is nothing.
+        """
         with self._input():
             self._core.now = max(now, self._core.now)
             fetch.tick(self._core)
             sequencer.probe(self._core)
+        out = self._core.out
+        return bool(out.messages or out.answers or out.advanced or out.report_due)
 
     def read(
         self, message: Read, *, expired: bool = False

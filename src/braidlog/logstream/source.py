@@ -30,7 +30,9 @@ def fetch(core: Core, peer: int, message: Fetch) -> None:
                 _send(core, peer, message, first, [], core.storage.producers(first))
             return
     limit = min(message.bytes_max, core.limits.fetch_bytes_max)
-    batches = core.storage.read(begin, end, limit) if begin < end else []
+    # The first batch that is kept may begin before the first record that is.
+    kept = max(begin, core.low)
+    batches = core.storage.read(kept, end, limit) if kept < end else []
     _send(core, peer, message, batches[0].llsn if batches else begin, batches)
 
 

@@ -87,7 +87,9 @@ class Collector:
             if last is None or (last.epoch, last.state) != (each.epoch, each.state):
                 self.stirred = True
             known.streams[each.stream] = each
-            self._fresh.add(each.stream)
+            # A heartbeat that repeats what is known lets nothing be committed.
+            if last != each:
+                self._fresh.add(each.stream)
         return True
 
     def forget_nodes(self, known: set[int]) -> None:

@@ -21,6 +21,7 @@ from typing import Final
 
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.collector import Collector
+from braidlog.metarepo.faults import holds
 from braidlog.metarepo.placement import Loads
 from braidlog.metarepo.state import State, StreamState
 from braidlog.wire.commands import (
@@ -184,12 +185,21 @@ class _Look:
         stream = view.stream
         if not view.bad or view.unknown:
             return None
+        if self._unlisted(stream):
+            return None
         fewest = self._state.logs[stream.log].min_replicas
         sure = {*stream.holders, *view.entered}
         for members in (view.good, (*view.good, *view.back)):
-            if len(members) >= fewest and sure & set(members):
+            held = sure & set(members)
+            if len(members) >= fewest and held and holds(self._state, stream, held):
                 return self._epoch(view, members)
         return None
+
+    def _unlisted(self, stream: StreamState) -> bool:
+        """Tell whether a dead replica is not yet listed as failed."""
+        faults = self._state.faults
+        gone = self._dead & set(stream.replicas)
+        return faults is not None and not gone <= set(faults.failed)
 
     def _epoch(
         self, view: _View, members: Collection[int], learned: tuple[int, ...] = ()

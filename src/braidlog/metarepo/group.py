@@ -41,7 +41,7 @@ from braidlog.raft import (
 )
 from braidlog.wire import commands
 from braidlog.wire.commands import Command
-from braidlog.wire.messages import Consensus, Message, Metadata, Report
+from braidlog.wire.messages import Consensus, Message, Metadata, Recorded, Report
 from braidlog.wire.results import Epoch, Refused, Result, encode_result
 
 __all__ = ["Group", "GroupEffects", "GroupSettings", "Outgoing"]
@@ -64,6 +64,8 @@ class GroupSettings:
     cuts_in_flight: int = 4
     requests_max: int = 4096
     seal_timeout: float = 5.0
+    fault_logs: bool = False
+    """Whether the nodes keep fault logs. Without them nothing can be rescued."""
     liveness: LivenessSettings = field(default_factory=LivenessSettings)
     controller: ControllerSettings = field(default_factory=ControllerSettings)
     pusher: PusherSettings = field(default_factory=PusherSettings)
@@ -190,6 +192,11 @@ class Group:
         self._now = max(now, self._now)
         if self.leadership is not None:
             self.leadership.report(self.repository, report, self._now)
+
+    def recorded(self, message: Recorded) -> None:
+        """Take what a node says of its fault log."""
+        if self.leadership is not None:
+            self.leadership.guard.take(message)
 
     def connected(self, node: int, now: float) -> None:
         """Note a new connection to a node: what was sent before may be lost."""

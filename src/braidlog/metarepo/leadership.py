@@ -18,6 +18,7 @@ from braidlog.errors import InvalidArgumentError, UnauthorizedError
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.collector import Collector
 from braidlog.metarepo.controller import Controller
+from braidlog.metarepo.guard import Guard
 from braidlog.metarepo.liveness import Liveness
 from braidlog.metarepo.placement import place
 from braidlog.metarepo.pushing import Pusher
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LOOK_SECONDS", "Leadership"]
 
-LOOK_SECONDS: Final = 0.05
+LOOK_SECONDS: Final = 0.1
 """Between looks at all nodes and streams, if nothing happens."""
 
 _OF_STREAM = (
@@ -66,6 +67,8 @@ class Leadership:
         self.collector = Collector(settings.cuts_in_flight)
         self.liveness = Liveness(settings.liveness, now)
         self.pusher = Pusher(settings.pusher)
+        self.guard = Guard()
+        self._fault_logs = settings.fault_logs
         self._controller = Controller(settings.controller)
         self._changing: dict[int, int] = {}
         self._cuts: dict[int, tuple[LogCut, ...]] = {}
@@ -100,6 +103,8 @@ class Leadership:
         if isinstance(command, commands.Cut):
             self.collector.proposed(index, command)
             self._cuts[index] = command.cuts
+        elif isinstance(command, commands.ChangeFaults):
+            self.guard.begun(index)
         elif isinstance(command, _OF_STREAM):
             self._changing[index] = command.stream
 
@@ -109,6 +114,7 @@ class Leadership:
         cuts = self._cuts.pop(entry.index, None)
         if cuts is None:
             self._changing.pop(entry.index, None)
+            self.guard.applied(entry.index)
             self._stirred = True
             return
         self.collector.settled(entry.index, refused=refused)
@@ -154,7 +160,12 @@ class Leadership:
             return command
         if not 1 <= command.streams <= STREAMS_OF_LOG_MAX:
             return command
-        alive = [node for node in state.nodes if self.liveness.alive(node, now)]
+        listed = state.faults.failed if state.faults else ()
+        alive = [
+            node
+            for node in state.nodes
+            if node not in listed and self.liveness.alive(node, now)
+        ]
         placement = place(
             state, alive, command.streams, command.replication, command.min_replicas
         )
@@ -169,10 +180,11 @@ class Leadership:
 
     def look(self, now: float) -> bool:
         """Tell whether it is time to look at all nodes and streams."""
-        stirred = self._stirred or self.collector.stirred
+        stirred = self._stirred or self.collector.stirred or self.guard.stirred
         if not stirred and now - self._looked < LOOK_SECONDS:
             return False
         self._looked, self._stirred, self.collector.stirred = now, False, False
+        self.guard.stirred = False
         return True
 
     def decide(self, repository: Repository, now: float) -> list[Command]:
@@ -180,13 +192,18 @@ class Leadership:
         known = set(repository.state.nodes)
         self.liveness.forget(known)
         self.collector.forget_nodes(known)
-        return self._controller.decide(
-            repository.state,
-            self.collector,
-            lambda node: self.liveness.dead(node, now),
-            now,
-            self.changing,
+        state, dead = repository.state, lambda node: self.liveness.dead(node, now)
+        if state.faults is not None and state.faults.awaited:
+            return []
+        repairs = self._controller.decide(
+            state, self.collector, dead, now, self.changing
         )
+        if not self._fault_logs:
+            return repairs
+        change = self.guard.decide(
+            state, dead, lambda node: self.liveness.alive(node, now)
+        )
+        return [change, *repairs] if change is not None else repairs
 
     def lead_members(self, repository: Repository, raft: RaftNode) -> None:
         """Bring the membership of the group one step nearer to what was asked for."""
@@ -201,7 +218,11 @@ class Leadership:
 
     def configure(self, repository: Repository, now: float) -> None:
         """Send configurations to nodes that were heard of."""
+        state = repository.state
+        self._messages += self.guard.messages(state, self.collector, now)
         for node in self.collector.reports:
+            if self._fault_logs and not self.guard.knows(state, node):
+                continue
             message = self.pusher.configure(repository, self.collector, node, now)
             if message is not None:
                 self._messages.append((node, message))

@@ -8,6 +8,7 @@ from braidlog.errors import (
     NotFoundError,
     TooLargeError,
 )
+from braidlog.metarepo import faults
 from braidlog.metarepo.nodes import require_node
 from braidlog.metarepo.placement import place
 from braidlog.metarepo.state import (
@@ -48,6 +49,7 @@ def create(state: State, index: int, command: CreateLog) -> Created:
     known = state.logs.get(command.log)
     if known and _same(known, command):
         return Created(known.log, known.streams)
+    faults.require_settled(state)
     if known or len(command.log) != LOG_ID_BYTES:
         msg = f"{command.log.hex()} is another log, or no identity of one"
         raise InvalidArgumentError(msg)

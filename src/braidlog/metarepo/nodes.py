@@ -9,6 +9,7 @@ from braidlog.errors import (
     NotFoundError,
     TooLargeError,
 )
+from braidlog.metarepo import faults
 from braidlog.metarepo.state import NAME_BYTES_MAX, NODES_MAX, NodeState, State
 from braidlog.wire.commands import DrainNode, RegisterNode, RemoveNode, SetVoter
 from braidlog.wire.results import Done
@@ -86,6 +87,7 @@ def remove(state: State, index: int, command: RemoveNode) -> Done:
     if found.voter:
         msg = f"node {node} is a member of the metadata repository: end that first"
         raise InvalidArgumentError(msg)
+    faults.forget(state, node)
     del state.nodes[node]
     state.removed = tuple(sorted({*state.removed, node}))
     state.revision = index

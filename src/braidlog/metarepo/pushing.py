@@ -224,6 +224,8 @@ class Pusher:
             # A number that was not given out yet is of a state that this one lost.
             if number in mine or number >= state.stream_next:
                 continue
+            if number in state.orphans:
+                continue
             stream = state.streams.get(number)
             if stream and report.state not in _BROKEN and _wanting(repository, stream):
                 continue

@@ -18,7 +18,16 @@ from typing import Any, Final
 import msgspec
 
 from braidlog.errors import CorruptionError, LogError
-from braidlog.metarepo import cuts, logs, nodes, sessions, streams, views
+from braidlog.metarepo import (
+    adoption,
+    cuts,
+    faults,
+    logs,
+    nodes,
+    sessions,
+    streams,
+    views,
+)
 from braidlog.metarepo.errors import RepositoryInvariantError, check
 from braidlog.metarepo.state import CALLS_MAX, State
 from braidlog.wire import commands
@@ -50,6 +59,8 @@ _APPLY: Final[dict[type, Callable[[State, int, Any], Result]]] = {
     commands.DeleteCursor: sessions.delete_cursor,
     commands.AllocateProducer: sessions.allocate_producer,
     commands.GetCursors: sessions.get_cursors,
+    commands.ChangeFaults: faults.change,
+    commands.OfferReplicas: adoption.offer,
 }
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(State)

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from braidlog.wire.commands import OfferReplicas
 from braidlog.wire.messages import LogCut, StreamStatus
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "STREAMS_MAX",
     "STREAMS_OF_LOG_MAX",
     "CursorState",
+    "FaultState",
     "LogState",
     "NodeState",
     "State",
@@ -121,6 +123,28 @@ class LogState(msgspec.Struct, array_like=True):
     cursors: dict[str, CursorState] = msgspec.field(default_factory=dict)
 
 
+class FaultState(msgspec.Struct, array_like=True):
+    """The configuration of the cluster, as the fault logs of the nodes record it."""
+
+    epoch: int
+    sequence: int
+    members: tuple[int, ...]
+    failed: tuple[int, ...] = ()
+    viable: tuple[int, ...] = ()
+    """Members that are not listed and recorded themselves as complete."""
+    since: dict[int, tuple[int, int]] = msgspec.field(default_factory=dict)
+    """The configuration from which on a record as viable counts, by node."""
+    awaited: tuple[int, ...] = ()
+    """Nodes that have to say what they hold before a rescued cluster goes on."""
+    offers: dict[int, dict[int, OfferReplicas]] = msgspec.field(default_factory=dict)
+    """What they said so far, by node and part."""
+
+    @property
+    def number(self) -> tuple[int, int]:
+        """Return epoch and sequence, in the order in which they are compared."""
+        return self.epoch, self.sequence
+
+
 class State(msgspec.Struct, array_like=True):
     """Everything."""
 
@@ -138,3 +162,7 @@ class State(msgspec.Struct, array_like=True):
     """Epochs of producers that were acquired more than once."""
     calls: dict[bytes, bytes] = msgspec.field(default_factory=dict)
     """Results of commands that had an identity, in the order of execution."""
+    faults: FaultState | None = None
+    """None as long as nobody keeps fault logs."""
+    orphans: tuple[int, ...] = ()
+    """Streams that a rescue found only in part: they stay where they are."""

@@ -13,6 +13,7 @@ or learners that had nearly everything. `holders` are replicas, at least one.
 from __future__ import annotations
 
 from braidlog.errors import FencedError, InvalidArgumentError, NotFoundError
+from braidlog.metarepo import faults
 from braidlog.metarepo.errors import check
 from braidlog.metarepo.nodes import require_node
 from braidlog.metarepo.state import EPOCHS_MAX, REPLICAS_MAX, State, StreamState
@@ -61,6 +62,9 @@ def reconfigure(state: State, index: int, command: Reconfigure) -> Epoch:
     _require_replicas(state, stream, command)
     if not holders:
         msg = f"none of {list(command.replicas)} is known to hold what is committed"
+        raise InvalidArgumentError(msg)
+    if not faults.holds(state, stream, holders):
+        msg = f"none of {list(holders)} is viable, others that hold everything are"
         raise InvalidArgumentError(msg)
     _begin(state, index, stream, command.status)
     stream.replicas, stream.learners = command.replicas, command.learners

@@ -33,6 +33,9 @@ def config(state: State, number: int) -> StreamConfig:
         high_watermark=stream.high_watermark,
         trim=log.trim,
         options=log.options,
+        replication=log.replication,
+        min_replicas=log.min_replicas,
+        created=log.created,
     )
 
 

@@ -12,12 +12,17 @@ from typing import Final
 from braidlog.errors import CorruptionError
 from braidlog.storage.streams import NodeStore
 
-__all__ = ["begin_incarnation"]
+__all__ = ["begin_incarnation", "is_new"]
 
 _NAME: Final = "node"
 _FORMAT: Final = struct.Struct("<4sIQ")
 _MAGIC: Final = b"BNOD"
 _VERSION: Final = 1
+
+
+def is_new(store: NodeStore) -> bool:
+    """Tell whether no node was ever started here."""
+    return store.options(_NAME) is None
 
 
 def begin_incarnation(store: NodeStore) -> int:

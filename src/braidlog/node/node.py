@@ -16,18 +16,22 @@ from collections.abc import Callable
 from typing import Final
 
 from braidlog.errors import ClosedError, LogError, NotReadyError
+from braidlog.faultlog.log import FaultLog
 from braidlog.logstream.effects import Limits
 from braidlog.node.config import NodeConfig
+from braidlog.node.faults import FaultKeeper
 from braidlog.node.identity import begin_incarnation
+from braidlog.node.offering import Offering
 from braidlog.node.peers import LinkSettings, Peers
 from braidlog.node.raft_log import GroupLog
 from braidlog.node.registration import Registration
 from braidlog.node.replicas import Replicas
-from braidlog.node.repository import RepositoryMember, first_base
+from braidlog.node.repository import RepositoryMember, first_base, rescued_base
 from braidlog.node.requests import Requests
 from braidlog.node.sessions import Request, Session, Sessions
 from braidlog.node.status import NodeStatus
 from braidlog.node.syncer import Syncer
+from braidlog.raft import Base
 from braidlog.storage.streams import GROUP_PREFIX, NodeStore
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
 from braidlog.wire.events import Appends, Received, Requested
@@ -37,9 +41,11 @@ from braidlog.wire.messages import (
     Configure,
     Consensus,
     Entries,
+    Faults,
     Fetch,
     Hello,
     Message,
+    Recorded,
     Replicate,
     Report,
     StreamReport,
@@ -47,12 +53,12 @@ from braidlog.wire.messages import (
 from braidlog.wire.roles import Role
 from braidlog.wire.server import Authorizer, ServerSettings
 
-__all__ = ["GROUP", "ClusterNode"]
+__all__ = ["ClusterNode"]
 
 _log = logging.getLogger(__name__)
 
-GROUP: Final = 1
-"""Number of the Raft group of the metadata repository."""
+FIRST_GROUP: Final = 1
+"""Number of the first Raft group of the metadata repository; a rescue begins more."""
 _STUCK_S: Final = 2.0
 
 
@@ -69,6 +75,7 @@ class ClusterNode:
         tls: ssl.SSLContext | None,
         token: str,
         seed: int,
+        faults: FaultLog | None = None,
     ) -> None:
         """Load what the store has; nothing runs before `start`."""
         self.config = config
@@ -87,6 +94,8 @@ class ClusterNode:
         self._draining = False
         self.failed: asyncio.Future[LogError] = self._loop.create_future()
         """Set when the node cannot go on."""
+        self._faults = self._keep_faults(faults)
+        self._era = self._begin_era()
         self.incarnation = begin_incarnation(store)
         hello = Hello(
             VERSION_MIN, VERSION_MAX, config.cluster.name, self.id, token, "braidlog"
@@ -109,6 +118,7 @@ class ClusterNode:
         self.member = self._open_member()
         self.requests = Requests(self)
         self._registration = Registration(self)
+        self._offering = Offering(self, store, self._era)
         self.sessions = Sessions(
             ServerSettings(
                 config.cluster.name,
@@ -121,13 +131,37 @@ class ClusterNode:
             config.limits.connections_max,
         )
 
+    def _keep_faults(self, log: FaultLog | None) -> FaultKeeper | None:
+        if log is None:
+            return None
+        return FaultKeeper(log, recorded=self._tell_recorded, failed=self.fail)
+
+    def _begin_era(self) -> int:
+        """Return the fault epoch, which is the number of the Raft group.
+
+        A rescue begins one. What the group of an earlier one says is not heard in it.
+        """
+        newest = self._faults.newest if self._faults is not None else None
+        era = newest.configuration.epoch if newest is not None else FIRST_GROUP
+        for old in self._store.groups():
+            if old < era:
+                _log.warning("group %d is over: the cluster was rescued", old)
+                GroupLog(self._store, old).delete()
+        return era
+
     def _open_member(self) -> RepositoryMember | None:
-        if self._store.options(f"{GROUP_PREFIX}{GROUP}"):
-            return self._make_member(GroupLog(self._store, GROUP))
+        if self._store.options(f"{GROUP_PREFIX}{self._era}"):
+            return self._make_member(GroupLog(self._store, self._era))
         if self.id not in self.config.cluster.voters:
             return None
-        base = first_base(self.config)
-        return self._make_member(GroupLog.create(self._store, GROUP, base))
+        base = self._first_base()
+        return self._make_member(GroupLog.create(self._store, self._era, base))
+
+    def _first_base(self) -> Base:
+        newest = self._faults.newest if self._faults is not None else None
+        if newest is None or self._era == FIRST_GROUP:
+            return first_base(self.config)
+        return rescued_base(self.config, newest.configuration)
 
     def _make_member(self, log: GroupLog) -> RepositoryMember:
         return RepositoryMember(
@@ -138,6 +172,8 @@ class ClusterNode:
             chance=self._chance,
             now=self._loop.time(),
             to_self=self._to_self,
+            number=self._era,
+            fault_logs=self._faults is not None,
         )
 
     # --- life
@@ -149,6 +185,7 @@ class ClusterNode:
         self.peers.know(voters)
         self._syncer.start(self._synced)
         self._registration.start()
+        self._offering.start(self.replicas.stored)
         self._tick()
 
     def drain(self) -> None:
@@ -174,9 +211,15 @@ class ClusterNode:
         """Return how many appends and other requests are open."""
         return self.replicas.unanswered()
 
+    async def close_faults(self) -> None:
+        """Let go of the fault log, when what is written into it is durable."""
+        if self._faults is not None:
+            await self._faults.close()
+
     def close(self) -> None:
         """Stop all timers and links; the store is closed by who opened it."""
         self._registration.close()
+        self._offering.close()
         for handle in (self._turn, self._timer):
             if handle is not None:
                 handle.cancel()
@@ -232,14 +275,19 @@ class ClusterNode:
         elif isinstance(message, Configure):
             self._leader_heard = node
             self.replicas.configure(message)
+        elif isinstance(message, Faults):
+            if self._faults is not None:
+                self._faults.take(message)
+        elif isinstance(message, Recorded) and self.member is not None:
+            self.member.recorded(message)
         self.changed()
 
     def _consensus(self, message: Consensus, payload: memoryview) -> None:
-        if message.group != GROUP:
+        if message.group != self._era:
             return
         if self.member is None:
             # The group has made this node a member: it begins with an empty log.
-            self.member = self._make_member(GroupLog.create(self._store, GROUP))
+            self.member = self._make_member(GroupLog.create(self._store, self._era))
         self.member.group.step(bytes(payload))
 
     def _to_self(self, message: Message) -> None:
@@ -343,6 +391,15 @@ class ClusterNode:
             self.member.report(report, now)
         for node in self._listeners():
             self.peers.send(node, report)
+        if self._faults is not None and (said := self._faults.says()) is not None:
+            self._tell_recorded(said)
+
+    def _tell_recorded(self, said: Recorded) -> None:
+        if self.member is not None:
+            self.member.recorded(said)
+        for node in self._listeners():
+            self.peers.send(node, said)
+        self.changed()
 
     def _listeners(self) -> tuple[int, ...]:
         if self.member is not None:

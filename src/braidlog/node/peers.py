@@ -118,8 +118,8 @@ class _Peer:
         self._waiting_bytes = 0
         self._retry_s = _RETRY_MIN_S
         self._attempt: asyncio.Task[None] | None = None
-        self._resting = asyncio.Event()
-        """Set when the next attempt should be made at once."""
+        self._spoke = asyncio.Event()
+        """Set when the other node spoke while there was no link."""
 
     @property
     def connected(self) -> bool:
@@ -170,22 +170,21 @@ class _Peer:
             _log.debug("node %d at %s: %s", self.node, self.address, error)
             self._forget()
             self._peers.on_lost(self.node)
-            await self._pause()
-            self._attempt = None
+            await self._rest()
 
     async def _pause(self) -> None:
         """Wait before the next attempt; who sends meanwhile does not start one."""
-        self._resting.clear()
+        self._spoke.clear()
         pause = self._retry_s * (0.5 + self._peers.random.random())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause):
-                await self._resting.wait()
+                await self._spoke.wait()
         self._retry_s = min(2 * self._retry_s, _RETRY_MAX_S)
 
     def heard(self) -> None:
         """Connect now if there is no link: the other node lives, it has just spoken."""
         if self._link is None:
-            self._resting.set()
+            self._spoke.set()
             self._connect()
 
     def opened(self, link: _Link) -> None:
@@ -208,6 +207,8 @@ class _Peer:
     async def _rest(self) -> None:
         await self._pause()
         self._attempt = None
+        if self._spoke.is_set():
+            self._connect()
 
     def received(self, event: Received) -> None:
         self._peers.on_message(self.node, event)

@@ -81,7 +81,7 @@ class GroupLog:
         for created in (_hard_name(group), name):
             if node.options(created) is None:
                 node.create(created)
-        node.open(_hard_name(group)).alter(codec.encode(HardState()))
+        node.open(_hard_name(group)).alter(codec.encode(HardState(base.term)))
         # Without options the group is not there yet, and this gives them.
         node.open(name).restart(0, base.index + 1, codec.encode(base))
         node.sync()

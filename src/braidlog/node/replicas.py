@@ -14,15 +14,18 @@ from typing import Final
 
 import msgspec
 
-from braidlog.errors import LogError, NotFoundError, NotReadyError
+from braidlog.errors import LogError, NotReadyError, TooLargeError
 from braidlog.logstream.effects import Limits
 from braidlog.logstream.replica import Replica
+from braidlog.logstream.states import ReplicaState
+from braidlog.metarepo.adoption import about
 from braidlog.node.peers import Peers
 from braidlog.node.replica_store import ReplicaStore
 from braidlog.node.sessions import Request
 from braidlog.node.status import ReplicaStatus
 from braidlog.storage.streams import NodeStore
 from braidlog.wire.codec import split
+from braidlog.wire.commands import StoredReplica
 from braidlog.wire.messages import (
     Append,
     Commit,
@@ -42,6 +45,7 @@ _log = logging.getLogger(__name__)
 
 GROUP_BYTES_MAX: Final = 8 << 20
 """Batches that are placed and replicated together; one larger batch goes alone."""
+_ENTERED: Final = (ReplicaState.RUNNING, ReplicaState.SEALED)
 READERS_MAX: Final = 100_000
 """Reads that wait for something new, of all streams."""
 
@@ -74,6 +78,8 @@ class _Hosted:
         self.replica = replica
         self.storage = storage
         self.config: StreamConfig | None = None
+        self.remembered: StreamConfig | None = None
+        """What was stored beside the replica since the start."""
         self.complained = ""
         """The defect that the operator was told of."""
         self.readers: list[_Reader] = []
@@ -248,7 +254,8 @@ class Replicas:
         return True
 
     def _not_here(self, stream: int) -> LogError:
-        return NotFoundError(f"node {self._node} has no replica of stream {stream}")
+        # Not yet, or no longer: whether there is such a stream the repository knows.
+        return NotReadyError(f"node {self._node} has no replica of stream {stream}")
 
     # --- time and disk
 
@@ -264,8 +271,8 @@ class Replicas:
     def tick(self, now: float) -> None:
         """Let time pass."""
         for stream, hosted in self._hosted.items():
-            hosted.replica.tick(now)
-            self._touch(stream)
+            if hosted.replica.tick(now):
+                self._touch(stream)
             self._wake(hosted, now, due_only=True)
 
     def _wake(self, hosted: _Hosted, now: float, *, due_only: bool = False) -> None:
@@ -301,6 +308,7 @@ class Replicas:
     ) -> StreamReport | None:
         effects = hosted.replica.effects()
         self._complain(stream, hosted)
+        self._remember(stream, hosted)
         if not hosted.replica.unsynced:
             self._unsynced.pop(stream, None)
         for node, message, batches in effects.messages:
@@ -316,6 +324,33 @@ class Replicas:
         if effects.advanced:
             self._wake(hosted, now)
         return effects.report
+
+    def _remember(self, stream: int, hosted: _Hosted) -> None:
+        """Store under which configuration the replica is a member of its epoch.
+
+        It is written before anything is appended in that epoch, so it is durable
+        before anything in it is acknowledged.
+        """
+        config, replica = hosted.config, hosted.replica
+        if config is None or config is hosted.remembered:
+            return
+        entered = replica.state in _ENTERED and replica.report().epoch == config.epoch
+        if not entered or self._node not in config.replicas:
+            return
+        if config != hosted.remembered:
+            try:
+                hosted.storage.set_options(about(config))
+            except TooLargeError as error:
+                msg = "a rescue will not know stream %d: %s"
+                _log.error(msg, stream, error, extra={"stream": stream})
+        hosted.remembered = config
+
+    def stored(self) -> tuple[StoredReplica, ...]:
+        """Return what is on the disk of each replica."""
+        return tuple(
+            _stored(stream, hosted.storage)
+            for stream, hosted in sorted(self._hosted.items())
+        )
 
     def _complain(self, stream: int, hosted: _Hosted) -> None:
         defect = hosted.replica.defect
@@ -367,6 +402,19 @@ def _parts(
         part.append((request, batch))
         size += len(batch)
     yield part
+
+
+def _stored(stream: int, storage: ReplicaStore) -> StoredReplica:
+    state = storage.state()
+    return StoredReplica(
+        stream,
+        state.epoch,
+        storage.options,
+        state.committed,
+        state.next,
+        state.context.version,
+        state.context.high_watermark,
+    )
 
 
 def _role(node: int, config: StreamConfig | None) -> str:

@@ -7,19 +7,26 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+from braidlog.errors import InvalidArgumentError
+from braidlog.faultlog.configuration import Configuration
+from braidlog.metarepo.faults import first
 from braidlog.metarepo.group import Group, GroupSettings
 from braidlog.metarepo.liveness import LivenessSettings
+from braidlog.metarepo.repository import Repository
 from braidlog.metarepo.waiting import Answer
 from braidlog.node.config import NodeConfig
 from braidlog.node.peers import Peers
 from braidlog.node.raft_log import GroupLog
 from braidlog.node.status import GroupStatus
 from braidlog.raft import Base, Membership, RaftConfig, Role
-from braidlog.wire.messages import GetMetadata, Message, Metadata, Report
+from braidlog.wire.messages import GetMetadata, Message, Metadata, Recorded, Report
 
-__all__ = ["ELECTION_TICKS", "Done", "RepositoryMember", "first_base"]
+__all__ = ["ELECTION_TICKS", "Done", "RepositoryMember", "first_base", "rescued_base"]
 
 ELECTION_TICKS: Final = 10
+HEARTBEAT_TICKS: Final = 2
+"""Five heartbeats of the leader may be lost before anybody stands for election."""
+_RESCUED: Final = 1
 
 Done: TypeAlias = Callable[[Answer], None]
 """Called once with what a request came to."""
@@ -38,6 +45,8 @@ class RepositoryMember:
         chance: random.Random,
         now: float,
         to_self: Callable[[Message], None],
+        number: int = 1,
+        fault_logs: bool = False,
     ) -> None:
         """Start from what the disk holds; `to_self` gets what goes to this node.
 
@@ -60,8 +69,10 @@ class RepositoryMember:
             # every follower that brings nothing but a number.
             commit_lag=256,
             eager_commit=False,
+            heartbeat_ticks=HEARTBEAT_TICKS,
         )
-        self.group = Group(_settings(config), raft, log.load(), now)
+        settings = _settings(config, number, fault_logs=fault_logs)
+        self.group = Group(settings, raft, log.load(), now)
 
     @property
     def leads(self) -> bool:
@@ -112,6 +123,10 @@ class RepositoryMember:
         """Take the report of a node."""
         self.group.report(report, now)
 
+    def recorded(self, message: Recorded) -> None:
+        """Take what a node says of its fault log."""
+        self.group.recorded(message)
+
     def synced(self, durable: int) -> None:
         """Note what is durable."""
         number = 0
@@ -155,10 +170,12 @@ class RepositoryMember:
         )
 
 
-def _settings(config: NodeConfig) -> GroupSettings:
+def _settings(config: NodeConfig, number: int, *, fault_logs: bool) -> GroupSettings:
     timing = config.timing
     return GroupSettings(
         cluster=config.cluster.name,
+        group=number,
+        fault_logs=fault_logs,
         tick=timing.tick_ms / 1000,
         liveness=LivenessSettings(failure_timeout=timing.failure_ms / 1000),
     )
@@ -167,3 +184,21 @@ def _settings(config: NodeConfig) -> GroupSettings:
 def first_base(config: NodeConfig) -> Base:
     """Return what a member begins with whose disk is empty."""
     return Base(membership=Membership(voters=tuple(sorted(config.cluster.voters))))
+
+
+def rescued_base(config: NodeConfig, configuration: Configuration) -> Base:
+    """Return what a member begins with after a rescue: the same on all valid nodes.
+
+    Raises:
+        InvalidArgumentError: the settings name none of the valid nodes as a voter.
+    """
+    live = configuration.live
+    voters = tuple(node for node in live if node in config.cluster.voters)
+    if not voters:
+        msg = f"[cluster] voters has none of the nodes {live} that go on: add them"
+        raise InvalidArgumentError(msg)
+    repository = Repository()
+    repository.state.index = _RESCUED
+    repository.state.faults = first(configuration, live)
+    # Behind an index, so that members that join later are sent this state.
+    return Base(_RESCUED, _RESCUED, Membership(voters=voters), repository.snapshot())

@@ -14,8 +14,11 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from braidlog.errors import CorruptionError, InvalidArgumentError, UnavailableError
+from braidlog.faultlog.log import FaultLog
+from braidlog.faultlog.ring import Ring
 from braidlog.node.config import NodeConfig, host_and_port
 from braidlog.node.errors import DamagedNodeError
+from braidlog.node.identity import is_new
 from braidlog.node.node import ClusterNode
 from braidlog.node.syncer import Syncer, ThreadSyncer
 from braidlog.storage.streams import NodeStore
@@ -39,11 +42,16 @@ class NodeServer:
         store: NodeStore | None = None,
         syncer: Syncer | None = None,
         seed: int | None = None,
+        ring: Ring | None = None,
     ) -> None:
-        """Take the settings; a store and a syncer other than those of the disk."""
+        """Take the settings; a store, syncer and ring other than those of the disk.
+
+        With a store and without a ring the node keeps no fault log.
+        """
         self._config = config
         self._store = store
         self._syncer = syncer
+        self._ring = ring
         self._seed = secrets.randbits(64) if seed is None else seed
         self._stack = AsyncExitStack()
         self.node: ClusterNode
@@ -76,6 +84,7 @@ class NodeServer:
         syncer = self._syncer or ThreadSyncer(store)
         stack.push_async_callback(syncer.close)
         with _damage_explained(config):
+            faults = self._open_faults(store)
             self.node = ClusterNode(
                 config,
                 store,
@@ -84,7 +93,9 @@ class NodeServer:
                 tls=tls[1],
                 token=_peer_token(config),
                 seed=self._seed,
+                faults=faults,
             )
+        stack.push_async_callback(self.node.close_faults)
         await self.node.start()
         stack.callback(self.node.close)
         host, port = host_and_port(config.node.listen)
@@ -104,6 +115,20 @@ class NodeServer:
             config.node.id,
             config.node.listen,
             extra={"node": config.node.id, "incarnation": self.node.incarnation},
+        )
+
+    def _open_faults(self, store: NodeStore) -> FaultLog | None:
+        config = self._config
+        if self._ring is not None:
+            return FaultLog(self._ring, config.cluster.name, config.node.id)
+        if self._store is not None:
+            return None
+        return FaultLog.open(
+            config.node.data,
+            config.cluster.name,
+            config.node.id,
+            # A node that has lost its ring would go on as if nobody had failed.
+            create=is_new(store),
         )
 
     async def serve(self, stop: asyncio.Event) -> None:

@@ -115,7 +115,8 @@ class Sessions:
         self.settings = settings
         self.handler = handler
         self._connections_max = connections_max
-        self._sessions: set[Session] = set()
+        # A dict, for its order.
+        self._sessions: dict[Session, None] = {}
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -137,11 +138,11 @@ class Sessions:
             _log.warning("more than %d connections", self._connections_max)
             session.abort()
             return
-        self._sessions.add(session)
+        self._sessions[session] = None
 
     def remove(self, session: Session) -> None:
         """Count one out."""
-        self._sessions.discard(session)
+        self._sessions.pop(session, None)
 
     def goodbye(self, reason: str) -> None:
         """Tell all that the node stops; what is open may be sent elsewhere."""

@@ -19,7 +19,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
-from itertools import islice
 from typing import Protocol
 
 from braidlog.raft import codec
@@ -166,13 +165,15 @@ class RaftLog:
             return ()
         if begin < self._begin:
             return self._read_back(begin, min(end, self._begin), bytes_max)
-        size, stop = 0, begin
-        for entry in islice(self._entries, begin - self._begin, end - self._begin):
-            size += entry.size
-            if size > bytes_max and stop > begin:
+        # By index: an iterator would have to pass over all that is before.
+        size, at, stop = 0, begin - self._begin, end - self._begin
+        first = at
+        while at < stop:
+            size += self._entries[at].size
+            if size > bytes_max and at > first:
                 break
-            stop += 1
-        return tuple(self._entries[begin - self._begin : stop - self._begin])
+            at += 1
+        return tuple(self._entries[first:at])
 
     def _read_back(self, begin: int, end: int, bytes_max: int) -> tuple[Entry, ...]:
         check(self._reader is not None, "entries left the memory without a reader")

@@ -139,8 +139,11 @@ class RaftNode:
 
     def applied(self, index: int) -> None:
         """Note that the state machine has applied what was handed out up to `index`."""
+        stirred = self._stirred
         with self._input() as core:
             core.log.applied_to(index)
+        # Nothing follows from it but room for more of the same.
+        self._stirred = stirred or core.log.has_committed
 
     def unreachable(self, peer: int) -> None:
         """Note that messages to a peer are being lost; it is probed again."""

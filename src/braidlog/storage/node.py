@@ -27,6 +27,7 @@ from braidlog.errors import (
 from braidlog.storage.backend import Backend, FollowerBackend, WriterBackend
 from braidlog.storage.catalog import CatalogEntry, LogOptions
 from braidlog.storage.log import Log
+from braidlog.storage.space import clean_if_full
 from braidlog.types import Compression
 
 __all__ = ["Node", "NodeStats", "open_node"]
@@ -34,11 +35,6 @@ __all__ = ["Node", "NodeStats", "open_node"]
 _LOGGER = logging.getLogger("braidlog")
 
 _HOUSEKEEPING_S: Final = 1.0
-# The cleaner runs when this share of the bound is in use, and copies only from segments
-# of which at most half is alive.
-_CLEAN_ABOVE: Final = 0.75
-_LIVE_MAX: Final = 0.5
-_CLEAN_SEGMENTS: Final = 2
 # Names of logs in an error.
 _NAMES_SHOWN: Final = 8
 
@@ -254,11 +250,8 @@ class Node:
             if entry.options.lets_go:
                 with contextlib.suppress(NotFoundError):  # Deleted meanwhile.
                     Log(self, self._backend, entry).apply_retention(now_us)
-        store = self._backend.store
-        raw = store.stats()
-        if raw["segments"] >= _CLEAN_ABOVE * raw["segments_max"]:
-            store.clean(_CLEAN_SEGMENTS, _LIVE_MAX)
-        store.prepare_slot()
+        clean_if_full(self._backend.store)
+        self._backend.store.prepare_slot()
 
     def _keep_house(self) -> None:
         store = self._backend.store

@@ -28,6 +28,7 @@ from typing_extensions import Buffer
 
 from braidlog import _native
 from braidlog.errors import NotFoundError
+from braidlog.storage.space import clean_if_full
 
 __all__ = ["GROUP_PREFIX", "STREAM_PREFIX", "NodeStore", "StoredLog"]
 
@@ -204,8 +205,10 @@ class NodeStore:
     def housekeeping(self) -> int:
         """Make a spare segment if one is due, drop dead ones; return how many.
 
+        When space is running out, what is alive in old segments is copied forward.
         Blocks for as long as the disk takes; any thread may do it.
         """
+        clean_if_full(self._store)
         self._store.prepare_slot()
         return self._native.reclaim()
 

@@ -46,6 +46,7 @@ class LocalCluster:
 
     With a `directory` the nodes keep their data there, and find it again; else it is a
     temporary one. `settings` are sections of the settings file that all nodes get.
+    `program` is the module that is run, with the arguments of `braidlog`.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class LocalCluster:
         settings: Settings | None = None,
         hosts: Mapping[int, str] | None = None,
         launchers: Mapping[int, Sequence[str]] | None = None,
+        program: str = "braidlog",
     ) -> None:
         """Choose ports and write the settings; nothing is started yet.
 
@@ -73,6 +75,7 @@ class LocalCluster:
         self._settings = settings or {}
         self._hosts = dict(hosts or {})
         self._launchers = dict(launchers or {})
+        self._program = program
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._ports: dict[int, tuple[int, int]] = {}
         self._lock: int | None = None
@@ -158,7 +161,7 @@ class LocalCluster:
             msg = f"node {node} runs already"
             raise UnavailableError(msg)
         command = [*self._launchers.get(node, ()), sys.executable]
-        command += ["-m", "braidlog", "serve", "--config"]
+        command += ["-m", self._program, "serve", "--config"]
         with self.output(node).open("ab") as output:
             self._processes[node] = subprocess.Popen(
                 [*command, str(self.settings_file(node))],

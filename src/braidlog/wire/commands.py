@@ -23,6 +23,7 @@ __all__ = [
     "AllocateProducer",
     "AlterLog",
     "Call",
+    "ChangeFaults",
     "Command",
     "CreateLog",
     "Cut",
@@ -32,12 +33,14 @@ __all__ = [
     "DropLearner",
     "GetCursors",
     "MoveReplica",
+    "OfferReplicas",
     "Reconfigure",
     "RegisterNode",
     "RemoveNode",
     "Seal",
     "SetCursor",
     "SetVoter",
+    "StoredReplica",
     "Trim",
     "Unseal",
     "decode",
@@ -225,6 +228,48 @@ class GetCursors(_Command, frozen=True, array_like=True, tag=19):
     log: bytes
 
 
+class ChangeFaults(_Command, frozen=True, array_like=True, tag=20):
+    """Begin the next configuration of the cluster, or take nodes for viable."""
+
+    ROLE: ClassVar[Needed] = "leader"
+    epoch: int
+    """Number of the configuration that it follows."""
+    sequence: int
+    failed: tuple[int, ...] = ()
+    """Members to be listed as failed."""
+    back: tuple[int, ...] = ()
+    """Members to be listed no more."""
+    joined: tuple[int, ...] = ()
+    """Nodes to become members."""
+    viable: tuple[int, ...] = ()
+    """Members that recorded themselves as viable; no new configuration."""
+
+
+class StoredReplica(msgspec.Struct, frozen=True, array_like=True):
+    """What a node has on its disk of one stream; see `OfferReplicas`."""
+
+    stream: int
+    epoch: int
+    """The last epoch that was entered."""
+    about: bytes
+    """What was stored beside the replica when it entered, see `metarepo.adoption`."""
+    committed: int
+    end: int
+    version: int
+    high_watermark: int
+
+
+class OfferReplicas(_Command, frozen=True, array_like=True, tag=21):
+    """Say what a node has, to a repository that begins anew after a rescue."""
+
+    node: int
+    epoch: int
+    """The fault epoch that the rescue wrote."""
+    part: int
+    parts: int
+    replicas: tuple[StoredReplica, ...] = ()
+
+
 Command: TypeAlias = (
     RegisterNode
     | DrainNode
@@ -245,6 +290,8 @@ Command: TypeAlias = (
     | DeleteCursor
     | AllocateProducer
     | GetCursors
+    | ChangeFaults
+    | OfferReplicas
 )
 
 

@@ -85,6 +85,8 @@ ONE_WAY: Final[frozenset[type[Message]]] = frozenset(
         messages.Report,
         messages.Commit,
         messages.Configure,
+        messages.Faults,
+        messages.Recorded,
     }
 )
 """What peers say to one another, in both directions; what is lost is said again."""

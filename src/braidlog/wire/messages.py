@@ -28,6 +28,7 @@ __all__ = [
     "Execute",
     "Executed",
     "Failed",
+    "Faults",
     "Fetch",
     "GetMetadata",
     "Goodbye",
@@ -42,6 +43,7 @@ __all__ = [
     "Ping",
     "Pong",
     "Read",
+    "Recorded",
     "Records",
     "Replicate",
     "Report",
@@ -159,6 +161,10 @@ class StreamConfig(Value, frozen=True, array_like=True):
     """First GLSN that is kept."""
     options: bytes
     """Options of the log, as `braidlog.storage.retention` encodes them."""
+    replication: Number = 0
+    """What a rescue has to know of the log, with the next two."""
+    min_replicas: Number = 0
+    created: Number = 0
 
 
 class NodeInfo(Value, frozen=True, array_like=True):
@@ -448,6 +454,32 @@ class Configure(Message, frozen=True, array_like=True):
     index: Number
     streams: tuple[StreamConfig, ...]
     dropped: tuple[Number, ...] = ()
+
+
+class Faults(Message, frozen=True, array_like=True):
+    """Leader of the metadata repository to a node: write this into the fault log.
+
+    Repeated until the node says that it did. Nothing that was decided under this
+    configuration is said to the node before.
+    """
+
+    KIND = 39
+    epoch: Number
+    sequence: Number
+    members: tuple[Number, ...]
+    failed: tuple[Number, ...]
+    viable: bool
+    """Whether the replicas of the node are complete; else it stays what it was."""
+
+
+class Recorded(Message, frozen=True, array_like=True):
+    """Node to the leader of the metadata repository: the newest record of its log."""
+
+    KIND = 40
+    node: Number
+    epoch: Number
+    sequence: Number
+    viable: bool
 
 
 MESSAGES: Final[dict[int, type[Message]]] = {

@@ -57,6 +57,8 @@ NEEDED: Final[dict[type[Message], Role]] = {
     messages.Report: Role.PEER,
     messages.Commit: Role.PEER,
     messages.Configure: Role.PEER,
+    messages.Faults: Role.PEER,
+    messages.Recorded: Role.PEER,
 }
 """The least role for each message that asks for something."""
 

@@ -240,14 +240,16 @@ class FakeCluster:
         return appended
 
     async def _read(self, message: Read) -> Answer:
-        answer = self._records(message)
-        if not answer[0].sizes and message.wait_ms:
-            loop = asyncio.get_running_loop()
-            deadline = loop.time() + message.wait_ms / 1000
-            while not answer[0].sizes and loop.time() < deadline:
-                await self._wait(max(1, int(1000 * (deadline - loop.time()))))
-                answer = self._records(message)
-        return answer
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + message.wait_ms / 1000
+        while True:
+            answer = self._records(message)
+            # By GLSN, the log going on without this stream is news.
+            news = message.by_glsn and message.begin <= answer[0].complete
+            left = int(1000 * (deadline - loop.time()))
+            if answer[0].sizes or news or left <= 0:
+                return answer
+            await self._wait(left)
 
     def _records(self, message: Read) -> tuple[Records, memoryview]:
         stream = self.streams.get(message.stream)

@@ -16,6 +16,7 @@ from braidlog.errors import (
     LogFullError,
     SequenceGapError,
     StoreFailedError,
+    TrimmedError,
 )
 from braidlog.logstream.storage import (
     Batch,
@@ -206,6 +207,9 @@ class MemoryStorage:
         return pickle.dumps(windows)
 
     def read(self, begin: int, end: int, bytes_max: int) -> list[StoredBatch]:
+        if begin < self.model.stored.low:
+            low = self.model.stored.low
+            raise TrimmedError(f"{begin} was trimmed", first=low)
         found: list[StoredBatch] = []
         size = 0
         for each in self.model.batches:

@@ -47,4 +47,6 @@ EXAMPLES: list[tuple[Message, bytes]] = [
     (m.Report(1, 2, 3, True, (m.StreamReport(3, 2, 9, 4, 6, 1),)), b""),
     (m.Commit((CUT,)), b""),
     (m.Configure(8, (CONFIG,), (4,)), b""),
+    (m.Faults(1, 4, (1, 2, 3), (2,), True), b""),
+    (m.Recorded(3, 1, 4, True), b""),
 ]

@@ -1,0 +1,1 @@
+"""Three nodes as processes: ours beside the floor and other replicated logs."""

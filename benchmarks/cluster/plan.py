@@ -1,0 +1,47 @@
+"""The parameters of one run against clusters; printed with every result."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much to measure, where the data goes, and where the peers are."""
+
+    directory: Path
+    peers: Path | None = None
+    """Folder with the programs of the peers; else they are looked for on PATH."""
+    rounds: int = 5
+    seed: int = 1
+    single: int = 300
+    """Appends one at a time in a round."""
+    outstanding: int = 64
+    appends: int = 6_400
+    """Appends with `outstanding` callers in a round."""
+    batches: int = 2_000
+    """Batches of 100 in a round, `outstanding` of them at once."""
+    large: int = 320
+    """Batches of 16 x 4 KiB in a round, 16 of them at once."""
+    read: int = 50_000
+    """Records behind a read from the start."""
+
+    def parameters(self) -> str:
+        """Return everything but the folders, for the header of a result."""
+        facts = asdict(self)
+        del facts["directory"], facts["peers"]
+        return " ".join(f"{name}={value}" for name, value in facts.items())
+
+
+def quick(directory: Path, peers: Path | None, seed: int, rounds: int) -> Plan:
+    """Return a plan for shapes, not figures."""
+    return Plan(
+        directory,
+        peers,
+        rounds=rounds,
+        seed=seed,
+        single=60,
+        appends=1_280,
+        batches=128,
+        large=32,
+        read=5_000,
+    )

@@ -1,0 +1,81 @@
+"""Programs that are started for a measurement, and ended by their number."""
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from benchmarks.contest import Unavailable
+
+_FOLDERS = ("", "usr/bin", "usr/sbin", "bin")
+_READY_S = 20.0
+_STOP_S = 10.0
+
+
+def find(name: str, package: str, folder: Path | None) -> Path:
+    """Return a program, from the folder or else from PATH.
+
+    Raises:
+        Unavailable: it is in neither.
+    """
+    if folder is not None:
+        for part in _FOLDERS:
+            if (folder / part / name).is_file():
+                return folder / part / name
+    found = shutil.which(name)
+    if found is None:
+        raise Unavailable(f"{name} is not installed (Debian package {package})")
+    return Path(found)
+
+
+def ports(count: int) -> list[int]:
+    """Return ports that were free a moment ago."""
+    with ExitStack() as stack:
+        held = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in held:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in held]
+
+
+def wait_listening(port: int) -> None:
+    """Wait until somebody takes connections at a port.
+
+    Raises:
+        TimeoutError: nobody does.
+    """
+    deadline = time.monotonic() + _READY_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"nobody listens at port {port}") from None
+            time.sleep(0.02)
+        else:
+            return
+
+
+def start(command: Sequence[str | Path], output: Path, stack: ExitStack) -> None:
+    """Start a program; it is ended when the stack closes."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with output.open("ab") as file:
+        process = subprocess.Popen(
+            [str(part) for part in command],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+        )
+    stack.callback(_end, process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

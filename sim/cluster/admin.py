@@ -1,0 +1,140 @@
+"""Whoever runs the cluster: creates the log, trims, seals, drains, moves, restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+
+from braidlog.client.client import Client
+from braidlog.errors import InvalidArgumentError, LogError
+from braidlog.wire.messages import StreamStatus
+from sim.cluster.clients import Shared
+from sim.world import World
+
+__all__ = ["Admin"]
+
+_PAUSE_S = 1.5
+_PATIENCE_S = 0.2
+
+
+class Admin:
+    """Does something to the cluster now and then, and takes it back at the end."""
+
+    def __init__(
+        self, client: Client, shared: Shared, random: Random, nodes: Sequence[str]
+    ) -> None:
+        """Act through a client on a cluster of these nodes."""
+        self._client = client
+        self._shared = shared
+        self._random = random
+        self._nodes = list(nodes)
+
+    @property
+    def _world(self) -> World:
+        return self._shared.world
+
+    async def create(self, streams: int, replication: int) -> None:
+        """Create the log, whatever fails on the way."""
+        while True:
+            try:
+                # Nodes register in their own time.
+                nodes = await self._client.nodes()
+                if sum(node.alive for node in nodes) >= replication:
+                    await self._client.create_log(
+                        self._shared.log,
+                        exist_ok=True,
+                        streams=streams,
+                        replication=replication,
+                        min_replicas=min(2, replication),
+                    )
+                    return
+            except LogError as error:
+                self._shared.failed("admin", error)
+            await asyncio.sleep(_PATIENCE_S)
+
+    async def run(self) -> None:
+        """Act until the storm is over, then put everything right."""
+        actions: list[Callable[[], Awaitable[None]]] = [
+            self._trim,
+            self._trim,
+            self._seal,
+            self._drain,
+            self._move,
+            self._restart,
+        ]
+        while not self._world.calm.is_set():
+            await asyncio.sleep(self._random.expovariate(1 / _PAUSE_S))
+            action = self._random.choice(actions)
+            try:
+                await action()
+            except InvalidArgumentError as error:
+                # What the action saw has changed before it was carried out.
+                self._world.note("admin", f"{action.__name__}: {error.message}")
+            except LogError as error:
+                self._shared.failed(f"admin {action.__name__}", error)
+        await self._settle()
+
+    async def _trim(self) -> None:
+        log = await self._client.log(self._shared.log)
+        there = await log.refresh()
+        before = self._random.randint(there.start, max(there.start, there.stop - 20))
+        self._shared.checker.trim_asked(before - 1)
+        first = await log.trim(before)
+        self._world.note("admin", f"trimmed: the log begins at {first}")
+        self._shared.checker.trimmed(first - 1)
+
+    async def _stream(self) -> int:
+        streams = await self._client.streams(self._shared.log)
+        return self._random.choice([each.stream for each in streams])
+
+    async def _seal(self) -> None:
+        stream = await self._stream()
+        epoch = await self._client.seal(stream)
+        self._world.note("admin", f"stream {stream} is sealed in epoch {epoch}")
+        await asyncio.sleep(self._random.uniform(0, 1))
+        await self._client.unseal(stream)
+
+    async def _drain(self) -> None:
+        nodes = await self._client.nodes()
+        node = self._random.choice([each.node for each in nodes])
+        await self._client.drain_node(node)
+        self._world.note("admin", f"node {node} drains")
+        await asyncio.sleep(self._random.uniform(0, 2))
+        await self._client.drain_node(node, draining=False)
+
+    async def _move(self) -> None:
+        nodes = [each.node for each in await self._client.nodes()]
+        streams = await self._client.streams(self._shared.log)
+        stream = self._random.choice(streams)
+        others = [node for node in nodes if node not in stream.replicas]
+        if others:
+            source = self._random.choice(stream.replicas)
+            target = self._random.choice(others)
+            await self._client.move_replica(stream.stream, source, target)
+
+    async def _restart(self) -> None:
+        """End nodes gracefully one after the other; they are started again."""
+        for name in self._random.sample(self._nodes, self._random.randint(1, 2)):
+            node = self._world.nodes[name]
+            process = node.process
+            if process and node.alive and signal.SIGTERM in process.signals:
+                self._world.signal(name, signal.SIGTERM)
+                await asyncio.sleep(self._random.uniform(0.5, 3))
+
+    async def _settle(self) -> None:
+        """Take back what would keep the cluster from coming to rest."""
+        while True:
+            try:
+                for node in await self._client.nodes():
+                    if node.draining:
+                        await self._client.drain_node(node.node, draining=False)
+                for stream in await self._client.streams(self._shared.log):
+                    if stream.status is StreamStatus.SEALED:
+                        await self._client.unseal(stream.stream)
+            except LogError as error:
+                self._shared.failed("admin", error)
+                await asyncio.sleep(_PATIENCE_S)
+            else:
+                return

@@ -1,0 +1,329 @@
+"""Real clients: they append, read, follow, trim, and keep what they were told.
+
+*Theory of operation.* A payload names its record, so whatever comes back can be judged.
+Each client is a process of its own with a `braidlog.client.Client` over the simulated
+network; its tasks go on until the storm is over, then a little longer, when everything
+has to succeed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from braidlog.client.client import Client
+from braidlog.client.log import ClusterLog
+from braidlog.client.settings import ClientSettings
+from braidlog.client.sockets import socket_connector
+from braidlog.errors import (
+    CorruptionError,
+    FencedError,
+    LogError,
+    NotFoundError,
+    ProtocolError,
+    SequenceExpiredError,
+    SequenceGapError,
+    TrimmedError,
+)
+from braidlog.types import Producer
+from sim.checkers import AppendChecker, IndexedChecker, Operation
+from sim.checkers.appends import Seen
+from sim.errors import ViolationError
+from sim.world import Life, World
+
+__all__ = ["Shared", "opened", "run_client"]
+
+T = TypeVar("T")
+
+# Who does nothing wrong does not get these, whatever breaks.
+_NEVER = (
+    CorruptionError,
+    FencedError,
+    NotFoundError,
+    ProtocolError,
+    SequenceExpiredError,
+    SequenceGapError,
+)
+_PAUSE_S = 0.12
+_AFTER_CALM = 3
+_CURSORS = ("cursor-a", "cursor-b")
+_KEYS = (b"red", b"green", b"blue", b"black")
+
+
+@dataclass(slots=True)
+class Shared:
+    """What all clients of a run have in common."""
+
+    world: World
+    seeds: Sequence[str]
+    log: str
+    checker: AppendChecker = field(default_factory=AppendChecker)
+    metadata: IndexedChecker = field(default_factory=IndexedChecker)
+    # Of each cursor: reads and writes of its position.
+    cursors: dict[str, list[Operation]] = field(default_factory=dict)
+    # Clients that are not done with their appends.
+    appending: int = 0
+    # Where the log ends once everything was appended.
+    end: asyncio.Future[int] | None = None
+    errors: dict[str, int] = field(default_factory=dict)
+
+    def failed(self, who: str, error: LogError) -> None:
+        """Count an error that the caller has to live with.
+
+        Raises:
+            ViolationError: nobody should ever get such an error.
+        """
+        name = type(error).__name__
+        if isinstance(error, _NEVER):
+            raise ViolationError(f"{who} gets {name}: {error.message}") from error
+        self.errors[name] = self.errors.get(name, 0) + 1
+        self.world.note(who, f"{name}: {error.message}")
+
+
+@asynccontextmanager
+async def opened(life: Life, shared: Shared) -> AsyncIterator[Client]:
+    """Return a client that has found the cluster, however long that takes."""
+    random = life.random
+    settings = ClientSettings(
+        timeout_s=6.0,
+        attempt_timeout_s=1.5,
+        connect_timeout_s=1.0,
+        poll_s=2.0,
+        linger_s=random.choice([0.0, 0.0, 0.005]),
+        batch_records_max=random.choice([2, 8, 1000]),
+        prefetch_bytes=random.choice([64, 2048, 1 << 20]),
+        entropy=random.randbytes,
+        clock=lambda: int(life.wall_s() * 1e6),
+    )
+    while True:
+        client = Client(
+            random.sample(list(shared.seeds), len(shared.seeds)),
+            connector=socket_connector(),
+            settings=settings,
+        )
+        try:
+            await client.__aenter__()
+            break
+        except LogError as error:
+            shared.failed(life.name, error)
+            await asyncio.sleep(0.2)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def run_client(life: Life, shared: Shared) -> None:
+    """Do everything that a client does, until the log is at rest."""
+    async with opened(life, shared) as client:
+        worker = _Worker(life, shared, client)
+        worker.log = await worker.insist(lambda: client.log(shared.log))
+        async with asyncio.TaskGroup() as following:
+            following.create_task(worker.follow())
+            async with asyncio.TaskGroup() as group:
+                group.create_task(worker.repeat("one", worker.append_one))
+                group.create_task(worker.repeat("many", worker.append_many))
+                group.create_task(worker.repeat("line", worker.append_line))
+                group.create_task(worker.repeat("look", worker.look))
+                group.create_task(worker.produce())
+            shared.appending -= 1
+
+
+class _Worker:
+    """The tasks of one client."""
+
+    log: ClusterLog
+
+    def __init__(self, life: Life, shared: Shared, client: Client) -> None:
+        self._life = life
+        self._shared = shared
+        self._client = client
+        self._random = life.random
+        self._count = 0
+
+    async def insist(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Call until it succeeds, or fails for good."""
+        while True:
+            try:
+                return await call()
+            except LogError as error:
+                if not error.retryable and error.outcome == "certain":
+                    raise
+                self._shared.failed(self._life.name, error)
+                await asyncio.sleep(0.2)
+
+    async def repeat(self, what: str, call: Callable[[], Awaitable[None]]) -> None:
+        """Call again and again until the storm is over, then a few times more."""
+        calm, left = self._shared.world.calm, _AFTER_CALM
+        while left:
+            left -= calm.is_set()
+            await asyncio.sleep(self._random.expovariate(1 / _PAUSE_S))
+            try:
+                await call()
+            except LogError as error:
+                self._shared.failed(f"{self._life.name} {what}", error)
+
+    # Appends.
+
+    def _payload(self) -> bytes:
+        self._count += 1
+        payload = f"{self._life.name}-{self._count}".encode()
+        self._shared.checker.invoked(payload)
+        return payload
+
+    def _key(self) -> bytes | None:
+        return self._random.choice([None, None, *_KEYS])
+
+    def _acked(self, payload: bytes, glsn: int) -> None:
+        self._shared.world.note(self._life.name, f"{payload.decode()} is at {glsn}")
+        self._shared.checker.acked(payload, glsn)
+
+    async def _settle(self, payload: bytes, call: Awaitable[int]) -> int:
+        try:
+            glsn = await call
+        except LogError as error:
+            if error.outcome == "certain":
+                self._shared.world.note(self._life.name, f"{payload.decode()} failed")
+                self._shared.checker.failed(payload)
+            raise
+        self._acked(payload, glsn)
+        return glsn
+
+    async def append_one(self) -> None:
+        """Append one record."""
+        payload = self._payload()
+        timeout = self._random.choice([None, None, 0.5])
+        call = self.log.append(payload, key=self._key(), timeout=timeout)
+        await self._settle(payload, call)
+
+    async def append_line(self) -> None:
+        """Append records of one key without waiting between them; they keep order."""
+        key = self._random.choice(_KEYS)
+        payloads = [self._payload() for _ in range(self._random.randint(2, 5))]
+        calls = [
+            asyncio.ensure_future(self._settle(each, self.log.submit(each, key=key)))
+            for each in payloads
+        ]
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        glsns = [each for each in found if isinstance(each, int)]
+        if glsns != sorted(glsns):
+            raise ViolationError(f"{payloads} of one key are at {glsns}")
+        for each in found:
+            if isinstance(each, BaseException):
+                raise each
+
+    async def append_many(self) -> None:
+        """Append several records at once."""
+        payloads = [self._payload() for _ in range(self._random.randint(2, 10))]
+        keys = [self._key() for _ in payloads]
+        given = keys if self._random.random() < 0.5 else None
+        for payload, glsn in zip(
+            payloads, await self.log.append_many(payloads, keys=given), strict=True
+        ):
+            self._acked(payload, glsn)
+
+    async def produce(self) -> None:
+        """Append as a producer whose identity outlives its client."""
+        producer = Producer(self._random.getrandbits(62) + 1)
+        async with opened(self._life, self._shared) as client:
+            log = await self.insist(lambda: client.log(self._shared.log))
+            sequence = 0
+
+            async def append() -> None:
+                nonlocal sequence
+                payload = self._payload()
+                sequence += 1
+
+                async def attempt() -> int:
+                    return await log.append(
+                        payload, producer=producer, sequence=sequence, timeout=2.0
+                    )
+
+                self._acked(payload, await self.insist(attempt))
+
+            await self.repeat("produce", append)
+            expected = await self.insist(lambda: log.next_sequence(producer))
+            if expected != sequence + 1:
+                told = f"{expected} of {producer} is next, {sequence} was acknowledged"
+                raise ViolationError(told)
+
+    # Readers.
+
+    async def follow(self) -> None:
+        """Follow the log from its beginning until everybody is done."""
+        name, checker = self._life.name, self._shared.checker
+        begin = 1
+        checker.subscribed(name, begin)
+        while True:
+            begin = await self._follow_from(begin)
+            end = self._shared.end
+            if end is not None and end.done() and begin >= end.result():
+                return
+
+    async def _follow_from(self, begin: int) -> int:
+        name, checker = self._life.name, self._shared.checker
+        timeout = self._random.uniform(1.0, 4.0)
+        subscription: Any = self.log.subscribe(begin, timeout=timeout)
+        try:
+            async with contextlib.aclosing(subscription) as records:
+                async for record in records:
+                    checker.delivered(name, Seen(record.position, record.value))
+                    begin = record.position + 1
+        except TrimmedError as error:
+            checker.skipped(name, error.first)
+            begin = max(begin, error.first)
+        except LogError as error:
+            self._shared.failed(f"{name} follow", error)
+            await asyncio.sleep(0.1)
+        return begin
+
+    async def look(self) -> None:
+        """Read something: records, metadata, a cursor."""
+        look = self._random.choice(
+            [self._read, self._read, self._read_metadata, self._cursor]
+        )
+        await look()
+
+    async def _read(self) -> None:
+        name, checker = f"{self._life.name} read", self._shared.checker
+        trimmed = checker.trim_done
+        end = max(1, self.log.end)
+        begin = self._random.randint(max(1, end - 60), end)
+        try:
+            async for record in self.log.read(begin, begin + 40):
+                checker.read(name, Seen(record.position, record.value), trimmed)
+        except TrimmedError as error:
+            checker.refused(name, error.first - 1)
+
+    async def _read_metadata(self) -> None:
+        floor = self._shared.metadata.floor()
+        routes = await self._client._cluster.linearize()
+        metadata = routes.metadata
+        state = repr(metadata.logs)
+        self._shared.metadata.ended(self._life.name, floor, metadata.index, state)
+
+    async def _cursor(self) -> None:
+        cursor = self._random.choice(_CURSORS)
+        history = self._shared.cursors.setdefault(cursor, [])
+        name, begin = self._life.name, self._shared.world.now
+        if self._random.random() < 0.5:
+            position = self._random.randint(1, max(1, self.log.end))
+            at = len(history)
+            history.append(Operation(name, True, position, begin))
+            try:
+                await self.log.set_cursor(cursor, position)
+            except LogError as error:
+                if error.outcome == "certain":
+                    history[at] = Operation(name, False, None, begin)
+                raise
+            now = self._shared.world.now
+            history[at] = Operation(name, True, position, begin, now)
+        else:
+            rows = {each.name: each.position for each in await self.log.cursors()}
+            now = self._shared.world.now
+            found = rows.get(cursor)
+            history.append(Operation(name, False, found, begin, now))

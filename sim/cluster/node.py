@@ -1,0 +1,111 @@
+"""A real node in the simulated world, from its start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Mapping, Sequence
+
+from braidlog.errors import ClosedError, CorruptionError, LogError
+from braidlog.logstream.errors import ReplicaInvariantError
+from braidlog.metarepo.errors import RepositoryInvariantError
+from braidlog.node.config import (
+    ClusterSettings,
+    LimitSettings,
+    NodeConfig,
+    NodeSettings,
+    SecuritySettings,
+    TimingSettings,
+)
+from braidlog.node.node import ClusterNode
+from braidlog.node.server import NodeServer
+from braidlog.raft.errors import RaftInvariantError
+from braidlog.storage.streams import NodeStore
+from sim.cluster.disk import ClusterDisk, VirtualSyncer
+from sim.world import Life
+
+__all__ = ["PORT", "StoppedError", "Up", "address", "name_of", "run_node"]
+
+PORT = 7400
+_SEGMENT_BYTES = 1 << 20
+_WAL_BYTES_MAX = 256 << 20
+_FETCH_BYTES_MAX = 4 << 10
+# Broken promises of the code itself, whatever the disk did.
+_BROKEN = (
+    CorruptionError,
+    RaftInvariantError,
+    ReplicaInvariantError,
+    RepositoryInvariantError,
+)
+
+Up = Callable[[str, ClusterNode, NodeStore], None]
+
+
+class StoppedError(Exception):
+    """The node ended because its disk failed; it will be started again."""
+
+
+def name_of(node: int) -> str:
+    """Return the host of a node."""
+    return f"n{node}"
+
+
+def address(node: int) -> str:
+    """Return where a node listens."""
+    return f"{name_of(node)}:{PORT}"
+
+
+def config_of(node: int, voters: Sequence[int]) -> NodeConfig:
+    """Return the settings of a node: the default times, small files."""
+    known: Mapping[int, str] = {voter: address(voter) for voter in voters}
+    return NodeConfig(
+        node=NodeSettings(id=node, data="/node", listen=address(node)),
+        cluster=ClusterSettings(name="sim", voters=known),
+        security=SecuritySettings(insecure=True),
+        timing=TimingSettings(drain_ms=2000),
+        limits=LimitSettings(
+            segment_bytes=_SEGMENT_BYTES,
+            wal_bytes_max=_WAL_BYTES_MAX,
+            fetch_bytes_max=_FETCH_BYTES_MAX,
+        ),
+    )
+
+
+async def run_node(life: Life, node: int, voters: Sequence[int], up: Up) -> None:
+    """Run one life of a node; `up` gets it as soon as it serves.
+
+    Raises:
+        StoppedError: its disk failed.
+        LogError: it ended without such an excuse.
+    """
+    disk: ClusterDisk = life.disk
+    disk.start()
+    try:
+        await _serve(life, disk, config_of(node, voters), up)
+    except LogError as error:
+        unforeseen = type(error) is ClosedError and "unforeseen" in error.message
+        if not disk.hurt or unforeseen or isinstance(error, _BROKEN):
+            raise
+        raise StoppedError(str(error)) from error
+
+
+async def _serve(life: Life, disk: ClusterDisk, config: NodeConfig, up: Up) -> None:
+    store = NodeStore(
+        config.node.data,
+        entropy=life.random.getrandbits(64),
+        disk=disk.native,
+        now=lambda: int(life.wall_s() * 1e6),
+        segment_bytes=config.limits.segment_bytes,
+        wal_bytes_max=config.limits.wal_bytes_max,
+    )
+    server = NodeServer(
+        config,
+        store=store,
+        syncer=VirtualSyncer(store, disk),
+        seed=life.random.getrandbits(64),
+    )
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    async with server:
+        up(life.name, server.node, store)
+        await server.serve(stop)

@@ -1,0 +1,193 @@
+"""The scenario: nodes, clients, who runs them, and the judgement at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from braidlog.errors import LogError
+from sim.checkers import check_register
+from sim.cluster.admin import Admin
+from sim.cluster.clients import Shared, opened, run_client
+from sim.cluster.disk import ClusterDisk
+from sim.cluster.node import PORT, StoppedError, address, name_of, run_node
+from sim.cluster.rest import read_log, unrest
+from sim.cluster.watch import Watch
+from sim.errors import ViolationError
+from sim.process import CURRENT
+from sim.world import Life, World
+
+if TYPE_CHECKING:
+    from braidlog.client.client import Client
+    from braidlog.wire.messages import LogInfo
+
+__all__ = ["ClusterScenario"]
+
+_CLIENTS = ("c1", "c2", "c3")
+_ADMIN = "admin"
+_LOG = "log"
+_LOOK_S = 0.05
+_REST_S = 60.0
+_PATIENCE_S = 0.1
+_QUIET_LOOKS = 3
+# Seconds between two looks for nodes that ended.
+_REVIVE_S = (0.1, 2.0)
+
+_Main = Callable[[Life], Awaitable[object]]
+
+
+class _TraceHandler(logging.Handler):
+    """Puts what nodes and clients log into the trace."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.INFO)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        who = CURRENT.get(self._world.loop.world).name
+        text = f"{record.levelname.lower()}: {record.getMessage()}"
+        if record.exc_info:
+            text += f" {record.exc_info[1]!r}"
+        self._world.note(who, text)
+
+
+class ClusterScenario:
+    """One cluster with one log under load; see the module."""
+
+    shared: Shared
+    watch: Watch
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        # Nodes that ended by themselves, and when.
+        self._ended: dict[str, float] = {}
+
+    def build(self, world: World) -> None:
+        """Start the nodes."""
+        random = world.random("cluster")
+        count = 5 if random.random() < 0.2 else 3
+        self._numbers = list(range(1, count + 1))
+        self._voters = self._numbers if random.random() < 0.5 else [1, 2, 3]
+        self._streams = random.randint(1, 3)
+        self._replication = random.choice([2, 3, 3, 3])
+        self._clients = _CLIENTS[: random.randint(2, 3)]
+        self.shared = Shared(world, [address(each) for each in self._numbers], _LOG)
+        self.watch = Watch(world)
+        self._log_into(world)
+        world.network.framed_ports[PORT] = None
+        for number in self._numbers:
+            self._start(world, number)
+
+    def _log_into(self, world: World) -> None:
+        logger = logging.getLogger("braidlog")
+        logger.handlers = [_TraceHandler(world)]
+        logger.propagate = False
+        logger.setLevel(logging.INFO)
+
+    def _start(self, world: World, number: int) -> None:
+        name = name_of(number)
+
+        async def node(life: Life) -> None:
+            try:
+                await run_node(life, number, self._voters, self.watch.up)
+            finally:
+                # Not after a crash: then nothing runs any more.
+                self._ended[name] = world.now
+
+        disk = ClusterDisk(world.random(f"disk {name}"))
+        world.start(name, node, disk=disk, tolerated=(StoppedError,))
+
+    def targets(self) -> Sequence[str]:
+        """Return the nodes."""
+        return [name_of(each) for each in self._numbers]
+
+    def others(self) -> Sequence[str]:
+        """Return the clients."""
+        return [*self._clients, _ADMIN]
+
+    async def workload(self, world: World) -> None:
+        """Load the cluster until the storm is over and everything is at rest."""
+        loop = asyncio.get_running_loop()
+        self.shared.end = loop.create_future()
+        beside = [loop.create_task(self._look()), loop.create_task(self._revive(world))]
+        created = asyncio.Event()
+        ended = [self._run(world, _ADMIN, lambda life: self._admin(life, created))]
+        await created.wait()
+        self.shared.appending = len(self._clients)
+        ended += [
+            self._run(world, name, lambda life: run_client(life, self.shared))
+            for name in self._clients
+        ]
+        for event in ended:
+            await event.wait()
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
+
+    def _run(self, world: World, name: str, main: _Main) -> asyncio.Event:
+        done = asyncio.Event()
+
+        async def client(life: Life) -> None:
+            await main(life)
+            done.set()
+
+        world.start(name, client)
+        return done
+
+    async def _look(self) -> None:
+        while True:
+            self.watch.look()
+            await asyncio.sleep(_LOOK_S)
+
+    async def _revive(self, world: World) -> None:
+        """Start nodes again that ended by themselves, as a service manager does."""
+        random = world.random("revive")
+        while True:
+            await asyncio.sleep(random.uniform(*_REVIVE_S))
+            for name in list(self._ended):
+                del self._ended[name]
+                if not world.nodes[name].alive:
+                    world.restart(name)
+
+    async def _admin(self, life: Life, created: asyncio.Event) -> None:
+        async with opened(life, self.shared) as client:
+            admin = Admin(client, self.shared, life.random, self.targets())
+            await admin.create(self._streams, self._replication)
+            created.set()
+            await admin.run()
+            await self._rest(life.world, client)
+            self._judge((await client._cluster.linearize()).named(_LOG))
+
+    async def _rest(self, world: World, client: Client) -> None:
+        """Wait until the clients have appended all and nothing moves any more."""
+        since, quiet, restless = world.now, 0, ""
+        while quiet < _QUIET_LOOKS:
+            await asyncio.sleep(_PATIENCE_S)
+            if self.shared.appending:
+                since = world.now
+                continue
+            try:
+                restless = await unrest(client, self.watch, _LOG)
+            except LogError as error:
+                restless = f"{type(error).__name__}: {error.message}"
+            quiet = 0 if restless else quiet + 1
+            if world.now - since > _REST_S:
+                raise ViolationError(f"no rest after {_REST_S} s: {restless}")
+
+    def _judge(self, info: LogInfo) -> None:
+        """Compare the log with what everybody was told."""
+        shared = self.shared
+        log = read_log(self.watch, info)
+        shared.checker.finish(log, info.trim, info.high_watermark)
+        assert shared.end is not None
+        shared.end.set_result(info.high_watermark + 1)
+
+    def check(self, world: World) -> None:
+        """Judge what can only be judged as a whole."""
+        for checker in self.watch.cuts.values():
+            checker.finish()
+        for history in self.shared.cursors.values():
+            check_register(history)
+        world.note("world", f"{self.shared.checker.counts()} {self.shared.errors}")

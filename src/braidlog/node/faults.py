@@ -1,0 +1,92 @@
+"""The node's fault log: what it is told to record, in a thread, one at a time.
+
+A record waits for two syncs, and the loop goes on meanwhile. The repository sends
+nothing that depends on it before the node says that it is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from braidlog.errors import FencedError, LogError
+from braidlog.faultlog.configuration import Configuration
+from braidlog.faultlog.log import FaultLog
+from braidlog.faultlog.record import FaultRecord
+from braidlog.wire.messages import Faults, Recorded
+
+__all__ = ["FaultKeeper"]
+
+_log = logging.getLogger(__name__)
+
+
+class FaultKeeper:
+    """Records what comes; the newest of what came meanwhile is next."""
+
+    def __init__(
+        self,
+        log: FaultLog,
+        *,
+        recorded: Callable[[Recorded], None],
+        failed: Callable[[LogError], None],
+    ) -> None:
+        """Call `recorded` after each record, `failed` if there can be no more."""
+        self._log = log
+        self._recorded = recorded
+        self._failed = failed
+        self._next: Faults | None = None
+        self._task: asyncio.Task[None] | None = None
+        for note in log.notes:
+            _log.warning("the fault log: %s", note)
+
+    @property
+    def newest(self) -> FaultRecord | None:
+        """Return the newest record."""
+        return self._log.newest
+
+    def says(self) -> Recorded | None:
+        """Return what the repository is told; None if nothing was recorded yet."""
+        newest = self._log.newest
+        if newest is None:
+            return None
+        return Recorded(self._log.node, *newest.number, newest.viable)
+
+    def take(self, message: Faults) -> None:
+        """Record a configuration, soon."""
+        self._next = message
+        if self._task is None:
+            self._task = asyncio.create_task(self._work())
+
+    async def close(self) -> None:
+        """Let the record that is under way end, and close the log."""
+        self._next = None
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._log.close()
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while (message := self._next) is not None:
+                self._next = None
+                await loop.run_in_executor(None, self._record, message)
+                if (said := self.says()) is not None:
+                    self._recorded(said)
+        except LogError as error:
+            self._failed(error)
+        finally:
+            self._task = None
+
+    def _record(self, message: Faults) -> None:
+        configuration = Configuration(
+            message.epoch, message.sequence, message.members, message.failed
+        )
+        listed = self._log.node in message.failed
+        newest = self._log.newest
+        viable = message.viable or (newest is not None and newest.viable)
+        try:
+            self._log.record(configuration, viable=viable and not listed)
+        except FencedError as error:
+            # Of a leader that is none any more.
+            _log.debug("not recorded: %s", error)

@@ -1,0 +1,50 @@
+"""Links to other nodes."""
+
+import asyncio
+
+import pytest
+
+from braidlog.node import peers
+from braidlog.node.peers import LinkSettings, Peers
+from braidlog.wire.messages import Hello, Replicate
+
+
+def make(lost: asyncio.Event) -> Peers:
+    settings = LinkSettings(
+        hello=Hello(1, 1, "test", 1, "", ""),
+        frame_bytes_max=1 << 20,
+        unsent_bytes_max=1 << 20,
+    )
+    return Peers(
+        settings,
+        seed=1,
+        on_message=lambda node, event: None,
+        on_connected=lambda node: None,
+        on_lost=lambda node: lost.set(),
+    )
+
+
+async def test_a_node_that_speaks_is_connected_to_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(peers, "_RETRY_MIN_S", 1e6)
+    lost, connected = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    server.close()
+    await server.wait_closed()
+    links = make(lost)
+    links.know({2: f"127.0.0.1:{port}"})
+    links.send(2, Replicate(1, 1, 1, ()))
+    await lost.wait()
+
+    class Accepts(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            connected.set()
+            transport.close()
+
+    async with await loop.create_server(Accepts, "127.0.0.1", port):
+        links.heard(2)
+        await asyncio.wait_for(connected.wait(), 10)
+        links.close()
