@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from braidlog.testing.cluster import LocalCluster
 from docs.documents import DOCUMENTS, Block, blocks, name
 
 _PRINTED = re.compile(r"^\s*print\(.*\) +# (.*)$", re.M)
@@ -33,6 +34,8 @@ RUNNABLE = [
 
 
 def _runs(block: Block, *, spark: bool) -> bool:
+    if "cluster" in block.words:
+        return False
     return block.words[0] in ("python", "sh") and (spark or "spark" not in block.words)
 
 
@@ -73,10 +76,14 @@ def _run_shell(block: Block) -> None:
 
 
 def _run(document: Path, *, spark: bool) -> None:
+    _run_all(
+        document, [b for b in blocks(document) if b.words and _runs(b, spark=spark)]
+    )
+
+
+def _run_all(document: Path, chosen: list[Block]) -> None:
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    for block in blocks(document):
-        if not block.words or not _runs(block, spark=spark):
-            continue
+    for block in chosen:
         if block.words[0] == "python":
             _run_python(document, block, namespace)
         else:
@@ -98,6 +105,21 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("document", RUNNABLE, ids=name)
 def test_the_code_runs(document: Path) -> None:
     _run(document, spark=False)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "document",
+    [d for d in DOCUMENTS if any("cluster" in b.words for b in blocks(d))],
+    ids=name,
+)
+def test_the_code_for_a_cluster_runs(
+    document: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LocalCluster(3, directory=Path("cluster")) as cluster:
+        monkeypatch.setenv("BRAIDLOG_CLUSTER", cluster.seeds)
+        _run_all(document, [b for b in blocks(document) if "cluster" in b.words])
 
 
 @pytest.mark.timeout(180)

@@ -56,8 +56,7 @@ def node() -> None:
 def list_(session: Session) -> None:
     """List the nodes and what is on each."""
     with session.client() as client:
-        metadata = client.metadata()
-    found = [health.node_row(metadata, each) for each in metadata.nodes]
+        found = health.node_rows(client.metadata())
     rows(session, found, empty="no nodes")
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from braidlog.wire.messages import LogInfo, Metadata, NodeInfo, StreamInfo
 
-__all__ = ["described", "log_row", "node_row", "stream_rows"]
+__all__ = ["described", "log_row", "node_row", "node_rows", "stream_rows"]
 
 OK: Final = "ok"
 DEGRADED: Final = "degraded"
@@ -24,7 +24,7 @@ SEALED: Final = "sealed"
 def described(metadata: Metadata) -> dict[str, Any]:
     """Return the whole cluster for programs."""
     streams = stream_rows(metadata)
-    nodes = [node_row(metadata, node) for node in metadata.nodes]
+    nodes = node_rows(metadata)
     return {
         "cluster": metadata.cluster,
         "health": _health(metadata, nodes, streams),
@@ -34,6 +34,12 @@ def described(metadata: Metadata) -> dict[str, Any]:
         "logs": [log_row(log) for log in _by_name(metadata)],
         "streams": streams,
     }
+
+
+def node_rows(metadata: Metadata) -> list[dict[str, Any]]:
+    """Return all nodes by number."""
+    nodes = sorted(metadata.nodes, key=lambda node: node.node)
+    return [node_row(metadata, node) for node in nodes]
 
 
 def node_row(metadata: Metadata, node: NodeInfo) -> dict[str, Any]:

@@ -178,5 +178,5 @@ def _said(
     return {
         "connections": now["connections"],
         "appends_per_second": rate,
-        "wal_bytes": now["storage"].get("wal_bytes"),
+        "wal_bytes": now["storage"]["segments"] * now["storage"]["segment_bytes"],
     }

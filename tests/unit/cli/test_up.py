@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -137,6 +138,7 @@ def test_the_cluster_and_its_streams(up: Up) -> None:
     [seen] = [each for each in look["streams"] if each["stream"] == first["stream"]]
     assert set(seen["lag"]) == set(map(str, first["replicas"]))
     assert all(node["connections"] > 0 for node in look["nodes"])
+    assert all(node["wal_bytes"] > 0 for node in look["nodes"])
     assert "moved" in up.run("top", "--once", "--interval", "0.1")
     up.run("log", "delete", "moved", "--yes")
 
@@ -263,3 +265,64 @@ def test_a_missing_extra(tmp_path: Path, name: str, module: str) -> None:
     )
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1] == "hint: pip install 'braidlog[cluster]'"
+
+
+def test_a_second_interrupt_ends_the_nodes_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> int:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    cluster = LocalCluster(1, directory=tmp_path)
+    with pytest.raises(KeyboardInterrupt), cluster:
+        monkeypatch.setattr(subprocess.Popen, "wait", interrupted)
+    assert not cluster.is_running(1)
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes the certificate")
+def test_tokens_and_tls(tmp_path: Path) -> None:
+    def run(*arguments: str, code: int = 0, **environment: str) -> str:
+        result = subprocess.run(
+            command(*arguments),
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_WAIT_S,
+        )
+        assert result.returncode == code, result.stderr
+        return result.stderr if code else result.stdout
+
+    certificate, key = tmp_path / "node.crt", tmp_path / "node.key"
+    make = ["openssl", "req", "-x509", "-newkey", "ec", "-nodes", "-days", "2"]
+    make += ["-pkeyopt", "ec_paramgen_curve:P-256", "-subj", "/CN=node"]
+    make += ["-addext", "subjectAltName=IP:127.0.0.1"]
+    make += ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(make, check=True, capture_output=True)
+    file = tmp_path / "tokens.toml"
+    create = ("token", "create", "--file", str(file))
+    admin = run(*create, "--name", "ops", "--role", "admin").strip()
+    (tmp_path / "reader").write_text(run(*create, "--name", "r", "--role", "read"))
+    security = {
+        "certificate": str(certificate),
+        "key": str(key),
+        "authority": str(certificate),
+        "tokens": str(file),
+    }
+    settings = {"security": security}
+    with LocalCluster(1, directory=tmp_path / "c", settings=settings) as cluster:
+        there: dict[str, Any] = {
+            "BRAIDLOG_CLUSTER": cluster.seeds,
+            "BRAIDLOG_TLS_CA": str(certificate),
+        }
+        refused = run("log", "list", code=1, **there)
+        assert "a token is needed" in refused
+        assert "BRAIDLOG_TOKEN" in refused
+        run("log", "create", "orders", BRAIDLOG_TOKEN=admin, **there)
+        run("append", "orders", "x", BRAIDLOG_TOKEN=admin, **there)
+        reader = ("--token-file", str(tmp_path / "reader"))
+        assert run("read", "orders", "--format", "raw", *reader, **there) == "x\n"
+        assert "needs the role append" in run(
+            "append", "orders", "y", *reader, code=1, **there
+        )
