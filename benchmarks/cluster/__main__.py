@@ -63,6 +63,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--peers", type=Path, help="folder with etcd and nats-server (else PATH)"
     )
+    parser.add_argument(
+        "--priority",
+        type=int,
+        default=0,
+        metavar="NICE",
+        help="of all measured processes alike, on a machine that is shared (-20 to 19)",
+    )
     parser.add_argument("--output", type=Path, default=_RESULTS, help="for results")
     parser.add_argument("--name", default="cluster", help="of the file of results")
     parser.add_argument(
@@ -84,10 +91,14 @@ def _directory(parent: Path) -> Iterator[Path]:
 
 
 def _plan(arguments: argparse.Namespace, directory: Path) -> Plan:
-    rounds = arguments.rounds
-    if arguments.quick:
-        return quick(directory, arguments.peers, arguments.seed, rounds or 2)
-    return Plan(directory, arguments.peers, rounds=rounds or 5, seed=arguments.seed)
+    plan = Plan(
+        directory,
+        arguments.peers,
+        rounds=arguments.rounds or (2 if arguments.quick else 5),
+        seed=arguments.seed,
+        priority=arguments.priority,
+    )
+    return quick(plan) if arguments.quick else plan
 
 
 def _measure(

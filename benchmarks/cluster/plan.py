@@ -1,6 +1,6 @@
 """The parameters of one run against clusters; printed with every result."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 
@@ -18,12 +18,14 @@ class Plan:
     outstanding: int = 64
     appends: int = 6_400
     """Appends with `outstanding` callers in a round."""
-    batches: int = 2_000
+    batches: int = 1_024
     """Batches of 100 in a round, `outstanding` of them at once."""
     large: int = 320
     """Batches of 16 x 4 KiB in a round, 16 of them at once."""
     read: int = 50_000
     """Records behind a read from the start."""
+    priority: int = 0
+    """Nice value of the scheduler's group of every process that is measured."""
 
     def parameters(self) -> str:
         """Return everything but the folders, for the header of a result."""
@@ -32,13 +34,10 @@ class Plan:
         return " ".join(f"{name}={value}" for name, value in facts.items())
 
 
-def quick(directory: Path, peers: Path | None, seed: int, rounds: int) -> Plan:
+def quick(plan: Plan) -> Plan:
     """Return a plan for shapes, not figures."""
-    return Plan(
-        directory,
-        peers,
-        rounds=rounds,
-        seed=seed,
+    return replace(
+        plan,
         single=60,
         appends=1_280,
         batches=128,

@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import data
+from benchmarks.cluster import processes
 from benchmarks.cluster.load import WARM, Loop
 from benchmarks.cluster.plan import Plan
 from benchmarks.cluster.systems.braidlog import Braidlog, start
@@ -93,6 +94,8 @@ def _measure(plan: Plan) -> tuple[list[Window], Events]:
         loop = Loop(stack)
         loop.run(system.open())
         stack.callback(lambda: loop.run(system.close()))
+        if plan.priority:
+            processes.prioritize(plan.priority)
         windows = loop.run(_appends(system, data.value(plan.seed, 128), plan.single))
     return windows, _merged(folder)
 

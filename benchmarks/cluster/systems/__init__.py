@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TypeAlias
 
+from benchmarks.cluster import processes
 from benchmarks.cluster.load import Loop, System
 from benchmarks.cluster.plan import Plan
 from benchmarks.cluster.systems import braidlog, chain, etcd, nats
@@ -30,4 +31,6 @@ def opened(
     loop = Loop(stack)
     loop.run(system.open())
     stack.callback(lambda: loop.run(system.close()))
+    if plan.priority:
+        processes.prioritize(plan.priority)
     return loop, system

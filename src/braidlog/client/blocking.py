@@ -50,11 +50,20 @@ A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
 
 
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """Return the faster event loop, where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
 class _Loop:
     """An event loop in a thread of its own."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._loop = _new_loop()
         self._thread = threading.Thread(
             target=self._serve, name="braidlog-client", daemon=True
         )

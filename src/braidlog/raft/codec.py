@@ -100,7 +100,13 @@ class _Reader:
         return tuple(read(self) for _ in range(self.count()))
 
     def value(self, cls: type[T]) -> T:
-        return cls(*[read(self) for _, _, read in _PLANS[cls]])
+        found: list[Any] = []
+        for numbers, _, read, _ in _PLANS[cls]:
+            if numbers is None:
+                found.append(read(self))
+            else:
+                found += numbers.unpack(self.take(numbers.size))
+        return cls(*found)
 
 
 def _write_bytes(out: bytearray, data: bytes) -> None:
@@ -109,8 +115,11 @@ def _write_bytes(out: bytearray, data: bytes) -> None:
 
 
 def _write_value(out: bytearray, value: Any) -> None:
-    for name, write, _ in _PLANS[type(value)]:
-        write(out, getattr(value, name))
+    for numbers, write, _, names in _PLANS[type(value)]:
+        if numbers is None:
+            write(out, getattr(value, names[0]))
+        else:
+            out += numbers.pack(*[getattr(value, name) for name in names])
 
 
 def _write_numbers(out: bytearray, values: tuple[int, ...]) -> None:
@@ -147,10 +156,26 @@ _FIELDS: Final[dict[str, _Field]] = {
 }
 
 
-# Name, writer and reader of each field: to look them up costs more than to use them.
-_PLANS: Final[dict[type, tuple[tuple[str, _Writer, _Taker], ...]]] = {
-    cls: tuple((f.name, *_FIELDS[str(f.type)]) for f in fields(cls)) for cls in _KINDS
-}
+_Step = tuple[struct.Struct | None, _Writer, _Taker, tuple[str, ...]]
+
+
+def _plan(cls: type) -> tuple[_Step, ...]:
+    """Return how a class is written: numbers that follow one another go together."""
+    steps: list[_Step] = []
+    for field in fields(cls):
+        kind = str(field.type)
+        names: tuple[str, ...] = (field.name,)
+        if kind == "int":
+            if steps and steps[-1][0] is not None:
+                names = steps.pop()[3] + names
+            steps.append((struct.Struct(f"<{len(names)}Q"), *_FIELDS[kind], names))
+        else:
+            steps.append((None, *_FIELDS[kind], names))
+    return tuple(steps)
+
+
+# To look at the fields of a class costs more than to write them.
+_PLANS: Final = {cls: _plan(cls) for cls in _KINDS}
 
 
 def encode(value: Message | Entry | HardState | Base | Membership) -> bytes:

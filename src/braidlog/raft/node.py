@@ -20,8 +20,7 @@ as it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from braidlog.errors import InvalidArgumentError, LogError
@@ -56,6 +55,27 @@ class Span:
     end: int
 
 
+class _Input:
+    """One input of a node; a dozen follow from each append, so it is kept small."""
+
+    __slots__ = ("_node",)
+
+    def __init__(self, node: RaftNode) -> None:
+        self._node = node
+
+    def __enter__(self) -> Core:
+        return self._node._begin()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: object,
+    ) -> None:
+        if error is not None:
+            self._node._broke(error)
+
+
 class RaftNode:
     """One node of a group; see the module."""
 
@@ -77,6 +97,7 @@ class RaftNode:
             RaftMessageError: a stored membership is malformed.
         """
         self._failed: str = ""
+        self._inputs = _Input(self)
         self._stirred = True
         """Whether effects may follow from what came in since they were asked for."""
         self._core = Core(
@@ -91,21 +112,23 @@ class RaftNode:
         """Return the state, to look at."""
         return self._core
 
-    @contextmanager
-    def _input(self) -> Iterator[Core]:
+    def _input(self) -> _Input:
         """Let one input in; anything unforeseen stops the node."""
+        return self._inputs
+
+    def _begin(self) -> Core:
+        """Begin an input."""
         if self._failed:
             msg = f"the node has stopped: {self._failed}"
             raise RaftInvariantError(msg)
         self._stirred = True
-        try:
-            yield self._core
-        except RaftInvariantError as error:
+        return self._core
+
+    def _broke(self, error: BaseException) -> None:
+        """End an input that raised; an invariant or the unforeseen stops the node."""
+        if isinstance(error, RaftInvariantError):
             self._failed = error.message
-            raise
-        except LogError:
-            raise
-        except Exception as error:
+        elif isinstance(error, Exception) and not isinstance(error, LogError):
             self._failed = repr(error)
             raise RaftInvariantError(self._failed) from error
 

@@ -1,0 +1,108 @@
+"""The syncer that leaves slow devices to a thread, on a store that only counts."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, cast
+
+import pytest
+
+from braidlog.errors import StoreFailedError
+from braidlog.node.syncer import ThreadSyncer
+from braidlog.storage.streams import NodeStore
+
+
+class CountingStore:
+    """As much of a store as a syncer sees."""
+
+    def __init__(self, pause: float = 0.0) -> None:
+        self.pause = pause
+        self.hurried = 0
+        self.syncs = 0
+        self.threads = 0
+        self.failed = False
+
+    def take_hurried(self) -> int:
+        hurried, self.hurried = self.hurried, 0
+        return hurried
+
+    def sync(self) -> int:
+        time.sleep(self.pause)
+        if self.failed:
+            raise StoreFailedError("broken")
+        self.syncs += 1
+        return self.syncs
+
+    def start_syncer(self, notify: int) -> None:
+        self.threads += 1
+
+    def wait_housekeeping(self, timeout: float) -> bool | None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+class Rig:
+    """A syncer that was started, and what it said."""
+
+    def __init__(self, store: CountingStore) -> None:
+        self.store = store
+        self.heard = 0
+        self.syncer = ThreadSyncer(cast("NodeStore", cast("Any", store)))
+        self.syncer.start(self.hear)
+        # The first look finds commits that never were synced.
+        self.syncer.wake()
+
+    def hear(self) -> None:
+        self.heard += 1
+
+    async def write(self, size: int) -> None:
+        self.store.hurried += size
+        self.syncer.wake()
+        self.syncer.wake()
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("failed", [False, True])
+async def test_a_turn_that_wrote_ends_with_one_sync(*, failed: bool) -> None:
+    rig = Rig(CountingStore())
+    await asyncio.sleep(0)
+    rig.store.failed = failed
+    before, heard = rig.store.syncs, rig.heard
+    await rig.write(1)
+    assert rig.heard == heard + 1
+    assert rig.store.syncs == before + (not failed)
+    rig.syncer.wake()
+    await asyncio.sleep(0)
+    assert rig.heard == heard + 1, "commits alone wait for company"
+    await rig.syncer.close()
+
+
+async def test_a_slow_device_is_left_to_the_thread() -> None:
+    rig = Rig(CountingStore(pause=0.002))
+    for _ in range(20):
+        await rig.write(1)
+    assert rig.store.threads == 1
+    syncs = rig.store.syncs
+    await rig.write(1)
+    assert rig.store.syncs == syncs
+    await rig.syncer.close()
+
+
+async def test_many_bytes_may_take_longer() -> None:
+    rig = Rig(CountingStore(pause=0.002))
+    for _ in range(20):
+        await rig.write(1 << 30)
+    assert rig.store.threads == 0
+    await rig.syncer.close()
+
+
+async def test_nothing_is_synced_after_the_end() -> None:
+    rig = Rig(CountingStore())
+    rig.store.hurried = 1
+    rig.syncer.wake()
+    await rig.syncer.close()
+    await asyncio.sleep(0)
+    assert rig.store.syncs == 0
