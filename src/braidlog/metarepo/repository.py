@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from braidlog.errors import CorruptionError, LogError
-from braidlog.metarepo import cuts, logs, nodes, sessions, streams, views
+from braidlog.metarepo import cuts, logs, nodes, retention, sessions, streams, views
 from braidlog.metarepo.errors import RepositoryInvariantError, check
 from braidlog.metarepo.state import CALLS_MAX, State
 from braidlog.wire import commands
@@ -39,6 +39,7 @@ _APPLY: Final[dict[type, Callable[[State, int, Any], Result]]] = {
     commands.AlterLog: logs.alter,
     commands.DeleteLog: logs.delete,
     commands.Trim: logs.trim,
+    commands.Retain: retention.retain,
     commands.Cut: cuts.cut,
     commands.Reconfigure: streams.reconfigure,
     commands.AddLearner: streams.add_learner,

@@ -25,6 +25,7 @@ from braidlog.node.registration import Registration
 from braidlog.node.replicas import Replicas
 from braidlog.node.repository import RepositoryMember, first_base
 from braidlog.node.requests import Requests
+from braidlog.node.retention import Retention
 from braidlog.node.sessions import Request, Session, Sessions
 from braidlog.node.status import NodeStatus
 from braidlog.node.syncer import Syncer
@@ -109,6 +110,7 @@ class ClusterNode:
         self.member = self._open_member()
         self.requests = Requests(self)
         self._registration = Registration(self)
+        self._retention = Retention(self)
         self.sessions = Sessions(
             ServerSettings(
                 config.cluster.name,
@@ -168,6 +170,10 @@ class ClusterNode:
     def now(self) -> float:
         """Return the time of the loop."""
         return self._loop.time()
+
+    def wall_clock(self) -> int:
+        """Return the time in microseconds since the epoch."""
+        return self._store.clock()
 
     @property
     def unanswered(self) -> int:
@@ -280,6 +286,7 @@ class ClusterNode:
         self.replicas.tick(now)
         if self.member is not None:
             self.member.group.tick(now)
+        self._retention.tick(now)
         if now - self._reported_at >= self.config.timing.heartbeat_ms / 1000:
             self._heartbeat(now)
         self.changed()

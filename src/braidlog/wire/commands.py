@@ -35,6 +35,7 @@ __all__ = [
     "Reconfigure",
     "RegisterNode",
     "RemoveNode",
+    "Retain",
     "Seal",
     "SetCursor",
     "SetVoter",
@@ -225,6 +226,22 @@ class GetCursors(_Command, frozen=True, array_like=True, tag=19):
     log: bytes
 
 
+class Retain(_Command, frozen=True, array_like=True, tag=20):
+    """What retention may let go of, as the primary of one stream sees it."""
+
+    stream: int
+    options: bytes
+    """Options of the log that this was worked out with; others make it void."""
+    keep: int
+    """First GLSN that is young enough in this stream; 0 without a bound on age."""
+    bytes_max: int = 0
+    """What the whole log has to keep; 0 without a bound on size."""
+    sizes: tuple[tuple[int, int], ...] = ()
+    """(GLSN, bytes of the stream from there on), GLSNs rising."""
+    now: int = 0
+    """Microseconds since the Unix epoch."""
+
+
 Command: TypeAlias = (
     RegisterNode
     | DrainNode
@@ -245,6 +262,7 @@ Command: TypeAlias = (
     | DeleteCursor
     | AllocateProducer
     | GetCursors
+    | Retain
 )
 
 
