@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import braidlog
+from braidlog.testing.cluster import LocalCluster
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "spark.md"
 
@@ -28,7 +29,12 @@ def test_the_examples_run(
     # Spark has a working directory of its own, the one in which it was started.
     text = text.replace('"data/"', repr(str(tmp_path / "data")))
     names: dict[str, Any] = {"spark": spark}
-    for example in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S):
-        exec(example, names)  # noqa: S102, RUF100
+    with LocalCluster(1, directory=tmp_path / "cluster") as cluster:
+        with braidlog.connect_sync(cluster.seeds) as client:
+            client.create_log("orders").append_many([b"a", b"b", b"c"])
+        text = text.replace('"node1:7400,node2:7400"', repr(cluster.seeds))
+        for example in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S):
+            exec(example, names)  # noqa: S102, RUF100
+        assert names["from_cluster"].count() == 3
     assert names["orders"].count() == 2
     assert sorted(names["keys"].collect()) == [(1, bytearray(b"k")), (2, None)]

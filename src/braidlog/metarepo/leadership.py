@@ -210,7 +210,7 @@ class Leadership:
         if not self._fault_logs:
             return repairs
         change = self.guard.decide(
-            state, dead, lambda node: self.liveness.alive(node, now)
+            state, dead.__contains__, lambda node: self.liveness.alive(node, now)
         )
         return [change, *repairs] if change is not None else repairs
 

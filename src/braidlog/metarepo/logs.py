@@ -26,7 +26,15 @@ from braidlog.metarepo.state import (
 from braidlog.wire.commands import AlterLog, CreateLog, DeleteLog, Trim
 from braidlog.wire.results import Created, Done, Trimmed
 
-__all__ = ["alter", "create", "delete", "require_log", "trim"]
+__all__ = [
+    "advance",
+    "alter",
+    "create",
+    "delete",
+    "live_pins",
+    "require_log",
+    "trim",
+]
 
 LOG_ID_BYTES = 16
 
@@ -151,6 +159,10 @@ def alter(state: State, index: int, command: AlterLog) -> Done:
     if command.name not in (None, log.name):
         _require_name(state, command.name or "")
         log.name = command.name or log.name
+    if options != log.options:
+        # What primaries said of retention was worked out with the old ones.
+        for number in log.streams:
+            state.streams[number].keep, state.streams[number].sizes = 0, ()
     log.replication, log.min_replicas, log.options = replication, fewest, options
     _tell(state, log, index)
     return Done()
@@ -183,16 +195,25 @@ def trim(state: State, index: int, command: Trim) -> Trimmed:
     if not 1 <= command.glsn <= log.high_watermark + 1:
         msg = f"{command.glsn} is not between 1 and {log.high_watermark + 1}"
         raise InvalidArgumentError(msg)
-    pins = [
-        cursor.position
-        for cursor in log.cursors.values()
-        if cursor.pin and not command.ignore_pins and _live(cursor, command.now)
-    ]
-    first = min([command.glsn, *pins])
+    pins = [] if command.ignore_pins else live_pins(log, command.now)
+    advance(state, index, log, min([command.glsn, *pins]))
+    return Trimmed(log.trim)
+
+
+def advance(state: State, index: int, log: LogState, first: int) -> None:
+    """Let records before a GLSN go, if they are not gone yet."""
     if first > log.trim:
         log.trim = first
         _tell(state, log, index)
-    return Trimmed(log.trim)
+
+
+def live_pins(log: LogState, now: int) -> list[int]:
+    """Return the positions that pins hold at a time."""
+    return [
+        cursor.position
+        for cursor in log.cursors.values()
+        if cursor.pin and _live(cursor, now)
+    ]
 
 
 def _live(cursor: CursorState, now: int) -> bool:

@@ -95,6 +95,10 @@ class StreamState(msgspec.Struct, array_like=True):
     """(source, target) of a move that is under way."""
     changed: int = 0
     """Index of the last change of what its replicas have to know."""
+    keep: int = 0
+    """First GLSN that is young enough, as the primary said last; 0: not known."""
+    sizes: tuple[tuple[int, int], ...] = ()
+    """(GLSN, bytes from there on), as the primary said last."""
 
 
 class CursorState(msgspec.Struct, array_like=True):

@@ -91,6 +91,8 @@ class TimingSettings:
     """A fetch that was not answered for so long is sent again, elsewhere."""
     drain_ms: int = 10_000
     """A graceful stop waits so long for requests in flight."""
+    retention_ms: int = 10_000
+    """Between looks at what the retention of logs lets go of."""
 
     def __post_init__(self) -> None:
         """Refuse times that cannot work together."""

@@ -28,6 +28,7 @@ from braidlog.node.registration import Registration
 from braidlog.node.replicas import Replicas
 from braidlog.node.repository import RepositoryMember, first_base, rescued_base
 from braidlog.node.requests import Requests
+from braidlog.node.retention import Retention
 from braidlog.node.sessions import Request, Session, Sessions
 from braidlog.node.status import NodeStatus
 from braidlog.node.syncer import Syncer
@@ -119,6 +120,7 @@ class ClusterNode:
         self.requests = Requests(self)
         self._registration = Registration(self)
         self._offering = Offering(self, store, self._era)
+        self._retention = Retention(self)
         self.sessions = Sessions(
             ServerSettings(
                 config.cluster.name,
@@ -205,6 +207,10 @@ class ClusterNode:
     def now(self) -> float:
         """Return the time of the loop."""
         return self._loop.time()
+
+    def wall_clock(self) -> int:
+        """Return the time in microseconds since the epoch."""
+        return self._store.clock()
 
     @property
     def unanswered(self) -> int:
@@ -329,6 +335,7 @@ class ClusterNode:
         self.replicas.tick(now)
         if self.member is not None:
             self.member.group.tick(now)
+        self._retention.tick(now)
         if now - self._reported_at >= self.config.timing.heartbeat_ms / 1000:
             self._heartbeat(now)
         self.changed()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from braidlog.logstream.storage import (
     Batch,
@@ -14,6 +14,9 @@ from braidlog.logstream.storage import (
 )
 from braidlog.storage.streams import STREAM_PREFIX, NodeStore
 from braidlog.wire.messages import Run
+
+if TYPE_CHECKING:
+    from braidlog._native import LogView
 
 __all__ = ["ReplicaStore"]
 
@@ -134,6 +137,10 @@ class ReplicaStore:
     def glsn_ceil(self, glsn: int) -> tuple[int, int] | None:
         """Return the first kept committed record from `glsn` on: (GLSN, LLSN)."""
         return self._log.native.glsn_ceil(self._log.number, glsn)
+
+    def view(self) -> LogView:
+        """Return what a local reader sees: committed and durable records, by LLSN."""
+        return self._node.view(self._log.name)
 
     def ticket(self) -> int:
         """Return a number: all calls so far are durable once that much is synced."""

@@ -171,6 +171,10 @@ class NodeStore:
             raise NotFoundError(msg)
         self._store.delete_log(row[0])
 
+    def clock(self) -> int:
+        """Return the time in microseconds since the epoch, as it was given."""
+        return self._now()
+
     # -- durability --------------------------------------------------------------
 
     def ticket(self) -> int:

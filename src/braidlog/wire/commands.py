@@ -37,6 +37,7 @@ __all__ = [
     "Reconfigure",
     "RegisterNode",
     "RemoveNode",
+    "Retain",
     "Seal",
     "SetCursor",
     "SetVoter",
@@ -270,6 +271,22 @@ class OfferReplicas(_Command, frozen=True, array_like=True, tag=21):
     replicas: tuple[StoredReplica, ...] = ()
 
 
+class Retain(_Command, frozen=True, array_like=True, tag=22):
+    """What retention may let go of, as the primary of one stream sees it."""
+
+    stream: int
+    options: bytes
+    """Options of the log that this was worked out with; others make it void."""
+    keep: int
+    """First GLSN that is young enough in this stream; 0 without a bound on age."""
+    bytes_max: int = 0
+    """What the whole log has to keep; 0 without a bound on size."""
+    sizes: tuple[tuple[int, int], ...] = ()
+    """(GLSN, bytes of the stream from there on), GLSNs rising."""
+    now: int = 0
+    """Microseconds since the Unix epoch."""
+
+
 Command: TypeAlias = (
     RegisterNode
     | DrainNode
@@ -292,6 +309,7 @@ Command: TypeAlias = (
     | GetCursors
     | ChangeFaults
     | OfferReplicas
+    | Retain
 )
 
 

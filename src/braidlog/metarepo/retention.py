@@ -1,0 +1,62 @@
+"""What retention lets go of in a log of many streams.
+
+*Theory of operation.* The primary of each stream says from which GLSN on its records
+are young enough, and how many bytes it holds from some GLSNs on. Of the log everything
+goes that is old in every stream; and everything but the newest records that together
+hold the bytes that the log has to keep. The later of the two is the wish, as in an
+embedded log; live pins hold it.
+
+*Invariants.* Nothing goes for its age that one stream still wants, or before all have
+spoken. With a bound on size at least so much is kept: a stream counts with what it
+holds from its next point on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from braidlog.errors import InvalidArgumentError
+from braidlog.metarepo.logs import advance, live_pins, require_log
+from braidlog.metarepo.state import State, StreamState
+from braidlog.metarepo.streams import require_stream
+from braidlog.wire.commands import Retain
+from braidlog.wire.results import Trimmed
+
+__all__ = ["SIZES_MAX", "retain"]
+
+SIZES_MAX = 32
+"""Points that a stream may name."""
+
+
+def retain(state: State, index: int, command: Retain) -> Trimmed:
+    """Apply `Retain`."""
+    stream = require_stream(state, command.stream)
+    log = require_log(state, stream.log)
+    glsns = [glsn for glsn, _ in command.sizes]
+    if len(glsns) > SIZES_MAX or glsns != sorted(set(glsns)) or command.keep < 0:
+        msg = f"{command.keep} and {len(glsns)} sizes say nothing about retention"
+        raise InvalidArgumentError(msg)
+    if command.options != log.options:
+        return Trimmed(log.trim)
+    stream.keep, stream.sizes = max(stream.keep, command.keep), command.sizes
+    streams = [state.streams[number] for number in log.streams]
+    wish = max(min(each.keep for each in streams), _large(streams, command.bytes_max))
+    wish = min([wish, log.high_watermark + 1, *live_pins(log, command.now)])
+    advance(state, index, log, wish)
+    return Trimmed(log.trim)
+
+
+def _large(streams: Sequence[StreamState], bytes_max: int) -> int:
+    """Return the last GLSN from which on the log still holds so many bytes; 0: none."""
+    if not bytes_max:
+        return 0
+    points = {glsn for stream in streams for glsn, _ in stream.sizes}
+    for glsn in sorted(points, reverse=True):
+        if sum(_held(stream.sizes, glsn) for stream in streams) >= bytes_max:
+            return glsn
+    return 0
+
+
+def _held(sizes: Iterable[tuple[int, int]], glsn: int) -> int:
+    """Return bytes that a stream surely holds from a GLSN on."""
+    return next((size for point, size in sizes if point >= glsn), 0)

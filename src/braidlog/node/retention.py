@@ -1,0 +1,78 @@
+"""Says what retention may let go of, for the streams that this node is primary of.
+
+The metadata repository decides: a log has many streams, and no node sees all of them
+(`braidlog.metarepo.retention`). What was said is said again when it changed, and from
+time to time all the same, because a pin that held it may be gone.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from braidlog.errors import LogError
+from braidlog.metarepo.retention import SIZES_MAX
+from braidlog.storage.catalog import LogOptions
+from braidlog.wire.commands import Retain, encode
+from braidlog.wire.messages import Message
+
+if TYPE_CHECKING:
+    from braidlog.node.node import ClusterNode
+    from braidlog.node.replicas import Primary
+
+__all__ = ["Retention"]
+
+_log = logging.getLogger(__name__)
+
+_AGAIN: Final = 6
+"""Looks after which the same is said again."""
+
+
+class Retention:
+    """Looks at all primaries from time to time."""
+
+    def __init__(self, node: ClusterNode) -> None:
+        """Prepare."""
+        self._node = node
+        self._looked = 0.0
+        self._said: dict[int, tuple[Retain, int]] = {}
+
+    def tick(self, now: float) -> None:
+        """Let time pass."""
+        if now - self._looked < self._node.config.timing.retention_ms / 1000:
+            return
+        self._looked = now
+        wall = self._node.wall_clock()
+        found = {each.stream: each for each in self._node.replicas.primaries()}
+        for gone in self._said.keys() - found.keys():
+            del self._said[gone]
+        for primary in found.values():
+            self._look(primary, wall)
+
+    def _look(self, primary: Primary, wall: int) -> None:
+        options = LogOptions.decode(primary.options)
+        if options.retention_ms is None and options.retention_bytes is None:
+            self._said.pop(primary.stream, None)
+            return
+        keep = 0
+        if options.retention_ms is not None:
+            keep = primary.young(wall - options.retention_ms * 1000)
+        sizes = primary.sizes(SIZES_MAX) if options.retention_bytes else ()
+        largest = options.retention_bytes or 0
+        command = Retain(primary.stream, primary.options, keep, largest, sizes)
+        said, looks = self._said.get(primary.stream, (None, 0))
+        if said == command and looks < _AGAIN:
+            self._said[primary.stream] = command, looks + 1
+            return
+        self._said[primary.stream] = command, 0
+        now = msgspec.structs.replace(command, now=wall)
+        answered = partial(self._answered, primary.stream)
+        self._node.requests.execute(b"", encode(now), answered)
+
+    def _answered(self, stream: int, answer: Message | LogError, _: memoryview) -> None:
+        if isinstance(answer, LogError):
+            _log.debug("retention of stream %d: %s", stream, answer)
+            self._said.pop(stream, None)  # It is said again at the next look.
