@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from braidlog.errors import FencedError, InvalidArgumentError, UnavailableError
-from braidlog.faultlog.configuration import Configuration
+from braidlog.faultlog.configuration import MEMBERS_MAX, Configuration
 from braidlog.metarepo.state import FaultState, State, StreamState
 from braidlog.wire.commands import ChangeFaults
 from braidlog.wire.results import Done
@@ -26,6 +26,8 @@ __all__ = [
     "first",
     "forget",
     "holds",
+    "is_full",
+    "is_listed",
     "listable",
     "require_settled",
 ]
@@ -132,6 +134,17 @@ def forget(state: State, node: int) -> None:
     members = tuple(each for each in known.members if each != node)
     failed = tuple(each for each in known.failed if each != node)
     _become(known, Configuration(known.epoch, known.sequence + 1, members, failed))
+
+
+def is_listed(state: State, node: int) -> bool:
+    """Tell whether a node is listed as failed."""
+    return state.faults is not None and node in state.faults.failed
+
+
+def is_full(state: State, node: int) -> bool:
+    """Tell whether there is no room for a node in a configuration."""
+    members = state.faults.members if state.faults else ()
+    return node not in members and len(members) >= MEMBERS_MAX
 
 
 def listable(state: State, nodes: Iterable[int]) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from braidlog.faultlog.configuration import MEMBERS_MAX
 from braidlog.metarepo import faults
 from braidlog.metarepo.collector import Collector
 from braidlog.metarepo.state import FaultState, State
@@ -78,7 +79,7 @@ class Guard:
             return None
         at = known.number
         joined = tuple(node for node in state.nodes if node not in known.members)
-        if joined:
+        if joined := joined[: MEMBERS_MAX - len(known.members)]:
             return ChangeFaults(*at, joined=joined)
         if failed := _failed(state, known, dead):
             return ChangeFaults(*at, failed=failed)
@@ -114,9 +115,12 @@ class Guard:
         for node in known.members:
             if node not in collector.reports or node not in state.nodes:
                 continue
-            if not settled and node not in known.viable:
-                continue
             message = self._lacks(state, known, collector, node)
+            # Who has recorded it was told when all viable nodes had, so it may become
+            # viable even if one of them has died since and this leader never heard it.
+            waits = message is not None and not message.viable and not settled
+            if waits and node not in known.viable:
+                continue
             if message is not None and self._is_due(node, message, now):
                 yield node, message
 
@@ -152,11 +156,13 @@ def _order(message: Recorded) -> tuple[int, int, bool]:
 def _failed(
     state: State, known: FaultState, dead: Callable[[int], bool]
 ) -> tuple[int, ...]:
-    """Return members that died and may be listed: all of them, or one."""
+    """Return the members that died, if all of them may be listed.
+
+    Listing some of them would leave a viable one that is dead, and nobody who is not
+    viable yet could be told of it, or ever become viable.
+    """
     gone = tuple(n for n in known.members if n not in known.failed and dead(n))
-    if not gone or faults.listable(state, gone):
-        return gone
-    return next(((node,) for node in gone if faults.listable(state, (node,))), ())
+    return gone if gone and faults.listable(state, gone) else ()
 
 
 def _is_complete(state: State, collector: Collector, node: int) -> bool:

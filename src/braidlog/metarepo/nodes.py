@@ -9,6 +9,7 @@ from braidlog.errors import (
     NotFoundError,
     TooLargeError,
 )
+from braidlog.faultlog.configuration import MEMBERS_MAX
 from braidlog.metarepo import faults
 from braidlog.metarepo.state import NAME_BYTES_MAX, NODES_MAX, NodeState, State
 from braidlog.wire.commands import DrainNode, RegisterNode, RemoveNode, SetVoter
@@ -46,6 +47,9 @@ def register(state: State, index: int, command: RegisterNode) -> Done:
     if known is None and len(state.nodes) >= NODES_MAX:
         msg = f"there are {NODES_MAX} nodes"
         raise TooLargeError(msg, limit=NODES_MAX)
+    if known is None and faults.is_full(state, node):
+        msg = f"the cluster has {MEMBERS_MAX} members"
+        raise TooLargeError(msg, limit=MEMBERS_MAX)
     if known and known.incarnation > command.incarnation:
         msg = f"node {node} has started again as {known.incarnation}"
         raise FencedError(msg)
@@ -74,6 +78,12 @@ def remove(state: State, index: int, command: RemoveNode) -> Done:
     """Apply `RemoveNode`."""
     node = command.node
     if node in state.removed:
+        return Done()
+    if node not in state.nodes and faults.is_listed(state, node):
+        # Of a cluster before a rescue, in which it did not go on.
+        faults.forget(state, node)
+        state.removed = tuple(sorted({*state.removed, node}))
+        state.revision = index
         return Done()
     found = require_node(state, node)
     used = [

@@ -289,6 +289,9 @@ class ClusterNode:
         self.changed()
 
     def _consensus(self, message: Consensus, payload: memoryview) -> None:
+        if self.member is None and message.group > self._era:
+            # A node that joins a cluster that was rescued before.
+            self._era = message.group
         if message.group != self._era:
             return
         if self.member is None:
