@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from sim.faults import Storm
+from sim.frames import FrameFaults
 
 from braidlog import _native
 from braidlog.client.lane import Lane
@@ -25,7 +27,6 @@ from braidlog.metarepo import cuts
 from braidlog.metarepo.collector import Collector
 from braidlog.metarepo.group import Group
 from braidlog.metarepo.leadership import Leadership
-from braidlog.node.raft_log import GroupLog
 from braidlog.node.replica_store import ReplicaStore
 from braidlog.node.repository import RepositoryMember
 from braidlog.types import Producer
@@ -36,13 +37,38 @@ __all__ = ["PLANTED", "Planted"]
 _EVERYTHING = 1 << 62
 Patch = pytest.MonkeyPatch
 
+_CALM = Storm("calm", {}, seconds=2.0)
+_RESETS = Storm("resets", {"reset": 3, "half-open": 1}, seconds=3.0, every_s=0.15)
+_LATE = Storm(
+    "late",
+    {"reset": 2, "pause": 1},
+    seconds=4.0,
+    every_s=0.3,
+    lasts_s=(0.3, 1.2),
+    frames=FrameFaults(loss=0.05, repeat=0.05, delay=0.2, delay_max=1.0),
+)
+_POWER = Storm(
+    "power",
+    {"blackout": 1, "slow disk": 3},
+    seconds=6.0,
+    every_s=0.4,
+    lasts_s=(0.05, 0.5),
+)
+_LEADERS = Storm(
+    "leaders",
+    {"crash": 2, "isolate": 2, "pause": 2},
+    seconds=5.0,
+    every_s=0.4,
+    lasts_s=(0.3, 1.5),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Planted:
     """One bug, and where to look for it."""
 
     plant: Callable[[Patch], None]
-    storm: str
+    storm: Storm
     seeds: Sequence[int]
 
 
@@ -90,24 +116,6 @@ def raft_before_sync(patch: Patch) -> None:
         return busy
 
     patch.setattr(RepositoryMember, "flush", wrong)
-
-
-def vote_forgotten(patch: Patch) -> None:
-    """A member of the repository does not store its term and its vote."""
-    right = GroupLog.write
-
-    def wrong(log: GroupLog, write: Any) -> int:
-        log_only = type(write)(
-            **{
-                name: getattr(write, name)
-                for name in write.__dataclass_fields__
-                if name != "hard_state"
-            },
-            hard_state=None,
-        )
-        return right(log, log_only)
-
-    patch.setattr(GroupLog, "write", wrong)
 
 
 def no_truncation(patch: Patch) -> None:
@@ -252,20 +260,19 @@ def _first_whatever(core: Core, message: Any) -> int:
 
 
 PLANTED: Mapping[str, Planted] = {
-    "no epoch check in replicate": Planted(no_epoch_check, "frames", ()),
-    "ack before cut": Planted(ack_before_cut, "calm", ()),
-    "report before sync": Planted(report_before_sync, "crashes", ()),
-    "Raft before sync": Planted(raft_before_sync, "crashes", ()),
-    "vote forgotten": Planted(vote_forgotten, "crashes", ()),
-    "no tail truncation at an epoch": Planted(no_truncation, "partitions", ()),
-    "dedupe window lost": Planted(no_windows, "connections", ()),
-    "commits applied with gaps": Planted(missed_cut, "frames", ()),
-    "cut of the majority": Planted(cut_of_the_majority, "connections", ()),
-    "GLSN twice at a leader change": Planted(glsn_twice, "partitions", ()),
-    "cut of an old epoch applied": Planted(stale_cut, "partitions", ()),
-    "client retry as new": Planted(retry_as_new, "connections", ()),
-    "subscriber skips": Planted(skip_at_failover, "calm", ()),
-    "replica promises too much": Planted(told_too_much, "calm", ()),
-    "stale metadata": Planted(stale_metadata, "frames", ()),
-    "trim ignored": Planted(primary_of_yesterday, "calm", ()),
+    "no epoch check in replicate": Planted(no_epoch_check, _LATE, ()),
+    "ack before cut": Planted(ack_before_cut, _CALM, ()),
+    "report before sync": Planted(report_before_sync, _POWER, (25, 58, 128, 159, 167, 207, 214, 229, 282, 356)),
+    "Raft before sync": Planted(raft_before_sync, _POWER, (2, 8, 9, 11, 15, 27, 29, 35, 38, 42)),
+    "no tail truncation at an epoch": Planted(no_truncation, _LEADERS, ()),
+    "dedupe window lost": Planted(no_windows, _RESETS, ()),
+    "commits applied with gaps": Planted(missed_cut, _LATE, ()),
+    "cut of the majority": Planted(cut_of_the_majority, _RESETS, ()),
+    "GLSN twice at a leader change": Planted(glsn_twice, _LEADERS, (2, 8, 9, 11, 15, 27, 29, 35)),
+    "cut of an old epoch applied": Planted(stale_cut, _LEADERS, ()),
+    "client retry as new": Planted(retry_as_new, _RESETS, ()),
+    "subscriber skips": Planted(skip_at_failover, _CALM, ()),
+    "replica promises too much": Planted(told_too_much, _CALM, ()),
+    "stale metadata": Planted(stale_metadata, _LATE, ()),
+    "trim ignored": Planted(primary_of_yesterday, _CALM, ()),
 }
