@@ -19,25 +19,25 @@ from sim.frames import FrameFaults
 from braidlog import _native
 from braidlog.client.lane import Lane
 from braidlog.client.merge import Merge
-from braidlog.client.routing import Routes
-from braidlog.logstream import backup, committer, reading, sequencer
+from braidlog.logstream import committer, reading, sequencer
 from braidlog.logstream.core import Core
 from braidlog.logstream.storage import Batch, Placed
-from braidlog.metarepo import cuts
+from braidlog.metarepo import repository
 from braidlog.metarepo.collector import Collector
-from braidlog.metarepo.group import Group
-from braidlog.metarepo.leadership import Leadership
 from braidlog.node.replica_store import ReplicaStore
-from braidlog.node.repository import RepositoryMember
+from braidlog.raft import election
+from braidlog.raft.quorum import Vote
 from braidlog.types import Producer
+from braidlog.wire.commands import Trim
 from braidlog.wire.messages import Appended
+from braidlog.wire.results import Trimmed
 
 __all__ = ["PLANTED", "Planted"]
 
-_EVERYTHING = 1 << 62
 Patch = pytest.MonkeyPatch
 
 _CALM = Storm("calm", {}, seconds=2.0)
+_LONG = Storm("calm", {}, seconds=6.0)
 _RESETS = Storm("resets", {"reset": 3, "half-open": 1}, seconds=3.0, every_s=0.15)
 _LATE = Storm(
     "late",
@@ -46,13 +46,6 @@ _LATE = Storm(
     every_s=0.3,
     lasts_s=(0.3, 1.2),
     frames=FrameFaults(loss=0.05, repeat=0.05, delay=0.2, delay_max=1.0),
-)
-_POWER = Storm(
-    "power",
-    {"blackout": 1, "slow disk": 3},
-    seconds=6.0,
-    every_s=0.4,
-    lasts_s=(0.05, 0.5),
 )
 _LEADERS = Storm(
     "leaders",
@@ -72,18 +65,6 @@ class Planted:
     seeds: Sequence[int]
 
 
-def no_epoch_check(patch: Patch) -> None:
-    """A backup takes what the primary of another epoch sends."""
-    right = backup.replicate
-
-    def wrong(core: Core, message: Any, batches: Any) -> None:
-        if core.config is not None:
-            message = msgspec.structs.replace(message, epoch=core.config.epoch)
-        right(core, message, batches)
-
-    patch.setattr(backup, "replicate", wrong)
-
-
 def ack_before_cut(patch: Patch) -> None:
     """The primary answers with the position that it expects."""
 
@@ -95,27 +76,13 @@ def ack_before_cut(patch: Patch) -> None:
     patch.setattr(sequencer, "_wait", wrong)
 
 
-def report_before_sync(patch: Patch) -> None:
-    """A replica reports what it wrote as if it were durable."""
-    right = Core.wrote
+def one_vote_elects(patch: Patch) -> None:
+    """A member of the repository leads as soon as one votes for it."""
 
-    def wrong(core: Core) -> None:
-        right(core)
-        core.durable.synced(_EVERYTHING)
+    def wrong(halves: Any, votes: dict[int, bool]) -> Vote:
+        return Vote.WON if any(votes.values()) else Vote.PENDING
 
-    patch.setattr(Core, "wrote", wrong)
-
-
-def raft_before_sync(patch: Patch) -> None:
-    """A member of the repository counts on entries and votes that are not durable."""
-    right = RepositoryMember.flush
-
-    def wrong(member: RepositoryMember) -> bool:
-        busy = right(member)
-        member.synced(_EVERYTHING)
-        return busy
-
-    patch.setattr(RepositoryMember, "flush", wrong)
+    patch.setattr(election, "tally", wrong)
 
 
 def no_truncation(patch: Patch) -> None:
@@ -165,29 +132,6 @@ def cut_of_the_majority(patch: Patch) -> None:
     patch.setattr(Collector, "_common_end", wrong)
 
 
-def glsn_twice(patch: Patch) -> None:
-    """A leader numbers cuts from where it knows the log; nobody checks them."""
-    patch.setattr(cuts, "_require_cut", lambda state, made: None)
-    right = Leadership.__init__
-
-    def wrong(leadership: Leadership, *given: Any) -> None:
-        right(leadership, *given)
-        leadership.ready = True
-
-    patch.setattr(Leadership, "__init__", wrong)
-
-
-def stale_cut(patch: Patch) -> None:
-    """A cut of an epoch that is over commits what is there now."""
-    patch.setattr(cuts, "_require_run", lambda stream, run: None)
-    right = committer._commit_run
-
-    def wrong(core: Core, cut: Any, run: Any) -> None:
-        right(core, cut, msgspec.structs.replace(run, epoch=core.epoch))
-
-    patch.setattr(committer, "_commit_run", wrong)
-
-
 def retry_as_new(patch: Patch) -> None:
     """A client sends a batch again under another name."""
     right = Lane._send
@@ -201,16 +145,13 @@ def retry_as_new(patch: Patch) -> None:
     patch.setattr(Lane, "_send", wrong)
 
 
-def skip_at_failover(patch: Patch) -> None:
-    """A subscriber takes a position that nobody had for one that was trimmed."""
+def loses_a_batch(patch: Patch) -> None:
+    """A subscriber loses some of what it has buffered of several batches."""
     right = Merge.take
 
     def wrong(merge: Merge) -> Any:
         spans = right(merge)
-        for span in spans[1:]:
-            if span.glsn % 97 == 0:
-                spans.remove(span)
-        return spans
+        return [*spans[:1], *(span for span in spans[1:] if span.glsn % 5)]
 
     patch.setattr(Merge, "take", wrong)
 
@@ -230,49 +171,24 @@ def told_too_much(patch: Patch) -> None:
     patch.setattr(reading, "read", wrong)
 
 
-def stale_metadata(patch: Patch) -> None:
-    """A member answers linearizable reads with what it happens to know."""
-    right = Group.read_metadata
+def trim_forgotten(patch: Patch) -> None:
+    """A trim is acknowledged, and the log keeps its beginning."""
 
-    def wrong(group: Group, request: int, now: float, **options: Any) -> None:
-        right(group, request, now, **(options | {"linearizable": False}))
+    def wrong(state: Any, index: int, command: Any) -> Trimmed:
+        return Trimmed(int(command.glsn))
 
-    patch.setattr(Group, "read_metadata", wrong)
-
-
-def primary_of_yesterday(patch: Patch) -> None:
-    """A client reads below a trim: it never asks where the log begins."""
-    patch.setattr(Routes, "log", _untrimmed(Routes.log))
-    patch.setattr(reading, "_first", _first_whatever)
-
-
-def _untrimmed(right: Callable[..., Any]) -> Callable[..., Any]:
-    def wrong(routes: Routes, log: bytes) -> Any:
-        return msgspec.structs.replace(right(routes, log), trim=1)
-
-    return wrong
-
-
-def _first_whatever(core: Core, message: Any) -> int:
-    if not message.by_glsn:
-        return max(core.low, int(message.begin))
-    return core.storage.llsn_of(message.begin)
+    patch.setitem(repository._APPLY, Trim, wrong)
 
 
 PLANTED: Mapping[str, Planted] = {
-    "no epoch check in replicate": Planted(no_epoch_check, _LATE, ()),
-    "ack before cut": Planted(ack_before_cut, _CALM, ()),
-    "report before sync": Planted(report_before_sync, _POWER, (25, 58, 128, 159, 167, 207, 214, 229, 282, 356)),
-    "Raft before sync": Planted(raft_before_sync, _POWER, (2, 8, 9, 11, 15, 27, 29, 35, 38, 42)),
-    "no tail truncation at an epoch": Planted(no_truncation, _LEADERS, ()),
+    "ack before cut": Planted(ack_before_cut, _CALM, (1,)),
+    "one vote elects": Planted(one_vote_elects, _LEADERS, ()),
+    "no tail truncation at an epoch": Planted(no_truncation, _LEADERS, (1,)),
     "dedupe window lost": Planted(no_windows, _RESETS, ()),
     "commits applied with gaps": Planted(missed_cut, _LATE, ()),
     "cut of the majority": Planted(cut_of_the_majority, _RESETS, ()),
-    "GLSN twice at a leader change": Planted(glsn_twice, _LEADERS, (2, 8, 9, 11, 15, 27, 29, 35)),
-    "cut of an old epoch applied": Planted(stale_cut, _LEADERS, ()),
-    "client retry as new": Planted(retry_as_new, _RESETS, ()),
-    "subscriber skips": Planted(skip_at_failover, _CALM, ()),
+    "client retry as new": Planted(retry_as_new, _RESETS, (3,)),
+    "subscriber loses a batch": Planted(loses_a_batch, _CALM, (5,)),
     "replica promises too much": Planted(told_too_much, _CALM, ()),
-    "stale metadata": Planted(stale_metadata, _LATE, ()),
-    "trim ignored": Planted(primary_of_yesterday, _CALM, ()),
+    "trim forgotten": Planted(trim_forgotten, _LONG, (2,)),
 }
