@@ -61,7 +61,6 @@ def test_a_seed_that_found_something(seed: int, storm: str) -> None:
     assert outcome.passed, outcome.error
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("bug", PLANTED)
 def test_a_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     planted = PLANTED[bug]
