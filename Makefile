@@ -6,6 +6,7 @@ JAVA ?=
 # What the bounded runs spend: seconds of fuzzing for each decoder, and more arguments.
 FUZZ_SECONDS ?= 5
 PYTEST ?=
+SIM ?= --count 1000 --jobs 2 --keep-going
 BENCH ?= --full
 BENCH_CLUSTER ?=
 DEMO ?=
@@ -23,7 +24,7 @@ export JAVA_HOME := $(CURDIR)/$(venv)/java
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: setup build test lint types rust fuzz bench bench-cluster demo wheel clean ci help
+.PHONY: setup build test lint types rust fuzz sim bench bench-cluster demo wheel clean ci help
 
 setup: $(stamps)/dependencies $(if $(JAVA),$(stamps)/java)  ## Make .venv with the locked dependencies
 	@.ci/java-check
@@ -51,6 +52,10 @@ rust: setup  ## Run the Rust tests
 
 fuzz: setup  ## Fuzz every decoder for FUZZ_SECONDS each
 	cargo run --release --locked -p braidlog-fuzz -- --seconds $(FUZZ_SECONDS)
+
+# Simulate clusters (SIM="--seed 7 --storm clocks" to choose).
+sim: build
+	$(bin)/python -m sim $(SIM)
 
 bench: build  ## Measure against the device and the peers (BENCH="--quick")
 	$(bin)/python -m benchmarks $(BENCH)

@@ -18,6 +18,13 @@ __all__ = ["SimFuture", "SimHandle", "SimTask", "SimTimer", "describe"]
 
 T = TypeVar("T")
 
+# Times that a coroutine may wait while it is ended.
+_ENDS_MAX = 100
+
+
+class _Ended(BaseException):
+    """Passes through whatever waits, also where a cancel is waited for."""
+
 
 class SimHandle(asyncio.Handle):
     """A callback of a process."""
@@ -105,9 +112,11 @@ class SimTask(asyncio.Task[T]):
         """End the coroutine where it stands; it cannot wait any more."""
         self._log_destroy_pending = False
         coroutine: Any = self.get_coro()
-        # What a dying coroutine raises, also for waiting in a `finally`, is no finding:
-        # nobody is left who could act on it.
-        with contextlib.suppress(Exception):
+        # What a dying coroutine raises is no finding: nobody is left who could act on
+        # it. Where it waits in a `finally`, it is ended once more.
+        with contextlib.suppress(Exception, _Ended):
+            for _ in range(_ENDS_MAX):
+                coroutine.throw(_Ended())
             coroutine.close()
 
 

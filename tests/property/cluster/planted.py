@@ -1,0 +1,194 @@
+"""Bugs, each a small patch of the real code that the simulation has to find.
+
+A patch takes one necessary step out of the nodes or the client. `PLANTED` says which
+storm brings it to light, and the seeds with which it did when it was tried; the seeds
+are hints, and others are tried behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+from sim.faults import Storm
+from sim.frames import FrameFaults
+
+from braidlog import _native
+from braidlog.client.lane import Lane
+from braidlog.client.merge import Merge
+from braidlog.logstream import committer, reading, sequencer
+from braidlog.logstream.core import Core
+from braidlog.logstream.storage import Batch, Placed
+from braidlog.metarepo import repository
+from braidlog.metarepo.collector import Collector
+from braidlog.node.replica_store import ReplicaStore
+from braidlog.raft import election
+from braidlog.raft.quorum import Vote
+from braidlog.types import Producer
+from braidlog.wire.commands import Trim
+from braidlog.wire.messages import Appended
+from braidlog.wire.results import Trimmed
+
+__all__ = ["PLANTED", "Planted"]
+
+Patch = pytest.MonkeyPatch
+
+_CALM = Storm("calm", {}, seconds=2.0)
+_LONG = Storm("calm", {}, seconds=6.0)
+_RESETS = Storm("resets", {"reset": 3, "half-open": 1}, seconds=3.0, every_s=0.15)
+_LATE = Storm(
+    "late",
+    {"reset": 2, "pause": 1},
+    seconds=4.0,
+    every_s=0.3,
+    lasts_s=(0.3, 1.2),
+    frames=FrameFaults(loss=0.05, repeat=0.05, delay=0.2, delay_max=1.0),
+)
+_LEADERS = Storm(
+    "leaders",
+    {"crash": 2, "isolate": 2, "pause": 2},
+    seconds=5.0,
+    every_s=0.4,
+    lasts_s=(0.3, 1.5),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """One bug, and where to look for it."""
+
+    plant: Callable[[Patch], None]
+    storm: Storm
+    seeds: Sequence[int]
+
+
+def ack_before_cut(patch: Patch) -> None:
+    """The primary answers with the position that it expects."""
+
+    def wrong(core: Core, request: Any, place: Placed, batch: Batch) -> None:
+        glsn = core.context.high_watermark + 1 + place.llsn - core.committed
+        answer = Appended(place.llsn, glsn, place.count, core.context.version)
+        core.answer(request, answer)
+
+    patch.setattr(sequencer, "_wait", wrong)
+
+
+def one_vote_elects(patch: Patch) -> None:
+    """A member of the repository leads as soon as one votes for it."""
+
+    def wrong(halves: Any, votes: dict[int, bool]) -> Vote:
+        return Vote.WON if any(votes.values()) else Vote.PENDING
+
+    patch.setattr(election, "tally", wrong)
+
+
+def no_truncation(patch: Patch) -> None:
+    """A replica enters an epoch with the tail of the one before."""
+    patch.setattr(Core, "rollback", lambda core, llsn: None)
+
+
+def no_windows(patch: Patch) -> None:
+    """A primary knows nothing of what a producer sent before."""
+    right = ReplicaStore.append
+
+    def nameless(batch: Batch) -> bytes:
+        records = list(_native.Batch(batch).records(1))
+        values = [record.value for record in records]
+        return _native.encode_batch(values, [r.key for r in records], timestamps=0)
+
+    def wrong(
+        store: ReplicaStore, epoch: int, batches: Sequence[Batch]
+    ) -> list[Placed]:
+        return right(store, epoch, [nameless(batch) for batch in batches])
+
+    patch.setattr(ReplicaStore, "append", wrong)
+
+
+def missed_cut(patch: Patch) -> None:
+    """A replica that missed a cut goes on with the next."""
+
+    def wrong(core: Core, cut: Any) -> None:
+        run = next((run for run in cut.runs if run.stream == core.stream), None)
+        if core.stopped or cut.version <= core.context.version:
+            return
+        if run is not None and run.llsn_begin == core.committed:
+            committer._commit_run(core, cut, run)
+        else:
+            committer.idle(core, cut.version, cut.high_watermark)
+
+    patch.setattr(committer, "commit", wrong)
+
+
+def cut_of_the_majority(patch: Patch) -> None:
+    """A cut takes what most replicas have instead of what all have."""
+
+    def wrong(collector: Collector, stream: Any) -> int:
+        ends = [collector._end(node, stream) or 0 for node in stream.replicas]
+        return sorted(ends)[len(ends) // 2]
+
+    patch.setattr(Collector, "_common_end", wrong)
+
+
+def retry_as_new(patch: Patch) -> None:
+    """A client sends a batch again under another name."""
+    right = Lane._send
+
+    def wrong(lane: Lane, link: Any, batch: Any) -> None:
+        if batch.data is not None and batch.own:
+            batch.data, batch.sequence = None, 1
+            batch.producer = Producer(batch.producer.id + 1 + lane._epoch)
+        right(lane, link, batch)
+
+    patch.setattr(Lane, "_send", wrong)
+
+
+def loses_a_batch(patch: Patch) -> None:
+    """A subscriber loses some of what it has buffered of several batches."""
+    right = Merge.take
+
+    def wrong(merge: Merge) -> Any:
+        spans = right(merge)
+        return [*spans[:1], *(span for span in spans[1:] if span.glsn % 5)]
+
+    patch.setattr(Merge, "take", wrong)
+
+
+def told_too_much(patch: Patch) -> None:
+    """A replica says that it has all up to a position beyond its commits."""
+    right = reading.read
+
+    def wrong(core: Core, message: Any, *, expired: bool) -> Any:
+        found = right(core, message, expired=expired)
+        if found is None:
+            return None
+        answer, batches = found
+        more = msgspec.structs.replace(answer, complete=answer.complete + 3)
+        return more, batches
+
+    patch.setattr(reading, "read", wrong)
+
+
+def trim_forgotten(patch: Patch) -> None:
+    """A trim is acknowledged, and the log keeps its beginning."""
+
+    def wrong(state: Any, index: int, command: Any) -> Trimmed:
+        return Trimmed(int(command.glsn))
+
+    patch.setitem(repository._APPLY, Trim, wrong)
+
+
+PLANTED: Mapping[str, Planted] = {
+    "ack before cut": Planted(ack_before_cut, _CALM, (1,)),
+    "one vote elects": Planted(one_vote_elects, _LEADERS, ()),
+    "no tail truncation at an epoch": Planted(no_truncation, _LEADERS, (1,)),
+    "dedupe window lost": Planted(no_windows, _RESETS, ()),
+    "commits applied with gaps": Planted(missed_cut, _LATE, ()),
+    "cut of the majority": Planted(cut_of_the_majority, _RESETS, ()),
+    "client retry as new": Planted(retry_as_new, _RESETS, (3,)),
+    "subscriber loses a batch": Planted(loses_a_batch, _CALM, (5,)),
+    "replica promises too much": Planted(told_too_much, _CALM, ()),
+    "trim forgotten": Planted(trim_forgotten, _LONG, (2,)),
+}

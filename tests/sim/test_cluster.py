@@ -1,0 +1,73 @@
+"""The cluster in the simulation: fixed seeds, seeds that found something, planted bugs.
+
+Seeds of planted bugs and found ones may be others with another version of Python, so
+those of planted bugs are tried one after the other.
+"""
+
+import io
+from dataclasses import replace
+
+import pytest
+from sim.cluster.scenario import ClusterScenario
+from sim.faults import Storm
+from sim.scenario import Outcome, run_seed
+
+from property.cluster.planted import PLANTED
+from sim import __main__ as command
+
+TRIED_MAX = 15
+
+
+def run(seed: int, storm: Storm, out: io.StringIO | None = None) -> Outcome:
+    return run_seed("cluster", ClusterScenario, seed, storm, out=out)
+
+
+def storm_of(name: str, seconds: float = 2.0) -> Storm:
+    return replace(command.storm_of("cluster", name), seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("seed", "storm"), [(1, "calm"), (2, "crashes"), (3, "all"), (5, "partitions")]
+)
+def test_a_cluster_keeps_its_promises(seed: int, storm: str) -> None:
+    outcome = run(seed, storm_of(storm))
+    assert outcome.passed, outcome.error
+
+
+def test_a_seed_run_twice_gives_the_same_trace() -> None:
+    traces = [io.StringIO(), io.StringIO()]
+    outcomes = [run(8, storm_of("all", 1.5), trace) for trace in traces]
+    assert outcomes[0].passed, outcomes[0].error
+    assert outcomes[0] == outcomes[1]
+    assert traces[0].getvalue() == traces[1].getvalue() != ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("seed", "storm"),
+    [
+        # A node that was not told of a stream yet ended appends to it for good.
+        (20, "connections"),
+        (21, "frames"),
+        # A batch that a trim went through was refused to a learner, for ever.
+        (7, "clocks"),
+        (41, "pauses"),
+        (44, "all"),
+        (50, "pauses"),
+    ],
+)
+def test_a_seed_that_found_something(seed: int, storm: str) -> None:
+    outcome = run(seed, command.storm_of("cluster", storm))
+    assert outcome.passed, outcome.error
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted = PLANTED[bug]
+    planted.plant(monkeypatch)
+    for seed in dict.fromkeys([*planted.seeds, *range(1, TRIED_MAX)]):
+        outcome = run(seed, planted.storm)
+        if not outcome.passed:
+            break
+    assert not outcome.passed
+    assert outcome.tail
