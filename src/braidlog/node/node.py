@@ -18,6 +18,7 @@ from typing import Final
 from braidlog.errors import ClosedError, LogError, NotReadyError
 from braidlog.logstream.effects import Limits
 from braidlog.node.config import NodeConfig
+from braidlog.node.directory import Directory
 from braidlog.node.identity import begin_incarnation
 from braidlog.node.peers import LinkSettings, Peers
 from braidlog.node.raft_log import GroupLog
@@ -109,6 +110,7 @@ class ClusterNode:
         self.member = self._open_member()
         self.requests = Requests(self)
         self._registration = Registration(self)
+        self._directory = Directory(self)
         self.sessions = Sessions(
             ServerSettings(
                 config.cluster.name,
@@ -149,6 +151,7 @@ class ClusterNode:
         self.peers.know(voters)
         self._syncer.start(self._synced)
         self._registration.start()
+        self._directory.start()
         self._tick()
 
     def drain(self) -> None:
@@ -177,6 +180,7 @@ class ClusterNode:
     def close(self) -> None:
         """Stop all timers and links; the store is closed by who opened it."""
         self._registration.close()
+        self._directory.close()
         for handle in (self._turn, self._timer):
             if handle is not None:
                 handle.cancel()
