@@ -174,6 +174,15 @@ def test_a_node_with_a_new_disk_copies_everything(start: Start, tmp_path: Path) 
         check(cluster, load, (2, 3, 4))
 
 
+def test_nodes_that_do_not_vote_find_one_another(start: Start, tmp_path: Path) -> None:
+    cluster = start(4, voters=1)
+    create(cluster, streams=4)
+    with running(cluster.seeds, LOG, tmp_path / "load", tasks=8) as load:
+        load.wait_for(200)
+        load.stop()
+    assert load.promises().failures == []
+
+
 async def drain(cluster: LocalCluster, node: int) -> None:
     deadline = time.monotonic() + 30
     async with braidlog.connect(cluster.seeds) as client:

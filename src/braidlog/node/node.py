@@ -20,6 +20,7 @@ from braidlog.faultlog.log import FaultLog
 from braidlog.logstream.effects import Limits
 from braidlog.node.config import NodeConfig
 from braidlog.node.faults import FaultKeeper
+from braidlog.node.directory import Directory
 from braidlog.node.identity import begin_incarnation
 from braidlog.node.offering import Offering
 from braidlog.node.peers import LinkSettings, Peers
@@ -121,6 +122,7 @@ class ClusterNode:
         self._registration = Registration(self)
         self._offering = Offering(self, store, self._era)
         self._retention = Retention(self)
+        self._directory = Directory(self)
         self.sessions = Sessions(
             ServerSettings(
                 config.cluster.name,
@@ -188,6 +190,7 @@ class ClusterNode:
         self._syncer.start(self._synced)
         self._registration.start()
         self._offering.start(self.replicas.stored)
+        self._directory.start()
         self._tick()
 
     def drain(self) -> None:
@@ -226,6 +229,7 @@ class ClusterNode:
         """Stop all timers and links; the store is closed by who opened it."""
         self._registration.close()
         self._offering.close()
+        self._directory.close()
         for handle in (self._turn, self._timer):
             if handle is not None:
                 handle.cancel()

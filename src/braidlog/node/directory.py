@@ -1,0 +1,91 @@
+"""Where the other nodes are, for a node that is no member of the repository.
+
+Members read it in their log. Others ask a voter for what is newer, and the next voter
+if that one does not answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from braidlog.errors import LogError
+from braidlog.wire.messages import GetMetadata, Message, Metadata
+
+if TYPE_CHECKING:
+    from braidlog.node.node import ClusterNode
+
+__all__ = ["Directory"]
+
+_log = logging.getLogger(__name__)
+
+_WAIT_MS: Final = 5_000
+_PATIENCE_S: Final = 1.0
+"""Beyond what the voter was asked to wait."""
+_PAUSE_S: Final = 0.1
+"""Between two questions; registrations come in crowds when a cluster starts."""
+
+
+class Directory:
+    """Asks where the nodes are, as long as the node is no member."""
+
+    def __init__(self, node: ClusterNode) -> None:
+        """Prepare."""
+        self._node = node
+        self._known = 0
+        self._turn = 0
+        self._asked = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._ask()
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._asked = -1
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _ask(self) -> None:
+        node = self._node
+        voters = [each for each in node.config.cluster.voters if each != node.id]
+        if node.member is not None or not voters:
+            return
+        self._asked += 1
+        asked = self._asked
+
+        def answered(answer: Message | LogError, _: memoryview) -> None:
+            if asked == self._asked:
+                self._take(answer)
+
+        # A voter that hangs is left; whatever it says later is ignored.
+        self._ask_in(_WAIT_MS / 1000 + _PATIENCE_S, turn=1)
+        voter = voters[self._turn % len(voters)]
+        node.peers.request(voter, GetMetadata(self._known, _WAIT_MS), (), answered)
+
+    def _ask_in(self, seconds: float, *, turn: int = 0) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+        def again() -> None:
+            self._turn += turn
+            self._ask()
+
+        self._timer = asyncio.get_running_loop().call_later(seconds, again)
+
+    def _take(self, answer: Message | LogError) -> None:
+        if not isinstance(answer, Metadata):
+            _log.debug("where the nodes are is not known: %s", answer)
+            self._ask_in(_PAUSE_S, turn=1)
+            return
+        self._known = max(self._known, answer.index)
+        self._node.peers.know(
+            {
+                each.node: each.address
+                for each in answer.nodes
+                if each.node != self._node.id
+            }
+        )
+        self._ask_in(_PAUSE_S)
