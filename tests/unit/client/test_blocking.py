@@ -77,3 +77,20 @@ def test_a_cluster_that_is_not_there() -> None:
     with pytest.raises(TimeoutError_):
         BlockingClient(make).__enter__()  # type: ignore[arg-type]
     assert "braidlog-client" not in [t.name for t in threading.enumerate()]
+
+
+def test_what_is_submitted_keeps_its_order(client: BlockingClient) -> None:
+    log = client.create_log("log")
+    pending = [log.submit_many([b"%d" % n, b"+"]) for n in range(20)]
+    assert [tuple(each.result()) for each in pending] == [
+        (2 * n + 1, 2 * n + 2) for n in range(20)
+    ]
+    with pytest.raises(TypeError):
+        log.submit_many(["text"])  # type: ignore[list-item]
+
+
+def test_metadata_is_of_one_moment(client: BlockingClient) -> None:
+    client.create_log("log", streams=2)
+    metadata = client.metadata()
+    assert [(log.name, len(log.streams)) for log in metadata.logs] == [("log", 2)]
+    assert metadata.leader == 1

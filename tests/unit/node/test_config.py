@@ -90,3 +90,8 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         load(tmp_path / "node.toml", {})
     assert str(tmp_path) in caught.value.message
+
+
+def test_the_cluster_that_clients_use_is_no_setting() -> None:
+    environment = {"BRAIDLOG_CLUSTER": "n1:7400", "BRAIDLOG_NODE_ID": "3"}
+    assert parse('[node]\ndata = "d"\n', environment).node.id == 3
