@@ -45,6 +45,16 @@ class Piece:
         self.size = 0
 
     @classmethod
+    def one(cls, row: Row) -> Piece:
+        """Return one record."""
+        piece = cls.__new__(cls)
+        value, key, timestamp, headers = row
+        piece.values, piece.keys = [value], [key]
+        piece.timestamps, piece.headers = [timestamp], [headers]
+        piece.indexes, piece.size = [0], size_of(row)
+        return piece
+
+    @classmethod
     def plain(cls, values: list[bytes], timestamp: int, size: int) -> Piece:
         """Return records that are values alone; see `Rows.plain`."""
         piece, count = cls(), len(values)
@@ -180,8 +190,7 @@ class Appending:
         Raises:
             NotReadyError: there is none; wait for what was submitted before.
         """
-        piece = Piece()
-        piece.add(0, row)
+        piece = Piece.one(row)
         if not self._room.take_now(piece.size):
             limit = self._settings.outstanding_bytes_max
             msg = f"{limit} bytes wait for their acknowledgement"
@@ -204,10 +213,10 @@ class Appending:
     ) -> int:
         """Append one record and return its position."""
         deadline = self._deadline(timeout)
-        piece = Piece()
-        piece.add(0, row)
+        piece = Piece.one(row)
         # A stream is chosen when there is room, so that it is one that runs then.
-        await self._take_room(piece.size, deadline)
+        if not self._room.take_now(piece.size):
+            await self._take_room(piece.size, deadline)
         try:
             stream = self._stream_for(row[1], producer)
             entry = self._entry(piece, producer, sequence, deadline)
@@ -216,7 +225,11 @@ class Appending:
         except BaseException:
             self._room.give(piece.size)
             raise
-        return await self._wait(lane, entry)
+        try:
+            return await entry.waiter
+        except asyncio.CancelledError:
+            lane.withdraw(entry)
+            raise
 
     async def append_many(
         self,
@@ -361,13 +374,6 @@ class Appending:
             producer,
             sequence or 0,
         )
-
-    async def _wait(self, lane: Lane, entry: Records) -> int:
-        try:
-            return await entry.waiter
-        except asyncio.CancelledError:
-            lane.withdraw(entry)
-            raise
 
     async def next_sequence(self, producer: Producer) -> int:
         """Return the sequence that the producer must send next, 1 if it is unknown.

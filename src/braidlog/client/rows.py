@@ -24,8 +24,12 @@ _TIMESTAMPS: Final = range(-(1 << 63), 1 << 63)
 def size_of(row: Row) -> int:
     """Return the bytes that a record is counted with."""
     value, key, _, headers = row
-    size = _RECORD_COST + len(value) + (0 if key is None else len(key))
-    return size + sum(len(name) + len(data) for name, data in headers)
+    size = _RECORD_COST + len(value)
+    if key is not None:
+        size += len(key)
+    if headers:
+        size += sum(len(name) + len(data) for name, data in headers)
+    return size
 
 
 class Rows:
