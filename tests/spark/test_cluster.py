@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
+from pyspark.sql.types import LongType, StructField, StructType
 
 import braidlog
 from braidlog.client import BlockingClusterLog
-from braidlog.spark import register
+from braidlog.errors import UnauthorizedError
+from braidlog.spark import BraidlogDataSource, register
+from braidlog.spark.schema import DDL
 from braidlog.testing.cluster import LocalCluster
+from braidlog.wire.roles import Role
+from braidlog.wire.tokens import make_token, token_entry
 
 pytestmark = [
     pytest.mark.spark,
@@ -59,6 +66,35 @@ def load(
     reader = spark.read.format("braidlog").options(cluster=cluster.seeds, log="orders")
     reader = reader.options(**options)
     return (reader.schema(schema) if schema else reader).load()
+
+
+def test_a_token_comes_from_the_option_or_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this process: what is sent to workers has the token."""
+    reading, read = make_token("spark", Role.READ, bytes(32))
+    peering, peer = make_token("peer", Role.PEER, b"p" * 32)
+    tokens, peer_token = tmp_path / "tokens.toml", tmp_path / "peer.token"
+    tokens.write_text(token_entry(read) + token_entry(peer))
+    peer_token.write_text(peering)
+    security = {"tokens": str(tokens), "peer_token": str(peer_token)}
+    with LocalCluster(
+        1, directory=tmp_path / "cluster", settings={"security": security}
+    ) as cluster:
+        with braidlog.connect_sync(cluster.seeds, token=peering) as client:
+            client.create_log("orders").append_many([b"a", b"b"])
+        options = {"cluster": cluster.seeds, "log": "orders"}
+        with pytest.raises(UnauthorizedError):
+            BraidlogDataSource(options).schema()
+        sources = [BraidlogDataSource({**options, "token": reading})]
+        monkeypatch.setenv("BRAIDLOG_TOKEN", reading)
+        sources.append(BraidlogDataSource(options))
+        for source in sources:
+            assert source.schema() == DDL
+            schema = StructType([StructField("position", LongType())])
+            reader = pickle.loads(pickle.dumps(source.reader(schema)))  # noqa: S301, RUF100
+            rows = [b for p in reader.partitions() for b in reader.read(p)]
+            assert sum(batch.num_rows for batch in rows) == 2
 
 
 def test_reads_every_column_of_every_stream(

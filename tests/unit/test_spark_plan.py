@@ -111,6 +111,16 @@ class TestOptions:
         assert options.bytes_per_partition == 64 << 20
         assert options.pushdown is True
 
+    def test_the_token_of_a_cluster(self) -> None:
+        base = {"cluster": "host:7400", "log": "x"}
+        environ = {"BRAIDLOG_TOKEN": "secret-e"}
+        assert parse(base).token == ""
+        assert parse(base, environ).token == "secret-e"
+        given = parse(base | {"token": "secret-o"}, environ)
+        assert given.token == "secret-o"
+        assert "secret" not in repr(given)
+        assert parse(BASE, environ).token == ""
+
     @pytest.mark.parametrize(
         ("text", "expected"),
         [
@@ -135,6 +145,10 @@ class TestOptions:
             (BASE | {"since": "soon"}, "'since' must be an ISO 8601 time"),
             (BASE | {"bytesPerPartition": "0"}, "must be a size"),
             (BASE | {"pushdown": "maybe"}, "must be true or false"),
+            (BASE | {"cluster": "host:7400"}, "name two places"),
+            (BASE | {"token": "t"}, "'token' is for a cluster"),
+            (BASE | {"ca": "file"}, "'ca' is for a cluster"),
+            ({"cluster": "host:7400"}, r'\.option\("log"'),
         ],
     )
     def test_refuses(self, options: dict[str, str], message: str) -> None:

@@ -342,9 +342,9 @@ class ClusterNode:
         self.replicas.tick(now)
         if self.member is not None:
             self.member.group.tick(now)
-        self._retention.tick(now)
         if now - self._reported_at >= self.config.timing.heartbeat_ms / 1000:
             self._heartbeat(now)
+        self._retention.tick(now)
         self.changed()
 
     def _synced(self) -> None:

@@ -125,7 +125,10 @@ class Primary:
         return tuple(points[::step])
 
     def _glsn(self, llsn: int) -> int:
-        return self._storage.runs(llsn, llsn + 1)[0].glsn_begin
+        runs = self._storage.runs(llsn, llsn + 1)
+        if not runs:
+            raise NotReadyError(f"LLSN {llsn} of stream {self.stream} has no place")
+        return runs[0].glsn_begin
 
 
 class Replicas:

@@ -50,7 +50,10 @@ class Retention:
         for gone in self._said.keys() - found.keys():
             del self._said[gone]
         for primary in found.values():
-            self._look(primary, wall)
+            try:
+                self._look(primary, wall)
+            except LogError as error:  # One stream must not keep the others.
+                _log.warning("retention of stream %d: %s", primary.stream, error)
 
     def _look(self, primary: Primary, wall: int) -> None:
         options = LogOptions.decode(primary.options)
