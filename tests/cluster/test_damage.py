@@ -131,3 +131,9 @@ def test_a_node_that_cannot_open_its_directory_says_what_to_do(
     cluster.start(node)
     with pytest.raises(UnavailableError, match="new id and an empty directory"):
         cluster.wait_ready(node)
+    node = 2
+    cluster.kill(node)
+    (cluster.data(node) / "FAULTS").unlink()
+    cluster.start(node)
+    with pytest.raises(UnavailableError, match="has lost its fault log"):
+        cluster.wait_ready(node)

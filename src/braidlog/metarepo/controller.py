@@ -207,6 +207,20 @@ class _Look:
             held = sure & set(members)
             if len(members) >= fewest and held and holds(self._state, stream, held):
                 return self._epoch(view, members)
+        return self._with_learners(view, fewest)
+
+    def _with_learners(self, view: _View, fewest: int) -> Command | None:
+        """Let learners that have nearly everything make up the number, too."""
+        stream = view.stream
+        learned = tuple(
+            node
+            for node in stream.learners
+            if node not in self._dead and self._learned(stream, node)
+        )
+        held = {*stream.holders, *view.entered} & set(view.good)
+        enough = len(view.good) + len(learned) >= fewest
+        if learned and enough and held and holds(self._state, stream, held):
+            return self._epoch(view, (*view.good, *learned), learned)
         return None
 
     def _unlisted(self, stream: StreamState) -> bool:

@@ -13,7 +13,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from braidlog.errors import CorruptionError, InvalidArgumentError, UnavailableError
+from braidlog.errors import (
+    CorruptionError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnavailableError,
+)
 from braidlog.faultlog.log import FaultLog
 from braidlog.faultlog.ring import Ring
 from braidlog.node.config import NodeConfig, host_and_port
@@ -127,7 +132,6 @@ class NodeServer:
             config.node.data,
             config.cluster.name,
             config.node.id,
-            # A node that has lost its ring would go on as if nobody had failed.
             create=is_new(store),
         )
 
@@ -177,6 +181,10 @@ def open_store(config: NodeConfig) -> NodeStore:
 def _damage_explained(config: NodeConfig) -> Iterator[None]:
     try:
         yield
+    except NotFoundError as error:
+        # It would go on as if nobody had failed: the record may say something else.
+        msg = f"node {config.node.id} has lost its fault log: {error.message}"
+        raise DamagedNodeError(msg, path=config.node.data) from error
     except CorruptionError as error:
         msg = f"node {config.node.id} is damaged: {error.message}"
         raise DamagedNodeError(msg, path=error.path, offset=error.offset) from error

@@ -12,7 +12,7 @@ import braidlog.client
 from braidlog.client.retry import verdict_of
 from braidlog.wire.failures import decode_failure
 from braidlog.wire.messages import Failed
-print(verdict_of(decode_failure(Failed({code}, "not here"))).name)
+print(verdict_of(decode_failure(Failed({code}, "not here", {{}}))).name)
 """
 
 

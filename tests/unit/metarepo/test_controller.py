@@ -107,6 +107,18 @@ def test_too_few_survivors_do_not_go_on() -> None:
     assert bench.decide(10) == []
 
 
+def test_a_learner_makes_up_the_number_of_survivors() -> None:
+    bench = repair(1, 2, fewest=2, nodes=3)
+    assert not isinstance(bench.do(AddLearner(1, 3)), Refused)
+    bench.dead = {1}
+    assert bench.decide() == []
+    bench.tell(3, 1, 1, state=ReplicaState.LEARNING)
+    made = bench.one()
+    assert isinstance(made, Reconfigure)
+    assert (set(made.replicas), made.replicas[0]) == ({2, 3}, 2)
+    assert made.learners == ()
+
+
 def test_a_restarted_replica_becomes_a_learner_if_others_can_go_on() -> None:
     bench = repair(1, 2, 3)
     bench.tell(1, 1, 1, state=ReplicaState.STARTING)

@@ -17,7 +17,14 @@ from braidlog.raft import (
 )
 from braidlog.wire import commands
 from braidlog.wire.commands import Command
-from braidlog.wire.messages import Commit, Configure, Report, StreamReport
+from braidlog.wire.messages import (
+    Commit,
+    Configure,
+    Faults,
+    Recorded,
+    Report,
+    StreamReport,
+)
 from braidlog.wire.results import Created, Done, Epoch, decode_result
 from unit.metarepo.bench import LOG
 
@@ -25,10 +32,16 @@ from unit.metarepo.bench import LOG
 class Lone:
     """A group of one, with a disk that is always in time."""
 
-    def __init__(self, stored: Stored | None = None, *, lead: bool = True) -> None:
+    def __init__(
+        self,
+        stored: Stored | None = None,
+        *,
+        lead: bool = True,
+        fault_logs: bool = False,
+    ) -> None:
         base = stored or Stored(Base(membership=Membership((1,))))
         raft = RaftConfig(id=1, incarnation=1, jitter=lambda: 0)
-        settings = GroupSettings(cluster="test", fold_entries=20)
+        settings = GroupSettings(cluster="test", fold_entries=20, fault_logs=fault_logs)
         self.now = 0.0
         self.group = Group(settings, raft, base, self.now)
         self.sent: list[object] = []
@@ -88,6 +101,21 @@ class Lone:
 
 def told(end: int, epoch: int = 1, committed: int = 1) -> StreamReport:
     return StreamReport(1, epoch, 0, committed, end, ReplicaState.RUNNING)
+
+
+def test_a_node_is_told_nothing_that_it_has_no_record_for() -> None:
+    lone = Lone(fault_logs=True).prepared()
+    lone.wait(1.0)
+    (faults, *_) = [each for each in lone.sent if isinstance(each, Faults)]
+    assert (faults.epoch, faults.sequence, faults.members) == (1, 0, (1,))
+    assert not any(isinstance(each, Configure) for each in lone.sent)
+    lone.group.recorded(Recorded(1, 1, 0, False))
+    lone.run()
+    assert any(isinstance(each, Configure) for each in lone.sent)
+    lone.sent.clear()
+    lone.tell(told(1))
+    lone.wait(0.2)
+    assert any(isinstance(each, Faults) and each.viable for each in lone.sent)
 
 
 def test_a_command_is_answered_with_its_result() -> None:
