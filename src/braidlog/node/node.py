@@ -19,8 +19,8 @@ from braidlog.errors import ClosedError, LogError, NotReadyError
 from braidlog.faultlog.log import FaultLog
 from braidlog.logstream.effects import Limits
 from braidlog.node.config import NodeConfig
-from braidlog.node.faults import FaultKeeper
 from braidlog.node.directory import Directory
+from braidlog.node.faults import FaultKeeper
 from braidlog.node.identity import begin_incarnation
 from braidlog.node.offering import Offering
 from braidlog.node.peers import LinkSettings, Peers
