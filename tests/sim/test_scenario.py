@@ -145,8 +145,6 @@ def test_the_command_says_how_to_run_a_failure_again(
     broken = {"broken": lambda: RegisterScenario(Bug.NO_QUORUM)}
     monkeypatch.setattr(command, "SCENARIOS", broken)
     options = [
-        "--scenario",
-        "register",
         "--seed",
         "0",
         "--count",
