@@ -116,7 +116,20 @@ def test_every_way_to_fail_is_an_outcome(how: str, error: str) -> None:
 
 def test_the_command_runs_seeds(capsys: pytest.CaptureFixture[str]) -> None:
     assert (
-        command.main(["--seed", "3", "--count", "2", "--seconds", "5", "--twice"]) == 0
+        command.main(
+            [
+                "--scenario",
+                "register",
+                "--seed",
+                "3",
+                "--count",
+                "2",
+                "--seconds",
+                "5",
+                "--twice",
+            ]
+        )
+        == 0
     )
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:3] for line in lines[:2]] == [
@@ -131,7 +144,14 @@ def test_the_command_says_how_to_run_a_failure_again(
 ) -> None:
     broken = {"broken": lambda: RegisterScenario(Bug.NO_QUORUM)}
     monkeypatch.setattr(command, "SCENARIOS", broken)
-    options = ["--seed", "0", "--count", "3", "--storm", "partitions"]
+    options = [
+        "--seed",
+        "0",
+        "--count",
+        "3",
+        "--storm",
+        "partitions",
+    ]
     assert command.main(options) == 1
     out = capsys.readouterr().out
     again = "again: python -m sim --seed 0 --scenario broken --storm partitions"
@@ -159,7 +179,16 @@ def test_processes_with_other_hashes_give_the_same_trace(tmp_path: Path) -> None
     written = []
     for number, hashes in enumerate(("random", "123")):
         trace = tmp_path / str(number)
-        options = ["--seed", "5", "--storm", "all", "--trace", str(trace)]
+        options = [
+            "--scenario",
+            "register",
+            "--seed",
+            "5",
+            "--storm",
+            "all",
+            "--trace",
+            str(trace),
+        ]
         environment = {**os.environ, "PYTHONHASHSEED": hashes}
         process = [sys.executable, "-m", "sim", *options]
         done = subprocess.run(
@@ -168,6 +197,16 @@ def test_processes_with_other_hashes_give_the_same_trace(tmp_path: Path) -> None
         assert done.returncode == 0, done.stderr
         written.append((trace.read_bytes(), done.stdout))
     assert written[0] == written[1]
-    jobs = [sys.executable, "-m", "sim", "--count", "2", "--jobs", "2"]
+    jobs = [
+        sys.executable,
+        "-m",
+        "sim",
+        "--scenario",
+        "register",
+        "--count",
+        "2",
+        "--jobs",
+        "2",
+    ]
     done = subprocess.run(jobs, cwd=ROOT, check=True, capture_output=True, text=True)
     assert "2 seeds, 0 failed" in done.stdout
