@@ -63,9 +63,17 @@ class Requests:
         except LogError as error:
             request.fail(error)
         else:
-            # A peer takes this node for the leader: passed on, it could go in circles.
-            forward = role < Role.PEER
+            forward = not self._votes(request.session.connection.peer)
             self.execute(message.call, command, _to(request), forward=forward)
+
+    def _votes(self, node: int) -> bool:
+        """Tell whether a peer takes this node for the leader.
+
+        It votes, so it knows: what it sends, passed on, could go in circles. Others send
+        to any member.
+        """
+        member = self._node.member
+        return member is not None and node in member.group.raft.core.membership.voters
 
     def _check_role(self, command: bytes, role: Role) -> None:
         decoded = commands.decode(command)
