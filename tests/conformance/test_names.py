@@ -34,7 +34,7 @@ ABSENT: dict[type, dict[str, str]] = {
     BlockingClusterLog: {
         **dict.fromkeys(("segments", "stats"), FILES),
         "apply_retention": NODE,
-        **dict.fromkeys(("submit", "submit_many", "submit_arrow"), PENDING),
+        **dict.fromkeys(("submit", "submit_arrow"), PENDING),
     },
     AsyncNode: dict.fromkeys(("closed", "provision", "report"), BLOCKING),
     MemoryNode: dict.fromkeys(("closed", "provision", "report", "stats"), FILES),

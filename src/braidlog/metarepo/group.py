@@ -195,6 +195,7 @@ class Group:
 
     def recorded(self, message: Recorded) -> None:
         """Take what a node says of its fault log."""
+        self._stirred = True
         if self.leadership is not None:
             self.leadership.guard.take(message)
 

@@ -69,8 +69,8 @@ class Requests:
     def _votes(self, node: int) -> bool:
         """Tell whether a peer takes this node for the leader.
 
-        It votes, so it knows: what it sends, passed on, could go in circles. Others send
-        to any member.
+        It votes, so it knows: what it sends, passed on, could go in circles. Those who
+        do not vote send to any member.
         """
         member = self._node.member
         return member is not None and node in member.group.raft.core.membership.voters
