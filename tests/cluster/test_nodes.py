@@ -146,12 +146,19 @@ def test_a_fourth_node_takes_the_place_of_one_that_lost_its_disk(
         node = next(each for each in (1, 2, 3) if each != roles(cluster)["leader"])
         cluster.kill(node)
         shutil.rmtree(cluster.data(node))
+        left = tuple(each for each in cluster.nodes if each != node)
+        # Until the node is found dead its streams look complete.
+        wait_members(cluster, set(left))
         asyncio.run(wait_complete(cluster.seeds, LOG, 3))
         load.wait_for(50)
-        left = tuple(each for each in cluster.nodes if each != node)
-        members = asyncio.run(replicas(cluster))
-        assert members == {stream: set(left) for stream in members}
         check(cluster, load, left)
+
+
+def wait_members(cluster: LocalCluster, nodes: set[int]) -> None:
+    deadline = time.monotonic() + 30
+    while any(each != nodes for each in asyncio.run(replicas(cluster)).values()):
+        assert time.monotonic() < deadline, f"the replicas are not {nodes}"
+        time.sleep(0.1)
 
 
 async def replicas(cluster: LocalCluster) -> dict[int, set[int]]:

@@ -207,6 +207,8 @@ class Connection(ABC):
         if self._got_goodbye:
             raise RemoteProtocolError("a frame after the Goodbye")
         if isinstance(frame, AppendFrames):
+            if self.state is State.HANDSHAKE:
+                raise RemoteProtocolError("Append before the handshake")
             self._take_appends(frame, events)
             return
         message = codec.decode(frame.kind, frame.head, frame.payload)

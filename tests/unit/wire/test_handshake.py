@@ -105,6 +105,14 @@ def test_the_first_frame_is_hello() -> None:
     assert "before the Welcome" in broken(client, frame(m.Pong()))
 
 
+def test_no_append_comes_before_the_handshake() -> None:
+    server = ServerConnection(settings())
+    frame = encode_frame(m.Append.KIND, 1, encode(m.Append(1, 1)), [b"batch"])
+    with pytest.raises(RemoteProtocolError, match="before the handshake"):
+        server.receive(b"".join(bytes(part) for part in frame))
+    assert server.closed
+
+
 def test_there_is_one_handshake() -> None:
     pair = Pair().greet()
     assert "Hello" in broken(pair.server, frame(Hello(1, 1, "")))
