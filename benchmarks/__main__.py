@@ -1,17 +1,14 @@
 """Measure ours beside the floor and the peers: ``python -m benchmarks``."""
 
 import argparse
-import shutil
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import contest, machine, plot, report
+from benchmarks import machine, plot, report, session
 from benchmarks.plan import GIB, Plan, quick
 from benchmarks.questions import QUESTIONS
 from benchmarks.rows import Row
@@ -23,11 +20,11 @@ def main() -> int:
     """Run the questions asked for; return the exit status."""
     arguments = _arguments()
     console = report.console()
-    with _directory(arguments.directory) as directory:
+    with session.scratch(arguments.directory) as directory:
         plan = _plan(arguments, directory)
         facts = machine.describe(directory, plan.parameters())
         report.header(console, facts)
-        rows, failed = _measure(console, plan, arguments.only)
+        rows, failed = session.measure(console, QUESTIONS, plan, arguments.only)
     _write(console, arguments.output, facts, rows)
     missed = [row for row in rows if row.missed]
     _verdict(console, rows, missed, failed)
@@ -60,38 +57,11 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-@contextmanager
-def _directory(parent: Path) -> Iterator[Path]:
-    parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix="data-", dir=parent))
-    try:
-        yield made
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
-
-
 def _plan(arguments: argparse.Namespace, directory: Path) -> Plan:
     if arguments.quick:
         return quick(directory, arguments.seed, arguments.rounds or 3)
     plan = Plan(directory, seed=arguments.seed, rounds=arguments.rounds or 5)
     return replace(plan, reopen_large=10 * GIB) if arguments.full else plan
-
-
-def _measure(
-    console: Console, plan: Plan, only: Sequence[str] | None
-) -> tuple[list[Row], list[str]]:
-    rows: list[Row] = []
-    failed: list[str] = []
-    for question in QUESTIONS:
-        if only and question.NAME not in only:
-            continue
-        with console.status(question.NAME) as status:
-            made, samples = contest.run(question, plan, status.update)
-        shutil.rmtree(plan.directory / question.NAME, ignore_errors=True)
-        report.table(console, question.NAME, made)
-        rows += made
-        failed += [f"{question.NAME}/{name}" for name in sorted(samples.failed)]
-    return rows, failed
 
 
 def _write(
@@ -109,10 +79,7 @@ def _verdict(
 ) -> None:
     judged = [row for row in rows if row.met is not None or row.ahead is not None]
     console.print(f"{len(judged) - len(missed)} of {len(judged)} judged rows hold")
-    for row in missed:
-        console.print(f"MISSED {row.workload} ({row.metric})", style="bold red")
-    for name in failed:
-        console.print(f"FAILED {name}", style="bold red")
+    session.name_misses(console, missed, failed)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,13 @@
 """Measure three nodes beside the floor and peers: ``python -m benchmarks.cluster``."""
 
 import argparse
-import shutil
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console
-
-from benchmarks import contest, machine, report
+from benchmarks import machine, report, session
 from benchmarks.cluster import stages
 from benchmarks.cluster.plan import Plan, quick
 from benchmarks.cluster.questions import QUESTIONS
-from benchmarks.rows import Row
 
 _RESULTS = Path(__file__).parents[1] / "results"
 
@@ -23,11 +16,11 @@ def main() -> int:
     """Run the questions asked for; return the exit status."""
     arguments = _arguments()
     console = report.console()
-    with _directory(arguments.directory) as directory:
+    with session.scratch(arguments.directory) as directory:
         plan = _plan(arguments, directory)
         facts = machine.describe(directory, plan.parameters())
         report.header(console, facts)
-        rows, failed = _measure(console, plan, arguments.only)
+        rows, failed = session.measure(console, QUESTIONS, plan, arguments.only)
         if not arguments.only or "stages" in arguments.only:
             stages.show(console, plan)
     arguments.output.mkdir(parents=True, exist_ok=True)
@@ -35,10 +28,7 @@ def main() -> int:
     report.json_lines(lines, facts, rows)
     console.print(f"wrote {lines}", style="dim", highlight=False)
     missed = [row for row in rows if row.missed]
-    for row in missed:
-        console.print(f"MISSED {row.workload} ({row.metric})", style="bold red")
-    for name in failed:
-        console.print(f"FAILED {name}", style="bold red")
+    session.name_misses(console, missed, failed)
     unmeasured = any(row.unmeasured for row in rows)
     return 1 if arguments.check and (missed or failed or unmeasured) else 0
 
@@ -80,16 +70,6 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-@contextmanager
-def _directory(parent: Path) -> Iterator[Path]:
-    parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix="bench-cluster-", dir=parent))
-    try:
-        yield made
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
-
-
 def _plan(arguments: argparse.Namespace, directory: Path) -> Plan:
     plan = Plan(
         directory,
@@ -99,23 +79,6 @@ def _plan(arguments: argparse.Namespace, directory: Path) -> Plan:
         priority=arguments.priority,
     )
     return quick(plan) if arguments.quick else plan
-
-
-def _measure(
-    console: Console, plan: Plan, only: Sequence[str] | None
-) -> tuple[list[Row], list[str]]:
-    rows: list[Row] = []
-    failed: list[str] = []
-    for question in QUESTIONS:
-        if only and question.NAME not in only:
-            continue
-        with console.status(question.NAME) as status:
-            made, samples = contest.run(question, plan, status.update)
-        shutil.rmtree(plan.directory / question.NAME, ignore_errors=True)
-        report.table(console, question.NAME, made)
-        rows += made
-        failed += [f"{question.NAME}/{name}" for name in sorted(samples.failed)]
-    return rows, failed
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Wire"]
 
 
-class Wire(asyncio.Protocol):
+class Wire(asyncio.Protocol, ABC):
     """One socket. Subclasses take the events and what happens to the socket.
 
     What is sent within one turn of the loop goes out with one system call. While the
@@ -30,13 +31,15 @@ class Wire(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._scheduled = False
 
+    @abstractmethod
     def took(self, event: Event) -> None:
         """Take an event of the connection."""
-        raise NotImplementedError
 
+    @abstractmethod
     def lost(self) -> None:
         """Note that the socket is gone."""
 
+    @abstractmethod
     def broken(self, error: ProtocolError) -> None:
         """Note that the other side does not speak the protocol."""
 

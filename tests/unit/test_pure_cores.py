@@ -1,0 +1,59 @@
+"""The cores import nothing that could wait, look at a clock or draw a number."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import braidlog
+
+ROOT = Path(braidlog.__file__).parent
+EVERYWHERE = {"__future__", "collections", "dataclasses", "typing"}
+SHARED = {"contextlib", "enum", "itertools"}
+ALLOWED = {
+    "raft": {*SHARED, "bisect", "struct", "zlib", "braidlog.errors"},
+    "logstream": {*SHARED, "struct", "braidlog.errors", "braidlog.wire.messages"},
+    "metarepo": {
+        "msgspec",
+        "braidlog.errors",
+        "braidlog.faultlog.configuration",
+        "braidlog.logstream",
+        "braidlog.raft",
+        "braidlog.wire",
+    },
+    "wire": {
+        *{"abc", "base64", "enum", "hashlib", "hmac", "itertools", "json"},
+        *{"msgspec", "re", "tomllib", "typing_extensions"},
+        *{"braidlog.errors", "braidlog._native"},
+    },
+}
+
+
+def imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or "."
+            joined = [f"{module}.{alias.name}" for alias in node.names]
+            yield from joined if module == "braidlog" else [module]
+
+
+FILES = [path for name in ALLOWED for path in sorted((ROOT / name).glob("*.py"))]
+
+
+def is_within(name: str, allowed: set[str]) -> bool:
+    return any(name == each or name.startswith(f"{each}.") for each in allowed)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}/{p.stem}")
+def test_imports_are_pure(path: Path) -> None:
+    package = path.parent.name
+    allowed = EVERYWHERE | ALLOWED[package] | {f"braidlog.{package}"}
+    assert {name for name in imported(path) if not is_within(name, allowed)} == set()
+
+
+def test_only_frames_know_the_native_module() -> None:
+    users = {path.stem for path in FILES if "braidlog._native" in imported(path)}
+    assert users == {"frames"}
