@@ -11,7 +11,9 @@ use crate::entry::{Entry, entries_dict};
 use crate::error::to_py;
 use crate::gate::{Following, Gate, Reader};
 use crate::log::LogView;
+use crate::number::Unsigned;
 use crate::options::options;
+use crate::replicas::{Batch, batches};
 
 /// A read-only view of a node directory.
 #[pyclass(frozen, module = "braidlog._native")]
@@ -23,14 +25,20 @@ pub struct Follower {
 #[pymethods]
 impl Follower {
     #[staticmethod]
-    #[pyo3(signature = (path, **keywords))]
+    #[pyo3(signature = (path, *, locked=false, **keywords))]
     fn open(
         py: Python<'_>,
         path: std::path::PathBuf,
+        locked: bool,
         keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let options = options(keywords)?;
-        let opened = py.detach(|| wal::Follower::open(Arc::new(RealVfs), &path, &options));
+        let open = if locked {
+            wal::Follower::open_locked
+        } else {
+            wal::Follower::open
+        };
+        let opened = py.detach(|| open(Arc::new(RealVfs), &path, &options));
         Ok(Self {
             follower: Arc::new(Following::new(opened.map_err(to_py)?)),
             gate: Arc::default(),
@@ -68,6 +76,21 @@ impl Follower {
             store: None,
             follower: Some(Arc::clone(&self.follower)),
         }))
+    }
+
+    /// Whole batches that hold any of `begin..end`, committed or not; see `Replicas.read`.
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        stream: u32,
+        begin: Unsigned,
+        end: Unsigned,
+        bytes_max: usize,
+    ) -> PyResult<Vec<Batch<'py>>> {
+        let read =
+            |follower: &mut wal::Follower| follower.read_encoded(stream, begin.0, end.0, bytes_max);
+        let found = py.detach(|| self.follower.with(read)).map_err(to_py)?;
+        Ok(batches(py, &found))
     }
 
     /// End everything that was made from this; there is no lock to release.

@@ -16,7 +16,16 @@ use crate::pending::SIGNAL_INTERVAL;
 type Context = (u64, u64, u64, u64, u64);
 
 /// A batch: (LLSN, records, bytes).
-type Batch<'py> = (u64, u32, Bound<'py, PyBytes>);
+pub type Batch<'py> = (u64, u32, Bound<'py, PyBytes>);
+
+/// Batches as Python sees them.
+pub fn batches<'py>(py: Python<'py>, found: &[wal::EncodedBatch]) -> Vec<Batch<'py>> {
+    let row = |batch: &wal::EncodedBatch| {
+        let bytes = PyBytes::new(py, &batch.bytes);
+        (batch.llsn, batch.count, bytes)
+    };
+    found.iter().map(row).collect()
+}
 
 /// What a node's cluster part does with a store. Nothing here waits for the disk, but for `create` and
 /// `delete`, and for appends while too much is on its way there.
@@ -217,12 +226,7 @@ impl Replicas {
         let found = py
             .detach(|| store.read_encoded(stream, begin.0, end.0, bytes_max))
             .map_err(to_py)?;
-        let rows = found.iter();
-        let row = |batch: &wal::EncodedBatch| {
-            let bytes = PyBytes::new(py, &batch.bytes);
-            (batch.llsn, batch.count, bytes)
-        };
-        Ok(rows.map(row).collect())
+        Ok(batches(py, &found))
     }
 
     /// Commit runs of the LLSNs `begin..end`: (LLSN, GLSN, length).

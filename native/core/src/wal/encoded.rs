@@ -7,13 +7,16 @@
 //! lock; everything below is durable and read like any record. Of a batch that a rollback cut in the middle
 //! the records that are left are encoded again.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::batch::{BatchBuilder, BatchView, parse_head};
 use crate::error::{Error, Result};
+use crate::wal::follow::Follower;
 use crate::wal::parts::{Part, Placed};
 use crate::wal::read::{BatchRef, Position};
 use crate::wal::store::{Inner, Store};
+use crate::wal::view::View;
 
 /// Rollbacks that may overtake one read.
 const ATTEMPTS: usize = 16;
@@ -111,25 +114,8 @@ impl Store {
         tail: Tail,
     ) -> Result<Vec<EncodedBatch>> {
         debug_assert!(tail.low <= begin && tail.begin <= tail.next);
-        let view = self.view.stream(stream)?;
-        let (mut found, mut bytes, mut from) = (Vec::new(), 0, begin);
-        let mut position = Position::default();
-        while from < end.min(tail.begin) && (found.is_empty() || bytes < bytes_max) {
-            let left = bytes_max.saturating_sub(bytes);
-            // Up to where the stream is durable, so that only a rollback cuts a batch.
-            let read = self
-                .view
-                .read_below(&view, from, tail.begin, left, &mut position)?;
-            let Some(last) = read.last() else { break };
-            from = last.next();
-            for batch in read.iter().filter(|batch| batch.first() < end) {
-                if bytes >= bytes_max && !found.is_empty() {
-                    return Ok(found);
-                }
-                bytes += batch.bytes().len();
-                found.push(whole_of(batch)?);
-            }
-        }
+        let mut found = durable(&self.view, stream, begin..end, tail.begin, bytes_max)?;
+        let mut bytes: usize = found.iter().map(|batch| batch.bytes.len()).sum();
         for batch in tail.batches {
             if bytes >= bytes_max && !found.is_empty() {
                 break;
@@ -139,6 +125,55 @@ impl Store {
         }
         Ok(found)
     }
+}
+
+impl Follower {
+    /// Like [`Store::read_encoded`], of what is durable as of the last refresh.
+    pub fn read_encoded(
+        &self,
+        stream: u32,
+        begin: u64,
+        end: u64,
+        bytes_max: usize,
+    ) -> Result<Vec<EncodedBatch>> {
+        let range = self.view().stream(stream)?.range();
+        if begin < range.first {
+            return Err(Error::Trimmed { first: range.first });
+        }
+        if begin > range.durable {
+            let (position, next) = (begin, range.durable);
+            return Err(Error::BeyondEnd { position, next });
+        }
+        durable(self.view(), stream, begin..end, range.durable, bytes_max)
+    }
+}
+
+/// Whole batches that hold any of `range`, from below `below`, up to where the stream is durable.
+fn durable(
+    view: &View,
+    stream: u32,
+    range: Range<u64>,
+    below: u64,
+    bytes_max: usize,
+) -> Result<Vec<EncodedBatch>> {
+    let stream = view.stream(stream)?;
+    let (mut found, mut bytes, mut from) = (Vec::new(), 0_usize, range.start);
+    let mut position = Position::default();
+    while from < range.end.min(below) && (found.is_empty() || bytes < bytes_max) {
+        let left = bytes_max.saturating_sub(bytes);
+        // Up to where the stream is durable, so that only a rollback cuts a batch.
+        let read = view.read_below(&stream, from, below, left, &mut position)?;
+        let Some(last) = read.last() else { break };
+        from = last.next();
+        for batch in read.iter().filter(|batch| batch.first() < range.end) {
+            if bytes >= bytes_max && !found.is_empty() {
+                return Ok(found);
+            }
+            bytes += batch.bytes().len();
+            found.push(whole_of(batch)?);
+        }
+    }
+    Ok(found)
 }
 
 /// The stream's batches that are not durable yet, in order, without what was rolled back.

@@ -42,12 +42,23 @@ pub struct Follower {
     /// The tail failed half-way: it is read again from its preamble, or it would go on behind the
     /// frame that it failed at.
     broken: bool,
+    /// Whether the caller holds the lock, so that a lock is no sign of a writer.
+    locked: bool,
     dir: PathBuf,
 }
 
 impl Follower {
     /// Open a directory.
     pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: &Options) -> Result<Self> {
+        Self::new(vfs, dir, options, false)
+    }
+
+    /// Open a directory whose lock the caller holds: nobody writes.
+    pub fn open_locked(vfs: Arc<dyn Vfs>, dir: &Path, options: &Options) -> Result<Self> {
+        Self::new(vfs, dir, options, true)
+    }
+
+    fn new(vfs: Arc<dyn Vfs>, dir: &Path, options: &Options, locked: bool) -> Result<Self> {
         let Some(identity) = NodeIdentity::read(&*vfs, dir)? else {
             return Err(Error::NotFound {
                 what: format!("a Braidlog node at {}", dir.display()),
@@ -72,6 +83,7 @@ impl Follower {
             manifest,
             tail: None,
             broken: false,
+            locked,
             dir: dir.to_owned(),
         };
         follower.refresh()?;
@@ -116,7 +128,7 @@ impl Follower {
 
     fn try_refresh(&mut self) -> Result<bool> {
         let vfs = Arc::clone(&self.view.vfs);
-        let alive = vfs.is_locked(&self.dir.join(LOCK))?;
+        let alive = !self.locked && vfs.is_locked(&self.dir.join(LOCK))?;
         let mark = Watermark::read(&*vfs, &self.dir)?;
         let unchanged = |tail: &Tail| {
             mark.is_some_and(|mark| {

@@ -71,3 +71,23 @@ fn a_frame_that_does_not_apply_is_never_skipped() {
     follower.refresh().unwrap();
     assert_eq!(contents(follower.view(), stream).unwrap(), all);
 }
+
+#[test]
+fn what_is_not_committed_is_read_whole_under_a_lock_of_ones_own() {
+    let vfs = MemoryVfs::new();
+    let (store, _) = open_at(&vfs).unwrap();
+    let stream = create(&store, "a");
+    append(&store, stream, b"one").unwrap();
+    append(&store, stream, b"two").unwrap();
+    let written = store.read_encoded(stream, 1, 3, 1 << 20).unwrap();
+    drop(store);
+    let shared: Arc<dyn Vfs> = Arc::new(vfs.clone());
+    let _held = shared.lock(&Path::new(DIR).join("LOCK"), "a test").unwrap();
+    let follower = Follower::open_locked(shared, Path::new(DIR), &options()).unwrap();
+    let read = |begin| follower.read_encoded(stream, begin, 9, 1 << 20);
+    assert_eq!(read(1).unwrap(), written);
+    assert_eq!(read(2).unwrap(), written[1..]);
+    assert!(read(3).unwrap().is_empty());
+    assert!(matches!(read(4), Err(Error::BeyondEnd { next: 3, .. })));
+    assert!(matches!(read(0), Err(Error::Trimmed { first: 1 })));
+}
