@@ -20,9 +20,11 @@ NOT_YET_WRITTEN = {
     "epoch_begin",
     "fault_digest",
     "fault_record",
+    "fault_rescue",
     "group_entry_key",
     "manifest_remove_slot",
     "moved_runs",
+    "rescued",
     "side_cut",
 }
 

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING
 
 import click
 
 from braidlog.cli import failures
 from braidlog.cli.commands import LocalCommand, command
-from braidlog.cli.output import facts, message, rows
+from braidlog.cli.output import facts, message
+from braidlog.cli.rescue_report import Found, names, show, summary
 from braidlog.cli.session import Session
-from braidlog.errors import CorruptionError, FormatError, LogError, NotFoundError
+from braidlog.errors import (
+    CorruptionError,
+    FormatError,
+    InvalidArgumentError,
+    LogError,
+    NotFoundError,
+)
 from braidlog.faultlog import (
     FILE_NAME,
+    NO_DIGEST,
     Decision,
     FaultLog,
     FaultRecord,
@@ -31,30 +38,10 @@ from braidlog.faultlog import (
     write_locked,
 )
 
+if TYPE_CHECKING:
+    from braidlog.metarepo.succession import Recovered
+
 __all__ = ["rescue"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What one directory has."""
-
-    path: Path
-    record: FaultRecord | None
-    problem: str = ""
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """One node, or a directory of which the node is not known."""
-
-    node: int | None
-    directory: Path | None
-    epoch: int | None
-    sequence: int | None
-    failed: tuple[int, ...] | None
-    viable: bool | None
-    state: str
 
 
 @command(kind=LocalCommand)
@@ -65,9 +52,22 @@ class _Row:
     type=click.Path(exists=True, file_okay=False, path_type=Path),
 )
 @click.option(
+    "--lost",
+    multiple=True,
+    type=click.IntRange(min=1),
+    metavar="NODE",
+    help="Do not wait for this node: its disk is destroyed. May be repeated.",
+)
+@click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Write although --lost may lose acknowledged records.",
+)
+@click.option(
     "--streams",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help='JSON: the replicas of each stream, such as {"1": [1, 2]}.',
+    help="JSON with the replicas of each stream, such as"
+    ' {"1": [1, 2]}, instead of what the directories say.',
 )
 @click.option("--write", is_flag=True, help="Write the new epoch to the valid nodes.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -76,6 +76,8 @@ def rescue(
     context: click.Context,
     *,
     directories: tuple[Path, ...],
+    lost: tuple[int, ...],
+    accept_loss: bool,
     streams: Path | None,
     write: bool,
     yes: bool,
@@ -89,37 +91,95 @@ def rescue(
     """
     session: Session = context.obj
     directories = directories or (session.data,)
-    replicas = _replicas(streams) if streams else {}
+    override = _replicas(streams) if streams else None
     with ExitStack() as locks:
         if write:
             for directory in directories:
                 locks.enter_context(write_locked(directory))
-        found = [_look(directory) for directory in directories]
-        verdict = _verdict(found, replicas)
+        found = [_look(directory, locked=write) for directory in directories]
+        recovered = _recover(found)
+        replicas = _streams(recovered) if override is None else override
+        verdict = _verdict(found, replicas, lost)
         if not session.as_json:
-            _show(session, found, verdict, checked=bool(streams))
+            checked = override is not None
+            show(session, found, verdict, recovered, checked=checked)
         written = isinstance(verdict, Decision) and write
         if isinstance(verdict, Decision) and write:
-            _write(session, found, verdict, yes=yes)
+            if set(verdict.lost) & set(lost) and not accept_loss:
+                raise _loss_not_accepted(verdict)
+            _write(session, found, verdict, recovered, yes=yes)
     if session.as_json:
-        facts(session, _summary(found, verdict, written))
+        facts(session, summary(found, verdict, recovered, written=written))
     elif isinstance(verdict, Decision) and not write:
         message("hint: with all nodes stopped, --write makes it so")
     codes = {Wait: failures.WAIT, Refuse: failures.REFUSED}
     context.exit(codes.get(type(verdict), 0))
 
 
-def _look(directory: Path) -> _Found:
+def _look(directory: Path, *, locked: bool) -> Found:
+    # Late, here and below: everything else works without the extra that this needs.
+    from braidlog.node.presented import read_copy
+
     try:
         ring = scan(read_ring(directory), path=str(directory / FILE_NAME))
     except (CorruptionError, FormatError, NotFoundError) as error:
-        return _Found(directory, None, error.message)
-    if ring.newest is None:
-        return _Found(directory, None, "its fault log is empty", ring.notes)
-    return _Found(directory, ring.newest, notes=ring.notes)
+        return Found(directory, None, (error.message,))
+    record = ring.newest
+    if record is None:
+        return Found(directory, None, (*ring.notes, "its fault log is empty"))
+    try:
+        copy = read_copy(directory, record.node, locked=locked)
+    except NotFoundError:
+        # A fault log alone says what it says.
+        note = "it has nothing but a fault log"
+        return Found(directory, record, (*ring.notes, note))
+    except LogError as error:
+        note = f"its log cannot be read, and the node will not start: {error.message}"
+        return Found(directory, record, (*ring.notes, note))
+    return Found(directory, record, ring.notes, copy)
 
 
-def _verdict(found: Sequence[_Found], streams: Mapping[int, list[int]]) -> Verdict:
+def _recover(found: Sequence[Found]) -> Recovered | None:
+    """Return what the copies of the metadata repository come to.
+
+    Those of all members count, also of nodes whose streams lack something: the log of
+    the repository is another one, and its votes say which copy is good.
+    """
+    from braidlog.metarepo.succession import recover
+
+    records = [item.record for item in found if item.record is not None]
+    if not records:
+        return None
+    authority = max(records, key=lambda record: record.number)
+    members = authority.configuration.members
+    return recover(
+        [
+            item.copy
+            for item in found
+            if item.copy is not None
+            and item.record is not None
+            and item.record.cluster == authority.cluster
+            and item.record.node in members
+        ]
+    )
+
+
+def _streams(recovered: Recovered | None) -> dict[int, Sequence[int]]:
+    """Return the replicas of each stream that has records."""
+    if recovered is None:
+        return {}
+    return {
+        number: stream.replicas
+        for number, stream in recovered.state.streams.items()
+        if stream.committed > 1
+    }
+
+
+def _verdict(
+    found: Sequence[Found],
+    streams: Mapping[int, Sequence[int]],
+    lost: Sequence[int],
+) -> Verdict:
     present: dict[int, FaultRecord | Unreadable] = {}
     places: dict[int, Path] = {}
     for item in found:
@@ -130,7 +190,19 @@ def _verdict(found: Sequence[_Found], streams: Mapping[int, list[int]]) -> Verdi
             why = f"node {node} is there twice: {places[node]} and {item.path}"
             return Refuse(None, (node,), (why,))
         places[node], present[node] = item.path, item.record
-    return decide(present, streams)
+    try:
+        return decide(present, streams, lost)
+    except InvalidArgumentError as error:
+        hint = "--lost names members whose directories are gone for good"
+        raise failures.Problem(error.message, hint, failures.USAGE) from error
+
+
+def _loss_not_accepted(decision: Decision) -> failures.Problem:
+    return failures.Problem(
+        f"{names(decision.lost)} would be given up, and what only they hold is lost",
+        "add --accept-loss if that has to be; if a disk can be had, bring it instead",
+        failures.USAGE,
+    )
 
 
 def _replicas(path: Path) -> dict[int, list[int]]:
@@ -153,120 +225,48 @@ def _bad_streams(path: Path) -> failures.Problem:
     )
 
 
-def _show(
-    session: Session, found: Sequence[_Found], verdict: Verdict, *, checked: bool
-) -> None:
-    rows(session, _rows(found, verdict), empty="no node was named")
-    for item in found:
-        for note in (*item.notes, *([item.problem] if item.problem else [])):
-            message(f"note: {item.path}: {note}")
-    if authority := verdict.authority:
-        epoch, sequence = authority.number
-        message(
-            f"node {authority.node} of {authority.cluster!r} has the newest record:"
-            f" epoch {epoch}, sequence {sequence}"
-        )
-    match verdict:
-        case Decision(valid=valid, configuration=new):
-            message(f"decided: {_names(valid)} go on, in epoch {new.epoch}")
-            if not checked:
-                message("note: streams were not checked; --streams names them")
-        case Wait(missing=missing):
-            who = f" for {_names(missing)}" if missing else ""
-            message(f"wait{who}: {'; '.join(verdict.why)}")
-        case Refuse():
-            message(f"refused: {'; '.join(verdict.why)}")
-
-
-def _rows(found: Sequence[_Found], verdict: Verdict) -> Iterator[_Row]:
-    for item in sorted(found, key=_by_node):
-        if item.record is None:
-            yield _Row(None, item.path, None, None, None, None, "unreadable")
-        else:
-            record, said = item.record, item.record.configuration
-            yield _Row(
-                record.node,
-                item.path,
-                said.epoch,
-                said.sequence,
-                said.failed,
-                record.viable,
-                _state(record, verdict),
-            )
-    if isinstance(verdict, Wait):
-        for node in verdict.missing:
-            yield _Row(node, None, None, None, None, None, "missing")
-
-
-def _by_node(item: _Found) -> tuple[bool, int]:
-    return (item.record is None, item.record.node if item.record else 0)
-
-
-def _state(record: FaultRecord, verdict: Verdict) -> str:
-    if verdict.authority is None:
-        return "unclear"
-    last = verdict.authority.configuration
-    if record.node in last.failed:
-        return "listed as failed"
-    if record.node not in last.members:
-        return "no member"
-    if not record.viable:
-        return "not viable"
-    return "valid" if isinstance(verdict, Decision) else "unclear"
-
-
 def _write(
-    session: Session, found: Sequence[_Found], decision: Decision, *, yes: bool
+    session: Session,
+    found: Sequence[Found],
+    decision: Decision,
+    recovered: Recovered | None,
+    *,
+    yes: bool,
 ) -> None:
     new = decision.configuration
-    session.confirm(f"write epoch {new.epoch} to {_names(decision.valid)}", yes=yes)
+    what = f"write epoch {new.epoch} to {names(decision.valid)}"
+    if decision.lost:
+        what = f"give up {names(decision.lost)} with what only they hold, and {what}"
+    session.confirm(what, yes=yes)
+    from braidlog.metarepo.succession import seed_of
+    from braidlog.node.presented import digest_of, write_seed
+
+    valid = [
+        (item.path, item.record)
+        for item in found
+        if item.record is not None and item.record.node in decision.valid
+    ]
+    seed = seed_of(recovered, new) if recovered is not None else None
     done: list[int] = []
     try:
-        for item in found:
-            record = item.record
-            if record is None or record.node not in decision.valid:
-                continue
-            with FaultLog.open(
-                item.path, record.cluster, record.node, create=False
-            ) as log:
-                log.record(new, viable=True)
+        # All have it before any says so: who reads a record finds what it names.
+        for path, _ in valid:
+            if seed is not None:
+                write_seed(path, seed)
+        state = digest_of(seed) if seed is not None else NO_DIGEST
+        for path, record in valid:
+            with FaultLog.open(path, record.cluster, record.node, create=False) as log:
+                log.record(new, viable=True, lost=decision.lost, state=state)
             done.append(record.node)
     except LogError as error:
         # Whoever has the record already is needed by the next decision, which is then
         # the same one.
-        error.add_note(f"written to {_names(done)}; run the same command again")
+        error.add_note(f"written to {names(done)}; run the same command again")
         raise
     if not session.as_json:
-        message(f"epoch {new.epoch} is written to {_names(done)}")
-
-
-def _summary(
-    found: Sequence[_Found], verdict: Verdict, written: bool
-) -> dict[str, Any]:
-    kind: Literal["decided", "wait", "refused"] = "decided"
-    summary: dict[str, Any] = {"valid": [], "configuration": None, "why": []}
-    match verdict:
-        case Decision(valid=valid, configuration=configuration):
-            summary |= {"valid": valid, "configuration": configuration}
-        case Wait(missing=missing, why=why):
-            kind, summary = "wait", summary | {"missing": missing, "why": why}
-        case Refuse(nodes=nodes, why=why):
-            kind, summary = "refused", summary | {"named": nodes, "why": why}
-    return {
-        "verdict": kind,
-        "authority": verdict.authority.node if verdict.authority else None,
-        **summary,
-        "written": written,
-        "nodes": list(_rows(found, verdict)),
-        "notes": [
-            {"directory": item.path, "problem": problem}
-            for item in found
-            for problem in (*item.notes, item.problem)
-            if problem
-        ],
-    }
-
-
-def _names(nodes: Sequence[int]) -> str:
-    listed = ", ".join(map(str, sorted(nodes))) or "none"
-    return f"node {listed}" if len(nodes) == 1 else f"nodes {listed}"
+        message(f"epoch {new.epoch} is written to {names(done)}")
+        every = "it" if len(done) == 1 else "all of them"
+        message(
+            f"hint: start {every}; other nodes come back with new ids and empty"
+            " directories"
+        )

@@ -8,7 +8,7 @@ everything that was acknowledged.
 from braidlog.faultlog.configuration import MEMBERS_MAX, Configuration
 from braidlog.faultlog.errors import ForkedError
 from braidlog.faultlog.log import SLOTS_DEFAULT, FaultLog
-from braidlog.faultlog.record import FaultRecord
+from braidlog.faultlog.record import NO_DIGEST, FaultRecord
 from braidlog.faultlog.ring import FILE_NAME, read_ring, write_locked
 from braidlog.faultlog.rule import (
     Decision,
@@ -23,6 +23,7 @@ from braidlog.faultlog.scan import Scan, scan
 __all__ = [
     "FILE_NAME",
     "MEMBERS_MAX",
+    "NO_DIGEST",
     "SLOTS_DEFAULT",
     "Configuration",
     "Decision",

@@ -85,10 +85,18 @@ class FaultLog:
         """Return the newest record; None if nothing was recorded yet."""
         return self._newest
 
-    def record(self, configuration: Configuration, *, viable: bool) -> FaultRecord:
+    def record(
+        self,
+        configuration: Configuration,
+        *,
+        viable: bool,
+        lost: tuple[int, ...] = (),
+        state: bytes = NO_DIGEST,
+    ) -> FaultRecord:
         """Write a configuration down; the node may act in it when this returns.
 
-        A repeat of the newest record writes nothing.
+        A repeat of the newest record writes nothing. `lost` and `state` are what a
+        rescue says beside it, see `FaultRecord`.
 
         Raises:
             FencedError: A newer configuration is recorded.
@@ -109,6 +117,8 @@ class FaultLog:
             viable=viable,
             serial=newest.serial + 1 if newest else 1,
             previous=digest_of(newest) if newest else NO_DIGEST,
+            lost=lost,
+            state=state,
         )
         self._write(record)
         self._newest = record

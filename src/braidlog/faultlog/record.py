@@ -1,7 +1,7 @@
 """One record of a fault log and its 4 KiB slot.
 
     0     u32   magic         "BRFL"
-    4     u32   format        1
+    4     u32   format        1; 2 if a rescue put anything at 4007
     8     u64   serial        number of the record in its ring, from 1
     16    u64   node          whose ring it is
     24    u64   epoch
@@ -13,6 +13,8 @@
     46    u16   failed_count
     48    u8[32] previous     digest of the record before, zeros if there is none
     80          members, failed: u64 each; the name of the cluster in UTF-8; zeros
+    4007  u8[25] lost         a bit for each member that was given up, lowest first
+    4032  u8[32] state        BLAKE2b-256 of what the rescue carried over, or zeros
     4064  u8[32] digest       BLAKE2b-256 of bytes 0..4064
 
 The digest is checksum and link at once: the chain needs a hash that nobody meets by
@@ -48,7 +50,9 @@ __all__ = [
 
 SLOT_BYTES = 4096
 DIGEST_BYTES = 32
-FORMAT = 1
+FORMAT = 2
+_PLAIN = 1
+"""Format of all records but the first one after a rescue."""
 CLUSTER_BYTES_MAX = 255
 NO_DIGEST = bytes(DIGEST_BYTES)
 
@@ -56,6 +60,9 @@ _MAGIC = int.from_bytes(b"BRFL", "little")
 _HEAD = struct.Struct("<IIQQQQBBHHH32s")
 _BODY = SLOT_BYTES - DIGEST_BYTES
 _VIABLE = 1
+_LOST_BYTES = (MEMBERS_MAX + 7) // 8
+_STATE = _BODY - DIGEST_BYTES
+_LOST = _STATE - _LOST_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,11 @@ class FaultRecord:
     """Whether the log of this node has everything that was acknowledged to it."""
     serial: int = 1
     previous: bytes = NO_DIGEST
+    lost: tuple[int, ...] = ()
+    """Members that the rescue which wrote this gave up, though they were not listed:
+    what only they held is lost."""
+    state: bytes = NO_DIGEST
+    """Digest of what that rescue carried over of the metadata repository."""
 
     def __post_init__(self) -> None:
         """Refuse what no node can say.
@@ -76,7 +88,7 @@ class FaultRecord:
         Raises:
             TooLargeError: The name of the cluster is too long.
             InvalidArgumentError: The node is no member, or calls itself viable in a
-                configuration that lists it.
+                configuration that lists it, or members are lost and not listed.
         """
         size = len(self.cluster.encode(errors="surrogatepass"))
         if size > CLUSTER_BYTES_MAX:
@@ -90,13 +102,21 @@ class FaultRecord:
         if self.viable and self.node in self.configuration.failed:
             msg = f"node {self.node} is listed as failed: its log is not viable"
             raise InvalidArgumentError(msg)
-        if self.serial < 1 or len(self.previous) != DIGEST_BYTES:
+        given_up = [node for node in self.configuration.failed if node in self.lost]
+        if tuple(given_up) != self.lost:
+            raise InvalidArgumentError(f"lost {self.lost} are not listed as failed")
+        if self.serial < 1 or {len(self.previous), len(self.state)} != {DIGEST_BYTES}:
             raise InvalidArgumentError(f"record {self.serial} has no place in a ring")
 
     @property
     def number(self) -> tuple[int, int]:
         """Return epoch and sequence of the configuration."""
         return self.configuration.number
+
+    @property
+    def format(self) -> int:
+        """Return the lowest format that can say this."""
+        return FORMAT if self.lost or self.state != NO_DIGEST else _PLAIN
 
     def same(self, configuration: Configuration, viable: bool) -> bool:
         """Tell whether it says just this."""
@@ -110,7 +130,7 @@ def encode(record: FaultRecord) -> bytes:
     nodes = (*configuration.members, *configuration.failed)
     head = _HEAD.pack(
         _MAGIC,
-        FORMAT,
+        record.format,
         record.serial,
         record.node,
         configuration.epoch,
@@ -122,8 +142,15 @@ def encode(record: FaultRecord) -> bytes:
         len(configuration.failed),
         record.previous,
     )
-    body = (head + struct.pack(f"<{len(nodes)}Q", *nodes) + cluster).ljust(_BODY, b"\0")
+    said = (head + struct.pack(f"<{len(nodes)}Q", *nodes) + cluster).ljust(_LOST, b"\0")
+    body = said + _bits(record) + record.state
     return body + _digest(body)
+
+
+def _bits(record: FaultRecord) -> bytes:
+    members = record.configuration.members
+    lost = sum(1 << at for at, node in enumerate(members) if node in record.lost)
+    return lost.to_bytes(_LOST_BYTES, "little")
 
 
 def digest_of(record: FaultRecord) -> bytes:
@@ -170,6 +197,7 @@ def _record(slot: bytes, fields: tuple[int, ...]) -> FaultRecord:
         raise InvalidArgumentError("it counts more than a slot holds")
     nodes = struct.unpack_from(f"<{members + failed}Q", slot, _HEAD.size)
     at = _HEAD.size + 8 * len(nodes)
+    lost = int.from_bytes(slot[_LOST:_STATE], "little")
     return FaultRecord(
         cluster=slot[at : at + cluster_bytes].decode(),
         node=node,
@@ -177,6 +205,8 @@ def _record(slot: bytes, fields: tuple[int, ...]) -> FaultRecord:
         viable=bool(flags & _VIABLE),
         serial=serial,
         previous=slot[48:80],
+        lost=tuple(node for at, node in enumerate(nodes[:members]) if lost >> at & 1),
+        state=slot[_STATE:_BODY],
     )
 
 

@@ -7,7 +7,10 @@ acknowledged up to then. A member that is not listed and is absent may hold a gr
 record, so it is waited for. What older records accuse each other of is history, and
 neither clocks nor the length of a log say who was there last.
 
-Invariants:
+Who knows that a disk is destroyed may give a member up. It counts as listed then, and
+what was acknowledged without the valid nodes is lost: a person says so, no rule does.
+
+Invariants, as long as nobody is given up:
     - Every valid node was in the last configuration in which anything was
       acknowledged, so it has everything that was.
     - Whoever is asked, with whatever nodes present: there is one decision or none.
@@ -43,6 +46,10 @@ class Decision:
     configuration: Configuration
     """To be durable on all valid nodes before any takes a write. Who is listed in it
     comes back as any node that failed."""
+    lost: tuple[int, ...] = ()
+    """Members that were given up: what they acknowledged alone is lost."""
+    lost_streams: tuple[int, ...] = ()
+    """Streams of which no valid node had a replica in the newest epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +77,17 @@ Verdict: TypeAlias = Decision | Wait | Refuse
 def decide(
     present: Mapping[int, FaultRecord | Unreadable],
     streams: Mapping[int, Collection[int]] | None = None,
+    lost: Collection[int] = (),
 ) -> Verdict:
     """Return what the newest records of the nodes that are present allow.
 
     `streams` has the replicas of each stream in the newest epoch that is known of it;
-    each stream needs a valid one. The other nodes hold what is older.
+    each stream needs a valid one. The other nodes hold what is older. Members that are
+    `lost` for good are not waited for.
 
     Raises:
-        InvalidArgumentError: A record is not of the node it is given for.
+        InvalidArgumentError: A record is not of the node it is given for; a lost node
+            can be read, or is no member.
     """
     records = {n: r for n, r in present.items() if isinstance(r, FaultRecord)}
     for node, record in records.items():
@@ -88,15 +98,18 @@ def decide(
     authority = max(records.values(), key=lambda record: (record.number, -record.node))
     if contradiction := _contradiction(authority, records):
         return contradiction
-    missing = tuple(n for n in authority.configuration.live if n not in records)
+    _require_lost(authority, records, lost)
+    absent = tuple(n for n in authority.configuration.live if n not in records)
+    missing = tuple(node for node in absent if node not in lost)
     if missing:
         return Wait(authority, missing, _why_missing(authority, missing, present))
-    live = authority.configuration.live
+    live = tuple(n for n in authority.configuration.live if n in records)
     valid = tuple(node for node in live if records[node].viable)
     if not valid:
         why = "no node that is not listed as failed has a viable log"
         return Refuse(authority, live, (why,))
-    if uncovered := _uncovered(valid, streams or {}):
+    uncovered = _uncovered(valid, streams or {})
+    if any(not set(replicas) & set(absent) for replicas in uncovered.values()):
         helpers = sorted({node for replicas in uncovered.values() for node in replicas})
         why_not = tuple(
             f"stream {stream} has no valid replica; its last ones are"
@@ -104,7 +117,23 @@ def decide(
             for stream, replicas in sorted(uncovered.items())
         )
         return Refuse(authority, tuple(helpers), why_not)
-    return Decision(authority, valid, _next(authority, valid))
+    new = _next(authority, valid)
+    # A rescue that stopped half-way has given them up already.
+    given_up = {*absent, *authority.lost} & set(new.failed)
+    return Decision(
+        authority, valid, new, tuple(sorted(given_up)), tuple(sorted(uncovered))
+    )
+
+
+def _require_lost(
+    authority: FaultRecord, records: Collection[int], lost: Collection[int]
+) -> None:
+    if here := sorted(set(lost) & set(records)):
+        msg = f"node {_names(here)} can be read: who is there is not lost"
+        raise InvalidArgumentError(msg)
+    if strange := sorted(set(lost) - set(authority.configuration.members)):
+        msg = f"node {_names(strange)} is no member of {authority.cluster!r}"
+        raise InvalidArgumentError(msg)
 
 
 def _nothing_to_go_by(present: Mapping[int, FaultRecord | Unreadable]) -> Wait:

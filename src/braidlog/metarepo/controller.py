@@ -24,6 +24,7 @@ from braidlog.metarepo.collector import Collector
 from braidlog.metarepo.faults import holds
 from braidlog.metarepo.placement import Loads
 from braidlog.metarepo.state import State, StreamState
+from braidlog.metarepo.streams import fewest_replicas
 from braidlog.wire.commands import (
     AddLearner,
     Command,
@@ -201,7 +202,7 @@ class _Look:
             return None
         if self._unlisted(stream):
             return None
-        fewest = self._state.logs[stream.log].min_replicas
+        fewest = fewest_replicas(self._state, stream)
         sure = {*stream.holders, *view.entered}
         for members in (view.good, (*view.good, *view.back)):
             held = sure & set(members)

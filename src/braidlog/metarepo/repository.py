@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-import msgspec
-
 from braidlog.errors import CorruptionError, LogError
 from braidlog.metarepo import (
     adoption,
@@ -30,7 +28,7 @@ from braidlog.metarepo import (
     views,
 )
 from braidlog.metarepo.errors import RepositoryInvariantError, check
-from braidlog.metarepo.state import CALLS_MAX, State
+from braidlog.metarepo.state import CALLS_MAX, State, decode_state, encode_state
 from braidlog.wire import commands
 from braidlog.wire.messages import LogCut, LogInfo, NodeInfo, StreamConfig
 from braidlog.wire.results import Refused, Result, decode_result, encode_result
@@ -64,8 +62,6 @@ _APPLY: Final[dict[type, Callable[[State, int, Any], Result]]] = {
     commands.ChangeFaults: faults.change,
     commands.OfferReplicas: adoption.offer,
 }
-_encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(State)
 
 
 class Repository:
@@ -140,7 +136,7 @@ class Repository:
 
     def snapshot(self) -> bytes:
         """Return the state as bytes."""
-        return _FORMAT + _encoder.encode(self.state)
+        return _FORMAT + encode_state(self.state)
 
     def restore(self, snapshot: bytes) -> None:
         """Replace the state by that of a snapshot.
@@ -151,11 +147,7 @@ class Repository:
         if snapshot[: len(_FORMAT)] != _FORMAT:
             msg = "not a snapshot of a metadata repository"
             raise CorruptionError(msg)
-        try:
-            self.state = _decoder.decode(memoryview(snapshot)[len(_FORMAT) :])
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            msg = f"a snapshot that cannot be read: {error}"
-            raise CorruptionError(msg) from error
+        self.state = decode_state(memoryview(snapshot)[len(_FORMAT) :])
 
     # --- views
 

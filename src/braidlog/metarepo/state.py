@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from braidlog.errors import CorruptionError
 from braidlog.wire.commands import OfferReplicas
 from braidlog.wire.messages import LogCut, StreamStatus
 
@@ -35,6 +36,8 @@ __all__ = [
     "NodeState",
     "State",
     "StreamState",
+    "decode_state",
+    "encode_state",
 ]
 
 NODES_MAX: Final = 256
@@ -142,6 +145,10 @@ class FaultState(msgspec.Struct, array_like=True):
     """Nodes that have to say what they hold before a rescued cluster goes on."""
     offers: dict[int, dict[int, OfferReplicas]] = msgspec.field(default_factory=dict)
     """What they said so far, by node and part."""
+    seed: bytes = b""
+    """`State` of the repository before the rescue, until they have said it."""
+    complete: bool = False
+    """Whether nothing that the one before answered is missing in the seed."""
 
     @property
     def number(self) -> tuple[int, int]:
@@ -170,3 +177,25 @@ class State(msgspec.Struct, array_like=True):
     """None as long as nobody keeps fault logs."""
     orphans: tuple[int, ...] = ()
     """Streams that a rescue found only in part: they stay where they are."""
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(State)
+
+
+def encode_state(state: State) -> bytes:
+    """Return the bytes of a state."""
+    return _encoder.encode(state)
+
+
+def decode_state(data: bytes | memoryview) -> State:
+    """Read a state.
+
+    Raises:
+        CorruptionError: it is none.
+    """
+    try:
+        return _decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        msg = f"a snapshot that cannot be read: {error}"
+        raise CorruptionError(msg) from error

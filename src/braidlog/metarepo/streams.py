@@ -31,6 +31,7 @@ from braidlog.wire.results import Done, Epoch
 __all__ = [
     "add_learner",
     "drop_learner",
+    "fewest_replicas",
     "move",
     "reconfigure",
     "require_stream",
@@ -50,6 +51,14 @@ def require_stream(state: State, stream: int) -> StreamState:
         msg = f"there is no stream {stream}"
         raise NotFoundError(msg)
     return found
+
+
+def fewest_replicas(state: State, stream: StreamState) -> int:
+    """Return how many replicas the next epoch of a stream needs.
+
+    A stream of which a rescue found fewer than its log asks for goes on with them.
+    """
+    return min(state.logs[stream.log].min_replicas, len(stream.replicas))
 
 
 def reconfigure(state: State, index: int, command: Reconfigure) -> Epoch:
@@ -95,7 +104,7 @@ def _require_replicas(state: State, stream: StreamState, command: Reconfigure) -
     if strange:
         msg = f"nodes {sorted(strange)} are neither replicas nor learned enough"
         raise InvalidArgumentError(msg)
-    fewest = state.logs[stream.log].min_replicas
+    fewest = fewest_replicas(state, stream)
     if len(command.replicas) < fewest and not command.forced:
         msg = f"{len(command.replicas)} replicas, at least {fewest} are needed"
         raise InvalidArgumentError(msg)

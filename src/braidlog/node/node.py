@@ -13,17 +13,21 @@ import logging
 import random
 import ssl
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from braidlog.errors import ClosedError, LogError, NotReadyError
 from braidlog.faultlog.log import FaultLog
+from braidlog.faultlog.record import NO_DIGEST
 from braidlog.logstream.effects import Limits
 from braidlog.node.config import NodeConfig
 from braidlog.node.directory import Directory
+from braidlog.node.errors import begun_anew, left_behind
 from braidlog.node.faults import FaultKeeper
 from braidlog.node.identity import begin_incarnation
 from braidlog.node.offering import Offering
 from braidlog.node.peers import LinkSettings, Peers
+from braidlog.node.presented import read_seed
 from braidlog.node.raft_log import GroupLog
 from braidlog.node.registration import Registration
 from braidlog.node.replicas import Replicas
@@ -118,6 +122,7 @@ class ClusterNode:
             self.id, store, self.peers, _limits(config), self.changed
         )
         self.member = self._open_member()
+        self._end_eras()
         self.requests = Requests(self)
         self._registration = Registration(self)
         self._offering = Offering(self, store, self._era)
@@ -146,26 +151,34 @@ class ClusterNode:
         A rescue begins one. What the group of an earlier one says is not heard in it.
         """
         newest = self._faults.newest if self._faults is not None else None
-        era = newest.configuration.epoch if newest is not None else FIRST_GROUP
+        return newest.configuration.epoch if newest is not None else FIRST_GROUP
+
+    def _end_eras(self) -> None:
+        """Delete the groups before this one, which has what is needed of them."""
         for old in self._store.groups():
-            if old < era:
+            if old < self._era:
                 _log.warning("group %d is over: the cluster was rescued", old)
                 GroupLog(self._store, old).delete()
-        return era
 
     def _open_member(self) -> RepositoryMember | None:
         if self._store.options(f"{GROUP_PREFIX}{self._era}"):
             return self._make_member(GroupLog(self._store, self._era))
-        if self.id not in self.config.cluster.voters:
-            return None
         base = self._first_base()
+        if base is None or self.id not in base.membership.voters:
+            return None
         return self._make_member(GroupLog.create(self._store, self._era, base))
 
-    def _first_base(self) -> Base:
+    def _first_base(self) -> Base | None:
+        """Return what the node's member begins with; None if it has to be let in."""
         newest = self._faults.newest if self._faults is not None else None
         if newest is None or self._era == FIRST_GROUP:
             return first_base(self.config)
-        return rescued_base(self.config, newest.configuration)
+        if newest.configuration.sequence > 0:
+            return None  # It came after the rescue.
+        seed = None
+        if newest.state != NO_DIGEST:
+            seed = read_seed(Path(self.config.node.data), newest.state)
+        return rescued_base(self.config, newest.configuration, seed)
 
     def _make_member(self, log: GroupLog) -> RepositoryMember:
         return RepositoryMember(
@@ -187,6 +200,9 @@ class ClusterNode:
         voters = dict(self.config.cluster.voters)
         voters.pop(self.id, None)
         self.peers.know(voters)
+        if self.member is not None:
+            # Members that joined later are in the log alone.
+            self.peers.know(self.member.addresses())
         self._syncer.start(self._synced)
         self._registration.start()
         self._offering.start(self.replicas.stored)
@@ -286,11 +302,39 @@ class ClusterNode:
             self._leader_heard = node
             self.replicas.configure(message)
         elif isinstance(message, Faults):
-            if self._faults is not None:
-                self._faults.take(message)
-        elif isinstance(message, Recorded) and self.member is not None:
-            self.member.recorded(message)
+            self._take_faults(message)
+        elif isinstance(message, Recorded):
+            self._take_recorded(node, message)
         self.changed()
+
+    def _take_faults(self, message: Faults) -> None:
+        if self._faults is None:
+            return
+        newest = self._faults.newest
+        if newest is not None and message.epoch > newest.configuration.epoch:
+            self.fail(left_behind(self.id, message))
+        else:
+            self._faults.take(message)
+
+    def _take_recorded(self, node: int, message: Recorded) -> None:
+        newest = self._faults.newest if self._faults is not None else None
+        epoch = newest.configuration.epoch if newest is not None else message.epoch
+        if newest is not None and message.epoch < epoch:
+            # It has not heard of the rescue, and must not go on as if there was none.
+            new = newest.configuration
+            told = Faults(*new.number, new.members, new.failed, viable=False)
+            self.peers.send(node, told)
+        elif message.epoch > epoch:
+            self._tell_epoch(node)
+        elif self.member is not None and message.epoch > self._era:
+            # An empty voter has begun a cluster of its own.
+            self.fail(begun_anew(self.id, message.epoch))
+        elif self.member is not None:
+            self.member.recorded(message)
+
+    def _tell_epoch(self, node: int) -> None:
+        if self._faults is not None and (said := self._faults.says()) is not None:
+            self.peers.send(node, said)
 
     def _consensus(self, message: Consensus, payload: memoryview) -> None:
         if self.member is None and message.group > self._era:
@@ -319,6 +363,7 @@ class ClusterNode:
             self.fail(ClosedError(f"unforeseen: {error!r}"))
 
     def _peer_connected(self, node: int) -> None:
+        self._tell_epoch(node)
         if self.member is not None:
             self.member.group.connected(node, self._loop.time())
         self.changed()

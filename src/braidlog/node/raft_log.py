@@ -32,7 +32,7 @@ from braidlog.raft import Base, Entry, EntryKind, HardState, Stored, Write, code
 from braidlog.raft.errors import check
 from braidlog.storage.streams import GROUP_PREFIX, NodeStore
 
-__all__ = ["GroupLog"]
+__all__ = ["GroupLog", "entries_of", "hard_name"]
 
 _KEY: Final = struct.Struct("<BQ")
 _BATCH_BYTES: Final = 1 << 20
@@ -56,7 +56,7 @@ class GroupLog:
             raise NotFoundError(msg)
         self._node = node
         self._log = node.open(name)
-        self._hard = node.open(_hard_name(group))
+        self._hard = node.open(hard_name(group))
         base = codec.decode_base(options)
         self._base_index = base.index
         low, _, following = self._numbers()
@@ -78,10 +78,10 @@ class GroupLog:
         if node.options(name):
             msg = f"this node has group {group}"
             raise AlreadyExistsError(msg)
-        for created in (_hard_name(group), name):
+        for created in (hard_name(group), name):
             if node.options(created) is None:
                 node.create(created)
-        node.open(_hard_name(group)).alter(codec.encode(HardState(base.term)))
+        node.open(hard_name(group)).alter(codec.encode(HardState(base.term)))
         # Without options the group is not there yet, and this gives them.
         node.open(name).restart(0, base.index + 1, codec.encode(base))
         node.sync()
@@ -128,7 +128,7 @@ class GroupLog:
         size = 0
         batches = self._log.native.read(self._log.number, begin, end, bytes_max)
         for llsn, _, data in batches:
-            for entry in _entries_of(llsn, data):
+            for entry in entries_of(llsn, data):
                 if not begin <= entry.index < end:
                     continue
                 if found and size + entry.size > bytes_max:
@@ -177,7 +177,8 @@ class GroupLog:
             begin += len(found)
 
 
-def _hard_name(group: int) -> str:
+def hard_name(group: int) -> str:
+    """Return the name of the log whose options are the hard state of a group."""
     return f"{GROUP_PREFIX}{group}.hard"
 
 
@@ -199,7 +200,12 @@ def _encode(entries: list[Entry]) -> bytes:
     return _native.encode_batch(values, keys, timestamps=0)
 
 
-def _entries_of(index: int, data: bytes) -> Iterator[Entry]:
+def entries_of(index: int, data: bytes) -> Iterator[Entry]:
+    """Return the entries in a batch.
+
+    Raises:
+        CorruptionError: a record is not an entry.
+    """
     for record in _native.Batch(data).records(index):
         key = record.key or b""
         if len(key) != _KEY.size:

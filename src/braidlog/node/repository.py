@@ -9,10 +9,9 @@ from typing import Final, TypeAlias
 
 from braidlog.errors import InvalidArgumentError
 from braidlog.faultlog.configuration import Configuration
-from braidlog.metarepo.faults import first
 from braidlog.metarepo.group import Group, GroupSettings
 from braidlog.metarepo.liveness import LivenessSettings
-from braidlog.metarepo.repository import Repository
+from braidlog.metarepo.succession import Seed, base_of
 from braidlog.metarepo.waiting import Answer
 from braidlog.node.config import NodeConfig
 from braidlog.node.peers import Peers
@@ -26,7 +25,6 @@ __all__ = ["ELECTION_TICKS", "Done", "RepositoryMember", "first_base", "rescued_
 ELECTION_TICKS: Final = 10
 HEARTBEAT_TICKS: Final = 2
 """Five heartbeats of the leader may be lost before anybody stands for election."""
-_RESCUED: Final = 1
 
 Done: TypeAlias = Callable[[Answer], None]
 """Called once with what a request came to."""
@@ -188,7 +186,9 @@ def first_base(config: NodeConfig) -> Base:
     return Base(membership=Membership(voters=tuple(sorted(config.cluster.voters))))
 
 
-def rescued_base(config: NodeConfig, configuration: Configuration) -> Base:
+def rescued_base(
+    config: NodeConfig, configuration: Configuration, seed: Seed | None
+) -> Base:
     """Return what a member begins with after a rescue: the same on all valid nodes.
 
     Raises:
@@ -196,11 +196,9 @@ def rescued_base(config: NodeConfig, configuration: Configuration) -> Base:
     """
     live = configuration.live
     voters = tuple(node for node in live if node in config.cluster.voters)
+    if seed is not None and seed.voters:
+        voters = seed.voters
     if not voters:
         msg = f"[cluster] voters has none of the nodes {live} that go on: add them"
         raise InvalidArgumentError(msg)
-    repository = Repository()
-    repository.state.index = _RESCUED
-    repository.state.faults = first(configuration, live)
-    # Behind an index, so that members that join later are sent this state.
-    return Base(_RESCUED, _RESCUED, Membership(voters=voters), repository.snapshot())
+    return base_of(configuration, voters, seed)

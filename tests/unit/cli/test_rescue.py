@@ -76,7 +76,11 @@ def test_json(cli: Cli, nodes: Nodes) -> None:
         "viable": False,
         "state": "not viable",
     }
-    assert (said["written"], said["why"], said["notes"]) == (False, [], [])
+    assert (said["written"], said["why"], said["lost"]) == (False, [], [])
+    assert {note["problem"] for note in said["notes"]} == {
+        "it has nothing but a fault log"
+    }
+    assert said["repository"] is None
 
 
 def test_it_waits_for_who_may_know_more(cli: Cli, nodes: Nodes) -> None:

@@ -40,3 +40,20 @@ def test_each_slot_is_what_the_document_says(tmp_path: Path) -> None:
             linked = low.to_bytes(16, "little") + high.to_bytes(16, "little")
             assert linked == previous
         previous = digest
+
+
+def test_what_a_rescue_says_is_where_the_document_has_it(tmp_path: Path) -> None:
+    state = bytes(range(32))
+    with FaultLog.open(tmp_path, "green", 5, slots=6) as log:
+        new = Configuration(2, 0, MEMBERS, (3, MEMBERS[2]))
+        log.record(new, viable=True, lost=(MEMBERS[2],), state=state)
+    with FaultLog.open(tmp_path, "green", 5) as log:
+        assert log.newest is not None
+        assert (log.newest.lost, log.newest.state) == ((MEMBERS[2],), state)
+    slot = (tmp_path / "FAULTS").read_bytes()[:4096]
+    assert LAYOUTS.head("fault_record", slot)["format"] == 2
+    said = LAYOUTS.head("fault_rescue", slot[4007:])
+    assert (said["lost"], said["lost_middle"], said["lost_high"]) == (0b100, 0, 0)
+    low, high = said["state"]["low"], said["state"]["high"]
+    assert low.to_bytes(16, "little") + high.to_bytes(16, "little") == state
+    assert 4007 + LAYOUTS.size("fault_rescue") == 4064

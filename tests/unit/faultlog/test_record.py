@@ -128,8 +128,11 @@ def test_other_formats_are_told_apart() -> None:
     with pytest.raises(ForeignFormatError):
         decode(sealed(b"BRID" + slot[4:]))
     with pytest.raises(NewerFormatError) as caught:
+        decode(sealed(slot[:4] + struct.pack("<I", 3) + slot[8:]))
+    assert (caught.value.found, caught.value.supported) == (3, 2)
+    # A record that says nothing of a rescue has the format that says nothing of one.
+    with pytest.raises(CorruptionError):
         decode(sealed(slot[:4] + struct.pack("<I", 2) + slot[8:]))
-    assert (caught.value.found, caught.value.supported) == (2, 1)
 
 
 def test_configurations_that_cannot_be_are_refused() -> None:

@@ -1,0 +1,255 @@
+"""What `braidlog rescue` says: rows, messages, JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from braidlog.cli.output import message, rows
+from braidlog.cli.session import Session
+from braidlog.faultlog import Decision, FaultRecord, Refuse, Verdict, Wait
+
+if TYPE_CHECKING:
+    from braidlog.metarepo.succession import Copy, Recovered
+
+__all__ = ["Found", "names", "show", "summary"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one directory has."""
+
+    path: Path
+    record: FaultRecord | None
+    notes: tuple[str, ...] = ()
+    """What is wrong with it."""
+    copy: Copy | None = None
+    """Its copy of the metadata repository."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One node, or a directory of which the node is not known."""
+
+    node: int | None
+    directory: Path | None
+    epoch: int | None
+    sequence: int | None
+    failed: tuple[int, ...] | None
+    viable: bool | None
+    state: str
+
+
+def show(
+    session: Session,
+    found: Sequence[Found],
+    verdict: Verdict,
+    recovered: Recovered | None,
+    *,
+    checked: bool,
+) -> None:
+    """Tell a person what there is, and what comes of it."""
+    rows(session, _rows(found, verdict), empty="no node was named")
+    for item in found:
+        for note in item.notes:
+            message(f"note: {item.path}: {note}")
+    if authority := verdict.authority:
+        epoch, sequence = authority.number
+        message(
+            f"node {authority.node} of {authority.cluster!r} has the newest record:"
+            f" epoch {epoch}, sequence {sequence}"
+        )
+    for text in _carried(recovered, checked=checked):
+        message(text)
+    match verdict:
+        case Decision(valid=valid, configuration=new):
+            for text in _losses(verdict, recovered):
+                message(f"loss: {text}")
+            go = "goes" if len(valid) == 1 else "go"
+            message(f"decided: {names(valid)} {go} on, in epoch {new.epoch}")
+        case Wait(missing=missing):
+            who = f" for {names(missing)}" if missing else ""
+            message(f"wait{who}: {'; '.join(verdict.why)}")
+            if missing and verdict.authority:
+                message(
+                    "hint: bring the directories of all of them; of a disk that is"
+                    " destroyed, --lost NODE shows what giving it up may lose"
+                )
+        case Refuse():
+            message(f"refused: {'; '.join(verdict.why)}")
+
+
+def _carried(recovered: Recovered | None, *, checked: bool) -> Iterator[str]:
+    if recovered is None:
+        yield (
+            "note: there is no copy of the metadata repository: cursors, retention and"
+            " producers are not carried over"
+        )
+        if not checked:
+            yield "note: streams were not checked; --streams names them"
+        return
+    counts = ", ".join(
+        f"{count} {what.removesuffix('s') if count == 1 else what}"
+        for what, count in _counts(recovered).items()
+        if count
+    )
+    yield f"metadata repository, as node {recovered.node} has it: {counts or 'empty'}"
+    if not recovered.complete:
+        yield f"note: {_incomplete(recovered)}"
+    if recovered.unproven:
+        yield f"note: {_unproven(recovered)}"
+
+
+def _counts(recovered: Recovered) -> dict[str, int]:
+    state = recovered.state
+    return {
+        "logs": len(state.logs),
+        "streams": len(state.streams),
+        "cursors": sum(len(log.cursors) for log in state.logs.values()),
+        "producers": len(state.producers),
+    }
+
+
+def _incomplete(recovered: Recovered) -> str:
+    return (
+        f"{len(recovered.heard)} of the {len(recovered.voters)} nodes that vote in it"
+        " are here, which is no majority: changes of logs, cursors and options that"
+        " were made last may be missing"
+    )
+
+
+def _unproven(recovered: Recovered) -> str:
+    listed = ", ".join(f"{n} {name}" for name, n in recovered.unproven.items())
+    return (
+        f"entries {recovered.proven + 1} to {recovered.index} are kept, though it is"
+        f" not known whether they were committed: {listed}"
+    )
+
+
+def _losses(decision: Decision, recovered: Recovered | None) -> Iterator[str]:
+    if not decision.lost:
+        return
+    epoch, sequence = decision.authority.number
+    before = decision.authority.lost
+    if before:
+        yield f"the rescue before, of epoch {epoch}, gave up {names(before)}"
+    if new := tuple(node for node in decision.lost if node not in before):
+        yield (
+            f"{names(new)} may have gone on alone after epoch {epoch}, sequence"
+            f" {sequence}: what was acknowledged then is lost"
+        )
+    state = recovered.state if recovered else None
+    for number in decision.lost_streams:
+        stream = state.streams.get(number) if state else None
+        if stream is None or state is None:
+            yield f"stream {number} has no valid replica"
+        else:
+            name = state.logs[stream.log].name
+            yield (
+                f"stream {number} of {name!r} was on"
+                f" {names(stream.replicas)} alone: its {stream.committed - 1} records"
+                " are lost, but for older copies elsewhere"
+            )
+
+
+def _rows(found: Sequence[Found], verdict: Verdict) -> Iterator[_Row]:
+    for item in sorted(found, key=_by_node):
+        if item.record is None:
+            yield _Row(None, item.path, None, None, None, None, "unreadable")
+        else:
+            record, said = item.record, item.record.configuration
+            yield _Row(
+                record.node,
+                item.path,
+                said.epoch,
+                said.sequence,
+                said.failed,
+                record.viable,
+                _state(record, verdict),
+            )
+    match verdict:
+        case Wait(missing=missing):
+            yield from (_absent(node, "missing") for node in missing)
+        case Decision(lost=lost):
+            here = {item.record.node for item in found if item.record is not None}
+            yield from (_absent(node, "lost") for node in lost if node not in here)
+
+
+def _absent(node: int, state: str) -> _Row:
+    return _Row(node, None, None, None, None, None, state)
+
+
+def _by_node(item: Found) -> tuple[bool, int]:
+    return (item.record is None, item.record.node if item.record else 0)
+
+
+def _state(record: FaultRecord, verdict: Verdict) -> str:
+    if verdict.authority is None:
+        return "unclear"
+    last = verdict.authority.configuration
+    if record.node in last.failed:
+        return "listed as failed"
+    if record.node not in last.members:
+        return "no member"
+    if not record.viable:
+        return "not viable"
+    return "valid" if isinstance(verdict, Decision) else "unclear"
+
+
+def summary(
+    found: Sequence[Found],
+    verdict: Verdict,
+    recovered: Recovered | None,
+    *,
+    written: bool,
+) -> dict[str, Any]:
+    """Return everything that `show` tells, for programs."""
+    kind: Literal["decided", "wait", "refused"] = "decided"
+    said: dict[str, Any] = {"valid": [], "configuration": None, "why": []}
+    match verdict:
+        case Decision(valid=valid, configuration=configuration):
+            said |= {
+                "valid": valid,
+                "configuration": configuration,
+                "lost": verdict.lost,
+                "lost_streams": verdict.lost_streams,
+                "losses": list(_losses(verdict, recovered)),
+            }
+        case Wait(missing=missing, why=why):
+            kind, said = "wait", said | {"missing": missing, "why": why}
+        case Refuse(nodes=nodes, why=why):
+            kind, said = "refused", said | {"named": nodes, "why": why}
+    return {
+        "verdict": kind,
+        "authority": verdict.authority.node if verdict.authority else None,
+        **said,
+        "repository": _repository(recovered) if recovered else None,
+        "written": written,
+        "nodes": list(_rows(found, verdict)),
+        "notes": [
+            {"directory": item.path, "problem": problem}
+            for item in found
+            for problem in item.notes
+        ],
+    }
+
+
+def _repository(recovered: Recovered) -> dict[str, Any]:
+    return {
+        "node": recovered.node,
+        "index": recovered.index,
+        "proven": recovered.proven,
+        "unproven": recovered.unproven,
+        "voters": recovered.voters,
+        "heard": recovered.heard,
+        "complete": recovered.complete,
+        **_counts(recovered),
+    }
+
+
+def names(nodes: Sequence[int]) -> str:
+    """Return the nodes as a person calls them."""
+    listed = ", ".join(map(str, sorted(nodes))) or "none"
+    return f"node {listed}" if len(nodes) == 1 else f"nodes {listed}"
