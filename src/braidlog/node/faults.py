@@ -14,7 +14,8 @@ from braidlog.errors import FencedError, LogError
 from braidlog.faultlog.configuration import Configuration
 from braidlog.faultlog.log import FaultLog
 from braidlog.faultlog.record import FaultRecord
-from braidlog.wire.messages import Faults, Recorded
+from braidlog.node.errors import left_behind
+from braidlog.wire.messages import Faults, Message, Recorded
 
 __all__ = ["FaultKeeper"]
 
@@ -52,8 +53,25 @@ class FaultKeeper:
             return None
         return Recorded(self._log.node, *newest.number, newest.viable)
 
+    def answer(self, message: Recorded) -> Message | None:
+        """Return what to tell a node whose record is of another fault epoch, if it is.
+
+        Who has not heard of a rescue must not go on as if there was none.
+        """
+        newest = self._log.newest
+        if newest is None or message.epoch == newest.configuration.epoch:
+            return None
+        if message.epoch > newest.configuration.epoch:
+            return self.says()
+        new = newest.configuration
+        return Faults(*new.number, new.members, new.failed, viable=False)
+
     def take(self, message: Faults) -> None:
-        """Record a configuration, soon."""
+        """Record a configuration, soon; fail if a rescue did not write to this node."""
+        newest = self._log.newest
+        if newest is not None and message.epoch > newest.configuration.epoch:
+            self._failed(left_behind(self._log.node, message))
+            return
         self._next = message
         if self._task is None:
             self._task = asyncio.create_task(self._work())

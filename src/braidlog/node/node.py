@@ -13,31 +13,32 @@ import logging
 import random
 import ssl
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from braidlog.errors import ClosedError, LogError, NotReadyError
 from braidlog.faultlog.log import FaultLog
-from braidlog.faultlog.record import NO_DIGEST
 from braidlog.logstream.effects import Limits
 from braidlog.node.config import NodeConfig
 from braidlog.node.directory import Directory
-from braidlog.node.errors import begun_anew, left_behind
+from braidlog.node.errors import begun_anew
 from braidlog.node.faults import FaultKeeper
 from braidlog.node.identity import begin_incarnation
 from braidlog.node.offering import Offering
 from braidlog.node.peers import LinkSettings, Peers
-from braidlog.node.presented import read_seed
 from braidlog.node.raft_log import GroupLog
 from braidlog.node.registration import Registration
 from braidlog.node.replicas import Replicas
-from braidlog.node.repository import RepositoryMember, first_base, rescued_base
+from braidlog.node.repository import (
+    FIRST_GROUP,
+    RepositoryMember,
+    begin_base,
+    end_groups,
+)
 from braidlog.node.requests import Requests
 from braidlog.node.retention import Retention
 from braidlog.node.sessions import Request, Session, Sessions
 from braidlog.node.status import NodeStatus
 from braidlog.node.syncer import Syncer
-from braidlog.raft import Base
 from braidlog.storage.streams import GROUP_PREFIX, NodeStore
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
 from braidlog.wire.events import Appends, Received, Requested
@@ -63,8 +64,6 @@ __all__ = ["ClusterNode"]
 
 _log = logging.getLogger(__name__)
 
-FIRST_GROUP: Final = 1
-"""Number of the first Raft group of the metadata repository; a rescue begins more."""
 _STUCK_S: Final = 2.0
 
 
@@ -122,7 +121,7 @@ class ClusterNode:
             self.id, store, self.peers, _limits(config), self.changed
         )
         self.member = self._open_member()
-        self._end_eras()
+        end_groups(store, before=self._era)
         self.requests = Requests(self)
         self._registration = Registration(self)
         self._offering = Offering(self, store, self._era)
@@ -153,32 +152,14 @@ class ClusterNode:
         newest = self._faults.newest if self._faults is not None else None
         return newest.configuration.epoch if newest is not None else FIRST_GROUP
 
-    def _end_eras(self) -> None:
-        """Delete the groups before this one, which has what is needed of them."""
-        for old in self._store.groups():
-            if old < self._era:
-                _log.warning("group %d is over: the cluster was rescued", old)
-                GroupLog(self._store, old).delete()
-
     def _open_member(self) -> RepositoryMember | None:
         if self._store.options(f"{GROUP_PREFIX}{self._era}"):
             return self._make_member(GroupLog(self._store, self._era))
-        base = self._first_base()
+        newest = self._faults.newest if self._faults is not None else None
+        base = begin_base(self.config, newest)
         if base is None or self.id not in base.membership.voters:
             return None
         return self._make_member(GroupLog.create(self._store, self._era, base))
-
-    def _first_base(self) -> Base | None:
-        """Return what the node's member begins with; None if it has to be let in."""
-        newest = self._faults.newest if self._faults is not None else None
-        if newest is None or self._era == FIRST_GROUP:
-            return first_base(self.config)
-        if newest.configuration.sequence > 0:
-            return None  # It came after the rescue.
-        seed = None
-        if newest.state != NO_DIGEST:
-            seed = read_seed(Path(self.config.node.data), newest.state)
-        return rescued_base(self.config, newest.configuration, seed)
 
     def _make_member(self, log: GroupLog) -> RepositoryMember:
         return RepositoryMember(
@@ -302,30 +283,15 @@ class ClusterNode:
             self._leader_heard = node
             self.replicas.configure(message)
         elif isinstance(message, Faults):
-            self._take_faults(message)
+            if self._faults is not None:
+                self._faults.take(message)
         elif isinstance(message, Recorded):
             self._take_recorded(node, message)
         self.changed()
 
-    def _take_faults(self, message: Faults) -> None:
-        if self._faults is None:
-            return
-        newest = self._faults.newest
-        if newest is not None and message.epoch > newest.configuration.epoch:
-            self.fail(left_behind(self.id, message))
-        else:
-            self._faults.take(message)
-
     def _take_recorded(self, node: int, message: Recorded) -> None:
-        newest = self._faults.newest if self._faults is not None else None
-        epoch = newest.configuration.epoch if newest is not None else message.epoch
-        if newest is not None and message.epoch < epoch:
-            # It has not heard of the rescue, and must not go on as if there was none.
-            new = newest.configuration
-            told = Faults(*new.number, new.members, new.failed, viable=False)
+        if self._faults is not None and (told := self._faults.answer(message)):
             self.peers.send(node, told)
-        elif message.epoch > epoch:
-            self._tell_epoch(node)
         elif self.member is not None and message.epoch > self._era:
             # An empty voter has begun a cluster of its own.
             self.fail(begun_anew(self.id, message.epoch))

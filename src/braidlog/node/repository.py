@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from braidlog.errors import InvalidArgumentError
-from braidlog.faultlog.configuration import Configuration
+from braidlog.faultlog.record import NO_DIGEST, FaultRecord
 from braidlog.metarepo.group import Group, GroupSettings
 from braidlog.metarepo.liveness import LivenessSettings
-from braidlog.metarepo.succession import Seed, base_of
+from braidlog.metarepo.succession import base_of
 from braidlog.metarepo.waiting import Answer
 from braidlog.node.config import NodeConfig
 from braidlog.node.peers import Peers
+from braidlog.node.presented import read_seed
 from braidlog.node.raft_log import GroupLog
 from braidlog.node.status import GroupStatus
 from braidlog.raft import Base, Membership, RaftConfig, Role
+from braidlog.storage.streams import NodeStore
 from braidlog.wire.messages import GetMetadata, Message, Metadata, Recorded, Report
 
-__all__ = ["ELECTION_TICKS", "Done", "RepositoryMember", "first_base", "rescued_base"]
+__all__ = [
+    "ELECTION_TICKS",
+    "FIRST_GROUP",
+    "Done",
+    "RepositoryMember",
+    "begin_base",
+    "end_groups",
+]
 
+_log = logging.getLogger(__name__)
+
+FIRST_GROUP: Final = 1
+"""Number of the first Raft group of the metadata repository; a rescue begins more."""
 ELECTION_TICKS: Final = 10
 HEARTBEAT_TICKS: Final = 2
 """Five heartbeats of the leader may be lost before anybody stands for election."""
@@ -181,24 +196,35 @@ def _settings(config: NodeConfig, number: int, *, fault_logs: bool) -> GroupSett
     )
 
 
-def first_base(config: NodeConfig) -> Base:
-    """Return what a member begins with whose disk is empty."""
-    return Base(membership=Membership(voters=tuple(sorted(config.cluster.voters))))
+def end_groups(store: NodeStore, *, before: int) -> None:
+    """Delete the groups before this one, which has what is needed of them."""
+    for old in store.groups():
+        if old < before:
+            _log.warning("group %d is over: the cluster was rescued", old)
+            GroupLog(store, old).delete()
 
 
-def rescued_base(
-    config: NodeConfig, configuration: Configuration, seed: Seed | None
-) -> Base:
-    """Return what a member begins with after a rescue: the same on all valid nodes.
+def begin_base(config: NodeConfig, newest: FaultRecord | None) -> Base | None:
+    """Return what a member begins with whose disk has nothing of its group.
+
+    After a rescue it is the same on all valid nodes. None: the node has to be let in.
 
     Raises:
+        CorruptionError: what the rescue left for it is not there.
         InvalidArgumentError: the settings name none of the valid nodes as a voter.
     """
-    live = configuration.live
+    if newest is None or newest.configuration.epoch == FIRST_GROUP:
+        return Base(membership=Membership(voters=tuple(sorted(config.cluster.voters))))
+    if newest.configuration.sequence > 0:
+        return None  # It came after the rescue.
+    seed = None
+    if newest.state != NO_DIGEST:
+        seed = read_seed(Path(config.node.data), newest.state)
+    live = newest.configuration.live
     voters = tuple(node for node in live if node in config.cluster.voters)
     if seed is not None and seed.voters:
         voters = seed.voters
     if not voters:
         msg = f"[cluster] voters has none of the nodes {live} that go on: add them"
         raise InvalidArgumentError(msg)
-    return base_of(configuration, voters, seed)
+    return base_of(newest.configuration, voters, seed)
