@@ -3,7 +3,8 @@
 *One turn.* Everything that comes in within one turn of the event loop is handed to the
 cores at once, and only marks what it touched. `_flush` runs once at the end of the
 turn: it carries out all effects, so that many requests share a write, a sync, a message
-and a system call. Nothing here decides anything.
+and a system call. What is sent leaves before anything is synced, and what a sync lets
+go leaves at once. Nothing here decides anything.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from braidlog.node.retention import Retention
 from braidlog.node.sessions import Request, Session, Sessions
 from braidlog.node.status import NodeStatus
 from braidlog.node.syncer import Syncer
+from braidlog.node.transport import Outbox
 from braidlog.raft import Base
 from braidlog.storage.streams import GROUP_PREFIX, NodeStore
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
@@ -102,6 +104,7 @@ class ClusterNode:
         hello = Hello(
             VERSION_MIN, VERSION_MAX, config.cluster.name, self.id, token, "braidlog"
         )
+        self._outbox = Outbox()
         self.peers = Peers(
             LinkSettings(
                 hello=hello,
@@ -113,6 +116,7 @@ class ClusterNode:
             on_message=self.received,
             on_connected=self._peer_connected,
             on_lost=self._peer_lost,
+            outbox=self._outbox,
         )
         self.replicas = Replicas(
             self.id, store, self.peers, _limits(config), self.changed
@@ -133,6 +137,7 @@ class ClusterNode:
             ),
             self,
             config.limits.connections_max,
+            self._outbox,
         )
 
     def _keep_faults(self, log: FaultLog | None) -> FaultKeeper | None:
@@ -349,13 +354,15 @@ class ClusterNode:
 
     def _synced(self) -> None:
         self._guarded(self._note_durable)
+        # Somebody waits for what a sync lets go; what came in meanwhile goes with it.
+        if self._turn is None:
+            self._flush()
 
     def _note_durable(self) -> None:
         durable = self._store.durable()
         self.replicas.synced(durable)
         if self.member is not None:
             self.member.synced(durable)
-        self.changed()
 
     # --- what goes out
 
@@ -376,6 +383,7 @@ class ClusterNode:
             if reports:
                 self._report(tuple(reports), full=False)
             busy = self.member is not None and self.member.flush()
+        self._outbox.flush()
         self._syncer.wake()
 
     @property
