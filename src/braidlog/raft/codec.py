@@ -4,7 +4,7 @@
     1   u8   kind: a message, or 32 entry, 33 hard state, 34 base, 35 membership
     2   u16  zero
     4   u32  CRC-32 of bytes 0..4 and of everything behind byte 8
-    8   ..   the fields of the dataclass, in its order
+    8   ..   the fields of the class, in its order
 
 Little-endian. Integers are u64, booleans a byte (0 or 1), the kind of an entry a byte,
 bytes a u32 length and the data, tuples a u32 count and the elements; a value within
@@ -19,7 +19,6 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any, Final, TypeVar
 
 from braidlog.raft import messages
@@ -137,7 +136,7 @@ def _write_entries(out: bytearray, entries: tuple[Entry, ...]) -> None:
 _Writer = Callable[[bytearray, Any], None]
 _Taker = Callable[[_Reader], Any]
 _Field = tuple[_Writer, _Taker]
-# By the type that the dataclass gives the field.
+# By the type that the class gives the field.
 _FIELDS: Final[dict[str, _Field]] = {
     "int": (lambda out, v: out.extend(_U64.pack(v)), _Reader.u64),
     "bool": (lambda out, v: out.append(v), lambda r: bool(r.byte(range(2)))),
@@ -159,12 +158,19 @@ _FIELDS: Final[dict[str, _Field]] = {
 _Step = tuple[struct.Struct | None, _Writer, _Taker, tuple[str, ...]]
 
 
+def _fields(cls: type) -> dict[str, str]:
+    """Return the fields of a class and their types as they are written there."""
+    found: dict[str, str] = {}
+    for each in reversed(cls.__mro__):
+        found |= vars(each).get("__annotations__", {})
+    return found
+
+
 def _plan(cls: type) -> tuple[_Step, ...]:
     """Return how a class is written: numbers that follow one another go together."""
     steps: list[_Step] = []
-    for field in fields(cls):
-        kind = str(field.type)
-        names: tuple[str, ...] = (field.name,)
+    for name, kind in _fields(cls).items():
+        names: tuple[str, ...] = (name,)
         if kind == "int":
             if steps and steps[-1][0] is not None:
                 names = steps.pop()[3] + names
