@@ -224,11 +224,13 @@ class Replica:
 
         Returns whether there is something to do for it; mostly there is nothing.
         """
-        with self._input():
-            self._core.now = max(now, self._core.now)
-            fetch.tick(self._core)
-            sequencer.probe(self._core)
-        out = self._core.out
+        core = self._core
+        core.now = max(now, core.now)
+        if not core.resting:
+            with self._input():
+                fetch.tick(core)
+                sequencer.probe(core)
+        out = core.out
         return bool(out.messages or out.answers or out.advanced or out.report_due)
 
     def read(

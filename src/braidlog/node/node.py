@@ -14,7 +14,7 @@ import logging
 import random
 import ssl
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVarTuple
 
 from braidlog.errors import ClosedError, LogError, NotReadyError
 from braidlog.faultlog.log import FaultLog
@@ -64,6 +64,8 @@ _log = logging.getLogger(__name__)
 FIRST_GROUP: Final = 1
 """Number of the first Raft group of the metadata repository; a rescue begins more."""
 _STUCK_S: Final = 2.0
+
+Given = TypeVarTuple("Given")
 
 
 class ClusterNode:
@@ -255,21 +257,17 @@ class ClusterNode:
             for request in requests:
                 request.fail(NotReadyError(f"node {self.id} stops"))
             return
-        self._guarded(
-            lambda: self.replicas.append(
-                Append(event.stream, event.epoch), requests, event.payloads
-            )
-        )
+        append = Append(event.stream, event.epoch)
+        self._guarded(self.replicas.append, append, requests, event.payloads)
 
     def requested(self, request: Request, event: Requested, role: Role) -> None:
         """Take any other request."""
-        self._guarded(
-            lambda: self.requests.take(request, event.message, event.payload, role)
-        )
+        take = self.requests.take
+        self._guarded(take, request, event.message, event.payload, role)
 
     def received(self, node: int, event: Received) -> None:
         """Take a message of a peer."""
-        self._guarded(lambda: self._dispatch(node, event.message, event.payload))
+        self._guarded(self._dispatch, node, event.message, event.payload)
 
     def _dispatch(self, node: int, message: Message, payload: memoryview) -> None:
         self.peers.heard(node)
@@ -311,10 +309,10 @@ class ClusterNode:
     def _to_self(self, message: Message) -> None:
         self._dispatch(self.id, message, memoryview(b""))
 
-    def _guarded(self, call: Callable[[], None]) -> None:
+    def _guarded(self, call: Callable[[*Given], None], *given: *Given) -> None:
         """Let one input in; a message that is refused changes nothing."""
         try:
-            call()
+            call(*given)
         except ClosedError as error:  # a failed store, a broken invariant
             self.fail(error)
         except LogError as error:
@@ -341,7 +339,7 @@ class ClusterNode:
         )
         now = self._loop.time()
         self._ticked_at = now
-        self._guarded(lambda: self._let_pass(now))
+        self._guarded(self._let_pass, now)
 
     def _let_pass(self, now: float) -> None:
         self.replicas.tick(now)
