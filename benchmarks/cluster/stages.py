@@ -5,7 +5,7 @@ place      the primary gives a position and writes to its buffer
 replicate  until the last backup has it
 sync       until the last node has synced
 report     until the leader of the repository has the last report
-cut        until the leader writes the entry of the cut
+cut        until the leader has sent the entry of the cut, and writes it
 raft       until the primary hears that a majority has that entry
 commit     until the primary answers
 answer     until `append` returns

@@ -9,13 +9,12 @@ import pytest
 import braidlog
 
 ROOT = Path(braidlog.__file__).parent
-EVERYWHERE = {"__future__", "collections", "dataclasses", "typing"}
+EVERYWHERE = {"__future__", "collections", "dataclasses", "msgspec", "typing"}
 SHARED = {"contextlib", "enum", "itertools"}
 ALLOWED = {
     "raft": {*SHARED, "bisect", "struct", "zlib", "braidlog.errors"},
     "logstream": {*SHARED, "struct", "braidlog.errors", "braidlog.wire.messages"},
     "metarepo": {
-        "msgspec",
         "braidlog.errors",
         "braidlog.faultlog.configuration",
         "braidlog.logstream",
@@ -24,7 +23,7 @@ ALLOWED = {
     },
     "wire": {
         *{"abc", "base64", "enum", "hashlib", "hmac", "itertools", "json"},
-        *{"msgspec", "re", "tomllib", "typing_extensions"},
+        *{"re", "tomllib", "typing_extensions"},
         *{"braidlog.errors", "braidlog._native"},
     },
 }

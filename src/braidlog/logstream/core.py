@@ -147,6 +147,17 @@ class Core:
         return self.state is ReplicaState.CATCHING_UP and not self.entered
 
     @property
+    def resting(self) -> bool:
+        """Tell whether nothing is awaited, so that nothing follows from time alone."""
+        return (
+            self.serving
+            and not self.waiters
+            and not self.behind
+            and not self.fetching.peer
+            and (self.is_primary or self.heard_end <= self.next)
+        )
+
+    @property
     def serving(self) -> bool:
         """Tell whether the replica has durably entered the configured epoch."""
         return self.state in (ReplicaState.RUNNING, ReplicaState.SEALED)

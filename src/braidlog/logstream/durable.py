@@ -7,13 +7,13 @@ not durable, whatever is synced later.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+
+from msgspec import Struct, structs
 
 __all__ = ["Durable", "Mark"]
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """Where the stream stood when it was written."""
 
     end: int
@@ -52,4 +52,4 @@ class Durable:
 
 
 def _cut(mark: Mark, llsn: int) -> Mark:
-    return replace(mark, end=min(mark.end, llsn))
+    return structs.replace(mark, end=min(mark.end, llsn))

@@ -6,6 +6,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from braidlog.errors import LogError
 from braidlog.logstream.storage import Batch
 from braidlog.wire.messages import Appended, Message, StreamReport
@@ -21,8 +23,7 @@ Outgoing: TypeAlias = tuple[int, Message, tuple[Batch, ...]]
 Answer: TypeAlias = tuple[Request, Appended | LogError]
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaEffects:
+class ReplicaEffects(Struct, frozen=True):
     """What has to be done since the last call. Nothing of it waits for a sync."""
 
     messages: tuple[Outgoing, ...] = ()

@@ -28,7 +28,7 @@ from braidlog.logstream.core import Core
 from braidlog.logstream.errors import check
 from braidlog.logstream.states import ReplicaState
 from braidlog.logstream.storage import Batch
-from braidlog.wire.messages import Entries, Fetch, Run
+from braidlog.wire.messages import Entries, Fetch, Run, StreamConfig
 
 __all__ = ["entries", "pump", "tick"]
 
@@ -46,18 +46,21 @@ def _wanted(core: Core) -> Want | None:
     config = core.config
     if config is None or core.stopped:
         return None
-    everybody = config.replicas + config.learners
-    others = tuple(node for node in everybody if node != core.node)
-    committed = Want(core.committed, committed_only=True, sources=others)
     asked = core.asked >= core.limits.asks_max
     if core.state is ReplicaState.LEARNING:
-        return committed
+        return _committed(core, config)
     if core.is_catching_up:
         missing = core.next < config.start
-        return committed if missing or asked else None
+        return _committed(core, config) if missing or asked else None
     if core.heard_end > core.next and not core.is_primary:
         return Want(core.next, committed_only=False, sources=config.replicas[:1])
-    return committed if core.behind and asked else None
+    return _committed(core, config) if core.behind and asked else None
+
+
+def _committed(core: Core, config: StreamConfig) -> Want:
+    everybody = config.replicas + config.learners
+    others = tuple(node for node in everybody if node != core.node)
+    return Want(core.committed, committed_only=True, sources=others)
 
 
 def pump(core: Core) -> None:

@@ -34,8 +34,7 @@ epoch, and the tail behind the end of an epoch is dropped before the next is ent
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from braidlog.errors import CorruptionError, NotReadyError, StoreFailedError
 from braidlog.logstream import (
@@ -68,6 +67,33 @@ from braidlog.wire.messages import (
 __all__ = ["Replica"]
 
 
+class _Input:
+    """One input of a replica; several follow from each append, so it is kept small."""
+
+    __slots__ = ("_replica",)
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+
+    def __enter__(self) -> None:
+        """Begin; there is nothing to prepare."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: object,
+    ) -> bool:
+        if error is not None:
+            return self._replica._bears(error)
+        try:
+            self._replica._advance()
+        except Exception as raised:
+            if not self._replica._bears(raised):
+                raise
+        return False
+
+
 class Replica:
     """A replica of one log stream; see the module.
 
@@ -84,6 +110,7 @@ class Replica:
         limits: Limits | None = None,
     ) -> None:
         """Start from what the disk holds, in no epoch."""
+        self._inputs = _Input(self)
         self._core = Core(node, stream, storage, limits or Limits())
         self.defect = recovery.defect(storage.state())
         """What is wrong with what the disk has; empty if nothing."""
@@ -197,11 +224,13 @@ class Replica:
 
         Returns whether there is something to do for it; mostly there is nothing.
         """
-        with self._input():
-            self._core.now = max(now, self._core.now)
-            fetch.tick(self._core)
-            sequencer.probe(self._core)
-        out = self._core.out
+        core = self._core
+        core.now = max(now, core.now)
+        if not core.resting:
+            with self._input():
+                fetch.tick(core)
+                sequencer.probe(core)
+        out = core.out
         return bool(out.messages or out.answers or out.advanced or out.report_due)
 
     def read(
@@ -237,21 +266,24 @@ class Replica:
             tuple(out.messages), tuple(out.answers), report, out.advanced
         )
 
-    @contextmanager
-    def _input(self) -> Iterator[None]:
+    def _input(self) -> _Input:
         """Take one input: do what follows from it, or fail for good."""
+        return self._inputs
+
+    def _advance(self) -> None:
         core = self._core
-        try:
-            yield
-            epochs.advance(core)
-            fetch.pump(core)
-        except StoreFailedError:
+        epochs.advance(core)
+        fetch.pump(core)
+
+    def _bears(self, error: BaseException) -> bool:
+        """Do what an error of an input asks for; tell whether nobody has to hear it."""
+        if isinstance(error, StoreFailedError | ReplicaInvariantError):
             self._fail()
-        except CorruptionError as error:
+            return isinstance(error, StoreFailedError)
+        if isinstance(error, CorruptionError):
             self._damaged(error)
-        except ReplicaInvariantError:
-            self._fail()
-            raise
+            return True
+        return False
 
     def _damaged(self, error: CorruptionError) -> None:
         """Be invalid, so that another replica repairs this one.

@@ -11,8 +11,9 @@ takes nothing more.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
+
+from msgspec import Struct
 
 from braidlog.wire.messages import Run
 
@@ -29,8 +30,7 @@ Batch: TypeAlias = bytes | memoryview
 """A record batch as the core encodes it; it carries no position."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommitContext:
+class CommitContext(Struct, frozen=True):
     """The last commit that a replica applied, and with it all before."""
 
     version: int = 0
@@ -53,8 +53,7 @@ class CommitContext:
         return self.glsn_begin + self.length
 
 
-@dataclass(frozen=True, slots=True)
-class StoredStream:
+class StoredStream(Struct, frozen=True):
     """Where the stream stands, all calls so far included."""
 
     low: int
@@ -70,8 +69,7 @@ class StoredStream:
     context: CommitContext
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """Where a batch is."""
 
     llsn: int
@@ -80,8 +78,7 @@ class Placed:
     """False: it is a repeat, and `llsn` is its place from the first time."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredBatch:
+class StoredBatch(Struct, frozen=True):
     """An encoded batch and its place."""
 
     llsn: int

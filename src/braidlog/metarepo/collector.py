@@ -16,6 +16,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec import Struct
+
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.state import State, StreamState
 from braidlog.wire.commands import Cut
@@ -44,8 +46,7 @@ class NodeReport:
     streams: dict[int, StreamReport] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Flight:
+class _Flight(Struct, frozen=True):
     """A cut that was proposed and not seen again."""
 
     index: int

@@ -19,6 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from msgspec import Struct
+
 from braidlog.errors import LogError, TimeoutError_, UnavailableError
 from braidlog.metarepo.controller import ControllerSettings
 from braidlog.metarepo.leadership import Leadership
@@ -71,8 +73,7 @@ class GroupSettings:
     pusher: PusherSettings = field(default_factory=PusherSettings)
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(Struct, frozen=True):
     """A message to a node, with the payload of its frame."""
 
     node: int
@@ -80,8 +81,7 @@ class Outgoing:
     payload: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupEffects:
+class GroupEffects(Struct, frozen=True):
     """What has to be done now; writes in their order, the rest in any."""
 
     writes: tuple[Write, ...] = ()

@@ -105,13 +105,21 @@ class Pusher:
     def applied(
         self, repository: Repository, cuts: tuple[LogCut, ...]
     ) -> Iterator[tuple[int, Commit]]:
-        """Return what to send when cuts were applied."""
+        """Return what to send when cuts were applied, to primaries first."""
         self._refresh(repository)
+        state = repository.state
         by_node: dict[int, list[LogCut]] = {}
         for cut in cuts:
             for node in self._nodes.get(cut.log, ()):
                 by_node.setdefault(node, []).append(cut)
-        for node in sorted(by_node):
+        # Who waits for a commit waits at the primary.
+        first = {
+            state.streams[run.stream].replicas[0]
+            for cut in cuts
+            for run in cut.runs
+            if run.stream in state.streams
+        }
+        for node in sorted(by_node, key=lambda node: (node not in first, node)):
             yield node, Commit(tuple(by_node[node]))
 
     def reported(

@@ -3,7 +3,8 @@
 *One turn.* Everything that comes in within one turn of the event loop is handed to the
 cores at once, and only marks what it touched. `_flush` runs once at the end of the
 turn: it carries out all effects, so that many requests share a write, a sync, a message
-and a system call. Nothing here decides anything.
+and a system call. What is sent leaves before anything is synced, and what a sync lets
+go leaves at once. Nothing here decides anything.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import logging
 import random
 import ssl
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVarTuple
 
 from braidlog.errors import ClosedError, LogError, NotReadyError
 from braidlog.faultlog.log import FaultLog
@@ -39,6 +40,7 @@ from braidlog.node.retention import Retention
 from braidlog.node.sessions import Request, Session, Sessions
 from braidlog.node.status import NodeStatus
 from braidlog.node.syncer import Syncer
+from braidlog.node.transport import Outbox
 from braidlog.storage.streams import GROUP_PREFIX, NodeStore
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
 from braidlog.wire.events import Appends, Received, Requested
@@ -65,6 +67,8 @@ __all__ = ["ClusterNode"]
 _log = logging.getLogger(__name__)
 
 _STUCK_S: Final = 2.0
+
+Given = TypeVarTuple("Given")
 
 
 class ClusterNode:
@@ -105,6 +109,7 @@ class ClusterNode:
         hello = Hello(
             VERSION_MIN, VERSION_MAX, config.cluster.name, self.id, token, "braidlog"
         )
+        self._outbox = Outbox()
         self.peers = Peers(
             LinkSettings(
                 hello=hello,
@@ -116,6 +121,7 @@ class ClusterNode:
             on_message=self.received,
             on_connected=self._peer_connected,
             on_lost=self._peer_lost,
+            outbox=self._outbox,
         )
         self.replicas = Replicas(
             self.id, store, self.peers, _limits(config), self.changed
@@ -137,6 +143,7 @@ class ClusterNode:
             ),
             self,
             config.limits.connections_max,
+            self._outbox,
         )
 
     def _keep_faults(self, log: FaultLog | None) -> FaultKeeper | None:
@@ -247,21 +254,17 @@ class ClusterNode:
             for request in requests:
                 request.fail(NotReadyError(f"node {self.id} stops"))
             return
-        self._guarded(
-            lambda: self.replicas.append(
-                Append(event.stream, event.epoch), requests, event.payloads
-            )
-        )
+        append = Append(event.stream, event.epoch)
+        self._guarded(self.replicas.append, append, requests, event.payloads)
 
     def requested(self, request: Request, event: Requested, role: Role) -> None:
         """Take any other request."""
-        self._guarded(
-            lambda: self.requests.take(request, event.message, event.payload, role)
-        )
+        take = self.requests.take
+        self._guarded(take, request, event.message, event.payload, role)
 
     def received(self, node: int, event: Received) -> None:
         """Take a message of a peer."""
-        self._guarded(lambda: self._dispatch(node, event.message, event.payload))
+        self._guarded(self._dispatch, node, event.message, event.payload)
 
     def _dispatch(self, node: int, message: Message, payload: memoryview) -> None:
         self.peers.heard(node)
@@ -316,10 +319,10 @@ class ClusterNode:
     def _to_self(self, message: Message) -> None:
         self._dispatch(self.id, message, memoryview(b""))
 
-    def _guarded(self, call: Callable[[], None]) -> None:
+    def _guarded(self, call: Callable[[*Given], None], *given: *Given) -> None:
         """Let one input in; a message that is refused changes nothing."""
         try:
-            call()
+            call(*given)
         except ClosedError as error:  # a failed store, a broken invariant
             self.fail(error)
         except LogError as error:
@@ -347,7 +350,7 @@ class ClusterNode:
         )
         now = self._loop.time()
         self._ticked_at = now
-        self._guarded(lambda: self._let_pass(now))
+        self._guarded(self._let_pass, now)
 
     def _let_pass(self, now: float) -> None:
         self.replicas.tick(now)
@@ -360,13 +363,15 @@ class ClusterNode:
 
     def _synced(self) -> None:
         self._guarded(self._note_durable)
+        # Somebody waits for what a sync lets go; what came in meanwhile goes with it.
+        if self._turn is None:
+            self._flush()
 
     def _note_durable(self) -> None:
         durable = self._store.durable()
         self.replicas.synced(durable)
         if self.member is not None:
             self.member.synced(durable)
-        self.changed()
 
     # --- what goes out
 
@@ -387,6 +392,7 @@ class ClusterNode:
             if reports:
                 self._report(tuple(reports), full=False)
             busy = self.member is not None and self.member.flush()
+        self._outbox.flush()
         self._syncer.wake()
 
     @property

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from braidlog.errors import ConnectionLostError, LogError, NotReadyError, ProtocolError
 from braidlog.node.config import host_and_port
-from braidlog.node.transport import Wire
+from braidlog.node.transport import Outbox, Wire
 from braidlog.wire.client import ClientConnection
 from braidlog.wire.connection import State
 from braidlog.wire.events import (
@@ -65,7 +65,8 @@ class _Link(Wire):
 
     def __init__(self, peer: _Peer) -> None:
         settings = peer.settings
-        super().__init__(ClientConnection(settings.hello, settings.frame_bytes_max))
+        connection = ClientConnection(settings.hello, settings.frame_bytes_max)
+        super().__init__(connection, peer.outbox)
         self._peer = peer
         self._asked: dict[int, Answer] = {}
 
@@ -112,6 +113,7 @@ class _Peer:
         self.node = node
         self.address = address
         self.settings = peers.settings
+        self.outbox = peers.outbox
         self._peers = peers
         self._link: _Link | None = None
         self._waiting: deque[tuple[Message, Sequence[Buffer]]] = deque()
@@ -126,7 +128,9 @@ class _Peer:
         return self._link is not None
 
     def send(self, message: Message, payload: Sequence[Buffer]) -> None:
-        size = sum(memoryview(part).nbytes for part in payload)
+        size = 0
+        for part in payload:
+            size += memoryview(part).nbytes
         link = self._link
         if link is not None:
             if link.unsent_bytes + size > self.settings.unsent_bytes_max:
@@ -240,9 +244,11 @@ class Peers:
         on_message: Callable[[int, Received], None],
         on_connected: Callable[[int], None],
         on_lost: Callable[[int], None],
+        outbox: Outbox,
     ) -> None:
         """Know nobody yet; the callbacks get the number of the node."""
         self.settings = settings
+        self.outbox = outbox
         self.random = random.Random(seed)
         self.on_message = on_message
         self.on_connected = on_connected
@@ -290,6 +296,10 @@ class Peers:
             peer.send(message, payload)
         except LogError:
             _log.exception("node %d: a message cannot be sent", node)
+
+    def flush(self) -> None:
+        """Write what was sent now, before something that takes time."""
+        self.outbox.flush()
 
     def request(
         self,

@@ -319,7 +319,8 @@ class Replicas:
         for stream, hosted in self._hosted.items():
             if hosted.replica.tick(now):
                 self._touch(stream)
-            self._wake(hosted, now, due_only=True)
+            if hosted.readers:
+                self._wake(hosted, now, due_only=True)
 
     def _wake(self, hosted: _Hosted, now: float, *, due_only: bool = False) -> None:
         readers = hosted.readers

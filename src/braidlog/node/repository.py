@@ -152,15 +152,21 @@ class RepositoryMember:
         """Do what the group asks for; tell whether more may follow from it here."""
         effects = self.group.effects()
         back = bool(effects.answers or effects.committed)
-        for write in effects.writes:
-            self._writes.append((self._log.write(write), write.number))
+        own: list[Message] = []
         for each in effects.messages:
             if each.node == self._node:
-                back = True
-                self._to_self(each.message)
+                own.append(each.message)
             else:
                 payload = (each.payload,) if each.payload else ()
                 self._peers.send(each.node, each.message, payload)
+        # The others work while this node writes and applies.
+        if effects.writes or own:
+            self._peers.flush()
+        for write in effects.writes:
+            self._writes.append((self._log.write(write), write.number))
+        for message in own:
+            back = True
+            self._to_self(message)
         for answer in effects.answers:
             self._done.pop(answer.request)(answer)
         if effects.committed:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec import Struct
+
 from braidlog.errors import LogError, ProtocolError
-from braidlog.node.transport import Wire
+from braidlog.node.transport import Outbox, Wire
 from braidlog.wire.events import Appends, Closing, Event, Received, Refused, Requested
 from braidlog.wire.messages import Message
 from braidlog.wire.roles import Role
@@ -22,8 +23,7 @@ __all__ = ["Handler", "Request", "Session", "Sessions"]
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """A request of a session: what an answer goes back to."""
 
     session: Session
@@ -58,7 +58,7 @@ class Session(Wire):
 
     def __init__(self, sessions: Sessions) -> None:
         """Serve whoever connected."""
-        super().__init__(ServerConnection(sessions.settings))
+        super().__init__(ServerConnection(sessions.settings), sessions.outbox)
         self._sessions = sessions
 
     def took(self, event: Event) -> None:
@@ -109,10 +109,15 @@ class Sessions:
     """All connections that others made."""
 
     def __init__(
-        self, settings: ServerSettings, handler: Handler, connections_max: int
+        self,
+        settings: ServerSettings,
+        handler: Handler,
+        connections_max: int,
+        outbox: Outbox,
     ) -> None:
         """Let in up to `connections_max`."""
         self.settings = settings
+        self.outbox = outbox
         self.handler = handler
         self._connections_max = connections_max
         # A dict, for its order.

@@ -81,9 +81,15 @@ class ThreadSyncer:
         if self._threaded or self._synced is None:
             return
         self._bytes += self._store.take_hurried()
-        idle = self._loop.time() - self._last > _COMMITS_S
-        if self._turn is None and (self._bytes or idle):
+        if self._turn is None and (self._bytes or self._commits_are_due()):
             self._turn = self._loop.call_soon(self._sync_here)
+
+    def _commits_are_due(self) -> bool:
+        if self._loop.time() - self._last <= _COMMITS_S:
+            return False
+        with contextlib.suppress(LogError):
+            return self._store.ticket() > self._store.durable()
+        return False  # The store failed, and says so to who writes next.
 
     def _sync_here(self) -> None:
         self._turn = None

@@ -14,7 +14,38 @@ from braidlog.wire.events import Event
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Wire"]
+__all__ = ["Outbox", "Wire"]
+
+
+class Outbox:
+    """The sockets of a node that have something to write, in the order they got it.
+
+    All are written at the end of the turn, or earlier by who has sent all it will and
+    goes on with something that takes time.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._wires: list[Wire] = []
+        self._turn: asyncio.Handle | None = None
+
+    def add(self, wire: Wire) -> None:
+        """Write what a socket has at the end of this turn of the loop."""
+        self._wires.append(wire)
+        if self._turn is None:
+            self._turn = asyncio.get_running_loop().call_soon(self._end)
+
+    def flush(self) -> None:
+        """Write everything now."""
+        # A socket that breaks while it is written may give others something to write.
+        while self._wires:
+            wires, self._wires = self._wires, []
+            for wire in wires:
+                wire.flush()
+
+    def _end(self) -> None:
+        self._turn = None
+        self.flush()
 
 
 class Wire(asyncio.Protocol, ABC):
@@ -25,11 +56,13 @@ class Wire(asyncio.Protocol, ABC):
     up answers here.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, outbox: Outbox) -> None:
         """Serve a connection; the loop gives the socket later."""
         self.connection = connection
+        self._outbox = outbox
         self._transport: asyncio.Transport | None = None
-        self._scheduled = False
+        self._waits = False
+        """Whether the outbox knows of what is outgoing."""
 
     @abstractmethod
     def took(self, event: Event) -> None:
@@ -81,14 +114,14 @@ class Wire(asyncio.Protocol, ABC):
             self._transport.resume_reading()
 
     def flush_soon(self) -> None:
-        """Write what is outgoing at the end of this turn of the loop."""
-        if not self._scheduled:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self.flush)
+        """Write what is outgoing with the outbox, at the end of this turn at last."""
+        if not self._waits:
+            self._waits = True
+            self._outbox.add(self)
 
     def flush(self) -> None:
         """Write what is outgoing now; close the socket if the connection is."""
-        self._scheduled = False
+        self._waits = False
         transport = self._transport
         if transport is None or transport.is_closing():
             return

@@ -4,7 +4,7 @@
     1   u8   kind: a message, or 32 entry, 33 hard state, 34 base, 35 membership
     2   u16  zero
     4   u32  CRC-32 of bytes 0..4 and of everything behind byte 8
-    8   ..   the fields of the dataclass, in its order
+    8   ..   the fields of the class, in its order
 
 Little-endian. Integers are u64, booleans a byte (0 or 1), the kind of an entry a byte,
 bytes a u32 length and the data, tuples a u32 count and the elements; a value within
@@ -19,7 +19,6 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any, Final, TypeVar
 
 from braidlog.raft import messages
@@ -65,6 +64,10 @@ _HEADER: Final = struct.Struct("<BBHI")
 _U64: Final = struct.Struct("<Q")
 _U32: Final = struct.Struct("<I")
 
+_BOOLS: Final = range(2)
+_ENTRY_KINDS: Final = {kind.value: kind for kind in EntryKind}
+_ENTRY_NUMBERS: Final = range(1, len(EntryKind) + 1)
+
 T = TypeVar("T")
 
 
@@ -76,28 +79,37 @@ class _Reader:
         self.at = at
 
     def take(self, size: int) -> bytes:
-        if size > len(self.data) - self.at:
+        at = self._pass(size)
+        return self.data[at : at + size]
+
+    def numbers(self, layout: struct.Struct) -> tuple[int, ...]:
+        return layout.unpack_from(self.data, self._pass(layout.size))
+
+    def _pass(self, size: int) -> int:
+        """Go behind the next bytes; return where they begin."""
+        at = self.at
+        if size > len(self.data) - at:
             msg = "the bytes end too early"
             raise RaftMessageError(msg)
-        self.at += size
-        return self.data[self.at - size : self.at]
+        self.at = at + size
+        return at
 
     def byte(self, allowed: range) -> int:
-        value = self.take(1)[0]
+        value = self.data[self._pass(1)]
         if value not in allowed:
             msg = f"{value} is not in {allowed}"
             raise RaftMessageError(msg)
         return value
 
     def u64(self) -> int:
-        return int(_U64.unpack(self.take(8))[0])
+        return self.numbers(_U64)[0]
 
     def count(self) -> int:
-        return int(_U32.unpack(self.take(4))[0])
+        return self.numbers(_U32)[0]
 
     def many(self, read: Callable[[_Reader], T]) -> tuple[T, ...]:
         # A count that the bytes cannot hold ends at the first missing element.
-        return tuple(read(self) for _ in range(self.count()))
+        return tuple([read(self) for _ in range(self.count())])
 
     def value(self, cls: type[T]) -> T:
         found: list[Any] = []
@@ -105,7 +117,7 @@ class _Reader:
             if numbers is None:
                 found.append(read(self))
             else:
-                found += numbers.unpack(self.take(numbers.size))
+                found += self.numbers(numbers)
         return cls(*found)
 
 
@@ -137,14 +149,14 @@ def _write_entries(out: bytearray, entries: tuple[Entry, ...]) -> None:
 _Writer = Callable[[bytearray, Any], None]
 _Taker = Callable[[_Reader], Any]
 _Field = tuple[_Writer, _Taker]
-# By the type that the dataclass gives the field.
+# By the type that the class gives the field.
 _FIELDS: Final[dict[str, _Field]] = {
     "int": (lambda out, v: out.extend(_U64.pack(v)), _Reader.u64),
-    "bool": (lambda out, v: out.append(v), lambda r: bool(r.byte(range(2)))),
+    "bool": (lambda out, v: out.append(v), lambda r: bool(r.byte(_BOOLS))),
     "bytes": (_write_bytes, lambda r: r.take(r.count())),
     "EntryKind": (
         lambda out, v: out.append(v),
-        lambda r: EntryKind(r.byte(range(1, len(EntryKind) + 1))),
+        lambda r: _ENTRY_KINDS[r.byte(_ENTRY_NUMBERS)],
     ),
     "tuple[int, ...]": (_write_numbers, lambda r: r.many(_Reader.u64)),
     "tuple[Entry, ...]": (
@@ -159,12 +171,19 @@ _FIELDS: Final[dict[str, _Field]] = {
 _Step = tuple[struct.Struct | None, _Writer, _Taker, tuple[str, ...]]
 
 
+def _fields(cls: type) -> dict[str, str]:
+    """Return the fields of a class and their types as they are written there."""
+    found: dict[str, str] = {}
+    for each in reversed(cls.__mro__):
+        found |= vars(each).get("__annotations__", {})
+    return found
+
+
 def _plan(cls: type) -> tuple[_Step, ...]:
     """Return how a class is written: numbers that follow one another go together."""
     steps: list[_Step] = []
-    for field in fields(cls):
-        kind = str(field.type)
-        names: tuple[str, ...] = (field.name,)
+    for name, kind in _fields(cls).items():
+        names: tuple[str, ...] = (name,)
         if kind == "int":
             if steps and steps[-1][0] is not None:
                 names = steps.pop()[3] + names
@@ -180,9 +199,8 @@ _PLANS: Final = {cls: _plan(cls) for cls in _KINDS}
 
 def encode(value: Message | Entry | HardState | Base | Membership) -> bytes:
     """Return the bytes of a value."""
-    out = bytearray(_HEADER.size)
+    out = bytearray(_HEADER.pack(VERSION, _KINDS[type(value)], 0, 0))
     _write_value(out, value)
-    _HEADER.pack_into(out, 0, VERSION, _KINDS[type(value)], 0, 0)
     _U32.pack_into(out, 4, _checksum(bytes(out)))
     return bytes(out)
 
@@ -238,7 +256,7 @@ def _checksum(data: bytes) -> int:
 
 def _decode(data: bytes, wanted: type[T]) -> T:
     reader = _Reader(data, 0)
-    version, kind, zero, checksum = _HEADER.unpack(reader.take(_HEADER.size))
+    version, kind, zero, checksum = reader.numbers(_HEADER)
     if (version, zero) != (VERSION, 0):
         msg = f"version {version}, flags {zero}: this build reads version {VERSION}"
         raise RaftMessageError(msg)

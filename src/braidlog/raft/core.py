@@ -12,7 +12,14 @@ from __future__ import annotations
 from typing import Any
 
 from braidlog.raft.config import RaftConfig
-from braidlog.raft.effects import Effects, ReadFailed, ReadState, Role, SoftState
+from braidlog.raft.effects import (
+    NOTHING,
+    Effects,
+    ReadFailed,
+    ReadState,
+    Role,
+    SoftState,
+)
 from braidlog.raft.errors import check
 from braidlog.raft.log import LogReader, RaftLog
 from braidlog.raft.membership import Membership
@@ -66,6 +73,7 @@ class Core:
         self.timeout = 0
         self.heartbeat_elapsed = 0
         self.progress: dict[int, Progress] = {}
+        self._hard = HardState()
         self.term_begin = 0
         self.tail_bytes = 0
         self.transfer: Transfer | None = None
@@ -87,8 +95,17 @@ class Core:
     @property
     def hard_state(self) -> HardState:
         """Return what must not be forgotten."""
+        last, commit = self._hard, self.log.commit
         removed = self.role is Role.REMOVED
-        return HardState(self.term, self.vote, self.log.commit, removed)
+        # Most inputs change none of it.
+        if (
+            last.commit != commit
+            or last.term != self.term
+            or last.vote != self.vote
+            or last.removed is not removed
+        ):
+            self._hard = HardState(self.term, self.vote, commit, removed)
+        return self._hard
 
     # --- messages
 
@@ -235,6 +252,8 @@ class Core:
     def release(self) -> list[Message]:
         """Send the messages whose promise is kept; return those to this node."""
         released = self.writes.release()
+        if not released:
+            return released
         self._messages += [m for m in released if m.receiver != self.id]
         return [m for m in released if m.receiver == self.id]
 
@@ -244,19 +263,26 @@ class Core:
         check(not self.release(), "an own vote is durable before it was written")
         messages, reads = tuple(self._messages), tuple(self._answers)
         self._messages, self._answers = [], []
-        soft = SoftState(
-            self.role,
-            self.term,
-            self.leader,
-            self.membership.epoch,
-            self.log.commit,
+        base = self.log.take_base()
+        committed = self.log.take_committed(self.config.apply_bytes_max)
+        soft = self._soft_state()
+        if not (write or messages or base or committed or reads or soft):
+            return NOTHING
+        return Effects(write, messages, base, committed, reads, soft)
+
+    def _soft_state(self) -> SoftState | None:
+        """Return the soft state if it is not the one that was told last."""
+        told, epoch = self._told, self.membership.epoch
+        if (
+            told is not None
+            and told.commit == self.log.commit
+            and told.role is self.role
+            and told.term == self.term
+            and told.leader == self.leader
+            and told.epoch == epoch
+        ):
+            return None
+        self._told = SoftState(
+            self.role, self.term, self.leader, epoch, self.log.commit
         )
-        told, self._told = self._told, soft
-        return Effects(
-            write,
-            messages,
-            self.log.take_base(),
-            self.log.take_committed(self.config.apply_bytes_max),
-            reads,
-            soft if soft != told else None,
-        )
+        return self._told

@@ -28,8 +28,10 @@ def validate(core: Core, message: Message) -> None:
     Raises:
         RaftMessageError: it is for another node, or contradicts itself.
     """
-    _require(message.receiver == core.id, f"a message for {message.receiver}")
-    _require(0 < message.sender != core.id, f"a message of {message.sender}")
+    if message.receiver != core.id:
+        raise RaftMessageError(f"a message for {message.receiver}")
+    if not 0 < message.sender != core.id:
+        raise RaftMessageError(f"a message of {message.sender}")
     _require(message.term > 0, "a message without a term")
     if isinstance(message, messages.Append):
         _validate_append(message)
@@ -41,10 +43,13 @@ def validate(core: Core, message: Message) -> None:
 
 def _validate_append(message: messages.Append) -> None:
     index, term = message.prev_index, message.prev_term
-    _require((index == 0) == (term == 0), f"entry {index} in term {term}")
+    if (index == 0) != (term == 0):
+        raise RaftMessageError(f"entry {index} in term {term}")
     for entry in message.entries:
-        _require(entry.index == index + 1, f"entry {entry.index} behind {index}")
-        _require(term <= entry.term <= message.term, f"term of entry {entry.index}")
+        if entry.index != index + 1:
+            raise RaftMessageError(f"entry {entry.index} behind {index}")
+        if not term <= entry.term <= message.term:
+            raise RaftMessageError(f"term of entry {entry.index}")
         index, term = entry.index, entry.term
     memberships_of(message.entries)
 

@@ -15,8 +15,9 @@ write that it depends on (asynchronous storage writes of etcd raft).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from braidlog.raft.messages import Message
 from braidlog.raft.state import Base, Entry, HardState
@@ -34,8 +35,7 @@ class Role(Enum):
     REMOVED = "removed"
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(Struct, frozen=True):
     """Something to store. `RaftNode.durable(number)` says that it is on the disk.
 
     With `base` and no `reset`, entries up to `base.index` may be dropped once the base
@@ -49,23 +49,20 @@ class Write:
     entries: tuple[Entry, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ReadState:
+class ReadState(Struct, frozen=True):
     """A state that has applied `index` answers the read `context` linearizably."""
 
     context: int
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReadFailed:
+class ReadFailed(Struct, frozen=True):
     """The read was not confirmed; it may be asked again."""
 
     context: int
 
 
-@dataclass(frozen=True, slots=True)
-class SoftState:
+class SoftState(Struct, frozen=True):
     """What is worth telling and need not be stored."""
 
     role: Role
@@ -75,8 +72,7 @@ class SoftState:
     commit: int
 
 
-@dataclass(frozen=True, slots=True)
-class Effects:
+class Effects(Struct, frozen=True):
     """What has to be done now; see the module for the order."""
 
     write: Write | None = None
@@ -91,7 +87,14 @@ class Effects:
 
     def __bool__(self) -> bool:
         """Tell whether there is anything to do."""
-        return self != NOTHING
+        return bool(
+            self.write
+            or self.messages
+            or self.install
+            or self.committed
+            or self.reads
+            or self.soft_state
+        )
 
 
 NOTHING = Effects()

@@ -108,7 +108,7 @@ def flush(core: Core) -> None:
 
 def _advance_commit(core: Core) -> None:
     """Commit what a quorum has durably, and what follows from that."""
-    while core.role is Role.LEADER:
+    while core.role is Role.LEADER and core.log.commit < core.log.last:
         index = agreed(core.membership.halves, lambda node: _match(core, node))
         if index <= core.log.commit or core.log.term(index) != core.term:
             return

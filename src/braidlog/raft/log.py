@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from braidlog.raft import codec
-from braidlog.raft.errors import MembershipError, RaftMessageError, check
+from braidlog.raft.errors import MembershipError, RaftMessageError, check, fail
 from braidlog.raft.membership import Membership
 from braidlog.raft.state import Base, Entry, EntryKind, Stored
 
@@ -128,7 +128,8 @@ class RaftLog:
 
     def membership_at(self, index: int) -> Membership:
         """Return the membership that was in force at `index` of this log."""
-        check(index >= self.base.index, f"membership at {index} is below the base")
+        if index < self.base.index:
+            fail(f"membership at {index} is below the base")
         return next(m for m in reversed(self._memberships) if m.epoch <= index)
 
     def term(self, index: int) -> int | None:
@@ -157,23 +158,22 @@ class RaftLog:
 
     def read(self, begin: int, end: int, bytes_max: int) -> tuple[Entry, ...]:
         """Return entries of `begin .. end`: at least one, about `bytes_max`."""
-        check(
-            self.base.index < begin <= end <= self.last + 1,
-            f"entries {begin}..{end} are not in {self.base.index + 1}..{self.last + 1}",
-        )
+        first, last = self.base.index + 1, self.last
+        if not first <= begin <= end <= last + 1:
+            fail(f"entries {begin}..{end} are not in {first}..{last + 1}")
         if begin == end:
             return ()
         if begin < self._begin:
             return self._read_back(begin, min(end, self._begin), bytes_max)
         # By index: an iterator would have to pass over all that is before.
         size, at, stop = 0, begin - self._begin, end - self._begin
-        first = at
+        start = at
         while at < stop:
             size += self._entries[at].size
-            if size > bytes_max and at > first:
+            if size > bytes_max and at > start:
                 break
             at += 1
-        return tuple(self._entries[first:at])
+        return tuple(self._entries[start:at])
 
     def _read_back(self, begin: int, end: int, bytes_max: int) -> tuple[Entry, ...]:
         check(self._reader is not None, "entries left the memory without a reader")
@@ -200,8 +200,10 @@ class RaftLog:
         """
         memberships = memberships_of(entries)
         for entry in entries:
-            check(entry.index == self.last + 1, f"entry {entry.index} leaves a gap")
-            check(entry.term >= self.last_term, f"terms fall at {entry.index}")
+            if entry.index != self.last + 1:
+                fail(f"entry {entry.index} leaves a gap")
+            if entry.term < self.last_term:
+                fail(f"terms fall at {entry.index}")
             if entry.term > self.last_term:
                 self._run_begins.append(entry.index)
                 self._run_terms.append(entry.term)
@@ -237,7 +239,8 @@ class RaftLog:
 
     def commit_to(self, index: int) -> None:
         """Commit up to `index`; a smaller one changes nothing."""
-        check(index <= self.last, f"commit {index} is beyond the end {self.last}")
+        if index > self.last:
+            fail(f"commit {index} is beyond the end {self.last}")
         self.commit = max(self.commit, index)
 
     def fold(self, index: int, state: bytes) -> None:
@@ -305,7 +308,8 @@ class RaftLog:
 
     def applied_to(self, index: int) -> None:
         """Note what the state machine has applied."""
-        check(self.applied <= index <= self.handed, f"{index} was not handed out")
+        if not self.applied <= index <= self.handed:
+            fail(f"{index} was not handed out")
         while self._handouts and self._handouts[0][0] <= index:
             self._handouts.popleft()
         self.applied = index

@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
 
-from braidlog.raft.errors import check
+from braidlog.raft.errors import fail
 
 __all__ = ["Mode", "Progress"]
 
@@ -118,10 +118,8 @@ class Progress:
 
     def check(self, last: int) -> None:
         """Stop the node if this cannot be."""
-        check(
-            self.match < self.next <= last + 1,
-            f"progress: match {self.match}, next {self.next}, last {last}",
-        )
+        if not self.match < self.next <= last + 1:
+            fail(f"progress: match {self.match}, next {self.next}, last {last}")
 
     def _enter(self, mode: Mode) -> None:
         self.mode = mode

@@ -78,6 +78,8 @@ class Reads:
 
     def confirmed(self, halves: Halves, own: int) -> list[tuple[int, Request]]:
         """Take the reads off that a quorum confirmed."""
+        if not self._asked:
+            return []
 
         def reached(node: int) -> int:
             return self.round if node == own else self._acked.get(node, 0)

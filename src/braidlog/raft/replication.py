@@ -48,8 +48,8 @@ def feed(core: Core, node: int, *, tell: bool = True) -> None:
     if progress.next <= log.base.index:
         _feed_base(core, node, progress)
         return
-    while progress.room(config.window_messages, config.window_bytes) and (
-        progress.next <= log.last or progress.mode is Mode.PROBE
+    while (progress.next <= log.last or progress.mode is Mode.PROBE) and progress.room(
+        config.window_messages, config.window_bytes
     ):
         _send_append(core, node, config.message_bytes_max)
     if progress.mode is Mode.REPLICATE:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
+from msgspec import Struct
+
 from braidlog.raft.membership import Membership
 
 __all__ = ["ENTRY_OVERHEAD", "Base", "Entry", "EntryKind", "HardState", "Stored"]
@@ -28,8 +30,7 @@ class EntryKind(IntEnum):
     MEMBERSHIP = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One entry of the log. Index and term together identify it in its group."""
 
     index: int
@@ -43,8 +44,7 @@ class Entry:
         return len(self.data) + ENTRY_OVERHEAD
 
 
-@dataclass(frozen=True, slots=True)
-class HardState:
+class HardState(Struct, frozen=True):
     """What a node must not forget.
 
     Term, vote and the tombstone are durable before anything that depends on them is

@@ -13,14 +13,18 @@ not be taken for its successor (the ABA race on record for etcd raft).
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from braidlog.raft.effects import Write
 from braidlog.raft.errors import check
 from braidlog.raft.log import RaftLog
 from braidlog.raft.messages import Message
-from braidlog.raft.state import HardState
+from braidlog.raft.state import Entry, HardState
 
 __all__ = ["Writes"]
+
+# What is not stored is not committed here, and the tail has a bound.
+_UNBOUNDED: Final = 1 << 62
 
 
 class Writes:
@@ -61,11 +65,11 @@ class Writes:
     def take(self, hard_state: HardState) -> Write | None:
         """Return what has to be stored now, if anything has."""
         log = self._log
-        # What is not stored is not committed here, and the tail has a bound.
-        unbounded = 1 << 62
-        entries = log.read(self._written + 1, log.last + 1, unbounded)
+        entries: tuple[Entry, ...] = ()
+        if log.last > self._written:
+            entries = log.read(self._written + 1, log.last + 1, _UNBOUNDED)
         write = None
-        vital = _vital(hard_state) != _vital(self._stored)
+        vital = _differs(hard_state, self._stored)
         if entries or self._base or vital:
             self.number += 1
             behind = hard_state.commit - self._stored.commit
@@ -81,8 +85,9 @@ class Writes:
             self._written = log.last
             self._base = self._reset = False
             self._pending.append((self.number, log.last))
-        self._promises += [(self.number, message) for message in self._untagged]
-        self._untagged.clear()
+        if self._untagged:
+            self._promises += [(self.number, message) for message in self._untagged]
+            self._untagged.clear()
         return write
 
     def durable(self, number: int) -> None:
@@ -101,6 +106,10 @@ class Writes:
         return kept
 
 
-def _vital(state: HardState) -> tuple[int, int, bool]:
-    """Return what must be stored; a new commit index alone waits for company."""
-    return state.term, state.vote, state.removed
+def _differs(state: HardState, stored: HardState) -> bool:
+    """Tell whether it must be stored; a new commit index alone waits for company."""
+    return (
+        state.term != stored.term
+        or state.vote != stored.vote
+        or state.removed is not stored.removed
+    )

@@ -153,20 +153,25 @@ class Connection(ABC):
                 closed. Events of the same read before it are lost.
         """
         events: list[Event] = []
-        view = memoryview(data)
         try:
-            # One frame at a time, because the handshake sets the limit of those behind.
-            while self.state is State.HANDSHAKE and view.nbytes:
-                missing = self._decoder.missing
-                self._feed(view[:missing], events)
-                view = view[missing:]
-            if not self.closed:
-                self._feed(view, events)
+            if self.state is State.HANDSHAKE:
+                data = self._receive_greeting(memoryview(data), events)
+            if self.state is not State.CLOSED:
+                self._feed(data, events)
         except RemoteProtocolError as error:
             self.error = error
             self._break(error)
             raise
         return events
+
+    def _receive_greeting(self, view: memoryview, events: list[Event]) -> memoryview:
+        """Take the frames up to the end of the handshake; return what follows."""
+        # One frame at a time, because the handshake sets the limit of those behind.
+        while self.state is State.HANDSHAKE and view.nbytes:
+            missing = self._decoder.missing
+            self._feed(view[:missing], events)
+            view = view[missing:]
+        return view
 
     def send(self, message: Message, payload: Sequence[Buffer] = ()) -> None:
         """Send a message of a peer, which expects no answer.
@@ -202,7 +207,7 @@ class Connection(ABC):
             self._take(frame, events)
 
     def _take(self, frame: Frame | AppendFrames, events: list[Event]) -> None:
-        if self.closed:
+        if self.state is State.CLOSED:
             return
         if self._got_goodbye:
             raise RemoteProtocolError("a frame after the Goodbye")
@@ -259,7 +264,9 @@ class Connection(ABC):
     def _sized(self, message: Message, payload: Sequence[Buffer]) -> tuple[bytes, int]:
         """Return the head of a message and the size of its frame, which is allowed."""
         head = codec.encode(message)
-        size = HEADER_BYTES + len(head) + sum(memoryview(p).nbytes for p in payload)
+        size = HEADER_BYTES + len(head)
+        for part in payload:
+            size += memoryview(part).nbytes
         if size > self.frame_bytes_max:
             name, limit = type(message).__name__, self.frame_bytes_max
             reason = f"{name} of {size} bytes, a frame has at most {limit}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from braidlog.errors import LogError
 from braidlog.wire.messages import Hello, Message, Welcome
@@ -25,8 +26,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Greeted:
+class Greeted(Struct, frozen=True):
     """Server: the handshake is over; the `Welcome` is on its way out."""
 
     hello: Hello
@@ -34,16 +34,14 @@ class Greeted:
     role: Role
 
 
-@dataclass(frozen=True, slots=True)
-class Connected:
+class Connected(Struct, frozen=True):
     """Client: the handshake is over; requests may be sent."""
 
     welcome: Welcome
     role: Role
 
 
-@dataclass(frozen=True, slots=True)
-class Requested:
+class Requested(Struct, frozen=True):
     """Server: answer this, once, with `answer` or `fail`."""
 
     request: int
@@ -51,8 +49,7 @@ class Requested:
     payload: memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class Appends:
+class Appends(Struct, frozen=True):
     """Server: appends to one stream that came in one read; answer each of them."""
 
     stream: int
@@ -62,16 +59,14 @@ class Appends:
     """The batch of each request."""
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Struct, frozen=True):
     """A message that expects no answer, from a peer."""
 
     message: Message
     payload: memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """Client: the answer to a request."""
 
     request: int
@@ -79,16 +74,14 @@ class Answered:
     payload: memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class FailedRequest:
+class FailedRequest(Struct, frozen=True):
     """Client: a request failed with this error."""
 
     request: int
     error: LogError
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """The handshake, or a message without a request, was refused.
 
     On a server it was this side that refused, and the connection is closed.
@@ -97,15 +90,13 @@ class Refused:
     error: LogError
 
 
-@dataclass(frozen=True, slots=True)
-class Ponged:
+class Ponged(Struct, frozen=True):
     """The answer to a `ping`."""
 
     sent: float
 
 
-@dataclass(frozen=True, slots=True)
-class Closing:
+class Closing(Struct, frozen=True):
     """The other side sends nothing more.
 
     On a client the connection is closed, and `unanswered` are the requests that may be

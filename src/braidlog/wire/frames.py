@@ -21,8 +21,9 @@ does. A decoder that refused gives nothing more.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from braidlog._native import FrameDecoder as CoreDecoder
 from braidlog._native import frame_header
@@ -35,8 +36,7 @@ __all__ = ["HEADER_BYTES", "AppendFrames", "Frame", "FrameDecoder", "encode_fram
 HEADER_BYTES: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """One frame, checked but not understood."""
 
     kind: int
@@ -51,8 +51,7 @@ class Frame:
         return HEADER_BYTES + len(self.head) + len(self.payload)
 
 
-@dataclass(frozen=True, slots=True)
-class AppendFrames:
+class AppendFrames(Struct, frozen=True):
     """Appends of one socket read to one stream in one epoch, in their order."""
 
     stream: int

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 import pytest
+from msgspec import structs
 
 from braidlog import _native
 from braidlog.errors import StoreFailedError
@@ -63,11 +64,11 @@ def random_write(random: Random, number: int, now: Model) -> Write:
         entry = random.choice(now.entries)
         state = random.randbytes(random.randrange(200))
         base = replace(now.base, index=entry.index, term=entry.term, state=state)
-        write = replace(write, base=base)
+        write = structs.replace(write, base=base)
     elif kind == 1:
         index = now.next + random.randrange(20)
         base = replace(now.base, index=index, term=number)
-        write = replace(write, base=base, reset=True)
+        write = structs.replace(write, base=base, reset=True)
     if kind != 0 or random.random() < 0.5:
         after = now.steps(write)[-1]
         begin = after.base.index + 1
@@ -80,9 +81,11 @@ def random_write(random: Random, number: int, now: Model) -> Write:
             Entry(i, number, EntryKind.DATA, random.randbytes(random.randrange(3000)))
             for i in range(begin, begin + count)
         )
-        write = replace(write, entries=entries)
+        write = structs.replace(write, entries=entries)
     if random.random() < 0.4:
-        write = replace(write, hard_state=HardState(number, random.randrange(4)))
+        write = structs.replace(
+            write, hard_state=HardState(number, random.randrange(4))
+        )
     return write
 
 

@@ -114,7 +114,8 @@ def read_without_incarnation(patch: pytest.MonkeyPatch) -> None:
         elif context is not None:
             core.fail_read(context)
 
-    patch.setitem(dispatch._HANDLERS, messages.ReadResponse, on_read_response)
+    kind: type[messages.Message] = messages.ReadResponse
+    patch.setitem(dispatch._HANDLERS, kind, on_read_response)
 
 
 def joint_half_ignored(patch: pytest.MonkeyPatch) -> None:
@@ -136,7 +137,8 @@ def votes_twice(patch: pytest.MonkeyPatch) -> None:
         core.vote = request.sender if granted else core.vote
         core.promise(VoteResponse, request.sender, granted=granted)
 
-    patch.setitem(dispatch._HANDLERS, VoteRequest, on_vote_request)
+    kind: type[messages.Message] = VoteRequest
+    patch.setitem(dispatch._HANDLERS, kind, on_vote_request)
 
 
 def vote_not_stored(patch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import pickle
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from braidlog.errors import (
     InvalidArgumentError,

@@ -1,9 +1,9 @@
 """What a replica is after a start, by what its disk holds."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from braidlog.logstream import CommitContext, ReplicaState
 from braidlog.wire.messages import LogCut, Read, StreamRun

@@ -6,6 +6,7 @@ import pytest
 
 from braidlog.node import peers
 from braidlog.node.peers import LinkSettings, Peers
+from braidlog.node.transport import Outbox
 from braidlog.wire.messages import Hello, Replicate
 
 
@@ -21,6 +22,7 @@ def make(lost: asyncio.Event) -> Peers:
         on_message=lambda node, event: None,
         on_connected=lambda node: None,
         on_lost=lambda node: lost.set(),
+        outbox=Outbox(),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from braidlog.errors import StoreFailedError
+from braidlog.node import syncer
 from braidlog.node.syncer import ThreadSyncer
 from braidlog.storage.streams import NodeStore
 
@@ -19,6 +20,8 @@ class CountingStore:
     def __init__(self, pause: float = 0.0) -> None:
         self.pause = pause
         self.hurried = 0
+        self.written = 1
+        self.synced = 0
         self.syncs = 0
         self.threads = 0
         self.failed = False
@@ -32,7 +35,14 @@ class CountingStore:
         if self.failed:
             raise StoreFailedError("broken")
         self.syncs += 1
+        self.synced = self.written
         return self.syncs
+
+    def ticket(self) -> int:
+        return self.written
+
+    def durable(self) -> int:
+        return self.synced
 
     def start_syncer(self, notify: int) -> None:
         self.threads += 1
@@ -60,6 +70,7 @@ class Rig:
 
     async def write(self, size: int) -> None:
         self.store.hurried += size
+        self.store.written += 1
         self.syncer.wake()
         self.syncer.wake()
         await asyncio.sleep(0)
@@ -77,6 +88,24 @@ async def test_a_turn_that_wrote_ends_with_one_sync(*, failed: bool) -> None:
     rig.syncer.wake()
     await asyncio.sleep(0)
     assert rig.heard == heard + 1, "commits alone wait for company"
+    await rig.syncer.close()
+
+
+async def test_nothing_is_synced_when_nothing_was_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(syncer, "_COMMITS_S", -1.0)
+    rig = Rig(CountingStore())
+    await asyncio.sleep(0)
+    syncs = rig.store.syncs
+    assert syncs == 1
+    rig.syncer.wake()
+    await asyncio.sleep(0)
+    assert rig.store.syncs == syncs
+    rig.store.written += 1
+    rig.syncer.wake()
+    await asyncio.sleep(0)
+    assert rig.store.syncs == syncs + 1, "commits become durable some time"
     await rig.syncer.close()
 
 

@@ -21,7 +21,6 @@ its message.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from functools import partial
 
 from braidlog.errors import LogError
@@ -318,12 +317,12 @@ def soft_text(soft: SoftState) -> str:
 
 def message_text(message: Message) -> str:
     text = f"{message.sender}>{message.receiver} {type(message).__name__}"
-    for field in fields(message):
-        value = getattr(message, field.name)
-        if field.name == "entries":
+    for name in message.__struct_fields__:
+        value = getattr(message, name)
+        if name == "entries":
             text += "".join(" " + entry_text(entry) for entry in value)
-        elif field.name == "base":
+        elif name == "base":
             text += f" base {value.index}.{value.term}"
-        elif field.name not in HIDDEN:
-            text += f" {field.name} {value}"
+        elif name not in HIDDEN:
+            text += f" {name} {value}"
     return text

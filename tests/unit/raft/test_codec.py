@@ -1,6 +1,6 @@
 """Values round trip; any other bytes raise a typed error."""
 
-from dataclasses import fields
+from typing import get_type_hints
 
 import pytest
 from hypothesis import given, settings
@@ -30,14 +30,17 @@ MEMBERSHIPS = st.builds(
 )
 BASES = st.builds(Base, U64, U64, MEMBERSHIPS, st.binary(max_size=40))
 VALUES = {
-    "int": U64,
-    "bool": st.booleans(),
-    "tuple[Entry, ...]": st.lists(ENTRIES, max_size=4).map(tuple),
-    "Base": BASES,
+    int: U64,
+    bool: st.booleans(),
+    tuple[Entry, ...]: st.lists(ENTRIES, max_size=4).map(tuple),
+    Base: BASES,
 }
 KINDS = [getattr(messages, n) for n in messages.__all__ if n != "Message"]
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
-    [st.builds(k, *[VALUES[str(f.type)] for f in fields(k)]) for k in KINDS]
+    [
+        st.builds(k, **{n: VALUES[t] for n, t in get_type_hints(k).items()})
+        for k in KINDS
+    ]
 )
 STATES = st.builds(HardState, U64, U64, U64, st.booleans())
 DECODERS = [
