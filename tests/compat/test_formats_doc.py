@@ -120,6 +120,18 @@ def test_the_end_of_the_log_is_found(written: dict[str, Path]) -> None:
         newest = parsed.files.segments[max(parsed.files.segments)]
         assert (mark["segment"], mark["salt"]) == (newest.number, newest.salt)
         assert mark["durable"] == parsed.torn
+        assert mark["durable"] <= mark["reach"] <= parsed.identity["segment_bytes"]
+
+
+def test_the_checkpoint_is_what_the_frames_add_up_to(path: Path) -> None:
+    parsed = Directory(path)
+    head, state = parsed.checkpoint()
+    # It may be of the segment before, if little stands in the newest one.
+    sealed = parsed.files.segments[head["segment"]].sealed
+    end = sealed["sealed_bytes"] if sealed else parsed.torn
+    assert end is not None
+    assert head["offset"] <= end
+    assert state["streams"]
 
 
 def test_every_slot_is_listed_and_whole(path: Path) -> None:
