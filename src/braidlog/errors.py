@@ -14,6 +14,7 @@
     ├─ ClosedError             open again
     │  └─ StoreFailedError     a write or sync failed: open again, then look
     ├─ FencedError             a newer epoch is in charge: stop
+    ├─ NodeIdentityError       another directory has the node's id: an operator decides
     ├─ InvalidArgumentError    fix the call; nothing was changed
     │  ├─ TooLargeError
     │  ├─ NotFoundError
@@ -58,6 +59,7 @@ __all__ = [
     "LogFullError",
     "MissingFileError",
     "NewerFormatError",
+    "NodeIdentityError",
     "NotFoundError",
     "NotPrimaryError",
     "NotReadyError",
@@ -240,6 +242,25 @@ class FencedError(LogError):
         super().__init__(message)
         self.given = given
         self.current = current
+
+
+class NodeIdentityError(LogError):
+    """A node has the id of another directory: nothing it says counts."""
+
+    code = 33
+    hint = (
+        "Start the directory that has this identity; if it is lost for good, stop the "
+        "node and run `braidlog node readmit` with its id"
+    )
+
+    def __init__(
+        self, message: str = "", *, node: int = 0, given: str = "", known: str = ""
+    ) -> None:
+        """Name the node, the identity that it shows and the one it is known by."""
+        super().__init__(message)
+        self.node = node
+        self.given = given
+        self.known = known
 
 
 class InvalidArgumentError(LogError, ValueError):

@@ -376,7 +376,7 @@ class Group:
         self._folded_bytes += len(entry.data)
         result = self.repository.apply(entry.index, entry.data)
         if leads is not None:
-            leads.applied(self.repository, entry, result)
+            leads.applied(self.repository, entry, result, self.raft)
         if entry.index in self._pending:
             request, command = self._pending.pop(entry.index)
             self._finish(request, command, result)
@@ -414,6 +414,8 @@ class Group:
             for command in leads.decide(self.repository, self._now):
                 self._log(leads, command)
             leads.lead_members(self.repository, self.raft)
+            for command in leads.admissions(self.repository, self.raft):
+                self._log(leads, command)
             leads.configure(self.repository, self._now)
         while cut := leads.collector.cut(self.repository.state, leads.changing):
             if not self._log(leads, cut):

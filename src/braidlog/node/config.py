@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, get_type_hints
 
 from braidlog.errors import InvalidArgumentError
+from braidlog.logstream.effects import Limits
 
 __all__ = [
     "ClusterSettings",
@@ -27,6 +28,7 @@ __all__ = [
     "host_and_port",
     "load",
     "parse",
+    "replica_limits",
 ]
 
 _PREFIX: Final = "BRAIDLOG_"
@@ -310,3 +312,12 @@ def _voters(what: str, value: Any) -> dict[int, str]:
         msg = f"{what}: give node ids and addresses, as in 1 = '10.0.0.1:7400'"
         raise InvalidArgumentError(msg)
     return {int(node): address for node, address in value.items()}
+
+
+def replica_limits(config: NodeConfig) -> Limits:
+    """Return what each replica of the node bears."""
+    return Limits(
+        uncommitted_bytes_max=config.limits.uncommitted_bytes_max,
+        fetch_bytes_max=config.limits.fetch_bytes_max,
+        fetch_timeout=config.timing.fetch_ms / 1000,
+    )

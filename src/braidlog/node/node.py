@@ -17,8 +17,8 @@ from typing import Final
 
 from braidlog.errors import ClosedError, LogError, NotReadyError
 from braidlog.faultlog.log import FaultLog
-from braidlog.logstream.effects import Limits
-from braidlog.node.config import NodeConfig
+from braidlog.node.acquaintance import Acquaintance
+from braidlog.node.config import NodeConfig, replica_limits
 from braidlog.node.directory import Directory
 from braidlog.node.faults import FaultKeeper
 from braidlog.node.identity import begin_incarnation
@@ -98,9 +98,12 @@ class ClusterNode:
         """Set when the node cannot go on."""
         self._faults = self._keep_faults(faults)
         self._era = self._begin_era()
-        self.incarnation = begin_incarnation(store)
+        who = begin_incarnation(store, self._chance.randbytes)
+        self.incarnation, self.identity = who.incarnation, who.directory
+        self.acquaintance = Acquaintance(store, self.id, who, self._era)
+        versions = VERSION_MIN, VERSION_MAX
         hello = Hello(
-            VERSION_MIN, VERSION_MAX, config.cluster.name, self.id, token, "braidlog"
+            *versions, config.cluster.name, self.id, token, "braidlog", self.identity
         )
         self.peers = Peers(
             LinkSettings(
@@ -113,11 +116,18 @@ class ClusterNode:
             on_message=self.received,
             on_connected=self._peer_connected,
             on_lost=self._peer_lost,
+            on_refused=self.acquaintance.refused,
+            holds=self.acquaintance.holds,
+            bound=self.acquaintance.bound,
         )
         self.replicas = Replicas(
-            self.id, store, self.peers, _limits(config), self.changed
+            self.id, store, self.peers, replica_limits(config), self.changed
         )
         self.member = self._open_member()
+        self.acquaintance.repository = lambda: (
+            self.member.group.repository if self.member is not None else None
+        )
+        self.acquaintance.part = self._part
         self.requests = Requests(self)
         self._registration = Registration(self)
         self._offering = Offering(self, store, self._era)
@@ -127,9 +137,11 @@ class ClusterNode:
             ServerSettings(
                 config.cluster.name,
                 self.id,
-                authorize,
+                self.acquaintance.guarded(authorize),
                 config.limits.window_bytes,
                 config.limits.frame_bytes_max,
+                self.identity,
+                self.acquaintance.bound,
             ),
             self,
             config.limits.connections_max,
@@ -318,7 +330,13 @@ class ClusterNode:
             _log.exception("unforeseen")
             self.fail(ClosedError(f"unforeseen: {error!r}"))
 
+    def _part(self) -> None:
+        """Close the connections of nodes whose ids belong to other directories now."""
+        self.sessions.recheck(self.acquaintance.holds)
+        self.peers.recheck(self.acquaintance.vacant)
+
     def _peer_connected(self, node: int) -> None:
+        self.acquaintance.connected(node)
         if self.member is not None:
             self.member.group.connected(node, self._loop.time())
         self.changed()
@@ -376,6 +394,7 @@ class ClusterNode:
             if reports:
                 self._report(tuple(reports), full=False)
             busy = self.member is not None and self.member.flush()
+        self.acquaintance.look(self._era)
         self._syncer.wake()
 
     @property
@@ -472,14 +491,8 @@ class ClusterNode:
     def _why_not_ready(self) -> str:
         if self._draining:
             return "the node stops"
+        if self.acquaintance.why and not self._registration.done:
+            return self.acquaintance.why
         if not self.way_to_leader:
             return "no leader of the metadata repository is known"
         return "" if self._registration.done else "the node is not registered yet"
-
-
-def _limits(config: NodeConfig) -> Limits:
-    return Limits(
-        uncommitted_bytes_max=config.limits.uncommitted_bytes_max,
-        fetch_bytes_max=config.limits.fetch_bytes_max,
-        fetch_timeout=config.timing.fetch_ms / 1000,
-    )

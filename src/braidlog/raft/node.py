@@ -174,6 +174,20 @@ class RaftNode:
             if peer in core.progress:
                 core.progress[peer].lost()
 
+    def forget(self, peer: int) -> None:
+        """Forget how far a learner was: it comes back with an empty log.
+
+        Raises:
+            InvalidArgumentError: the peer votes, so entries may be committed because it
+                has them.
+        """
+        with self._input() as core:
+            if peer in core.membership.electors:
+                msg = f"node {peer} votes: its log cannot be forgotten"
+                raise InvalidArgumentError(msg)
+            if core.progress.pop(peer, None) is not None:
+                replication.track(core)
+
     # --- requests
 
     def propose(self, payloads: Sequence[bytes]) -> Span:
