@@ -33,8 +33,10 @@
        └─ MissingFileError
 
 Every class has ``retryable`` (may the same call succeed later without a change?),
-``outcome`` ("certain": a refused append is not in the log and never will be; "unknown":
-it may be, and a repeat with the same producer and sequence tells), ``code`` (stable,
+``outcome`` (what became of an append that failed: "certain": it is not in the log and
+never will be, append it again as a new one if it is still wanted; "unknown": it may be,
+and a repeat with the same producer and sequence tells; "stored": it was stored, once,
+so go on with the next), ``code`` (stable,
 goes over the wire, never reused) and ``hint`` (what to do next, the last sentence of
 the message). All of them survive pickling.
 """
@@ -84,7 +86,7 @@ class LogError(Exception):
     retryable: ClassVar[bool] = False
     code: ClassVar[int] = 1
     hint: ClassVar[str] = ""
-    outcome: Literal["certain", "unknown"] = "certain"
+    outcome: Literal["certain", "unknown", "stored"] = "certain"
 
     # Keyword arguments of the subclasses have defaults, because unpickling calls the
     # class with the message alone and then restores the attributes.
@@ -316,9 +318,13 @@ class SequenceGapError(InvalidArgumentError):
 
 
 class SequenceExpiredError(InvalidArgumentError):
-    """The sequence was stored so long ago that its position is no longer known."""
+    """The sequence was stored once, so long ago that its position is no longer known.
+
+    It may have been trimmed since.
+    """
 
     code = 46
+    outcome = "stored"
     hint = "The record is stored: do not send it again"
 
     def __init__(self, message: str = "", *, first: int = 0) -> None:

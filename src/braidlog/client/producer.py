@@ -368,6 +368,7 @@ class StreamProducer(Generic[T]):
             for entry in batch.entries:
                 # Each waiter raises its own: a traceback belongs to one of them.
                 told = copy.copy(error)
-                if batch.unknown:
+                # What is stored is, however many attempts came to nothing.
+                if batch.unknown and told.outcome != "stored":
                     told.outcome = "unknown"
                 self._failed.append((entry, told))

@@ -124,8 +124,11 @@ def test_a_position_that_is_forgotten_is_no_hole() -> None:
     first, second = core.take(0.0), core.take(0.0)
     assert first
     assert second
+    first.unknown = True
     core.fail(first, SequenceExpiredError())
-    assert [e.waiter for e, _ in core.failed()] == ["a"]
+    [(told, error)] = core.failed()
+    # It is stored, however many attempts got no answer.
+    assert (told.waiter, error.outcome) == ("a", "stored")
     assert names(core.settle(second, 1)) == ["b"]
     assert core.idle
 
