@@ -29,6 +29,7 @@
     ├─ ProtocolError           the other side speaks something else
     │  ├─ LocalProtocolError   this side broke the rules
     │  └─ RemoteProtocolError  the other side did; the connection is closed
+    │     └─ ForeignPeerError  it speaks TLS, HTTP, SSH: change the address or setting
     └─ CorruptionError         an operator has to look at ``path``, ``offset``
        └─ MissingFileError
 
@@ -53,6 +54,7 @@ __all__ = [
     "CorruptionError",
     "FencedError",
     "ForeignFormatError",
+    "ForeignPeerError",
     "FormatError",
     "InvalidArgumentError",
     "LocalProtocolError",
@@ -391,6 +393,21 @@ class RemoteProtocolError(ProtocolError):
     """The other side sent what the protocol forbids; the connection is closed."""
 
     code = 82
+
+
+class ForeignPeerError(RemoteProtocolError):
+    """Something else than a node listens there, or one side alone uses TLS."""
+
+    code = 83
+    hint = (
+        "Check the address, and whether both sides use TLS: `ssl=` or --tls-ca of a "
+        "client, [security] certificate of a node"
+    )
+
+    def __init__(self, message: str = "", *, speaks: str = "") -> None:
+        """Say what the other side speaks: TLS, HTTP, SSH, or nothing that is known."""
+        super().__init__(message)
+        self.speaks = speaks
 
 
 class CorruptionError(LogError):

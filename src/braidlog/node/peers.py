@@ -188,7 +188,11 @@ class _Peer:
                     lambda: _Link(self), host, port, ssl=self.settings.tls
                 )
         except OSError as error:  # a timeout is one too
-            _log.debug("node %d at %s: %s", self.node, self.address, error)
+            # TLS on one side alone does not get better by itself.
+            level = (
+                logging.WARNING if isinstance(error, ssl.SSLError) else logging.DEBUG
+            )
+            _log.log(level, "node %d at %s: %s", self.node, self.address, error)
             self._forget()
             self._peers.on_lost(self.node)
             await self._rest()

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 from braidlog.errors import LocalProtocolError, RemoteProtocolError, TooLargeError
 from braidlog.wire import codec, messages
 from braidlog.wire.events import Event, Ponged, Received
+from braidlog.wire.foreign import FIRST_BYTES, check_first
 from braidlog.wire.frames import (
     HEADER_BYTES,
     AppendFrames,
@@ -127,6 +128,13 @@ class Connection(ABC):
         self._out: list[Buffer] = []
         self._said_goodbye = False
         self._got_goodbye = False
+        self._first = b""
+        """What came first, as far as it is needed to tell who speaks."""
+
+    @property
+    def heard(self) -> bool:
+        """Whether anything came at all."""
+        return bool(self._first)
 
     @property
     def closed(self) -> bool:
@@ -151,10 +159,14 @@ class Connection(ABC):
         Raises:
             RemoteProtocolError: the other side broke a rule, and the connection is
                 closed. Events of the same read before it are lost.
+            ForeignPeerError: it speaks another protocol.
         """
         events: list[Event] = []
         view = memoryview(data)
         try:
+            if self.state is State.HANDSHAKE and len(self._first) < FIRST_BYTES:
+                self._first += view[: FIRST_BYTES - len(self._first)]
+                check_first(self._first)
             # One frame at a time, because the handshake sets the limit of those behind.
             while self.state is State.HANDSHAKE and view.nbytes:
                 missing = self._decoder.missing
