@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import braidlog
+from braidlog.client.settings import ClientSettings
 from braidlog.errors import InvalidArgumentError
 from braidlog.testing.cluster import LocalCluster
 from braidlog.wire.messages import NodeInfo, StreamStatus
@@ -113,6 +114,28 @@ def test_a_node_that_stood_still_goes_on(
     cluster.send(node, signal.SIGCONT)
     load.wait_for(100)
     check(cluster, load)
+
+
+def test_a_command_to_a_leader_that_hangs_is_executed_once(
+    cluster: LocalCluster,
+) -> None:
+    """No attempt of the client ends by itself: the nodes have to end them."""
+    create(cluster)
+    patient = ClientSettings(attempt_timeout_s=1e6, timeout_s=1e6)
+
+    async def add() -> None:
+        async with braidlog.connect(cluster.seeds, settings=patient) as client:
+            leader = client._cluster.routes.metadata.leader
+            others = [node for node in cluster.nodes if node != leader]
+            seeds = ",".join(map(cluster.address, others))
+            async with braidlog.connect(seeds, settings=patient) as caller:
+                cluster.send(leader, signal.SIGSTOP)
+                async with asyncio.timeout(60):
+                    await caller.create_log("more", replication=1)
+                cluster.send(leader, signal.SIGCONT)
+                assert (await caller.logs()).count("more") == 1
+
+    asyncio.run(add())
 
 
 def test_a_rolling_restart_loses_no_append(cluster: LocalCluster, load: Load) -> None:

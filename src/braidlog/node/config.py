@@ -91,6 +91,8 @@ class TimingSettings:
     """Clock of the Raft group; an election starts after 10 to 20 ticks."""
     fetch_ms: int = 500
     """A fetch that was not answered for so long is sent again, elsewhere."""
+    forward_ms: int = 6_000
+    """What another node has to answer is given up after so long; a seal takes 5 s."""
     drain_ms: int = 10_000
     """A graceful stop waits so long for requests in flight."""
     retention_ms: int = 10_000

@@ -363,6 +363,7 @@ class ClusterNode:
         if now - self._reported_at >= self.config.timing.heartbeat_ms / 1000:
             self._heartbeat(now)
         self._retention.tick(now)
+        self.requests.tick(now)
         self.changed()
 
     def _synced(self) -> None:
