@@ -169,8 +169,14 @@ class RaftNode:
         self._stirred = stirred or core.log.has_committed
 
     def unreachable(self, peer: int) -> None:
-        """Note that messages to a peer are being lost; it is probed again."""
+        """Note that messages to a peer are being lost.
+
+        A follower is probed again, and a leader is soon taken for gone: a process that
+        ends closes its connections at once.
+        """
         with self._input() as core:
+            if core.role is Role.FOLLOWER and peer == core.leader:
+                core.suspect()
             if peer in core.progress:
                 core.progress[peer].lost()
 
