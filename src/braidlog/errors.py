@@ -22,6 +22,7 @@
     │  ├─ ReadOnlyError
     │  ├─ UnauthorizedError    use another token
     │  ├─ SequenceGapError     send ``expected`` next
+    │  │  └─ UnknownProducerError look into the log, then begin the next epoch
     │  └─ SequenceExpiredError the record was stored; its position is forgotten
     ├─ FormatError             the files are not for this build
     │  ├─ ForeignFormatError
@@ -79,6 +80,7 @@ __all__ = [
     "TrimmedError",
     "UnauthorizedError",
     "UnavailableError",
+    "UnknownProducerError",
 ]
 
 
@@ -317,6 +319,20 @@ class SequenceGapError(InvalidArgumentError):
         """Give the sequence that must come next."""
         super().__init__(message)
         self.expected = expected
+
+
+class UnknownProducerError(SequenceGapError):
+    """The log knows nothing of a producer whose sequence does not begin with 1.
+
+    So many others stored since that it was forgotten, or it never stored here. What it
+    sends is refused, as it could be stored twice. ``outcome`` says whether an earlier
+    attempt may have stored it.
+    """
+
+    code = 48
+    hint = (
+        "Look in the log for what is unknown, then go on in the producer's next epoch"
+    )
 
 
 class SequenceExpiredError(InvalidArgumentError):

@@ -11,6 +11,7 @@ from braidlog.errors import (
     SequenceExpiredError,
     SequenceGapError,
     TooLargeError,
+    UnknownProducerError,
 )
 from braidlog.types import Producer
 
@@ -115,6 +116,28 @@ def test_a_primary_that_forgot_the_producer() -> None:
     core.fail(batch, SequenceGapError(expected=0))
     [(_, error)] = core.failed()
     assert error.outcome == "unknown"
+
+
+def test_a_producer_that_was_pushed_out_is_told_so() -> None:
+    core = producer()
+    core.add(entry("a"), 0.0)
+    batch = core.take(0.0)
+    assert batch
+    core.settle(batch, 1)
+    core.add(entry("b"), 0.0)
+    batch = core.take(0.0)
+    assert batch
+    core.fail(batch, ConnectionLostError())
+    assert core.take(0.0) is batch
+    # It may have been stored before the log forgot who sent it: never once more.
+    core.fail(batch, SequenceGapError(expected=1))
+    [(failed, error)] = core.failed()
+    assert (failed.waiter, type(error)) == ("b", UnknownProducerError)
+    assert error.outcome == "unknown"
+    core.add(entry("c"), 0.0)
+    batch = core.take(0.0)
+    assert batch
+    assert (batch.producer.epoch, batch.sequence) == (2, 1)
 
 
 def test_a_position_that_is_forgotten_is_no_hole() -> None:
