@@ -416,8 +416,8 @@ class ForeignPeerError(RemoteProtocolError):
 
     code = 83
     hint = (
-        "Check the address, and whether both sides use TLS: `ssl=` or --tls-ca of a "
-        "client, [security] certificate of a node"
+        "Check the address, and whether both sides use TLS: `ssl=` of a client, "
+        "[security] certificate of a node"
     )
 
     def __init__(self, message: str = "", *, speaks: str = "") -> None:
