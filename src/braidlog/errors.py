@@ -14,6 +14,7 @@
     ├─ ClosedError             open again
     │  └─ StoreFailedError     a write or sync failed: open again, then look
     ├─ FencedError             a newer epoch is in charge: stop
+    ├─ NodeIdentityError       another directory has the node's id: an operator decides
     ├─ InvalidArgumentError    fix the call; nothing was changed
     │  ├─ TooLargeError
     │  ├─ NotFoundError
@@ -21,6 +22,7 @@
     │  ├─ ReadOnlyError
     │  ├─ UnauthorizedError    use another token
     │  ├─ SequenceGapError     send ``expected`` next
+    │  │  └─ UnknownProducerError look into the log, then begin the next epoch
     │  └─ SequenceExpiredError the record was stored; its position is forgotten
     ├─ FormatError             the files are not for this build
     │  ├─ ForeignFormatError
@@ -28,12 +30,15 @@
     ├─ ProtocolError           the other side speaks something else
     │  ├─ LocalProtocolError   this side broke the rules
     │  └─ RemoteProtocolError  the other side did; the connection is closed
+    │     └─ ForeignPeerError  it speaks TLS, HTTP, SSH: change the address or setting
     └─ CorruptionError         an operator has to look at ``path``, ``offset``
        └─ MissingFileError
 
 Every class has ``retryable`` (may the same call succeed later without a change?),
-``outcome`` ("certain": a refused append is not in the log and never will be; "unknown":
-it may be, and a repeat with the same producer and sequence tells), ``code`` (stable,
+``outcome`` (what became of an append that failed: "certain": it is not in the log and
+never will be, append it again as a new one if it is still wanted; "unknown": it may be,
+and a repeat with the same producer and sequence tells; "stored": it was stored, once,
+so go on with the next), ``code`` (stable,
 goes over the wire, never reused) and ``hint`` (what to do next, the last sentence of
 the message). All of them survive pickling.
 """
@@ -50,6 +55,7 @@ __all__ = [
     "CorruptionError",
     "FencedError",
     "ForeignFormatError",
+    "ForeignPeerError",
     "FormatError",
     "InvalidArgumentError",
     "LocalProtocolError",
@@ -58,6 +64,7 @@ __all__ = [
     "LogFullError",
     "MissingFileError",
     "NewerFormatError",
+    "NodeIdentityError",
     "NotFoundError",
     "NotPrimaryError",
     "NotReadyError",
@@ -73,6 +80,7 @@ __all__ = [
     "TrimmedError",
     "UnauthorizedError",
     "UnavailableError",
+    "UnknownProducerError",
 ]
 
 
@@ -82,7 +90,7 @@ class LogError(Exception):
     retryable: ClassVar[bool] = False
     code: ClassVar[int] = 1
     hint: ClassVar[str] = ""
-    outcome: Literal["certain", "unknown"] = "certain"
+    outcome: Literal["certain", "unknown", "stored"] = "certain"
 
     # Keyword arguments of the subclasses have defaults, because unpickling calls the
     # class with the message alone and then restores the attributes.
@@ -242,6 +250,25 @@ class FencedError(LogError):
         self.current = current
 
 
+class NodeIdentityError(LogError):
+    """A node has the id of another directory: nothing it says counts."""
+
+    code = 33
+    hint = (
+        "Start the directory that has this identity; if it is lost for good, stop the "
+        "node and run `braidlog node readmit` with its id"
+    )
+
+    def __init__(
+        self, message: str = "", *, node: int = 0, given: str = "", known: str = ""
+    ) -> None:
+        """Name the node, the identity that it shows and the one it is known by."""
+        super().__init__(message)
+        self.node = node
+        self.given = given
+        self.known = known
+
+
 class InvalidArgumentError(LogError, ValueError):
     """The call makes no sense; nothing was changed."""
 
@@ -294,10 +321,28 @@ class SequenceGapError(InvalidArgumentError):
         self.expected = expected
 
 
+class UnknownProducerError(SequenceGapError):
+    """The log knows nothing of a producer whose sequence does not begin with 1.
+
+    So many others stored since that it was forgotten, or it never stored here. What it
+    sends is refused, as it could be stored twice. ``outcome`` says whether an earlier
+    attempt may have stored it.
+    """
+
+    code = 48
+    hint = (
+        "Look in the log for what is unknown, then go on in the producer's next epoch"
+    )
+
+
 class SequenceExpiredError(InvalidArgumentError):
-    """The sequence was stored so long ago that its position is no longer known."""
+    """The sequence was stored once, so long ago that its position is no longer known.
+
+    It may have been trimmed since.
+    """
 
     code = 46
+    outcome = "stored"
     hint = "The record is stored: do not send it again"
 
     def __init__(self, message: str = "", *, first: int = 0) -> None:
@@ -364,6 +409,21 @@ class RemoteProtocolError(ProtocolError):
     """The other side sent what the protocol forbids; the connection is closed."""
 
     code = 82
+
+
+class ForeignPeerError(RemoteProtocolError):
+    """Something else than a node listens there, or one side alone uses TLS."""
+
+    code = 83
+    hint = (
+        "Check the address, and whether both sides use TLS: `ssl=` of a client, "
+        "[security] certificate of a node"
+    )
+
+    def __init__(self, message: str = "", *, speaks: str = "") -> None:
+        """Say what the other side speaks: TLS, HTTP, SSH, or nothing that is known."""
+        super().__init__(message)
+        self.speaks = speaks
 
 
 class CorruptionError(LogError):

@@ -16,8 +16,10 @@ from pathlib import Path
 import pytest
 
 import braidlog
+from braidlog.client.settings import ClientSettings
+from braidlog.errors import InvalidArgumentError
 from braidlog.testing.cluster import LocalCluster
-from braidlog.wire.messages import StreamStatus
+from braidlog.wire.messages import NodeInfo, StreamStatus
 from cluster.check import contents, verify, wait_complete
 from cluster.load import Load, running
 
@@ -114,6 +116,28 @@ def test_a_node_that_stood_still_goes_on(
     check(cluster, load)
 
 
+def test_a_command_to_a_leader_that_hangs_is_executed_once(
+    cluster: LocalCluster,
+) -> None:
+    """No attempt of the client ends by itself: the nodes have to end them."""
+    create(cluster)
+    patient = ClientSettings(attempt_timeout_s=1e6, timeout_s=1e6)
+
+    async def add() -> None:
+        async with braidlog.connect(cluster.seeds, settings=patient) as client:
+            leader = client._cluster.routes.metadata.leader
+            others = [node for node in cluster.nodes if node != leader]
+            seeds = ",".join(map(cluster.address, others))
+            async with braidlog.connect(seeds, settings=patient) as caller:
+                cluster.send(leader, signal.SIGSTOP)
+                async with asyncio.timeout(60):
+                    await caller.create_log("more", replication=1)
+                cluster.send(leader, signal.SIGCONT)
+                assert (await caller.logs()).count("more") == 1
+
+    asyncio.run(add())
+
+
 def test_a_rolling_restart_loses_no_append(cluster: LocalCluster, load: Load) -> None:
     for node in cluster.nodes:
         assert cluster.stop(node) == 0
@@ -176,9 +200,72 @@ def test_a_node_with_a_new_disk_copies_everything(start: Start, tmp_path: Path) 
         assert all(4 in each for each in asyncio.run(replicas(cluster)).values())
         cluster.kill(4)
         shutil.rmtree(cluster.data(4))
+        readmit(cluster, 4)
         cluster.restart(4)
         load.wait_for(50)
         check(cluster, load, (2, 3, 4))
+
+
+def readmit(cluster: LocalCluster, node: int) -> None:
+    async def given_up() -> None:
+        async with braidlog.connect(cluster.seeds) as client:
+            deadline = time.monotonic() + 30
+            while True:
+                try:
+                    return await client.readmit_node(node)
+                except InvalidArgumentError:  # it is not found dead yet
+                    assert time.monotonic() < deadline, f"node {node} is still alive"
+                    await asyncio.sleep(0.05)
+
+    asyncio.run(given_up())
+
+
+def nodes(cluster: LocalCluster) -> dict[int, NodeInfo]:
+    async def asked() -> dict[int, NodeInfo]:
+        async with braidlog.connect(cluster.seeds) as client:
+            return {info.node: info for info in await client.nodes()}
+
+    return asyncio.run(asked())
+
+
+@pytest.mark.parametrize("role", ["primary", "leader"])
+def test_a_wiped_node_is_refused_until_it_is_readmitted(
+    cluster: LocalCluster, load: Load, role: str
+) -> None:
+    node = roles(cluster)[role]
+    before = nodes(cluster)[node].identity
+    cluster.kill(node)
+    shutil.rmtree(cluster.data(node))
+    cluster.restart(node)
+    load.wait_for(100)
+    others = [each for each in cluster.nodes if each != node]
+    for each in others:
+        wait_output(cluster, each, f"node {node} is known by another directory")
+    wait_output(cluster, node, f"does not take this for node {node}")
+    assert not cluster.is_ready(node)
+    assert nodes(cluster)[node].identity == before
+
+    readmit(cluster, node)
+    cluster.wait_ready(node)
+    load.wait_for(100)
+    asyncio.run(wait_complete(cluster.seeds, LOG, 3))
+    deadline = time.monotonic() + 30
+    while not (found := nodes(cluster)[node]).voter:
+        assert time.monotonic() < deadline, f"node {node} does not vote: {found}"
+        time.sleep(0.1)
+    assert found.identity != before
+    # Its vote counts again: the two that go on are not a majority without it.
+    cluster.kill(others[0])
+    load.wait_for(50)
+    cluster.restart(others[0])
+    check(cluster, load)
+
+
+def wait_output(cluster: LocalCluster, node: int, words: str) -> None:
+    deadline = time.monotonic() + 30
+    while words not in cluster.output(node).read_text():
+        assert time.monotonic() < deadline, f"node {node} does not say: {words}"
+        time.sleep(0.05)
 
 
 def test_nodes_that_do_not_vote_find_one_another(start: Start, tmp_path: Path) -> None:

@@ -131,6 +131,28 @@ def voter(session: Session, number: int, *, off: bool, yes: bool) -> None:
         message("an even number of voters stands no more failures than one less")
 
 
+@node.command()
+@click.argument("number", metavar="NODE", type=parameters.NODE)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def readmit(session: Session, number: int, *, yes: bool) -> None:
+    """Let NODE, whose directory is lost, come back with an empty one.
+
+    Stop NODE first. Everything is taken off it and it loses its vote; then it comes
+    back as a new node does, copies what it lacks, and votes again if it did.
+    """
+    with session.client() as client:
+        _find(client.metadata(), number)
+        session.confirm(f"give up the directory of node {number} for ever", yes=yes)
+        client.readmit_node(number)
+    line(
+        session,
+        f"node {number} may come back with an empty directory",
+        node=number,
+        readmitting=True,
+    )
+
+
 def _fewer(metadata: Metadata, number: int) -> str:
     left = [n.node for n in metadata.nodes if n.voter and n.node != number]
     stands = (len(left) - 1) // 2

@@ -83,6 +83,12 @@ _HINTS: dict[type[BaseException], str] = {
     errors.AlreadyExistsError: "choose another name, or say --exist-ok",
     errors.ReadOnlyError: "run it where the data directory may be written",
     errors.SequenceGapError: "run the import again: it goes on where the log says",
+    errors.ForeignPeerError: (
+        "check the address, and whether both sides use TLS: --tls-ca here, "
+        "[security] certificate of the node"
+    ),
+    errors.UnknownProducerError: "look what is stored, then import the rest with "
+    "another --producer",
     errors.SequenceExpiredError: "the record is stored: do not send it again",
     errors.ForeignFormatError: "check --data: this is not a Braidlog directory",
     errors.NewerFormatError: "upgrade braidlog to open it",

@@ -108,6 +108,8 @@ def _stream_state(log: LogInfo, stream: StreamInfo, alive: Mapping[int, bool]) -
 
 
 def _node_state(node: NodeInfo) -> str:
+    if node.readmitting:
+        return "readmitting"
     if not node.alive:
         return "down"
     return "draining" if node.draining else "up"

@@ -298,6 +298,7 @@ class BlockingClient(_Blocking[Client]):
     drain_node = _call(Client.drain_node)
     remove_node = _call(Client.remove_node)
     set_voter = _call(Client.set_voter)
+    readmit_node = _call(Client.readmit_node)
     streams = _call(Client.streams)
     seal = _call(Client.seal)
     unseal = _call(Client.unseal)

@@ -198,6 +198,18 @@ class Client:
         """Make a node a member of the metadata repository, or no longer."""
         await self._cluster.execute(commands.SetVoter(node, voter))
 
+    async def readmit_node(self, node: int) -> None:
+        """Give up the lost directory of a node, so that its id may come back empty.
+
+        Everything is taken off the node first, its vote too; that goes on after the
+        return. What the lost directory says, should it turn up, never counts again.
+
+        Raises:
+            InvalidArgumentError: the node is alive, or only it holds all records of a
+                stream.
+        """
+        await self._cluster.execute(commands.ReadmitNode(node))
+
     # -- streams -----------------------------------------------------------------
 
     async def streams(self, name: str) -> tuple[StreamInfo, ...]:

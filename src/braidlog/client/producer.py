@@ -40,6 +40,7 @@ from braidlog.errors import (
     RemoteProtocolError,
     SequenceExpiredError,
     SequenceGapError,
+    UnknownProducerError,
 )
 from braidlog.types import Headers, Producer
 
@@ -305,6 +306,9 @@ class StreamProducer(Generic[T]):
         self._behind = None
 
     def _gap(self, batch: Outgoing[T], error: SequenceGapError) -> None:
+        if error.expected == 1 and batch.sequence > 1:
+            msg = f"sequence {batch.sequence} of producer {batch.producer.id}"
+            error = UnknownProducerError(f"{msg}: {error.message}", expected=1)
         line = self._unsettled
         earlier = line[: line.index(batch)]
         if any(before.producer.id == batch.producer.id for before in earlier):
@@ -368,6 +372,7 @@ class StreamProducer(Generic[T]):
             for entry in batch.entries:
                 # Each waiter raises its own: a traceback belongs to one of them.
                 told = copy.copy(error)
-                if batch.unknown:
+                # What is stored is, however many attempts came to nothing.
+                if batch.unknown and told.outcome != "stored":
                     told.outcome = "unknown"
                 self._failed.append((entry, told))

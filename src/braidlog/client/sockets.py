@@ -10,8 +10,10 @@ from typing import Final, cast
 
 import braidlog.raft.errors  # noqa: F401 - they come over the wire too
 from braidlog.client.link import Answer, Connector, Link
+from braidlog.client.listeners import NO_TLS, check_listener
 from braidlog.errors import (
     ConnectionLostError,
+    ForeignPeerError,
     LogError,
     RemoteProtocolError,
     UnauthorizedError,
@@ -31,6 +33,8 @@ from braidlog.wire.messages import Hello, Message
 __all__ = ["SocketLink", "socket_connector"]
 
 _GOODBYE_S: Final = 1.0
+_SILENCE_S: Final = 1.0
+"""A node says something to a `Hello` much sooner."""
 
 
 class SocketLink(asyncio.Protocol):
@@ -60,6 +64,11 @@ class SocketLink(asyncio.Protocol):
     async def ready(self) -> None:
         """Wait for the handshake."""
         await self._ready
+
+    async def silent(self, patience_s: float) -> bool:
+        """Tell whether the other side has said nothing until it closed, or for long."""
+        await asyncio.wait([self._ready], timeout=patience_s)
+        return not self._rules.heard
 
     def request(self, message: Message, payload: bytes = b"") -> asyncio.Future[Answer]:
         """Send a request behind all earlier ones; the future gives its answer."""
@@ -209,7 +218,14 @@ def socket_connector(
             # Trying again does not make it trusted.
             msg = f"the certificate of {address} is refused: {error.verify_message}"
             raise UnauthorizedError(msg) from error
+        except ssl.SSLError as error:
+            if error.reason not in NO_TLS:
+                raise
+            msg = f"{address} does not use TLS: connect without it"
+            raise ForeignPeerError(msg) from error
         try:
+            if context is None and await link.silent(_SILENCE_S):
+                await check_listener(address)
             await link.ready()
         except BaseException:
             transport.abort()

@@ -131,6 +131,8 @@ class Group:
         self._stirred = True
         """Whether there was an input since the last effects."""
         self._told = self.repository.revision
+        self._missed: tuple[()] | tuple[int, float] = ()
+        """The leader whose connection broke, and when."""
 
     # --- what there is to see
 
@@ -182,6 +184,8 @@ class Group:
         if ticks:
             self._ticked += ticks * self.settings.tick
             self.raft.tick(min(ticks, self.settings.ticks_max))
+        if self.leader and not self.raft.core.suspected:
+            self._missed = ()
         if self.leadership is not None:
             self.leadership.liveness.called(self._now)
         self._expire()
@@ -210,6 +214,8 @@ class Group:
         """Note that the connection to a node broke."""
         self._stirred = True
         self._now = max(now, self._now)
+        if node == self.leader:
+            self._missed = node, self._now
         self.raft.unreachable(node)
         if self.leadership is not None:
             self.leadership.liveness.lost(node, self._now)
@@ -351,6 +357,9 @@ class Group:
         if role is Role.LEADER and (known is None or known.term != term):
             self._resign()
             self.leadership = Leadership(self.settings, term, self._now)
+            if self._missed:
+                # It was not heard since, or this node would not lead now.
+                self.leadership.liveness.lost(*self._missed)
         elif role is not Role.LEADER and known is not None:
             self._resign()
 
@@ -376,7 +385,7 @@ class Group:
         self._folded_bytes += len(entry.data)
         result = self.repository.apply(entry.index, entry.data)
         if leads is not None:
-            leads.applied(self.repository, entry, result)
+            leads.applied(self.repository, entry, result, self.raft)
         if entry.index in self._pending:
             request, command = self._pending.pop(entry.index)
             self._finish(request, command, result)
@@ -414,6 +423,8 @@ class Group:
             for command in leads.decide(self.repository, self._now):
                 self._log(leads, command)
             leads.lead_members(self.repository, self.raft)
+            for command in leads.admissions(self.repository, self.raft):
+                self._log(leads, command)
             leads.configure(self.repository, self._now)
         while cut := leads.collector.cut(self.repository.state, leads.changing):
             if not self._log(leads, cut):

@@ -45,6 +45,11 @@ class Guard:
             self._recorded[message.node] = message
             self.stirred = True
 
+    def forget(self, node: int) -> None:
+        """Drop what a node said: it comes back with an empty directory."""
+        self._recorded.pop(node, None)
+        self._sent.pop(node, None)
+
     def begun(self, index: int) -> None:
         """Note a change that is in the log."""
         self._pending = index

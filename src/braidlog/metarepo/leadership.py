@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from braidlog.errors import InvalidArgumentError, UnauthorizedError
+from braidlog.errors import InvalidArgumentError, NotReadyError, UnauthorizedError
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.collector import Collector
 from braidlog.metarepo.controller import Controller
@@ -22,6 +22,7 @@ from braidlog.metarepo.guard import Guard
 from braidlog.metarepo.liveness import Liveness
 from braidlog.metarepo.placement import place
 from braidlog.metarepo.pushing import Pusher
+from braidlog.metarepo.readmission import is_free
 from braidlog.metarepo.repository import Repository
 from braidlog.metarepo.state import STREAMS_OF_LOG_MAX
 from braidlog.metarepo.voters import next_change
@@ -71,6 +72,7 @@ class Leadership:
         self._fault_logs = settings.fault_logs
         self._controller = Controller(settings.controller)
         self._changing: dict[int, int] = {}
+        self._admitting: dict[int, int] = {}
         self._cuts: dict[int, tuple[LogCut, ...]] = {}
         self._messages: list[tuple[int, Message]] = []
         self._looked = now - 1.0
@@ -107,10 +109,14 @@ class Leadership:
             self._cuts[index] = command.cuts
         elif isinstance(command, commands.ChangeFaults):
             self.guard.begun(index)
+        elif isinstance(command, commands.AdmitNode):
+            self._admitting[index] = command.node
         elif isinstance(command, _OF_STREAM):
             self._changing[index] = command.stream
 
-    def applied(self, repository: Repository, entry: Entry, result: Result) -> None:
+    def applied(
+        self, repository: Repository, entry: Entry, result: Result, raft: RaftNode
+    ) -> None:
         """Note a command that was applied."""
         refused = isinstance(result, Refused)
         cuts = self._cuts.pop(entry.index, None)
@@ -118,10 +124,23 @@ class Leadership:
             self._changing.pop(entry.index, None)
             self.guard.applied(entry.index)
             self._stirred = True
+            self._admitted(repository, entry.index, raft)
             return
         self.collector.settled(entry.index, refused=refused)
         if not refused:
             self._messages += self.pusher.applied(repository, cuts)
+
+    def _admitted(self, repository: Repository, index: int, raft: RaftNode) -> None:
+        """Forget what a lost directory said: the next one counts from 1 again."""
+        node = self._admitting.pop(index, None)
+        if node is None:
+            return
+        others = repository.state.nodes.keys() - {node}
+        self.collector.forget_nodes(others)
+        self.liveness.forget(others)
+        self.guard.forget(node)
+        self.pusher.connected(node)
+        raft.forget(node)
 
     # --- decisions
 
@@ -137,7 +156,8 @@ class Leadership:
         Raises:
             UnauthorizedError: it is not for clients.
             UnavailableError: too few nodes are alive.
-            InvalidArgumentError: the node is still needed.
+            InvalidArgumentError: the node is still needed, or alive.
+            NotReadyError: whether a node is alive is not known yet.
         """
         if command.ROLE == "leader":
             msg = "cuts are made by the metadata repository itself"
@@ -146,6 +166,8 @@ class Leadership:
             return self._placed(repository, command, now)
         if isinstance(command, commands.Reconfigure):
             return self._witnessed(repository, command)
+        if isinstance(command, commands.ReadmitNode):
+            return self._given_up(command, now, membership)
         if (
             isinstance(command, commands.RemoveNode)
             and command.node in membership.electors
@@ -179,6 +201,18 @@ class Leadership:
         stream = repository.state.streams.get(command.stream)
         entered = self.collector.entered(stream) if stream else ()
         return msgspec.structs.replace(command, entered=entered, learned=())
+
+    def _given_up(
+        self, command: commands.ReadmitNode, now: float, membership: Membership
+    ) -> commands.ReadmitNode:
+        if self.liveness.alive(command.node, now):
+            msg = f"node {command.node} is alive: stop it first if its disk is lost"
+            raise InvalidArgumentError(msg)
+        if not self.liveness.dead(command.node, now):
+            msg = f"whether node {command.node} is alive is not known yet"
+            raise NotReadyError(msg)
+        votes = command.node in membership.electors
+        return msgspec.structs.replace(command, votes=votes)
 
     def look(self, now: float) -> bool:
         """Tell whether it is time to look at all nodes and streams."""
@@ -224,6 +258,21 @@ class Leadership:
         except (ChangeRefusedError, TransferringError, NotLeaderError):
             # It is computed anew at the next look.
             return
+
+    def admissions(self, repository: Repository, raft: RaftNode) -> list[Command]:
+        """Return what lets ids come back of which nothing is relied on any more."""
+        state, core = repository.state, raft.core
+        # A demotion counts when it is committed.
+        settled = core.membership.epoch <= core.log.commit
+        return [
+            commands.AdmitNode(each.node)
+            for each in state.nodes.values()
+            if each.readmitting
+            and settled
+            and each.node not in core.membership.electors
+            and each.node not in self._admitting.values()
+            and is_free(state, each.node)
+        ]
 
     def configure(self, repository: Repository, now: float) -> None:
         """Send configurations to nodes that were heard of."""

@@ -6,6 +6,7 @@ from braidlog.errors import (
     AlreadyExistsError,
     FencedError,
     InvalidArgumentError,
+    NodeIdentityError,
     NotFoundError,
     TooLargeError,
 )
@@ -15,7 +16,14 @@ from braidlog.metarepo.state import NAME_BYTES_MAX, NODES_MAX, NodeState, State
 from braidlog.wire.commands import DrainNode, RegisterNode, RemoveNode, SetVoter
 from braidlog.wire.results import Done
 
-__all__ = ["drain", "register", "remove", "require_node", "set_voter"]
+__all__ = [
+    "drain",
+    "register",
+    "remove",
+    "require_identity",
+    "require_node",
+    "set_voter",
+]
 
 
 def require_node(state: State, node: int) -> NodeState:
@@ -50,6 +58,8 @@ def register(state: State, index: int, command: RegisterNode) -> Done:
     if known is None and faults.is_full(state, node):
         msg = f"the cluster has {MEMBERS_MAX} members"
         raise TooLargeError(msg, limit=MEMBERS_MAX)
+    if known is not None:
+        require_identity(known, command.identity)
     if known and known.incarnation > command.incarnation:
         msg = f"node {node} has started again as {known.incarnation}"
         raise FencedError(msg)
@@ -57,12 +67,38 @@ def register(state: State, index: int, command: RegisterNode) -> Done:
         msg = f"another node is at {address}"
         raise AlreadyExistsError(msg)
     if known is None:
-        state.nodes[node] = NodeState(node, address, command.incarnation)
+        known = NodeState(node, address, command.incarnation)
+        state.nodes[node] = known
+        known.identity, known.bound = command.identity, index
         state.revision = index
-    elif (known.address, known.incarnation) != (address, command.incarnation):
+        return Done()
+    if known.identity != command.identity:
+        known.identity, known.bound = command.identity, index
+        state.revision = index
+    if (known.address, known.incarnation) != (address, command.incarnation):
         known.address, known.incarnation = address, command.incarnation
         state.revision = index
     return Done()
+
+
+def require_identity(known: NodeState, identity: bytes) -> None:
+    """Refuse a directory that is not the one the node is known by.
+
+    Raises:
+        NodeIdentityError: it is another one, or one that was given up.
+    """
+    node, given = known.node, identity.hex()
+    if known.readmitting:
+        what = f"node {node} is being readmitted, and still known by another directory"
+    elif identity and identity in known.former:
+        what = f"the directory of node {node} was given up for good"
+    elif known.identity not in (b"", identity):
+        what = f"node {node} is known by another directory"
+    else:
+        return
+    theirs = known.identity.hex()
+    msg = f"{what}: identity {given or 'none'} comes, {theirs or 'none'} is known"
+    raise NodeIdentityError(msg, node=node, given=given, known=theirs)
 
 
 def drain(state: State, index: int, command: DrainNode) -> Done:

@@ -71,6 +71,14 @@ class NodeState(msgspec.Struct, array_like=True):
     draining: bool = False
     voter: bool | None = None
     """Whether it has to be a member of the group; None: as it is."""
+    identity: bytes = b""
+    """Identity of its directory; empty: not known yet, the next one that comes."""
+    bound: int = 0
+    """The entry that gave the id to this directory."""
+    former: tuple[bytes, ...] = ()
+    """Identities of directories that were given up: they never count again."""
+    readmitting: bool = False
+    """Whether an operator gave the directory up: all it held is taken off it."""
 
 
 class StreamState(msgspec.Struct, array_like=True):

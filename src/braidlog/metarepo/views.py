@@ -59,6 +59,8 @@ def nodes(
             alive=alive(each.node),
             voter=each.node in voters,
             draining=each.draining,
+            identity=each.identity,
+            readmitting=each.readmitting,
         )
         for each in state.nodes.values()
     )

@@ -27,6 +27,9 @@ def next_change(state: State, core: Core) -> Change | None:
         return None
     for node in sorted(state.nodes):
         wanted = state.nodes[node].voter
+        if state.nodes[node].readmitting:
+            # Its directory is lost, and with it the votes that it gave.
+            wanted = False
         if wanted and node not in now.members and node not in now.removed:
             return Change(add_learners=(node,))
         if wanted and node in now.learners and _follows(core, node):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, get_type_hints
 
 from braidlog.errors import InvalidArgumentError
+from braidlog.logstream.effects import Limits
 
 __all__ = [
     "ClusterSettings",
@@ -27,6 +28,7 @@ __all__ = [
     "host_and_port",
     "load",
     "parse",
+    "replica_limits",
 ]
 
 _PREFIX: Final = "BRAIDLOG_"
@@ -86,9 +88,12 @@ class TimingSettings:
     failure_ms: int = 500
     """A node that was silent for so long is taken for dead."""
     tick_ms: int = 50
-    """Clock of the Raft group; an election starts after 10 to 20 ticks."""
+    """Clock of the Raft group; an election starts after 10 to 20 ticks without the
+    leader, after 4 to 9 if its connection broke."""
     fetch_ms: int = 500
     """A fetch that was not answered for so long is sent again, elsewhere."""
+    forward_ms: int = 6_000
+    """What another node has to answer is given up after so long; a seal takes 5 s."""
     drain_ms: int = 10_000
     """A graceful stop waits so long for requests in flight."""
     retention_ms: int = 10_000
@@ -310,3 +315,12 @@ def _voters(what: str, value: Any) -> dict[int, str]:
         msg = f"{what}: give node ids and addresses, as in 1 = '10.0.0.1:7400'"
         raise InvalidArgumentError(msg)
     return {int(node): address for node, address in value.items()}
+
+
+def replica_limits(config: NodeConfig) -> Limits:
+    """Return what each replica of the node bears."""
+    return Limits(
+        uncommitted_bytes_max=config.limits.uncommitted_bytes_max,
+        fetch_bytes_max=config.limits.fetch_bytes_max,
+        fetch_timeout=config.timing.fetch_ms / 1000,
+    )

@@ -81,6 +81,7 @@ class Directory:
             self._ask_in(_PAUSE_S, turn=1)
             return
         self._known = max(self._known, answer.index)
+        self._node.acquaintance.learn(answer)
         self._node.peers.know(
             {
                 each.node: each.address

@@ -1,23 +1,51 @@
-"""What a node keeps about itself: the number of its start.
+"""What a node keeps about itself: who its directory is, and the number of its start.
 
-Reports of an earlier start may still be on their way when a node is back; the number
-tells them apart. It is stored before the node says anything.
+The identity is drawn when the directory is made and never changes. An id that comes
+with another one comes without what the node promised: its votes, its records. Reports
+of an earlier start may still be on their way when a node is back; the number tells them
+apart. Both are stored before the node says anything.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Final
 
 from braidlog.errors import CorruptionError
 from braidlog.storage.streams import NodeStore
 
-__all__ = ["begin_incarnation", "is_new"]
+__all__ = [
+    "IDENTITY_BYTES",
+    "Identity",
+    "begin_incarnation",
+    "is_new",
+    "note_bound",
+]
+
+IDENTITY_BYTES: Final = 16
 
 _NAME: Final = "node"
-_FORMAT: Final = struct.Struct("<4sIQ")
+_HEAD: Final = struct.Struct("<4sI")
+_FORMAT: Final = struct.Struct("<4sIQ16sQQ")
+_FORMAT_1: Final = struct.Struct("<4sIQ")
 _MAGIC: Final = b"BNOD"
-_VERSION: Final = 1
+_VERSION: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who starts."""
+
+    directory: bytes
+    """Drawn once, when the directory is made."""
+    incarnation: int
+    """No earlier start had it, or a greater one."""
+    group: int = 0
+    bound: int = 0
+    """Entry of that group of the repository that gave the id to this directory; 0: not
+    known. Who has not come so far cannot say whose id it is."""
 
 
 def is_new(store: NodeStore) -> bool:
@@ -25,29 +53,44 @@ def is_new(store: NodeStore) -> bool:
     return store.options(_NAME) is None
 
 
-def begin_incarnation(store: NodeStore) -> int:
-    """Return a number that no earlier start had; durable on return.
+def begin_incarnation(store: NodeStore, draw: Callable[[int], bytes]) -> Identity:
+    """Return who the node is, with the number of this start; durable on return.
+
+    `draw` gives random bytes, for the identity of a directory that has none.
 
     Raises:
-        CorruptionError: what is stored is no such number.
+        CorruptionError: what is stored is neither.
     """
     stored = store.options(_NAME)
-    number = 1 if stored is None else _read(stored) + 1
-    options = _FORMAT.pack(_MAGIC, _VERSION, number)
+    last = _read(stored) if stored is not None else Identity(b"", 0)
+    # A directory of the first format had none.
+    directory = last.directory or draw(IDENTITY_BYTES)
+    who = replace(last, directory=directory, incarnation=last.incarnation + 1)
     if stored is None:
-        store.create(_NAME, options)
+        store.create(_NAME, _pack(who))
     else:
-        store.open(_NAME).alter(options)
+        store.open(_NAME).alter(_pack(who))
     store.sync()
-    return number
+    return who
 
 
-def _read(stored: bytes) -> int:
-    if len(stored) != _FORMAT.size:
-        msg = f"{len(stored)} bytes stand for the start of the node"
-        raise CorruptionError(msg)
-    magic, version, number = _FORMAT.unpack(stored)
-    if (magic, version) != (_MAGIC, _VERSION):
-        msg = "the start of the node is not stored as this build stores it"
-        raise CorruptionError(msg)
-    return int(number)
+def note_bound(store: NodeStore, who: Identity) -> None:
+    """Store which entry gave the id to this directory; durable with the next sync."""
+    store.open(_NAME).alter(_pack(who))
+
+
+def _pack(who: Identity) -> bytes:
+    return _FORMAT.pack(
+        _MAGIC, _VERSION, who.incarnation, who.directory, who.group, who.bound
+    )
+
+
+def _read(stored: bytes) -> Identity:
+    head = _HEAD.unpack_from(stored) if len(stored) >= _HEAD.size else None
+    if head == (_MAGIC, _VERSION) and len(stored) == _FORMAT.size:
+        _, _, number, directory, group, bound = _FORMAT.unpack(stored)
+        return Identity(directory, number, group, bound)
+    if head == (_MAGIC, 1) and len(stored) == _FORMAT_1.size:
+        return Identity(b"", _FORMAT_1.unpack(stored)[2])
+    msg = f"the start of the node is {len(stored)} bytes that this build does not store"
+    raise CorruptionError(msg)

@@ -18,8 +18,8 @@ from typing import Final, TypeVarTuple
 
 from braidlog.errors import ClosedError, LogError, NotReadyError
 from braidlog.faultlog.log import FaultLog
-from braidlog.logstream.effects import Limits
-from braidlog.node.config import NodeConfig
+from braidlog.node.acquaintance import Acquaintance
+from braidlog.node.config import NodeConfig, replica_limits
 from braidlog.node.directory import Directory
 from braidlog.node.errors import begun_anew
 from braidlog.node.faults import FaultKeeper
@@ -29,6 +29,7 @@ from braidlog.node.peers import LinkSettings, Peers
 from braidlog.node.raft_log import GroupLog
 from braidlog.node.registration import Registration
 from braidlog.node.replicas import Replicas
+from braidlog.node.reporting import Reporting
 from braidlog.node.repository import (
     FIRST_GROUP,
     RepositoryMember,
@@ -57,7 +58,6 @@ from braidlog.wire.messages import (
     Recorded,
     Replicate,
     Report,
-    StreamReport,
 )
 from braidlog.wire.roles import Role
 from braidlog.wire.server import Authorizer, ServerSettings
@@ -95,19 +95,21 @@ class ClusterNode:
         self._chance = random.Random(seed)
         self._turn: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._report_number = 0
-        self._reported_at = 0.0
         self._ticked_at = self._loop.time()
         self._leader_heard = 0
         """Who last told this node what was decided."""
         self._draining = False
         self.failed: asyncio.Future[LogError] = self._loop.create_future()
         """Set when the node cannot go on."""
+        self._reporting = Reporting(self)
         self._faults = self._keep_faults(faults)
         self._era = self._begin_era()
-        self.incarnation = begin_incarnation(store)
+        who = begin_incarnation(store, self._chance.randbytes)
+        self.incarnation, self.identity = who.incarnation, who.directory
+        self.acquaintance = Acquaintance(store, self.id, who, self._era)
+        versions = VERSION_MIN, VERSION_MAX
         hello = Hello(
-            VERSION_MIN, VERSION_MAX, config.cluster.name, self.id, token, "braidlog"
+            *versions, config.cluster.name, self.id, token, "braidlog", self.identity
         )
         self._outbox = Outbox()
         self.peers = Peers(
@@ -122,12 +124,19 @@ class ClusterNode:
             on_connected=self._peer_connected,
             on_lost=self._peer_lost,
             outbox=self._outbox,
+            on_refused=self.acquaintance.refused,
+            holds=self.acquaintance.holds,
+            bound=self.acquaintance.bound,
         )
         self.replicas = Replicas(
-            self.id, store, self.peers, _limits(config), self.changed
+            self.id, store, self.peers, replica_limits(config), self.changed
         )
         self.member = self._open_member()
         end_groups(store, before=self._era)
+        self.acquaintance.repository = lambda: (
+            self.member.group.repository if self.member is not None else None
+        )
+        self.acquaintance.part = self._part
         self.requests = Requests(self)
         self._registration = Registration(self)
         self._offering = Offering(self, store, self._era)
@@ -137,9 +146,11 @@ class ClusterNode:
             ServerSettings(
                 config.cluster.name,
                 self.id,
-                authorize,
+                self.acquaintance.guarded(authorize),
                 config.limits.window_bytes,
                 config.limits.frame_bytes_max,
+                self.identity,
+                self.acquaintance.bound,
             ),
             self,
             config.limits.connections_max,
@@ -149,7 +160,7 @@ class ClusterNode:
     def _keep_faults(self, log: FaultLog | None) -> FaultKeeper | None:
         if log is None:
             return None
-        return FaultKeeper(log, recorded=self._tell_recorded, failed=self.fail)
+        return FaultKeeper(log, recorded=self._reporting.recorded, failed=self.fail)
 
     def _begin_era(self) -> int:
         """Return the fault epoch, which is the number of the Raft group.
@@ -301,9 +312,9 @@ class ClusterNode:
         elif self.member is not None:
             self.member.recorded(message)
 
-    def _tell_epoch(self, node: int) -> None:
-        if self._faults is not None and (said := self._faults.says()) is not None:
-            self.peers.send(node, said)
+    def says(self) -> Recorded | None:
+        """Return what the fault log has recorded, None if there is no such log."""
+        return self._faults.says() if self._faults is not None else None
 
     def _consensus(self, message: Consensus, payload: memoryview) -> None:
         if self.member is None and message.group > self._era:
@@ -331,8 +342,15 @@ class ClusterNode:
             _log.exception("unforeseen")
             self.fail(ClosedError(f"unforeseen: {error!r}"))
 
+    def _part(self) -> None:
+        """Close the connections of nodes whose ids belong to other directories now."""
+        self.sessions.recheck(self.acquaintance.holds)
+        self.peers.recheck(self.acquaintance.vacant)
+
     def _peer_connected(self, node: int) -> None:
-        self._tell_epoch(node)
+        if (said := self.says()) is not None:
+            self.peers.send(node, said)
+        self.acquaintance.connected(node)
         if self.member is not None:
             self.member.group.connected(node, self._loop.time())
         self.changed()
@@ -356,9 +374,9 @@ class ClusterNode:
         self.replicas.tick(now)
         if self.member is not None:
             self.member.group.tick(now)
-        if now - self._reported_at >= self.config.timing.heartbeat_ms / 1000:
-            self._heartbeat(now)
+        self._reporting.tick(now)
         self._retention.tick(now)
+        self.requests.tick(now)
         self.changed()
 
     def _synced(self) -> None:
@@ -390,9 +408,10 @@ class ClusterNode:
         while busy:
             reports = self.replicas.flush(now)
             if reports:
-                self._report(tuple(reports), full=False)
+                self._reporting.durable(tuple(reports))
             busy = self.member is not None and self.member.flush()
         self._outbox.flush()
+        self.acquaintance.look(self._era)
         self._syncer.wake()
 
     @property
@@ -413,42 +432,6 @@ class ClusterNode:
             return self.member.leader
         ways = (self._leader_heard, *self.config.cluster.voters)
         return next((each for each in ways if self.peers.is_connected(each)), 0)
-
-    def _heartbeat(self, now: float) -> None:
-        """Tell everybody who may lead that this node lives, and what it holds."""
-        self._reported_at = now
-        report = self._make_report(self.replicas.reports(), full=True)
-        if self.member is not None:
-            self.member.report(report, now)
-        for node in self._listeners():
-            self.peers.send(node, report)
-        if self._faults is not None and (said := self._faults.says()) is not None:
-            self._tell_recorded(said)
-
-    def _tell_recorded(self, said: Recorded) -> None:
-        if self.member is not None:
-            self.member.recorded(said)
-        for node in self._listeners():
-            self.peers.send(node, said)
-        self.changed()
-
-    def _listeners(self) -> tuple[int, ...]:
-        if self.member is not None:
-            return (self.leader,) if self.leader not in (0, self.id) else ()
-        # Whom this node last heard of may be gone; any voter may be the next.
-        return tuple(node for node in self.config.cluster.voters if node != self.id)
-
-    def _report(self, streams: tuple[StreamReport, ...], *, full: bool) -> None:
-        report = self._make_report(streams, full=full)
-        leader = self.way_to_leader
-        if leader == self.id and self.member is not None:
-            self.member.report(report, self._loop.time())
-        elif leader:
-            self.peers.send(leader, report)
-
-    def _make_report(self, streams: tuple[StreamReport, ...], *, full: bool) -> Report:
-        self._report_number += 1
-        return Report(self.id, self.incarnation, self._report_number, full, streams)
 
     # --- to look at
 
@@ -489,14 +472,8 @@ class ClusterNode:
     def _why_not_ready(self) -> str:
         if self._draining:
             return "the node stops"
+        if self.acquaintance.why and not self._registration.done:
+            return self.acquaintance.why
         if not self.way_to_leader:
             return "no leader of the metadata repository is known"
         return "" if self._registration.done else "the node is not registered yet"
-
-
-def _limits(config: NodeConfig) -> Limits:
-    return Limits(
-        uncommitted_bytes_max=config.limits.uncommitted_bytes_max,
-        fetch_bytes_max=config.limits.fetch_bytes_max,
-        fetch_timeout=config.timing.fetch_ms / 1000,
-    )

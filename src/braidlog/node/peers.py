@@ -12,11 +12,19 @@ import logging
 import random
 import ssl
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from braidlog.errors import ConnectionLostError, LogError, NotReadyError, ProtocolError
+import msgspec
+
+from braidlog.errors import (
+    ConnectionLostError,
+    LogError,
+    NodeIdentityError,
+    NotReadyError,
+    ProtocolError,
+)
 from braidlog.node.config import host_and_port
 from braidlog.node.transport import Outbox, Wire
 from braidlog.wire.client import ClientConnection
@@ -65,10 +73,13 @@ class _Link(Wire):
 
     def __init__(self, peer: _Peer) -> None:
         settings = peer.settings
-        connection = ClientConnection(settings.hello, settings.frame_bytes_max)
+        hello = msgspec.structs.replace(settings.hello, bound=peer.bound())
+        connection = ClientConnection(hello, settings.frame_bytes_max)
         super().__init__(connection, peer.outbox)
         self._peer = peer
         self._asked: dict[int, Answer] = {}
+        self.identity: tuple[bytes, int] = b"", 0
+        """Directory of the other node, and the entry that gave its id to it."""
 
     def request(
         self, message: Message, payload: Sequence[Buffer], answer: Answer
@@ -84,7 +95,11 @@ class _Link(Wire):
 
     def took(self, event: Event) -> None:
         if isinstance(event, Connected):
-            self._peer.opened(self)
+            self.identity = event.welcome.identity, event.welcome.bound
+            if self._peer.knows(*self.identity):
+                self._peer.opened(self)
+            else:
+                self.connection.goodbye("this is not the node that it is known to be")
         elif isinstance(event, Received):
             self._peer.received(event)
         elif isinstance(event, Answered):
@@ -92,8 +107,14 @@ class _Link(Wire):
         elif isinstance(event, FailedRequest):
             self._asked.pop(event.request)(event.error, _NOTHING)
         elif isinstance(event, Refused | Closing):
-            reason = event.error if isinstance(event, Refused) else event.reason
-            _log.warning("node %d: %s", self._peer.node, reason)
+            self._ended(event)
+
+    def _ended(self, event: Refused | Closing) -> None:
+        if isinstance(event, Refused) and isinstance(event.error, NodeIdentityError):
+            self._peer.refused(event.error)
+            return
+        reason = event.error if isinstance(event, Refused) else event.reason
+        _log.warning("node %d: %s", self._peer.node, reason)
 
     def lost(self) -> None:
         asked, self._asked = self._asked, {}
@@ -171,7 +192,11 @@ class _Peer:
                     lambda: _Link(self), host, port, ssl=self.settings.tls
                 )
         except OSError as error:  # a timeout is one too
-            _log.debug("node %d at %s: %s", self.node, self.address, error)
+            # TLS on one side alone does not get better by itself.
+            level = (
+                logging.WARNING if isinstance(error, ssl.SSLError) else logging.DEBUG
+            )
+            _log.log(level, "node %d at %s: %s", self.node, self.address, error)
             self._forget()
             self._peers.on_lost(self.node)
             await self._rest()
@@ -190,6 +215,23 @@ class _Peer:
         if self._link is None:
             self._spoke.set()
             self._connect()
+
+    def knows(self, identity: bytes, bound: int) -> bool:
+        return self._peers.holds(self.node, identity, bound)
+
+    def bound(self) -> int:
+        return self._peers.bound()
+
+    def refused(self, error: NodeIdentityError) -> None:
+        self._peers.on_refused(self.node, error)
+
+    def recheck(self, vacant: Collection[int]) -> None:
+        """Close the link if the other node is not who it is known to be any more."""
+        if self._link is None and self.node in vacant:
+            # What waits is for a directory that is no more.
+            self._forget()
+        if self._link is not None and not self.knows(*self._link.identity):
+            self._link.abort()
 
     def opened(self, link: _Link) -> None:
         self._link, self._attempt = link, None
@@ -233,6 +275,15 @@ _MESSAGE_COST: Final = 256
 _NOTHING: Final = memoryview(b"")
 
 
+def _ignore(node: int, error: NodeIdentityError) -> None:
+    """Do nothing about a refusal."""
+
+
+def _hold(node: int, identity: bytes, bound: int) -> bool:
+    """Believe everybody."""
+    return True
+
+
 class Peers:
     """All other nodes."""
 
@@ -245,14 +296,25 @@ class Peers:
         on_connected: Callable[[int], None],
         on_lost: Callable[[int], None],
         outbox: Outbox,
+        on_refused: Callable[[int, NodeIdentityError], None] = _ignore,
+        holds: Callable[[int, bytes, int], bool] = _hold,
+        bound: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Know nobody yet; the callbacks get the number of the node."""
+        """Know nobody yet; the callbacks get the number of the node.
+
+        `holds` says whether a node may have an identity, which an entry of the
+        repository gave to it; `bound` gives that entry of this node. `on_refused` is
+        told that another node does not take this one for who it says.
+        """
         self.settings = settings
         self.outbox = outbox
         self.random = random.Random(seed)
         self.on_message = on_message
         self.on_connected = on_connected
         self.on_lost = on_lost
+        self.on_refused = on_refused
+        self.holds = holds
+        self.bound = bound
         self.closing = False
         self.dropped = 0
         """Messages that were not sent because too much waits."""
@@ -282,6 +344,15 @@ class Peers:
         peer = self._peers.get(node)
         if peer is not None:
             peer.heard()
+
+    def recheck(self, vacant: Collection[int] = ()) -> None:
+        """Close the links to nodes that are not who they are known to be.
+
+        What waits for the `vacant`, whose directories were given up, is not for those
+        that come next.
+        """
+        for peer in self._peers.values():
+            peer.recheck(vacant)
 
     def is_connected(self, node: int) -> bool:
         """Tell whether there is a link."""

@@ -44,8 +44,11 @@ class Registration:
 
     def _try(self) -> None:
         node = self._node
-        command = RegisterNode(node.id, node.config.advertise, node.incarnation)
-        call = b"register-%d-%d" % (node.id, node.incarnation)
+        identity = node.identity
+        command = RegisterNode(
+            node.id, node.config.advertise, node.incarnation, identity
+        )
+        call = b"register-%d-%d-%s" % (node.id, node.incarnation, identity)
         node.requests.execute(call, encode(command), self._answered)
         node.changed()
 

@@ -97,6 +97,10 @@ class RepositoryMember:
         """Return the node that leads, 0 if none is known."""
         return self.group.leader
 
+    def leads_now(self) -> tuple[int, int]:
+        """Return the node that leads, 0 if none is known, and the term."""
+        return self.group.leader, self.group.raft.core.term
+
     def metadata(self) -> Metadata:
         """Return the metadata as of the last applied entry."""
         return self.group.metadata()

@@ -17,7 +17,8 @@ from braidlog.errors import (
     UnauthorizedError,
 )
 from braidlog.metarepo.waiting import Answer
-from braidlog.node.peers import Answer as PeerAnswer
+from braidlog.node.forwarding import Answer as PeerAnswer
+from braidlog.node.forwarding import Forwarding
 from braidlog.node.repository import RepositoryMember
 from braidlog.node.sessions import Request
 from braidlog.wire import commands
@@ -39,6 +40,16 @@ class Requests:
     def __init__(self, node: ClusterNode) -> None:
         """Serve for a node."""
         self._node = node
+        patience = node.config.timing.forward_ms / 1000
+        self._forwarding = Forwarding(node.peers.request, patience)
+
+    def tick(self, now: float) -> None:
+        """Let time pass: nobody waits for ever for a node that hangs."""
+        if self._forwarding:
+            member = self._node.member
+            # Who is no member sends to any that is, whoever leads.
+            leader, term = member.leads_now() if member is not None else (0, 0)
+            self._forwarding.tick(now, leader, term)
 
     def take(
         self, request: Request, message: Message, payload: memoryview, role: Role
@@ -95,7 +106,9 @@ class Requests:
         if member is not None and leader == node.id:
             member.execute(call, command, lambda done: answer(*_executed(done)))
         elif leader and forward:
-            node.peers.request(leader, Execute(call), (command,), answer)
+            self._forwarding.forward(
+                leader, Execute(call), (command,), answer, node.now
+            )
         else:
             msg = f"node {node.id} does not lead the repository; it knows {leader}"
             answer(NotReadyError(msg), _NOTHING)
@@ -112,7 +125,10 @@ class Requests:
             return
         for voter in node.config.cluster.voters:
             if node.peers.is_connected(voter):
-                node.peers.request(voter, message, (), answer)
+                wait = message.wait_ms / 1000
+                self._forwarding.forward(
+                    voter, message, (), answer, node.now, wait=wait
+                )
                 return
         answer(NotReadyError("no member of the repository is connected"), _NOTHING)
 

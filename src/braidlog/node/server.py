@@ -57,7 +57,8 @@ class NodeServer:
         self._store = store
         self._syncer = syncer
         self._ring = ring
-        self._seed = secrets.randbits(64) if seed is None else seed
+        # The identity of a new directory comes from it too: 128 bits.
+        self._seed = secrets.randbits(128) if seed is None else seed
         self._stack = AsyncExitStack()
         self.node: ClusterNode
 

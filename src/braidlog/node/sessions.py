@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from braidlog.errors import LogError, ProtocolError
+from braidlog.errors import LogError, NodeIdentityError, ProtocolError
 from braidlog.node.transport import Outbox, Wire
 from braidlog.wire.events import Appends, Closing, Event, Received, Refused, Requested
 from braidlog.wire.messages import Message
@@ -72,7 +72,10 @@ class Session(Wire):
             role = self.connection.role or Role.READ
             handler.requested(Request(self, event.request), event, role)
         elif isinstance(event, Refused):
-            _log.warning("a connection was refused: %s", event.error)
+            # Nodes that are not who they say try again and again: said once, elsewhere.
+            again = isinstance(event.error, NodeIdentityError)
+            level = logging.DEBUG if again else logging.WARNING
+            _log.log(level, "a connection was refused: %s", event.error)
         elif isinstance(event, Closing):
             _log.debug("a connection closes: %s", event.reason)
 
@@ -148,6 +151,14 @@ class Sessions:
     def remove(self, session: Session) -> None:
         """Count one out."""
         self._sessions.pop(session, None)
+
+    def recheck(self, holds: Callable[[int, bytes, int], bool]) -> None:
+        """Close the connections of nodes that are not who they are known to be."""
+        for session in list(self._sessions):
+            connection = session.connection
+            peer = connection.peer
+            if peer and not holds(peer, *connection.peer_identity):
+                session.abort()
 
     def goodbye(self, reason: str) -> None:
         """Tell all that the node stops; what is open may be sent elsewhere."""

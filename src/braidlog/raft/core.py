@@ -71,6 +71,8 @@ class Core:
         self.votes: dict[int, bool] = {}
         self.elapsed = 0
         self.timeout = 0
+        self.suspected = False
+        """Whether the connection to the leader broke since it was last heard."""
         self.heartbeat_elapsed = 0
         self.progress: dict[int, Progress] = {}
         self._hard = HardState()
@@ -131,6 +133,20 @@ class Core:
         check(0 <= jitter <= ticks, f"jitter {jitter} is not in 0..{ticks}")
         self.elapsed = 0
         self.timeout = ticks + jitter
+        self.suspected = False
+
+    def suspect(self) -> None:
+        """Wait for no more than the next heartbeats: the leader may be gone.
+
+        Who is wrong disturbs nobody: the others still hear the leader and give no vote,
+        and so does this node when it hears the leader again.
+        """
+        if self.leader == 0 or self.suspected:
+            return
+        # Jitter keeps those apart who notice it in the same moment.
+        jitter = self.config.jitter() // 2
+        self.suspected = True
+        self.timeout = min(self.timeout, self.lease + 1 + jitter)
 
     def follow(self, term: int, leader: int) -> None:
         """Become a follower in `term`, of `leader` if it is known."""
@@ -157,6 +173,8 @@ class Core:
         check(self.leader in (0, leader), f"{self.leader} and {leader} lead one term")
         if self.role is not Role.FOLLOWER or self.leader != leader:
             self.follow(self.term, leader)
+        elif self.suspected:
+            self.restart_timer()
         self.elapsed = 0
 
     @property
@@ -165,7 +183,14 @@ class Core:
 
         For the leader itself it holds between two checks of the quorum.
         """
-        return self.leader != 0 and self.elapsed < self.config.election_ticks
+        return self.leader != 0 and self.elapsed < self.lease
+
+    @property
+    def lease(self) -> int:
+        """Return the ticks for which a leader that was heard keeps its followers."""
+        if self.suspected:
+            return min(self.config.heartbeat_ticks + 1, self.config.election_ticks)
+        return self.config.election_ticks
 
     @property
     def can_stand(self) -> bool:

@@ -169,10 +169,30 @@ class RaftNode:
         self._stirred = stirred or core.log.has_committed
 
     def unreachable(self, peer: int) -> None:
-        """Note that messages to a peer are being lost; it is probed again."""
+        """Note that messages to a peer are being lost.
+
+        A follower is probed again, and a leader is soon taken for gone: a process that
+        ends closes its connections at once.
+        """
         with self._input() as core:
+            if core.role is Role.FOLLOWER and peer == core.leader:
+                core.suspect()
             if peer in core.progress:
                 core.progress[peer].lost()
+
+    def forget(self, peer: int) -> None:
+        """Forget how far a learner was: it comes back with an empty log.
+
+        Raises:
+            InvalidArgumentError: the peer votes, so entries may be committed because it
+                has them.
+        """
+        with self._input() as core:
+            if peer in core.membership.electors:
+                msg = f"node {peer} votes: its log cannot be forgotten"
+                raise InvalidArgumentError(msg)
+            if core.progress.pop(peer, None) is not None:
+                replication.track(core)
 
     # --- requests
 

@@ -20,6 +20,7 @@ from braidlog.wire.messages import LogCut, StreamStatus
 __all__ = [
     "COMMAND_BYTES_MAX",
     "AddLearner",
+    "AdmitNode",
     "AllocateProducer",
     "AlterLog",
     "Call",
@@ -34,6 +35,7 @@ __all__ = [
     "GetCursors",
     "MoveReplica",
     "OfferReplicas",
+    "ReadmitNode",
     "Reconfigure",
     "RegisterNode",
     "RemoveNode",
@@ -70,6 +72,8 @@ class RegisterNode(_Command, frozen=True, array_like=True, tag=1):
     node: int
     address: str
     incarnation: int
+    identity: bytes = b""
+    """Identity of its directory, 16 bytes; empty: of an earlier version."""
 
 
 class DrainNode(_Command, frozen=True, array_like=True, tag=2):
@@ -287,6 +291,24 @@ class Retain(_Command, frozen=True, array_like=True, tag=22):
     """Microseconds since the Unix epoch."""
 
 
+class ReadmitNode(_Command, frozen=True, array_like=True, tag=23):
+    """Give up the directory of a node, so that the id can come back with an empty one.
+
+    The node is taken out of all streams and loses its vote; then `AdmitNode` follows.
+    """
+
+    node: int
+    votes: bool = False
+    """Whether it votes; the leader fills it in."""
+
+
+class AdmitNode(_Command, frozen=True, array_like=True, tag=24):
+    """Let the next directory that comes have the id of a node that was given up."""
+
+    ROLE: ClassVar[Needed] = "leader"
+    node: int
+
+
 Command: TypeAlias = (
     RegisterNode
     | DrainNode
@@ -310,6 +332,8 @@ Command: TypeAlias = (
     | ChangeFaults
     | OfferReplicas
     | Retain
+    | ReadmitNode
+    | AdmitNode
 )
 
 

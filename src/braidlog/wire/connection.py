@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 from braidlog.errors import LocalProtocolError, RemoteProtocolError, TooLargeError
 from braidlog.wire import codec, messages
 from braidlog.wire.events import Event, Ponged, Received
+from braidlog.wire.foreign import FIRST_BYTES, check_first
 from braidlog.wire.frames import (
     HEADER_BYTES,
     AppendFrames,
@@ -127,6 +128,13 @@ class Connection(ABC):
         self._out: list[Buffer] = []
         self._said_goodbye = False
         self._got_goodbye = False
+        self._first = b""
+        """What came first, as far as it is needed to tell who speaks."""
+
+    @property
+    def heard(self) -> bool:
+        """Whether anything came at all."""
+        return bool(self._first)
 
     @property
     def closed(self) -> bool:
@@ -151,12 +159,13 @@ class Connection(ABC):
         Raises:
             RemoteProtocolError: the other side broke a rule, and the connection is
                 closed. Events of the same read before it are lost.
+            ForeignPeerError: it speaks another protocol.
         """
         events: list[Event] = []
         try:
             if self.state is State.HANDSHAKE:
                 data = self._receive_greeting(memoryview(data), events)
-            if self.state is not State.CLOSED:
+            if not self.closed:
                 self._feed(data, events)
         except RemoteProtocolError as error:
             self.error = error
@@ -166,6 +175,9 @@ class Connection(ABC):
 
     def _receive_greeting(self, view: memoryview, events: list[Event]) -> memoryview:
         """Take the frames up to the end of the handshake; return what follows."""
+        if len(self._first) < FIRST_BYTES:
+            self._first += view[: FIRST_BYTES - len(self._first)]
+            check_first(self._first)
         # One frame at a time, because the handshake sets the limit of those behind.
         while self.state is State.HANDSHAKE and view.nbytes:
             missing = self._decoder.missing

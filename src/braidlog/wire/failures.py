@@ -76,9 +76,11 @@ def decode_failure(failed: Failed) -> LogError:
     for name, value in failed.details.items():
         if name not in _NO_DETAILS and type(known.get(name)) is type(value):
             setattr(error, name, value)
-    outcome = "unknown" if failed.unknown else "certain"
-    if error.outcome != outcome:
-        error.outcome = outcome  # type: ignore[assignment, unused-ignore]
+    if failed.unknown and error.outcome != "unknown":
+        error.outcome = "unknown"
+    elif not failed.unknown and error.outcome == "unknown":
+        # What a class says of itself is true as long as nobody knows less.
+        error.outcome = "certain"
     return error
 
 

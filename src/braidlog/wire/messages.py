@@ -177,6 +177,11 @@ class NodeInfo(Value, frozen=True, array_like=True):
     voter: bool
     """Whether it is a member of the metadata repository."""
     draining: bool = False
+    identity: bytes = b""
+    """Identity of the directory that the node is known by; empty: of the next one that
+    comes."""
+    readmitting: bool = False
+    """Whether it lost its directory, and all it held is being taken off it."""
 
 
 class StreamInfo(Value, frozen=True, array_like=True):
@@ -222,6 +227,10 @@ class Hello(Message, frozen=True, array_like=True):
     """Node id of a peer, 0 for clients."""
     token: str = ""
     software: str = ""
+    identity: bytes = b""
+    """Identity of the directory of a peer, 16 bytes; empty for clients."""
+    bound: Number = 0
+    """Entry of the repository that gave the id to that directory; 0: not known."""
 
 
 class Welcome(Message, frozen=True, array_like=True):
@@ -236,6 +245,9 @@ class Welcome(Message, frozen=True, array_like=True):
     window_bytes: Number
     """Bytes of requests that may be unanswered on this connection."""
     frame_bytes_max: Number
+    identity: bytes = b""
+    """Identity of the directory of the node."""
+    bound: Number = 0
 
 
 class Goodbye(Message, frozen=True, array_like=True):

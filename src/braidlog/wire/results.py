@@ -16,7 +16,9 @@ from braidlog.errors import (
     FormatError,
     InvalidArgumentError,
     LogError,
+    NodeIdentityError,
     NotFoundError,
+    NotReadyError,
     TooLargeError,
     UnavailableError,
 )
@@ -114,7 +116,9 @@ _ERRORS: Final[dict[int, type[LogError]]] = {
         AlreadyExistsError,
         FencedError,
         InvalidArgumentError,
+        NodeIdentityError,
         NotFoundError,
+        NotReadyError,
         TooLargeError,
         UnavailableError,
     )

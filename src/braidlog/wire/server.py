@@ -74,6 +74,10 @@ class ServerSettings:
     authorize: Authorizer
     window_bytes: int = WINDOW_BYTES
     frame_bytes_max: int = FRAME_BYTES_MAX
+    identity: bytes = b""
+    """Identity of the directory of the node."""
+    bound: Callable[[], int] = lambda: 0
+    """Gives the entry of the repository that gave the id to that directory."""
 
     def __post_init__(self) -> None:
         """Refuse a window that cannot hold the largest frame."""
@@ -95,6 +99,8 @@ class ServerConnection(Connection):
         self.role: Role | None = None
         self.peer = 0
         """Node id of the other side, 0 for clients."""
+        self.peer_identity: tuple[bytes, int] = b"", 0
+        """Its directory, and the entry that gave its id to it."""
 
     @property
     def unanswered(self) -> int:
@@ -160,10 +166,13 @@ class ServerConnection(Connection):
             role.word,
             settings.window_bytes,
             settings.frame_bytes_max,
+            settings.identity,
+            settings.bound(),
         )
         self._queue(0, welcome)
         self._decoder.limit(settings.frame_bytes_max)
         self.role, self.peer = role, message.node
+        self.peer_identity = message.identity, message.bound
         self.state = State.OPEN
         # Events are logged, tokens are not.
         events.append(Greeted(msgspec.structs.replace(message, token=""), role))

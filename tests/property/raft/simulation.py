@@ -48,6 +48,8 @@ class Storm:
     pause_ticks_max: int = 60
     strike: float = 0.03
     """Cut a leader off, stop it or crash it."""
+    drop: float = 0.0
+    """Tell a node that its connection to its leader broke, whether it lives or not."""
     loss: float = 0.05
     repeat: float = 0.05
 
@@ -62,6 +64,7 @@ STORMS = {
         strike=0.08, restart=0.4, sync=0.4, heal=0.1, propose=0.8, change=0
     ),
     "slow disks": Storm(sync=0.2, crash=0.02, restart=0.3, loss=0.1, repeat=0.2),
+    "broken connections": Storm(drop=0.2, strike=0.05, restart=0.4, change=0),
     "truncation": Storm(truncate=0.2, save=0.1, crash=0.03),
 }
 
@@ -275,6 +278,9 @@ class Simulation:
             if not server.up:
                 if self.chance(self.storm.restart):
                     server.start()
+            elif self.storm.drop and self.chance(self.storm.drop):
+                if leader := server.node.core.leader:
+                    server.node.unreachable(leader)
             elif self.chance(self.storm.crash):
                 self.crash(server)
             elif self.chance(self.storm.pause):

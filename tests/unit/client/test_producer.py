@@ -11,6 +11,7 @@ from braidlog.errors import (
     SequenceExpiredError,
     SequenceGapError,
     TooLargeError,
+    UnknownProducerError,
 )
 from braidlog.types import Producer
 
@@ -117,6 +118,28 @@ def test_a_primary_that_forgot_the_producer() -> None:
     assert error.outcome == "unknown"
 
 
+def test_a_producer_that_was_pushed_out_is_told_so() -> None:
+    core = producer()
+    core.add(entry("a"), 0.0)
+    batch = core.take(0.0)
+    assert batch
+    core.settle(batch, 1)
+    core.add(entry("b"), 0.0)
+    batch = core.take(0.0)
+    assert batch
+    core.fail(batch, ConnectionLostError())
+    assert core.take(0.0) is batch
+    # It may have been stored before the log forgot who sent it: never once more.
+    core.fail(batch, SequenceGapError(expected=1))
+    [(failed, error)] = core.failed()
+    assert (failed.waiter, type(error)) == ("b", UnknownProducerError)
+    assert error.outcome == "unknown"
+    core.add(entry("c"), 0.0)
+    batch = core.take(0.0)
+    assert batch
+    assert (batch.producer.epoch, batch.sequence) == (2, 1)
+
+
 def test_a_position_that_is_forgotten_is_no_hole() -> None:
     core = producer(batch_bytes_max=10)
     for name in "ab":
@@ -124,8 +147,11 @@ def test_a_position_that_is_forgotten_is_no_hole() -> None:
     first, second = core.take(0.0), core.take(0.0)
     assert first
     assert second
+    first.unknown = True
     core.fail(first, SequenceExpiredError())
-    assert [e.waiter for e, _ in core.failed()] == ["a"]
+    [(told, error)] = core.failed()
+    # It is stored, however many attempts got no answer.
+    assert (told.waiter, error.outcome) == ("a", "stored")
     assert names(core.settle(second, 1)) == ["b"]
     assert core.idle
 

@@ -14,7 +14,13 @@ import uvloop
 
 from braidlog.client import Client, ClientSettings
 from braidlog.client.sockets import socket_connector
-from braidlog.errors import LogError, TooLargeError, UnauthorizedError
+from braidlog.errors import (
+    ForeignPeerError,
+    LogError,
+    ProtocolError,
+    TooLargeError,
+    UnauthorizedError,
+)
 from braidlog.wire.events import Appends, Requested
 from braidlog.wire.messages import Append, Hello, Message
 from braidlog.wire.roles import Role
@@ -146,6 +152,53 @@ def test_a_loop_whose_transports_are_its_own() -> None:
 async def test_a_token_that_is_refused(cluster: FakeCluster) -> None:
     with pytest.raises(UnauthorizedError):
         async with connect(cluster, token="x"):
+            pass
+
+
+class Waits(asyncio.Protocol):
+    """A server of HTTP, which says nothing before a line is over."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport: Any = transport
+
+    def data_received(self, data: bytes) -> None:
+        if b"\r\n\r\n" in data:
+            self.transport.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            self.transport.close()
+
+
+class Greets(asyncio.Protocol):
+    """A server of SSH, which speaks first."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.write(b"SSH-2.0-OpenSSH_9.2\r\n")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("server", "speaks"), [(Waits, "HTTP"), (Greets, "SSH")])
+async def test_who_is_no_node_is_found_out(
+    server: type[asyncio.Protocol], speaks: str
+) -> None:
+    loop = asyncio.get_running_loop()
+    async with await loop.create_server(server, "127.0.0.1", 0) as listening:
+        host, port = listening.sockets[0].getsockname()
+        with pytest.raises(ForeignPeerError) as caught:
+            async with Client(
+                [f"{host}:{port}"],
+                connector=socket_connector(),
+                settings=ClientSettings(timeout_s=1e6),
+                codec=FakeCodec(),
+            ):
+                pass
+        assert caught.value.speaks == speaks
+
+
+async def test_another_version_of_the_protocol(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("braidlog.client.sockets.VERSION_MIN", 7)
+    monkeypatch.setattr("braidlog.client.sockets.VERSION_MAX", 9)
+    with pytest.raises(ProtocolError, match="versions 7 to 9, this node has 1 to 1"):
+        async with connect(cluster):
             pass
 
 

@@ -20,9 +20,9 @@ import pytest
 import braidlog
 from braidlog.client import Client, ClientSettings
 from braidlog.errors import (
+    ForeignPeerError,
     InvalidArgumentError,
     NotFoundError,
-    TimeoutError_,
     UnauthorizedError,
     UnavailableError,
 )
@@ -198,13 +198,28 @@ async def test_tls(tmp_path: Path) -> None:
     async with serving(settings):
         async with client(settings, ssl=trusting) as there:
             assert await (await there.create_log("orders")).append(b"x") == 1
-        soon = ClientSettings(timeout_s=0.5)
-        with pytest.raises(TimeoutError_, match="no node answered"):
-            async with client(settings, settings=soon):
+        # Not after the timeout, which nobody would wait for here.
+        patient = ClientSettings(timeout_s=1e6)
+        with pytest.raises(ForeignPeerError, match="uses TLS: pass `ssl=`"):
+            async with client(settings, settings=patient):
                 pass
         with pytest.raises(UnauthorizedError, match="certificate"):
             async with client(settings, ssl=ssl.create_default_context()):
                 pass
+
+
+async def test_a_node_without_tls_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = config(tmp_path)
+    patient = ClientSettings(timeout_s=1e6)
+    async with serving(settings):
+        with pytest.raises(ForeignPeerError, match="does not use TLS"):
+            async with client(
+                settings, ssl=ssl.create_default_context(), settings=patient
+            ):
+                pass
+    assert "the other side uses TLS, this one does not" in caplog.text
 
 
 async def test_an_address_in_use_is_named(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from braidlog.raft.messages import (
     Heartbeat,
     InstallBase,
     Message,
+    PreVoteRequest,
     PreVoteResponse,
     VoteResponse,
 )
@@ -320,3 +321,56 @@ def test_the_stored_commit_index_may_stay_behind() -> None:
     commits = [state.commit for state in written if state]
     assert len(commits) == 1
     assert commits[0] >= 3
+
+
+def heard(**settings: Any) -> RaftNode:
+    """Return a follower that has just heard its leader, node 2."""
+    node = follower(heartbeat_ticks=2, **settings)
+    node.step(Heartbeat(2, 1, 1, 0, 0, 0))
+    run(node)
+    return node
+
+
+def asked(node: RaftNode) -> bool:
+    sent = [each for effects in run(node) for each in effects.messages]
+    return any(isinstance(each, PreVoteRequest) for each in sent)
+
+
+def test_a_leader_whose_connection_broke_is_not_waited_for() -> None:
+    node = heard(jitter=lambda: 4)
+    node.unreachable(2)
+    node.tick(5)
+    assert not asked(node)
+    # Three ticks without a heartbeat, one for the others, and half the jitter.
+    node.tick()
+    assert asked(node)
+
+
+def test_a_leader_that_is_heard_again_is_waited_for_as_ever() -> None:
+    node = heard()
+    node.unreachable(2)
+    node.tick(3)
+    node.step(Heartbeat(2, 1, 1, 0, 0, 0))
+    node.tick(9)
+    assert not asked(node)
+    node.tick()
+    assert asked(node)
+
+
+def test_only_the_leader_is_missed() -> None:
+    node = heard()
+    node.unreachable(3)
+    node.tick(9)
+    assert not asked(node)
+
+
+@pytest.mark.parametrize("broke", [False, True])
+def test_a_vote_is_given_when_the_leader_is_missed(broke: bool) -> None:
+    """Else one broken connection would be enough to depose a leader that works."""
+    node = heard()
+    node.tick(3)
+    if broke:
+        node.unreachable(2)
+    node.step(PreVoteRequest(3, 1, 2, 0, 0, 0))
+    answers = [each for effects in run(node) for each in effects.messages]
+    assert [type(each) for each in answers] == ([PreVoteResponse] if broke else [])

@@ -23,11 +23,11 @@ CONFIG = m.StreamConfig(
 )
 STREAM = m.StreamInfo(3, 2, m.StreamStatus.SEALED, (1, 2), (3,), 4)
 INFO = m.LogInfo(LOG, "orders", (STREAM,), 9, 40, 1, 2, 1, b"o", 1_700_000_000_000_000)
-NODE = m.NodeInfo(1, "localhost:7400", True, True, False)
+NODE = m.NodeInfo(1, "localhost:7400", True, True, False, LOG, True)
 
 EXAMPLES: list[tuple[Message, bytes]] = [
-    (m.Hello(1, 1, "test", 0, "secret", "braidlog 1"), b""),
-    (m.Welcome(1, "test", 1, "admin", 1 << 25, 1 << 24), b""),
+    (m.Hello(1, 1, "test", 3, "secret", "braidlog 1", LOG, 12), b""),
+    (m.Welcome(1, "test", 1, "admin", 1 << 25, 1 << 24, LOG, 12), b""),
     (m.Goodbye("done"), b""),
     (m.Ping(1.5), b""),
     (m.Pong(1.5), b""),

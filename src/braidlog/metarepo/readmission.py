@@ -1,0 +1,77 @@
+"""A node whose directory is lost comes back with an empty one and its old id.
+
+*Theory of operation.* The directory held a vote in the metadata repository, and records
+that were acknowledged because it had them. So the id comes back in steps. While it is
+`readmitting` nothing that comes under its id is heard, and as a node that is dead it is
+listed as failed and dropped from all streams; the leader ends its vote. When nothing
+relies any more on what the lost directory promised, `AdmitNode` lets the next directory
+that registers have the id. It begins as a learner without replicas.
+
+*Invariants.* An identity that was given up never counts again. A node is admitted only
+when no stream names it and it is listed as failed; the leader sees to the vote. The
+demotion is committed by then: whoever lacks it lacks an entry that a majority without
+this node has, so the vote that the new directory might give could elect nobody.
+"""
+
+from __future__ import annotations
+
+from braidlog.errors import InvalidArgumentError, NotReadyError
+from braidlog.metarepo.nodes import require_node
+from braidlog.metarepo.state import State
+from braidlog.wire.commands import AdmitNode, ReadmitNode
+from braidlog.wire.results import Done
+
+__all__ = ["admit", "is_free", "readmit"]
+
+
+def readmit(state: State, index: int, command: ReadmitNode) -> Done:
+    """Apply `ReadmitNode`."""
+    node = require_node(state, command.node)
+    if node.readmitting:
+        return Done()
+    if not node.identity:
+        msg = f"node {node.node} waits for a directory already: start it"
+        raise InvalidArgumentError(msg)
+    alone = [
+        stream.stream
+        for stream in state.streams.values()
+        if set(stream.holders) == {node.node}
+    ]
+    if alone:
+        msg = (
+            f"only node {node.node} holds all records of {len(alone)} streams, "
+            f"{alone[0]} among them: delete their logs first"
+        )
+        raise InvalidArgumentError(msg)
+    node.readmitting = True
+    if command.votes:
+        # It votes again when it has copied the repository.
+        node.voter = True
+    state.revision = index
+    return Done()
+
+
+def is_free(state: State, number: int) -> bool:
+    """Tell whether nothing but its vote may rely on what a node once held."""
+    known = state.faults
+    listed = known is None or number not in known.members or number in known.failed
+    return listed and not any(
+        number in (*stream.replicas, *stream.learners, *stream.holders)
+        for stream in state.streams.values()
+    )
+
+
+def admit(state: State, index: int, command: AdmitNode) -> Done:
+    """Apply `AdmitNode`."""
+    node = require_node(state, command.node)
+    if not node.readmitting:
+        return Done()
+    if not is_free(state, node.node):
+        msg = f"node {node.node} is still needed"
+        raise NotReadyError(msg)
+    node.readmitting = False
+    node.former = (*node.former, node.identity)
+    # The starts of the next directory count from 1 again.
+    node.identity, node.incarnation = b"", 0
+    state.revision = index
+    return Done()
