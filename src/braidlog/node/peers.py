@@ -68,6 +68,8 @@ class _Link(Wire):
         super().__init__(ClientConnection(settings.hello, settings.frame_bytes_max))
         self._peer = peer
         self._asked: dict[int, Answer] = {}
+        self.settled = asyncio.Event()
+        """Set when the greeting was answered, or never will be."""
 
     def request(
         self, message: Message, payload: Sequence[Buffer], answer: Answer
@@ -83,6 +85,7 @@ class _Link(Wire):
 
     def took(self, event: Event) -> None:
         if isinstance(event, Connected):
+            self.settled.set()
             self._peer.opened(self)
         elif isinstance(event, Received):
             self._peer.received(event)
@@ -95,6 +98,7 @@ class _Link(Wire):
             _log.warning("node %d: %s", self._peer.node, reason)
 
     def lost(self) -> None:
+        self.settled.set()
         asked, self._asked = self._asked, {}
         for answer in asked.values():
             error = ConnectionLostError(f"the connection to node {self._peer.node}")
@@ -161,16 +165,25 @@ class _Peer:
     async def _try(self) -> None:
         host, port = host_and_port(self.address)
         loop = asyncio.get_running_loop()
+        link: _Link | None = None
         try:
             async with asyncio.timeout(_CONNECT_S):
-                await loop.create_connection(
+                _, link = await loop.create_connection(
                     lambda: _Link(self), host, port, ssl=self.settings.tls
                 )
+                # The other side may be gone for good, and nothing is sent before it
+                # answers, so nobody else would tell.
+                await link.settled.wait()
         except OSError as error:  # a timeout is one too
             _log.debug("node %d at %s: %s", self.node, self.address, error)
             self._forget()
-            self._peers.on_lost(self.node)
-            await self._rest()
+            if link is None:
+                self._peers.on_lost(self.node)
+                await self._rest()
+        finally:
+            if link is not None and not link.settled.is_set():
+                # `closed` does the rest.
+                link.abort()
 
     async def _pause(self) -> None:
         """Wait before the next attempt; who sends meanwhile does not start one."""
