@@ -31,6 +31,11 @@ class ClaimChecker:
             has = f"{node} has stream {stream} up to {end} in epoch {epoch}"
             raise ViolationError(f"{has}, reported were {claim[1]} in {claim[0]}")
 
+    def cut(self, node: str, stream: int, end: int) -> None:
+        """Note that a node takes back what lies behind `end`, before it may say so."""
+        epoch, claimed = self._claims.get((node, stream), (0, 0))
+        self._claims[node, stream] = (epoch, min(claimed, end))
+
     def dropped(self, node: str, stream: int) -> None:
         """Note that a node gives its replica up: what it said binds it no more."""
         self._claims.pop((node, stream), None)

@@ -62,11 +62,17 @@ class Watch:
         for stream, hosted in replicas._hosted.items():
             state = hosted.storage.state()
             claims.found(name, stream, state.epoch, state.next)
-        make, drop = node._make_report, replicas._drop
+            self._follow(name, stream, hosted.storage)
+        make, drop, host = node._make_report, replicas._drop, replicas._host
+
+        def hosts(stream: int) -> Any:
+            hosted = host(stream)
+            self._follow(name, stream, hosted.storage)
+            return hosted
 
         def made(streams: Any, *, full: bool) -> Any:
             for report in streams:
-                if report.state == ReplicaState.RUNNING:
+                if report.state != ReplicaState.STARTING:
                     claims.claimed(name, report.stream, report.epoch, report.end)
             return make(streams, full=full)
 
@@ -76,6 +82,21 @@ class Watch:
 
         node._make_report = made  # type: ignore[method-assign]
         replicas._drop = dropped
+        replicas._host = hosts
+
+    def _follow(self, name: str, stream: int, storage: Any) -> None:
+        """Note what a replica takes back."""
+        rollback, restart = storage.rollback, storage.restart
+
+        def rolled_back(epoch: int, llsn: int) -> None:
+            self.claims.cut(name, stream, llsn)
+            rollback(epoch, llsn)
+
+        def restarted(llsn: int, producers: bytes = b"") -> None:
+            self.claims.cut(name, stream, 0)
+            restart(llsn, producers)
+
+        storage.rollback, storage.restart = rolled_back, restarted
 
     def living(self) -> Iterator[Live]:
         """Return the nodes whose process runs, or is paused."""
