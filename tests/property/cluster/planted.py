@@ -8,7 +8,7 @@ are hints, and others are tried behind them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -24,7 +24,7 @@ from braidlog.logstream import committer, reading, sequencer
 from braidlog.logstream.core import Core
 from braidlog.logstream.states import ReplicaState
 from braidlog.logstream.storage import Batch, Placed
-from braidlog.metarepo import pushing, repository
+from braidlog.metarepo import cuts, pushing, repository
 from braidlog.metarepo.collector import Collector
 from braidlog.metarepo.group import Group
 from braidlog.node.directory import Directory
@@ -33,7 +33,7 @@ from braidlog.raft import election
 from braidlog.raft.quorum import Vote
 from braidlog.types import Producer
 from braidlog.wire.commands import Trim
-from braidlog.wire.messages import Appended, Replicate
+from braidlog.wire.messages import Appended, Configure, Replicate
 from braidlog.wire.results import Trimmed
 from property.logstream import mutations
 
@@ -53,7 +53,12 @@ _LATE = Storm(
     frames=FrameFaults(loss=0.05, repeat=0.05, delay=0.2, delay_max=1.0),
 )
 _OUTAGES = STORMS["outages"]
-_DEAF = STORMS["deaf"]
+# Whoever is told something by the repository has to be told again.
+_UNTOLD = replace(
+    STORMS["epochs"],
+    name="untold",
+    frames=FrameFaults(loss=0.8, kinds=frozenset({Configure.KIND})),
+)
 # A primary that was replaced goes on, and what it sent comes after its epoch.
 _REPLACED = Storm(
     "replaced",
@@ -217,6 +222,11 @@ def strangers(patch: Patch) -> None:
     patch.setattr(Directory, "start", lambda directory: None)
 
 
+def cuts_unchecked(patch: Patch) -> None:
+    """A cut applies whatever was decided since it was computed."""
+    patch.setattr(cuts, "_require_cut", lambda state, made: None)
+
+
 def learner_told_once(patch: Patch) -> None:
     """Whatever a learner reports counts as having heard that it is one."""
 
@@ -239,9 +249,10 @@ PLANTED: Mapping[str, Planted] = {
     "subscriber loses a batch": Planted(loses_a_batch, _CALM, (5,)),
     "replica promises too much": Planted(told_too_much, _CALM, ()),
     "trim forgotten": Planted(trim_forgotten, _LONG, (2,)),
+    "cuts applied unchecked": Planted(cuts_unchecked, _LEADERS, ()),
     "stale metadata": Planted(stale_metadata, _LEADERS, ()),
     "nodes that are strangers": Planted(strangers, _CALM, (), apart=True),
-    "learner told once": Planted(learner_told_once, _DEAF, (), slow=True),
+    "learner told once": Planted(learner_told_once, _UNTOLD, (), slow=True),
     "report before the sync": Planted(
         mutations.reported_before_the_sync, _OUTAGES, (), apart=True
     ),
