@@ -24,7 +24,7 @@ from braidlog.logstream import committer, reading, sequencer
 from braidlog.logstream.core import Core
 from braidlog.logstream.states import ReplicaState
 from braidlog.logstream.storage import Batch, Placed
-from braidlog.metarepo import cuts, pushing, repository
+from braidlog.metarepo import pushing, repository
 from braidlog.metarepo.collector import Collector
 from braidlog.metarepo.group import Group
 from braidlog.node.directory import Directory
@@ -222,11 +222,6 @@ def strangers(patch: Patch) -> None:
     patch.setattr(Directory, "start", lambda directory: None)
 
 
-def cuts_unchecked(patch: Patch) -> None:
-    """A cut applies whatever was decided since it was computed."""
-    patch.setattr(cuts, "_require_cut", lambda state, made: None)
-
-
 def learner_told_once(patch: Patch) -> None:
     """Whatever a learner reports counts as having heard that it is one."""
 
@@ -249,10 +244,9 @@ PLANTED: Mapping[str, Planted] = {
     "subscriber loses a batch": Planted(loses_a_batch, _CALM, (5,)),
     "replica promises too much": Planted(told_too_much, _CALM, ()),
     "trim forgotten": Planted(trim_forgotten, _LONG, (2,)),
-    "cuts applied unchecked": Planted(cuts_unchecked, _LEADERS, ()),
     "stale metadata": Planted(stale_metadata, _LEADERS, ()),
     "nodes that are strangers": Planted(strangers, _CALM, (), apart=True),
-    "learner told once": Planted(learner_told_once, _UNTOLD, (), slow=True),
+    "learner told once": Planted(learner_told_once, _UNTOLD, (28,), slow=True),
     "report before the sync": Planted(
         mutations.reported_before_the_sync, _OUTAGES, (), apart=True
     ),
