@@ -7,6 +7,7 @@ each process; so the command runs itself again with that fixed too.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,8 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
+from sim import faults
+from sim.cluster import storms as cluster
 from sim.cluster.scenario import ClusterScenario
-from sim.faults import STORMS, Storm
+from sim.faults import Storm
 from sim.register import RegisterScenario
 from sim.scenario import Outcome, ScenarioFactory, repeat_command, run_seed
 
@@ -29,9 +32,10 @@ SCENARIOS: Mapping[str, ScenarioFactory] = {
 }
 
 _HASH_SEED = "0"
-# A cluster does much in a second: its storms are shorter and denser.
-_CLUSTER_SECONDS = 6.0
-_CLUSTER_EVERY_S = 0.5
+_STORMS: Mapping[str, Mapping[str, Storm]] = {
+    "cluster": cluster.STORMS,
+    "register": faults.STORMS,
+}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -40,7 +44,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", type=int, default=1, help="the first seed (default: 1)")
     add("--count", type=int, default=1, help="how many seeds (default: 1)")
     add("--scenario", choices=sorted(SCENARIOS), default=next(iter(SCENARIOS)))
-    add("--storm", choices=[*STORMS, "each"], default="each", help="default: by seed")
+    add(
+        "--storm",
+        choices=[*cluster.STORMS, "each"],
+        default="each",
+        help="default: by seed",
+    )
     add("--seconds", type=float, help="virtual seconds of the storm")
     add("--jobs", type=int, default=1, help="processes (default: 1)")
     add("--twice", action="store_true", help="run each seed twice, compare the traces")
@@ -49,19 +58,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def storm_name(storm: str, seed: int) -> str:
+def storm_name(scenario: str, storm: str, seed: int) -> str:
     """Return the storm of a seed: the one named, or one after the other."""
-    names = list(STORMS)
+    names = list(_STORMS[scenario])
     return names[seed % len(names)] if storm == "each" else storm
 
 
 def storm_of(scenario: str, storm: str) -> Storm:
     """Return a storm as it is for a scenario."""
-    chosen = STORMS[storm]
-    if scenario != "cluster":
-        return chosen
-    every_s = min(chosen.every_s, _CLUSTER_EVERY_S)
-    return replace(chosen, seconds=_CLUSTER_SECONDS, every_s=every_s)
+    return _STORMS[scenario][storm]
 
 
 def _run(
@@ -94,12 +99,13 @@ def _outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
         (
             options.scenario,
             seed,
-            storm_name(options.storm, seed),
+            storm_name(options.scenario, options.storm, seed),
             options.seconds,
             options.twice,
         )
         for seed in range(options.seed, options.seed + options.count)
     ]
+    _spare_collector()
     if options.jobs == 1:
         yield from map(run_job, jobs)
         return
@@ -108,7 +114,7 @@ def _outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
 
 
 def _traced(options: argparse.Namespace) -> Outcome:
-    storm = storm_name(options.storm, options.seed)
+    storm = storm_name(options.scenario, options.storm, options.seed)
     with options.trace.open("w") as out:
         return _run(options.scenario, options.seed, storm, options.seconds, out)
 
@@ -129,6 +135,12 @@ def report(outcome: Outcome, seconds: float | None, out: TextIO) -> None:
         print(f"again: {command}{length}", file=out)
 
 
+def _spare_collector() -> None:
+    """Keep what is loaded for good out of each run's collections of garbage."""
+    gc.collect()
+    gc.freeze()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the seeds; return 1 if one failed."""
     parser = _parser()
@@ -137,6 +149,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--count and --jobs are at least 1")
     if options.trace is not None and options.count != 1:
         parser.error("--trace takes one seed")
+    if options.storm not in [*_STORMS[options.scenario], "each"]:
+        parser.error(f"the scenario {options.scenario} has no storm {options.storm}")
     failed = done = 0
     with ExitStack() as stack:
         if options.trace is not None:

@@ -5,8 +5,8 @@ after a random pause, applies it, and sets when it ends; faults overlap. After t
 storm's time it puts everything right: links, processes, clocks, disks. From then on
 nothing breaks any more, and whatever does not come to rest by itself is a bug.
 
-*Invariants.* Never more than `down_max` nodes are dead or paused at a time. Each fault
-that began is over when `run` returns.
+*Invariants.* Never more than `down_max` nodes are dead or paused at a time, but for a
+blackout or an outage. Each fault that began is over when `run` returns.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class Storm:
     down_max: int | None = None
     # What happens to frames of the ports that speak them.
     frames: FrameFaults = field(default_factory=FrameFaults)
+    # Numbers of the messages that a deaf node does not hear.
+    unheard: frozenset[int] = frozenset()
 
 
 class Nemesis:
@@ -50,14 +52,19 @@ class Nemesis:
         nodes: Sequence[str],
         storm: Storm,
         others: Sequence[str] = (),
+        groups: Callable[[], Sequence[Sequence[str]]] = tuple,
     ) -> None:
-        """Begin with nothing broken. Only links break of the `others`, the clients."""
+        """Begin with nothing broken. Only links break of the `others`, the clients.
+
+        `groups` says, when it is asked, which nodes an outage takes down together.
+        """
         self.world = world
-        self.nodes = list(nodes)
+        self._nodes = list(nodes)
         self.others = list(others)
+        self.groups = groups
         self.storm = storm
         self.random: Random = world.random("nemesis")
-        half = (len(self.nodes) - 1) // 2
+        half = (len(self._nodes) - 1) // 2
         self.down_max = storm.down_max if storm.down_max is not None else half
         self.applied: dict[str, int] = {}
         self._over = False
@@ -97,6 +104,7 @@ class Nemesis:
         world = self.world
         world.note("world", "quiet: every fault ends")
         world.network.frame_faults = FrameFaults()
+        world.network.deaf.clear()
         for host in world.network.hosts.values():
             host.refusing = False
         for name in self.nodes:
@@ -109,6 +117,11 @@ class Nemesis:
         world.calm.set()
 
     # What faults need.
+
+    @property
+    def nodes(self) -> list[str]:
+        """Return the nodes that are not gone for good."""
+        return [name for name in self._nodes if not self.world.nodes[name].retired]
 
     def living(self) -> list[str]:
         """Return the nodes that run."""
@@ -130,6 +143,8 @@ class Nemesis:
 
 
 def _wake(world: World, node: Node) -> None:
+    if node.retired:
+        return
     if node.paused:
         world.resume(node.name)
     elif not node.alive:
@@ -172,7 +187,17 @@ def _pause(nemesis: Nemesis) -> _Undo:
 
 def _blackout(nemesis: Nemesis) -> _Undo:
     """Take the power from all nodes at once, whatever `down_max` is."""
-    nodes = [nemesis.world.nodes[name] for name in nemesis.nodes]
+    return _unplug(nemesis, nemesis.nodes)
+
+
+def _outage(nemesis: Nemesis) -> _Undo:
+    """Take the power from all that hold the same at once, whatever `down_max` is."""
+    groups = nemesis.groups()
+    return _unplug(nemesis, nemesis.random.choice(groups)) if groups else None
+
+
+def _unplug(nemesis: Nemesis, names: Sequence[str]) -> _Undo:
+    nodes = [nemesis.world.nodes[name] for name in names]
     for node in nodes:
         if node.alive:
             nemesis.world.crash(node.name, power=False)
@@ -202,6 +227,19 @@ def _one_way(nemesis: Nemesis) -> _Undo:
     return lambda: network.heal(one, other)
 
 
+def _sever(nemesis: Nemesis) -> _Undo:
+    """Cut two hosts off from each other; both still reach all the rest."""
+    pair = nemesis.pair()
+    network = nemesis.world.network
+    network.partition(*([name] for name in pair))
+
+    def heal() -> None:
+        network.heal(*pair)
+        network.heal(*reversed(pair))
+
+    return heal
+
+
 def _isolate(nemesis: Nemesis) -> _Undo:
     """Cut one node off in one direction only: it hears all, or all hear it."""
     one = nemesis.random.choice(nemesis.nodes)
@@ -217,6 +255,21 @@ def _isolate(nemesis: Nemesis) -> _Undo:
             network.heal(*link)
 
     return heal
+
+
+def _hear(world: World, name: str) -> None:
+    world.network.deaf.pop(name, None)
+
+
+def _deaf(nemesis: Nemesis) -> _Undo:
+    """Lose what one node is told by some messages, and let all others through."""
+    name = nemesis.random.choice(nemesis.nodes)
+    unheard = nemesis.storm.unheard
+    if not unheard:
+        return None
+    deaf = nemesis.world.network.deaf
+    deaf[name] = FrameFaults(loss=1.0, kinds=unheard)
+    return lambda: _hear(nemesis.world, name)
 
 
 def _reset(nemesis: Nemesis) -> _Undo:
@@ -275,24 +328,27 @@ FAULTS: Mapping[str, Callable[[Nemesis], _Undo]] = MappingProxyType(
     {
         "blackout": _blackout,
         "crash": _crash,
+        "deaf": _deaf,
         "drift": _drift,
         "failing disk": _failing_disk,
         "full disk": _full_disk,
         "half-open": _half_open,
         "isolate": _isolate,
         "one-way": _one_way,
+        "outage": _outage,
         "partition": _partition,
         "pause": _pause,
         "power": _power,
         "refuse": _refuse,
         "reset": _reset,
+        "sever": _sever,
         "slow disk": _slow_disk,
     }
 )
 
-_LINKS = {"partition": 3, "one-way": 3, "isolate": 2}
+_LINKS = {"partition": 3, "one-way": 3, "isolate": 2, "sever": 2}
 _CONNECTIONS = {"reset": 4, "half-open": 2, "refuse": 1}
-_CRASHES = {"crash": 4, "power": 4, "blackout": 1}
+_CRASHES = {"crash": 4, "power": 4, "blackout": 1, "outage": 1}
 _DISKS = {"slow disk": 3, "failing disk": 1, "full disk": 1, "power": 2}
 _LOSSY = FrameFaults(loss=0.02, repeat=0.02, delay=0.05)
 
@@ -305,6 +361,8 @@ _ALL = (
     Storm("pauses", {"pause": 3, "drift": 1}),
     Storm("disks", _DISKS),
     Storm("clocks", {"drift": 3, "pause": 1, "one-way": 1}),
-    Storm("all", dict.fromkeys(FAULTS, 2) | {"blackout": 1}, frames=_LOSSY),
+    Storm(
+        "all", dict.fromkeys(FAULTS, 2) | {"blackout": 1, "outage": 1}, frames=_LOSSY
+    ),
 )
 STORMS: Mapping[str, Storm] = MappingProxyType({storm.name: storm for storm in _ALL})

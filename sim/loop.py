@@ -21,11 +21,11 @@ import contextlib
 import gc
 import heapq
 import sys
-import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Executor
 from contextvars import Context, copy_context
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
 
 from sim.errors import DeadlockError, LivelockError, MisuseError, UnhandledError
@@ -52,6 +52,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     """Event loop of a simulated world; see the module."""
 
     _thread_id: int | None
+    _closed: bool
 
     def __init__(self, trace: Trace | None = None) -> None:
         """Begin at time 0 with no network and one process, the world's own."""
@@ -96,9 +97,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         context: Context | None = None,
     ) -> asyncio.Handle:
         """Run the callback after those that are ready, unless its process is dead."""
-        self._check_thread_and_open()
-        context = context if context is not None else copy_context()
-        owner = process_of(context, self.world)
+        if self._closed or self._thread_id not in (None, get_ident()):
+            self._refuse()
+        if context is None:
+            context = copy_context()
+        owner = context.get(CURRENT, self.world)
         handle = SimHandle(callback, args, self, context, owner)
         if owner.alive and not self._ending:
             self._queue.append(handle)
@@ -151,6 +154,22 @@ class VirtualLoop(asyncio.BaseEventLoop):
             timer.cancel()
         return timer
 
+    def call_kernel(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[object, ...],
+        context: Context,
+    ) -> None:
+        """Run the callback as the world, whose clock shows the true time, at `when`.
+
+        What a kernel and a wire do is a third of all timers, and never taken back.
+        """
+        if not self._ending:
+            timer = SimTimer(when, callback, args, self, context, self.world)
+            self._serial += 1
+            heapq.heappush(self._timers, (when, self._serial, timer))
+
     def timer_cancelled(self) -> None:
         """Drop cancelled timers when they are more than those that are left."""
         self._cancelled_timers += 1
@@ -160,10 +179,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._cancelled_timers = 0
 
     def _check_thread_and_open(self) -> None:
-        if self._thread_id is not None and self._thread_id != threading.get_ident():
-            raise MisuseError("a thread calls the loop, and threads follow no seed")
-        if self.is_closed():
+        if self._closed or self._thread_id not in (None, get_ident()):
+            self._refuse()
+
+    def _refuse(self) -> None:
+        if self._closed:
             raise RuntimeError("Event loop is closed")
+        raise MisuseError("a thread calls the loop, and threads follow no seed")
 
     # Tasks and futures.
 
@@ -242,7 +264,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         hooks = sys.get_asyncgen_hooks()
         collecting = gc.isenabled()
         gc.disable()
-        self._thread_id = threading.get_ident()
+        self._thread_id = get_ident()
         sys.set_asyncgen_hooks(None, self._generator_dropped)
         asyncio._set_running_loop(self)
         try:
@@ -260,19 +282,21 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._stop = True
 
     def _run_once(self) -> None:
-        self._take_due()
-        while not self._queue and not self._stop:
+        timers, queue = self._timers, self._queue
+        if timers and timers[0][0] <= self.true_time:
+            self._take_due()
+        while not queue and not self._stop:
             self._jump()
         steps_begin = self.trace.steps
-        for _ in range(len(self._queue)):
-            self._run_handle(self._queue.popleft())
+        for _ in range(len(queue)):
+            self._run_handle(queue.popleft())
         self._steps_here += self.trace.steps - steps_begin
         if self._steps_here > _STEPS_AT_ONE_TIME_MAX:
             raise LivelockError(f"time stands still at {self.true_time}")
 
     def _run_handle(self, handle: SimHandle | SimTimer) -> None:
         owner = handle.owner
-        if handle.cancelled() or not owner.alive:
+        if handle._cancelled or not owner.alive:
             return
         if owner.paused:
             owner.held.append(handle)
@@ -281,17 +305,29 @@ class VirtualLoop(asyncio.BaseEventLoop):
         trace.step(self.true_time, owner.number)
         if trace.steps % _COLLECT_EVERY == 0:
             gc.collect()
-        handle._run()
+        try:
+            handle._context.run(handle._callback, *handle._args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self._raised(handle, error)
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
         if self.steps_max is not None and trace.steps > self.steps_max:
             raise LivelockError(f"more than {self.steps_max} steps" + self._waiting())
 
+    def _raised(self, handle: SimHandle | SimTimer, error: BaseException) -> None:
+        """Do as asyncio's handles do with what a callback raises."""
+        message = f"Exception in callback {handle!r}"
+        context = {"message": message, "exception": error, "handle": handle}
+        self.call_exception_handler(context)
+
     def _take_due(self) -> None:
-        while self._timers and self._timers[0][0] <= self.true_time:
-            timer = heapq.heappop(self._timers)[2]
-            if timer.cancelled():
+        timers, now = self._timers, self.true_time
+        while timers and timers[0][0] <= now:
+            timer = heapq.heappop(timers)[2]
+            if timer._cancelled:
                 self._cancelled_timers = max(0, self._cancelled_timers - 1)
             else:
                 self._queue.append(timer)

@@ -19,6 +19,7 @@ import socket
 from collections.abc import Callable, Iterable
 from contextvars import Context
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVarTuple, Unpack
 
@@ -90,6 +91,8 @@ class Network:
         # Listening ports whose connections speak frames, and what happens to these now.
         self.framed_ports: dict[int, None] = {}
         self.frame_faults = FrameFaults()
+        # Hosts that other faults hold for, on what is sent to them.
+        self.deaf: dict[str, FrameFaults] = {}
         self.hosts: dict[str, Host] = {}
         self._cut: dict[tuple[str, str], None] = {}
         self._free: dict[tuple[str, str], float] = {}
@@ -107,17 +110,21 @@ class Network:
         *args: *Ts,
     ) -> None:
         """Call as the kernel, `seconds` from now."""
-        self.loop.call_later(seconds, callback, *args, context=self._kernel)
+        self.at(self.loop.true_time + seconds, callback, *args)
 
     def at(
         self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts
     ) -> None:
         """Call as the kernel at a true time."""
-        self.loop.call_at(when, callback, *args, context=self._kernel)
+        self.loop.call_kernel(when, callback, args, self._kernel)
 
     def note(self, host: Host, what: str) -> None:
         """Put an event into the trace."""
         self.loop.trace.event(self.loop.true_time, host.name, what)
+
+    def arrived(self, host: Host, way: str, data: bytes) -> None:
+        """Put bytes that a host got into the trace."""
+        self.loop.trace.arrival(self.loop.true_time, host.name, way, data)
 
     def delay(self, source: Host, target: Host) -> float:
         """Draw how long a packet travels."""
@@ -312,7 +319,8 @@ class Network:
         client.incoming = accepted.outgoing = Pipe(self, accepted, client)
         if port in self.framed_ports:
             for pipe in (client.outgoing, accepted.outgoing):
-                pipe.filter = FrameFilter(self._faults, self.random)
+                faults = partial(self._faults, pipe.target.name)
+                pipe.filter = FrameFilter(faults, self.random)
         self._ends[client] = None
         self._ends[accepted] = None
         self._servers[accepted] = server
@@ -320,8 +328,8 @@ class Network:
         server.accept(accepted)
         return client
 
-    def _faults(self) -> FrameFaults:
-        return self.frame_faults
+    def _faults(self, target: str) -> FrameFaults:
+        return self.deaf.get(target, self.frame_faults)
 
     def _port(self, host: Host) -> int:
         host.port_next += 1

@@ -5,14 +5,15 @@ allows, it leaves in chunks of random size, each with an arrival time that is ne
 before that of the chunk in front. A chunk that would arrive while the link is cut stops
 the pipe, as TCP does that sends again and again: when the link is back, all of it
 arrives; when that takes too long, the sender's side breaks and the other one does not
-notice. Bytes count against the window until the receiver read them and could say so,
-which takes the way back.
+notice. A host that does not know the connection answers with a reset, again each time
+it is sent to, so the sender learns it as soon as the way back is there. Bytes count
+against the window until the receiver read them and could say so, which takes the way
+back.
 """
 
 from __future__ import annotations
 
 import errno
-import zlib
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ __all__ = ["Pipe"]
 
 _CHUNK_BYTES_MAX = 1 << 16
 # Share of chunks that end at a random byte.
-_TORN = 0.3
+_TORN = 0.1
 
 
 class Pipe:
@@ -42,6 +43,7 @@ class Pipe:
         self.source: Host = sender.host
         self.target: Host = receiver.host
         self.filter: FrameFilter | None = None
+        self._label = f"{sender.label}>{receiver.label}"
         self._backlog = bytearray()
         self._wire: deque[bytes] = deque()
         self._window_used = 0
@@ -53,6 +55,8 @@ class Pipe:
         self._arrivals = 0
         self._stalled = False
         self._stall_serial = 0
+        # What arrives is of a connection that the other host does not know any more.
+        self._unknown = False
         self.dead = False
 
     def waiting(self) -> int:
@@ -133,7 +137,7 @@ class Pipe:
         self._take_arrivals()
 
     def _take_arrivals(self) -> None:
-        while self._arrivals and self._wire and not self.dead:
+        while self._arrivals and self._wire and not self._unknown and not self.dead:
             if self._network.blocked(self.source, self.target):
                 self._stall()
                 return
@@ -142,17 +146,30 @@ class Pipe:
 
     def _deliver(self, chunk: bytes) -> None:
         if self.receiver.gone and (chunk or self.receiver.broken):
-            # Nobody has the connection any more, and the host says so.
-            self.drop()
-            self._network.send_reset(self.target, self.sender)
+            self._unknown = True
+            self._refuse()
             return
         if chunk:
-            what = f"{self} {len(chunk)} B {zlib.crc32(chunk):08x}"
-            self._network.note(self.target, what)
+            self._network.arrived(self.target, self._label, chunk)
             self.receiver.arrive(chunk)
         else:
             self._network.note(self.target, f"{self} end of stream")
             self.receiver.arrive_end()
+
+    def _refuse(self) -> None:
+        delay = self._network.delay(self.target, self.source)
+        self._network.after(delay, self._refused)
+
+    def _refused(self) -> None:
+        if self.dead:
+            return
+        if self._network.blocked(self.target, self.source):
+            self._stall()
+            return
+        self.drop()
+        self.sender.lose(
+            ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+        )
 
     def consumed(self, size: int) -> None:
         """Let the sender send more, if it can learn that the receiver has read."""
@@ -167,7 +184,8 @@ class Pipe:
             return
         self._window_used -= self._unacknowledged
         self._unacknowledged = 0
-        self._pump()
+        if self._backlog:
+            self._pump()
         self.sender.drained()
 
     # Links that are cut.
@@ -188,7 +206,10 @@ class Pipe:
 
     def _again(self) -> None:
         cut = self._network.blocked(self.source, self.target)
-        if self._stalled and not cut:
+        if self._stalled and not cut and self._unknown:
+            self._stalled = False
+            self._refuse()
+        elif self._stalled and not cut:
             back = self._network.blocked(self.target, self.source)
             self._stalled = back and self._unacknowledged > 0
             self._take_arrivals()
@@ -202,4 +223,4 @@ class Pipe:
 
     def __str__(self) -> str:
         """Return the two ends."""
-        return f"{self.sender.label}>{self.receiver.label}"
+        return self._label

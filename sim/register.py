@@ -197,6 +197,10 @@ class RegisterScenario:
         """Return the nodes."""
         return _NODES
 
+    def groups(self) -> Sequence[Sequence[str]]:
+        """Return all nodes."""
+        return [self.targets()]
+
     def others(self) -> Sequence[str]:
         """Return the clients."""
         return _CLIENTS

@@ -36,6 +36,9 @@ class Scenario(Protocol):
     def others(self) -> Sequence[str]:
         """Return the hosts, as those of clients, of which only the links may break."""
 
+    def groups(self) -> Sequence[Sequence[str]]:
+        """Return nodes that hold the same: what all of a group lose is lost."""
+
     async def workload(self, world: World) -> None:
         """Load the nodes, during the storm and after it, until all is answered.
 
@@ -101,7 +104,8 @@ def run_seed(
         try:
             scenario.build(world)
             others = scenario.others()
-            nemesis = Nemesis(world, scenario.targets(), storm, others)
+            targets = scenario.targets()
+            nemesis = Nemesis(world, targets, storm, others, scenario.groups)
             world.run(_run(scenario, world, nemesis))
             scenario.check(world)
         except SimulationError as failure:

@@ -40,7 +40,14 @@ class SimHandle(asyncio.Handle):
         owner: Process,
     ) -> None:
         """Hold the callback until the loop runs it."""
-        super().__init__(callback, args, loop, context)
+        # As the base class does without debugging, which asks the loop each time.
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = context
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
         self.owner = owner
 
 
@@ -59,7 +66,15 @@ class SimTimer(asyncio.TimerHandle):
         owner: Process,
     ) -> None:
         """Hold the callback until the loop runs it."""
-        super().__init__(when, callback, args, loop, context)
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = context
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+        self._when = when
+        self._scheduled = True
         self._sim_loop = loop
         self.owner = owner
 

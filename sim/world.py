@@ -68,6 +68,8 @@ class Node:
     tolerated: tuple[type[BaseException], ...] = ()
     process: Process | None = None
     lives: int = 0
+    # Taken away for good: nobody starts it again.
+    retired: bool = False
     rate: float = 1.0
 
     @property
@@ -193,6 +195,13 @@ class World:
         self.network.process_died(process, power=power)
         if node.disk is not None:
             node.disk.on_crash(power=power)
+
+    def retire(self, name: str) -> None:
+        """Kill a node that is not to be started again."""
+        node = self.nodes[name]
+        node.retired = True
+        if node.alive:
+            self.crash(name)
 
     def pause(self, name: str) -> None:
         """Stop a node as SIGSTOP does: its kernel goes on, its code does not."""

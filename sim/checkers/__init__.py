@@ -5,12 +5,14 @@ and run no code of it: observations are plain numbers and bytes.
 """
 
 from sim.checkers.appends import AppendChecker, Outcome
+from sim.checkers.claims import ClaimChecker
 from sim.checkers.cuts import CutChecker, CutRun
 from sim.checkers.epochs import EpochChecker
 from sim.checkers.register import IndexedChecker, Operation, check_register
 
 __all__ = [
     "AppendChecker",
+    "ClaimChecker",
     "CutChecker",
     "CutRun",
     "EpochChecker",

@@ -1,21 +1,24 @@
-"""Whoever runs the cluster: creates the log, trims, seals, drains, moves, restarts."""
+"""Whoever runs the cluster: creates logs, trims, seals, drains, moves, restarts."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import Random
 
 from braidlog.client.client import Client
 from braidlog.errors import InvalidArgumentError, LogError
 from braidlog.wire.messages import StreamStatus
 from sim.cluster.clients import Shared
+from sim.cluster.members import Members
+from sim.cluster.shape import Shape
+from sim.cluster.side import SideLogs
 from sim.world import World
 
 __all__ = ["Admin"]
 
-_PAUSE_S = 1.5
+_PAUSE_S = 0.8
 _PATIENCE_S = 0.2
 
 
@@ -23,10 +26,22 @@ class Admin:
     """Does something to the cluster now and then, and takes it back at the end."""
 
     def __init__(
-        self, client: Client, shared: Shared, random: Random, nodes: Sequence[str]
+        self,
+        client: Client,
+        shared: Shared,
+        random: Random,
+        nodes: Sequence[str],
+        add: Callable[[int], None],
+        actions: Sequence[str] = (),
     ) -> None:
-        """Act through a client on a cluster of these nodes."""
+        """Act through a client on a cluster of these nodes; `add` starts one more.
+
+        Of all actions only those of the given names are taken, if there are any.
+        """
+        self._only = actions
         self._client = client
+        self._side = SideLogs(client, random, shared.log)
+        self._members = Members(shared.world, client, random, len(nodes), add)
         self._shared = shared
         self._random = random
         self._nodes = list(nodes)
@@ -35,35 +50,36 @@ class Admin:
     def _world(self) -> World:
         return self._shared.world
 
-    async def create(self, streams: int, replication: int) -> None:
+    async def create(self, shape: Shape) -> None:
         """Create the log, whatever fails on the way."""
         while True:
             try:
                 # Nodes register in their own time.
                 nodes = await self._client.nodes()
-                if sum(node.alive for node in nodes) >= replication:
-                    await self._client.create_log(
-                        self._shared.log,
-                        exist_ok=True,
-                        streams=streams,
-                        replication=replication,
-                        min_replicas=min(2, replication),
-                    )
+                wanted = len(shape.nodes) if shape.apart else shape.replication
+                if sum(node.alive for node in nodes) >= wanted:
+                    await self._create(shape)
                     return
             except LogError as error:
                 self._shared.failed("admin", error)
             await asyncio.sleep(_PATIENCE_S)
 
+    async def _create(self, shape: Shape) -> None:
+        if shape.apart:
+            for node in shape.voters:
+                await self._client.drain_node(node)
+        await self._client.create_log(
+            self._shared.log,
+            exist_ok=True,
+            streams=shape.streams,
+            replication=shape.replication,
+            min_replicas=shape.min_replicas,
+        )
+
     async def run(self) -> None:
         """Act until the storm is over, then put everything right."""
-        actions: list[Callable[[], Awaitable[None]]] = [
-            self._trim,
-            self._trim,
-            self._seal,
-            self._drain,
-            self._move,
-            self._restart,
-        ]
+        named = self._named()
+        actions = [named[name] for name in self._only or named]
         while not self._world.calm.is_set():
             await asyncio.sleep(self._random.expovariate(1 / _PAUSE_S))
             action = self._random.choice(actions)
@@ -75,6 +91,19 @@ class Admin:
             except LogError as error:
                 self._shared.failed(f"admin {action.__name__}", error)
         await self._settle()
+
+    def _named(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
+        return {
+            "trim": self._trim,
+            "seal": self._seal,
+            "drain": self._drain,
+            "move": self._move,
+            "restart": self._restart,
+            "side log": self._side.act,
+            "grow": self._members.grow,
+            "vote": self._members.vote,
+            "shrink": self._members.shrink,
+        }
 
     async def _trim(self) -> None:
         log = await self._client.log(self._shared.log)
@@ -127,6 +156,7 @@ class Admin:
         """Take back what would keep the cluster from coming to rest."""
         while True:
             try:
+                await self._side.clear()
                 for node in await self._client.nodes():
                     if node.draining:
                         await self._client.drain_node(node.node, draining=False)

@@ -47,7 +47,7 @@ _NEVER = (
     ProtocolError,
     SequenceGapError,
 )
-_PAUSE_S = 0.12
+_PAUSE_S = 0.18
 _AFTER_CALM = 3
 _CURSORS = ("cursor-a", "cursor-b")
 _KEYS = (b"red", b"green", b"blue", b"black")
@@ -267,7 +267,7 @@ class _Worker:
 
     async def _follow_from(self, begin: int) -> int:
         name, checker = self._life.name, self._shared.checker
-        timeout = self._random.uniform(1.0, 4.0)
+        timeout = self._random.uniform(0.5, 2.0)
         subscription: Any = self.log.subscribe(begin, timeout=timeout)
         try:
             async with contextlib.aclosing(subscription) as records:

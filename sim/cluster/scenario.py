@@ -14,6 +14,7 @@ from sim.cluster.clients import Shared, opened, run_client
 from sim.cluster.disk import ClusterDisk
 from sim.cluster.node import PORT, StoppedError, address, name_of, run_node
 from sim.cluster.rest import read_log, unrest
+from sim.cluster.shape import Shape, draw_shape
 from sim.cluster.watch import Watch
 from sim.errors import ViolationError
 from sim.process import CURRENT
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ClusterScenario"]
 
-_CLIENTS = ("c1", "c2", "c3")
 _ADMIN = "admin"
 _LOG = "log"
 _LOOK_S = 0.05
@@ -58,26 +58,31 @@ class ClusterScenario:
 
     shared: Shared
     watch: Watch
+    _shape: Shape
 
-    def __init__(self) -> None:
-        """Begin with nothing."""
+    def __init__(
+        self, *, apart: bool | None = None, actions: Sequence[str] = ()
+    ) -> None:
+        """Begin with nothing.
+
+        `apart` says where the log lies, None: by seed. `actions` are names of what
+        those who run the cluster do to it; everything, if it is empty.
+        """
+        self._apart = apart
+        self._actions = actions
         # Nodes that ended by themselves, and when.
         self._ended: dict[str, float] = {}
 
     def build(self, world: World) -> None:
         """Start the nodes."""
-        random = world.random("cluster")
-        count = 5 if random.random() < 0.2 else 3
-        self._numbers = list(range(1, count + 1))
-        self._voters = self._numbers if random.random() < 0.5 else [1, 2, 3]
-        self._streams = random.randint(1, 3)
-        self._replication = random.choice([2, 3, 3, 3])
-        self._clients = _CLIENTS[: random.randint(2, 3)]
-        self.shared = Shared(world, [address(each) for each in self._numbers], _LOG)
+        shape = self._shape = draw_shape(world.random("cluster"), apart=self._apart)
+        world.note("world", f"{shape}")
+        self._clients = [f"c{number + 1}" for number in range(shape.clients)]
+        self.shared = Shared(world, [address(each) for each in shape.nodes], _LOG)
         self.watch = Watch(world)
         self._log_into(world)
         world.network.framed_ports[PORT] = None
-        for number in self._numbers:
+        for number in shape.nodes:
             self._start(world, number)
 
     def _log_into(self, world: World) -> None:
@@ -91,7 +96,7 @@ class ClusterScenario:
 
         async def node(life: Life) -> None:
             try:
-                await run_node(life, number, self._voters, self.watch.up)
+                await run_node(life, number, self._shape.voters, self.watch.up)
             finally:
                 # Not after a crash: then nothing runs any more.
                 self._ended[name] = world.now
@@ -101,7 +106,11 @@ class ClusterScenario:
 
     def targets(self) -> Sequence[str]:
         """Return the nodes."""
-        return [name_of(each) for each in self._numbers]
+        return [name_of(each) for each in self._shape.nodes]
+
+    def groups(self) -> Sequence[Sequence[str]]:
+        """Return the replicas of each stream."""
+        return self.watch.groups()
 
     def others(self) -> Sequence[str]:
         """Return the clients."""
@@ -148,13 +157,21 @@ class ClusterScenario:
             await asyncio.sleep(random.uniform(*_REVIVE_S))
             for name in list(self._ended):
                 del self._ended[name]
-                if not world.nodes[name].alive:
+                node = world.nodes[name]
+                if not node.alive and not node.retired:
                     world.restart(name)
 
     async def _admin(self, life: Life, created: asyncio.Event) -> None:
         async with opened(life, self.shared) as client:
-            admin = Admin(client, self.shared, life.random, self.targets())
-            await admin.create(self._streams, self._replication)
+            admin = Admin(
+                client,
+                self.shared,
+                life.random,
+                self.targets(),
+                lambda number: self._start(life.world, number),
+                self._actions,
+            )
+            await admin.create(self._shape)
             created.set()
             await admin.run()
             # What takes longer than this without a fault never ends.

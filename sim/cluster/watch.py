@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from braidlog.errors import LogError
+from braidlog.logstream.states import ReplicaState
 from braidlog.wire.commands import Cut, decode_call
 from braidlog.wire.messages import LogCut
 from braidlog.wire.results import Committed
-from sim.checkers import CutChecker, CutRun, EpochChecker
+from sim.checkers import ClaimChecker, CutChecker, CutRun, EpochChecker
 from sim.world import World
 
 if TYPE_CHECKING:
@@ -45,12 +46,57 @@ class Watch:
         self._live: dict[str, Live] = {}
         self.cuts: dict[bytes, CutChecker] = {}
         self.epochs = EpochChecker()
+        self.claims = ClaimChecker()
 
     def up(self, name: str, node: ClusterNode, store: NodeStore) -> None:
         """Note that a node serves."""
         lives = self._world.nodes[name].lives
         live = self._live[name] = Live(name, node, store, lives)
+        self._listen(live)
         self._hook(live)
+
+    def _listen(self, live: Live) -> None:
+        """Compare what the disk has with what was said, then hear what is said."""
+        name, node, claims = live.name, live.node, self.claims
+        replicas: Any = node.replicas
+        for stream, hosted in replicas._hosted.items():
+            state = hosted.storage.state()
+            claims.found(name, stream, state.epoch, state.next)
+            self._follow(name, stream, hosted.storage)
+        make, drop, host = node._make_report, replicas._drop, replicas._host
+
+        def hosts(stream: int) -> Any:
+            hosted = host(stream)
+            self._follow(name, stream, hosted.storage)
+            return hosted
+
+        def made(streams: Any, *, full: bool) -> Any:
+            for report in streams:
+                if report.state != ReplicaState.STARTING:
+                    claims.claimed(name, report.stream, report.epoch, report.end)
+            return make(streams, full=full)
+
+        def dropped(stream: int) -> None:
+            claims.dropped(name, stream)
+            drop(stream)
+
+        node._make_report = made  # type: ignore[method-assign]
+        replicas._drop = dropped
+        replicas._host = hosts
+
+    def _follow(self, name: str, stream: int, storage: Any) -> None:
+        """Note what a replica takes back."""
+        rollback, restart = storage.rollback, storage.restart
+
+        def rolled_back(epoch: int, llsn: int) -> None:
+            self.claims.cut(name, stream, llsn)
+            rollback(epoch, llsn)
+
+        def restarted(llsn: int, producers: bytes = b"") -> None:
+            self.claims.cut(name, stream, 0)
+            restart(llsn, producers)
+
+        storage.rollback, storage.restart = rolled_back, restarted
 
     def living(self) -> Iterator[Live]:
         """Return the nodes whose process runs, or is paused."""
@@ -58,6 +104,23 @@ class Watch:
             node = self._world.nodes[name]
             if node.alive and node.lives == live.number:
                 yield live
+
+    def groups(self) -> list[list[str]]:
+        """Return the replicas of each stream, as the newest state has them."""
+        states = [
+            live.node.member.group.repository.state
+            for live in self.living()
+            if live.node.member is not None
+        ]
+        if not states:
+            return []
+        state = max(states, key=lambda state: state.index)
+        names = {live.node.id: live.name for live in self.living()}
+        found = [
+            [names[node] for node in stream.replicas if node in names]
+            for stream in state.streams.values()
+        ]
+        return [group for group in found if group]
 
     def look(self) -> None:
         """Take note of what all nodes say now."""

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 from sim.checkers import (
     AppendChecker,
+    ClaimChecker,
     CutChecker,
     CutRun,
     EpochChecker,
@@ -326,3 +327,19 @@ def test_the_search_agrees_with_trying_all_orders() -> None:
         assert found == expected, history
         verdicts.append(found)
     assert 30 < sum(verdicts) < 570
+
+
+def test_what_was_reported_is_found_again() -> None:
+    checker = ClaimChecker()
+    checker.found("n1", 1, 0, 1)
+    checker.claimed("n1", 1, epoch=2, end=10)
+    checker.claimed("n1", 1, epoch=2, end=7)  # a late one, of what was before
+    checker.found("n1", 1, 2, 10)
+    checker.found("n1", 1, 3, 5)
+    for epoch, end in ((2, 9), (1, 20)):
+        with pytest.raises(ViolationError, match=r"reported were 10 in 2"):
+            checker.found("n1", 1, epoch, end)
+    checker.cut("n1", 1, 6)
+    checker.found("n1", 1, 2, 6)
+    checker.dropped("n1", 1)
+    checker.found("n1", 1, 0, 1)

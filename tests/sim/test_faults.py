@@ -43,6 +43,7 @@ def broken(world: World) -> list[str]:
         assert isinstance(disk, MemoryDisk)
         if disk._slow or disk._failing or disk._full:
             found.append(f"disk of {each.name}")
+    found += [f"{name} is deaf" for name in world.network.deaf]
     if world.network.frame_faults != FrameFaults():
         found.append("frames")
     return found
@@ -52,8 +53,15 @@ def broken(world: World) -> list[str]:
 def test_each_fault_happens_and_is_put_right(kind: str) -> None:
     with World(11) as world:
         start(world)
-        storm = Storm("one", {kind: 1}, seconds=20, every_s=0.5, lasts_s=(1, 2))
-        nemesis = Nemesis(world, NODES, storm, ["c"])
+        storm = Storm(
+            "one",
+            {kind: 1},
+            seconds=20,
+            every_s=0.5,
+            lasts_s=(1, 2),
+            unheard=frozenset({38}),
+        )
+        nemesis = Nemesis(world, NODES, storm, ["c"], lambda: [["n2", "n3"]])
         during: list[str] = []
 
         async def main() -> None:
@@ -105,3 +113,22 @@ def test_a_storm_is_drawn_from_the_seed() -> None:
 
     assert events(1) == events(1)
     assert events(1) != events(2)
+
+
+def test_an_outage_takes_a_whole_group_at_once() -> None:
+    storm = Storm("outages", {"outage": 1}, every_s=1.0)
+    down: set[frozenset[str]] = set()
+    groups = [["n1", "n4", "n5"], ["n2", "n3"]]
+    with World(13) as world:
+        start(world)
+        nemesis = Nemesis(world, NODES, storm, groups=lambda: groups)
+
+        async def main() -> None:
+            task = asyncio.create_task(nemesis.run())
+            while not task.done() and len(down) < 3:
+                down.add(frozenset(NODES) - set(nemesis.living()))
+                await asyncio.sleep(0.01)
+            task.cancel()
+
+        world.run(main())
+    assert down >= {frozenset(), frozenset(groups[0]), frozenset(groups[1])}

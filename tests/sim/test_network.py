@@ -463,3 +463,25 @@ def test_addresses(world: World) -> None:
     client(world, main)
     assert found[0] == found[1]
     assert found[0][0] == ("10.0.0.2", PORT)
+
+
+def test_a_dead_peer_is_found_when_its_reset_gets_through_at_last(
+    world: World,
+) -> None:
+    serve(world, "s", echo)
+
+    async def main() -> list[str]:
+        reader, writer = await opened()
+        said = [await say(reader, writer)]
+        # The way back is cut: neither the kernel's reset nor those that answer to
+        # what is sent later arrive.
+        world.network.cut("s", "c")
+        world.crash("s")
+        said.append(await say(reader, writer, 1.0))
+        said.append(await say(reader, writer, 1.0))
+        world.network.heal()
+        said.append(await say(reader, writer))
+        return said
+
+    expected = ["hello", "TimeoutError", "TimeoutError", "ConnectionResetError"]
+    assert client(world, main) == expected

@@ -80,6 +80,9 @@ class Wrong:
     def targets(self) -> Sequence[str]:
         return ["n"]
 
+    def groups(self) -> Sequence[Sequence[str]]:
+        return []
+
     def others(self) -> Sequence[str]:
         return []
 

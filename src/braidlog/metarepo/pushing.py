@@ -1,12 +1,12 @@
 """What the leader sends to the nodes: configurations and cuts.
 
 *Theory of operation.* A configuration goes out when it changed, to every node that has
-the stream, and again until the node reports the epoch. A cut goes out once when it is
-applied, to every node with a stream of the log. Who reports that it has not moved
-although there is more gets the cuts from the first one that gave it something; if that
-is forgotten here it gets the newest, sees the gap, and asks another replica. What the
-last cuts gave to others does not show in reports; it is sent again after a connection
-was made, and a few times when a log has come to rest.
+the stream, and again until the node reports the epoch; to a learner, as long as it is
+one. A cut goes out once when it is applied, to every node with a stream of the log. Who
+reports that it has not moved although there is more gets the cuts from the first one
+that gave it something; if that is forgotten here it gets the newest, sees the gap, and
+asks another replica. What the last cuts gave to others does not show in reports; it is
+sent again after a connection was made, and a few times when a log has come to rest.
 
 *Invariants.* Nothing is sent faster than its interval, and no message has more than
 `CUTS_MAX` cuts.
@@ -258,7 +258,9 @@ def _lacks(log: LogState, report: StreamReport) -> int:
 def _settled(stream: StreamState, report: StreamReport | None, node: int) -> bool:
     if report is None or report.state == ReplicaState.STARTING:
         return False
-    return node in stream.learners or report.epoch >= stream.epoch
+    # What a learner reports does not show which configuration it goes by: it may be the
+    # replica that it was, or copy from one that is gone. So it is told until it joins.
+    return node not in stream.learners and report.epoch >= stream.epoch
 
 
 def _wanting(repository: Repository, stream: StreamState) -> bool:

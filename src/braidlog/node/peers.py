@@ -80,6 +80,8 @@ class _Link(Wire):
         self._asked: dict[int, Answer] = {}
         self.identity: tuple[bytes, int] = b"", 0
         """Directory of the other node, and the entry that gave its id to it."""
+        self.settled = asyncio.Event()
+        """Set when the greeting was answered, or never will be."""
 
     def request(
         self, message: Message, payload: Sequence[Buffer], answer: Answer
@@ -95,6 +97,7 @@ class _Link(Wire):
 
     def took(self, event: Event) -> None:
         if isinstance(event, Connected):
+            self.settled.set()
             self.identity = event.welcome.identity, event.welcome.bound
             if self._peer.knows(*self.identity):
                 self._peer.opened(self)
@@ -117,6 +120,7 @@ class _Link(Wire):
         _log.warning("node %d: %s", self._peer.node, reason)
 
     def lost(self) -> None:
+        self.settled.set()
         asked, self._asked = self._asked, {}
         for answer in asked.values():
             error = ConnectionLostError(f"the connection to node {self._peer.node}")
@@ -186,11 +190,15 @@ class _Peer:
     async def _try(self) -> None:
         host, port = host_and_port(self.address)
         loop = asyncio.get_running_loop()
+        link: _Link | None = None
         try:
             async with asyncio.timeout(_CONNECT_S):
-                await loop.create_connection(
+                _, link = await loop.create_connection(
                     lambda: _Link(self), host, port, ssl=self.settings.tls
                 )
+                # The other side may be gone for good, and nothing is sent before it
+                # answers, so nobody else would tell.
+                await link.settled.wait()
         except OSError as error:  # a timeout is one too
             # TLS on one side alone does not get better by itself.
             level = (
@@ -198,8 +206,13 @@ class _Peer:
             )
             _log.log(level, "node %d at %s: %s", self.node, self.address, error)
             self._forget()
-            self._peers.on_lost(self.node)
-            await self._rest()
+            if link is None:
+                self._peers.on_lost(self.node)
+                await self._rest()
+        finally:
+            if link is not None and not link.settled.is_set():
+                # `closed` does the rest.
+                link.abort()
 
     async def _pause(self) -> None:
         """Wait before the next attempt; who sends meanwhile does not start one."""

@@ -8,11 +8,12 @@ are hints, and others are tried behind them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 import pytest
+from sim.cluster.storms import STORMS
 from sim.faults import Storm
 from sim.frames import FrameFaults
 
@@ -21,16 +22,20 @@ from braidlog.client.lane import Lane
 from braidlog.client.merge import Merge
 from braidlog.logstream import committer, reading, sequencer
 from braidlog.logstream.core import Core
+from braidlog.logstream.states import ReplicaState
 from braidlog.logstream.storage import Batch, Placed
-from braidlog.metarepo import repository
+from braidlog.metarepo import pushing, repository
 from braidlog.metarepo.collector import Collector
+from braidlog.metarepo.group import Group
+from braidlog.node.directory import Directory
 from braidlog.node.replica_store import ReplicaStore
 from braidlog.raft import election
 from braidlog.raft.quorum import Vote
 from braidlog.types import Producer
 from braidlog.wire.commands import Trim
-from braidlog.wire.messages import Appended
+from braidlog.wire.messages import Appended, Configure, Replicate
 from braidlog.wire.results import Trimmed
+from property.logstream import mutations
 
 __all__ = ["PLANTED", "Planted"]
 
@@ -46,6 +51,22 @@ _LATE = Storm(
     every_s=0.3,
     lasts_s=(0.3, 1.2),
     frames=FrameFaults(loss=0.05, repeat=0.05, delay=0.2, delay_max=1.0),
+)
+_OUTAGES = STORMS["outages"]
+# Whoever is told something by the repository has to be told again.
+_UNTOLD = replace(
+    STORMS["epochs"],
+    name="untold",
+    frames=FrameFaults(loss=0.8, kinds=frozenset({Configure.KIND})),
+)
+# A primary that was replaced goes on, and what it sent comes after its epoch.
+_REPLACED = Storm(
+    "replaced",
+    {"pause": 3, "isolate": 2, "slow disk": 4},
+    seconds=4.0,
+    every_s=0.3,
+    lasts_s=(0.3, 1.5),
+    frames=FrameFaults(delay=0.5, delay_max=1.5, kinds=frozenset({Replicate.KIND})),
 )
 _LEADERS = Storm(
     "leaders",
@@ -63,6 +84,10 @@ class Planted:
     plant: Callable[[Patch], None]
     storm: Storm
     seeds: Sequence[int]
+    # Whether the replicas lie on nodes that do not vote; None: by seed.
+    apart: bool | None = None
+    # Whether finding it takes too many seeds for each change.
+    slow: bool = False
 
 
 def ack_before_cut(patch: Patch) -> None:
@@ -180,6 +205,34 @@ def trim_forgotten(patch: Patch) -> None:
     patch.setitem(repository._APPLY, Trim, wrong)
 
 
+def stale_metadata(patch: Patch) -> None:
+    """A node answers a linearizable read from what it happens to have."""
+    right = Group.read_metadata
+
+    def wrong(
+        group: Group, request: int, now: float, *, linearizable: bool, **rest: Any
+    ) -> None:
+        right(group, request, now, linearizable=False, **rest)
+
+    patch.setattr(Group, "read_metadata", wrong)
+
+
+def strangers(patch: Patch) -> None:
+    """Nodes that do not vote know the voters only, and not one another."""
+    patch.setattr(Directory, "start", lambda directory: None)
+
+
+def learner_told_once(patch: Patch) -> None:
+    """Whatever a learner reports counts as having heard that it is one."""
+
+    def wrong(stream: Any, report: Any, node: int) -> bool:
+        if report is None or report.state == ReplicaState.STARTING:
+            return False
+        return node in stream.learners or report.epoch >= stream.epoch
+
+    patch.setattr(pushing, "_settled", wrong)
+
+
 PLANTED: Mapping[str, Planted] = {
     "ack before cut": Planted(ack_before_cut, _CALM, (1,)),
     "one vote elects": Planted(one_vote_elects, _LEADERS, ()),
@@ -191,4 +244,16 @@ PLANTED: Mapping[str, Planted] = {
     "subscriber loses a batch": Planted(loses_a_batch, _CALM, (5,)),
     "replica promises too much": Planted(told_too_much, _CALM, ()),
     "trim forgotten": Planted(trim_forgotten, _LONG, (2,)),
+    "stale metadata": Planted(stale_metadata, _LEADERS, ()),
+    "nodes that are strangers": Planted(strangers, _CALM, (), apart=True),
+    "learner told once": Planted(learner_told_once, _UNTOLD, (28,), slow=True),
+    "report before the sync": Planted(
+        mutations.reported_before_the_sync, _OUTAGES, (), apart=True
+    ),
+    "epoch reported before the sync": Planted(
+        mutations.epoch_reported_before_the_sync, _OUTAGES, (), apart=True
+    ),
+    "replica without a check of the epoch": Planted(
+        mutations.old_primary_is_heard, _REPLACED, (26, 35), slow=True
+    ),
 }

@@ -50,3 +50,30 @@ async def test_a_node_that_speaks_is_connected_to_at_once(
         links.heard(2)
         await asyncio.wait_for(connected.wait(), 10)
         links.close()
+
+
+async def test_a_greeting_that_is_never_answered_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(peers, "_CONNECT_S", 0.05)
+    monkeypatch.setattr(peers, "_RETRY_MIN_S", 0.0)
+    lost = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    silent: list[asyncio.BaseTransport] = []
+
+    class Silent(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            silent.append(transport)
+
+    async with await loop.create_server(Silent, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        links = make(lost)
+        links.know({2: f"127.0.0.1:{port}"})
+        links.send(2, Replicate(1, 1, 1, ()))
+        await lost.wait()
+        while len(silent) < 2:
+            links.send(2, Replicate(1, 1, 1, ()))
+            await asyncio.sleep(0.01)
+        links.close()
+        for transport in silent:
+            transport.close()

@@ -1,0 +1,56 @@
+"""Storms over a cluster: those of any scenario, shorter and denser, and its own.
+
+A cluster does much in a second. What is lost, delayed or repeated by itself here are
+messages that a replica must not depend on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from braidlog.wire.messages import Commit, Configure, Replicate
+from sim import faults
+from sim.faults import Storm
+from sim.frames import FrameFaults
+
+__all__ = ["STORMS"]
+
+_SECONDS = 4.0
+_CALM_SECONDS = 1.5
+_EVERY_S = 0.35
+_LASTS_S = (0.05, 3.0)
+
+
+def _denser(storm: Storm) -> Storm:
+    seconds = _SECONDS if storm.weights else _CALM_SECONDS
+    every_s = min(storm.every_s, _EVERY_S)
+    return replace(storm, seconds=seconds, every_s=every_s, lasts_s=_LASTS_S)
+
+
+_OUTAGES = {"outage": 3, "slow disk": 3, "power": 1, "reset": 1}
+# Slow syncs leave long tails that are not committed when an epoch ends.
+_EPOCHS = {"sever": 2, "pause": 2, "isolate": 1, "reset": 1, "slow disk": 4}
+# A primary that was replaced goes on for a while, and its messages come late.
+_LATE = FrameFaults(
+    repeat=0.1,
+    delay=0.2,
+    delay_max=1.0,
+    kinds=frozenset({Replicate.KIND, Commit.KIND}),
+)
+# A replica hears of cuts and not of the epochs they are of.
+_UNHEARD = frozenset({Configure.KIND})
+_DEAF = {**_EPOCHS, "deaf": 6}
+
+_OWN = (
+    Storm("outages", _OUTAGES, every_s=0.8),
+    Storm("epochs", _EPOCHS, frames=_LATE),
+    Storm("deaf", _DEAF, unheard=_UNHEARD),
+)
+STORMS: Mapping[str, Storm] = MappingProxyType(
+    {
+        **{name: _denser(storm) for name, storm in faults.STORMS.items()},
+        **{storm.name: _denser(storm) for storm in _OWN},
+    }
+)

@@ -1,0 +1,48 @@
+"""Who is sent what, and how often."""
+
+from braidlog.logstream.states import ReplicaState
+from braidlog.metarepo.pushing import Pusher, PusherSettings
+from braidlog.wire.commands import Reconfigure
+from braidlog.wire.messages import StreamStatus
+from braidlog.wire.results import Refused
+from unit.metarepo.bench import Bench
+
+REPEATED = 1.0  # seconds, more than any interval
+
+
+def told(bench: Bench, pusher: Pusher, node: int, now: float) -> bool:
+    """Tell whether a node is sent the configuration of stream 1."""
+    sent = pusher.configure(bench.repository, bench.collector, node, now)
+    return sent is not None and [each.stream for each in sent.streams] == [1]
+
+
+def test_a_replica_is_told_until_it_reports_the_epoch() -> None:
+    bench, pusher = Bench(3), Pusher(PusherSettings())
+    bench.create((1, 2, 3), replication=3, fewest=1)
+    assert told(bench, pusher, 1, 0.0)
+    assert not told(bench, pusher, 1, 0.0)
+    assert told(bench, pusher, 1, REPEATED)
+    bench.tell(1, 1, 1, epoch=1)
+    assert not told(bench, pusher, 1, 2 * REPEATED)
+
+
+def test_a_replica_that_became_a_learner_unheard_is_told_again() -> None:
+    bench, pusher = Bench(3), Pusher(PusherSettings())
+    bench.create((1, 2, 3), replication=3, fewest=1)
+    for node in (1, 2, 3):
+        bench.tell(node, 1, 1, epoch=1)
+    command = Reconfigure(
+        stream=1,
+        expected=1,
+        replicas=(1, 2),
+        learners=(3,),
+        status=StreamStatus.RUNNING,
+        entered=(1, 2, 3),
+    )
+    assert not isinstance(bench.do(command), Refused)
+    # This one is lost on its way: node 3 still reports that it runs in epoch 1.
+    assert told(bench, pusher, 3, 0.0)
+    assert told(bench, pusher, 3, REPEATED)
+    # What it copies, and from whom, its reports do not show.
+    bench.tell(3, 1, 1, state=ReplicaState.LEARNING)
+    assert told(bench, pusher, 3, 3 * REPEATED)
