@@ -1,4 +1,4 @@
-"""Who is sent what, and how often."""
+"""Whom the leader sends what, how often, and in which order."""
 
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.pushing import Pusher, PusherSettings
@@ -46,3 +46,15 @@ def test_a_replica_that_became_a_learner_unheard_is_told_again() -> None:
     # What it copies, and from whom, its reports do not show.
     bench.tell(3, 1, 1, state=ReplicaState.LEARNING)
     assert told(bench, pusher, 3, 3 * REPEATED)
+
+
+def test_the_primary_hears_of_a_cut_first() -> None:
+    bench = Bench()
+    bench.create((3, 1, 2))
+    (stream,) = bench.repository.state.streams
+    for node in (1, 2, 3):
+        bench.tell(node, stream, end=2)
+    cut = bench.cut()
+    assert cut is not None
+    sent = Pusher(PusherSettings()).applied(bench.repository, (cut,))
+    assert [node for node, _ in sent] == [3, 1, 2]
