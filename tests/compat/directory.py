@@ -99,9 +99,37 @@ class Directory:
     def watermark(self) -> dict[str, Any]:
         data = (self.path / "WATERMARK").read_bytes()
         mark = LAYOUTS.parse("watermark", data)
-        assert (magic(mark), mark["format"]) == (b"BRWM", 1)
-        assert mark["checksum"] == crc32c(data[:28])
+        assert (magic(mark), mark["format"]) == (b"BRWM", 2)
+        assert mark["checksum"] == crc32c(data[:32])
         return mark
+
+    def checkpoint(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the head and the state, checked against the frames before it."""
+        data = (self.path / "CHECKPOINT").read_bytes()
+        head = LAYOUTS.head("checkpoint", data)
+        assert (magic(head), head["format"]) == (b"BRCP", 1)
+        begin = LAYOUTS.size("checkpoint")
+        middle = begin + head["state_bytes"]
+        end = middle + head["index_bytes"]
+        assert head["checksum"] == crc32c(data[: begin - 4], data[begin:end])
+        segment = self.files.segments[head["segment"]]
+        assert segment.salt == head["salt"]
+        frames = [f for f in self.frames(segment) if f.offset < head["offset"]]
+        assert len(frames) == head["ordinal"]
+        assert (frames[-1].offset, frames[-1].end) == (head["last"], head["offset"])
+        side = LAYOUTS.head("side_header", data[middle:end])
+        assert (side["segment"], side["salt"]) == (segment.number, segment.salt)
+        assert side["sealed_bytes"] == head["offset"]
+        left = iter(frames)
+        streams = self._from_preamble(self._preamble(left))
+        for frame in left:
+            self._fold(streams, frame)
+        state = LAYOUTS.parse("preamble", data[begin:middle])
+        stored = {each["number"]: each for each in state["streams"]}
+        for name in ("low", "next"):
+            folded = {number: item.state[name] for number, item in streams.items()}
+            assert {number: each[name] for number, each in stored.items()} == folded
+        return head, state
 
     # -- manifest ----------------------------------------------------------------
 

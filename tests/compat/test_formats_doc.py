@@ -118,6 +118,15 @@ def test_the_end_of_the_log_is_found(written: dict[str, Path]) -> None:
         newest = parsed.files.segments[max(parsed.files.segments)]
         assert (mark["segment"], mark["salt"]) == (newest.number, newest.salt)
         assert mark["durable"] == parsed.torn
+        assert mark["durable"] <= mark["reach"] <= parsed.identity["segment_bytes"]
+
+
+def test_the_checkpoint_is_what_the_frames_add_up_to(path: Path) -> None:
+    parsed = Directory(path)
+    head, state = parsed.checkpoint()
+    assert parsed.torn is not None
+    assert head["offset"] <= parsed.torn
+    assert state["streams"]
 
 
 def test_every_slot_is_listed_and_whole(path: Path) -> None:

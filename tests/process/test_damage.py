@@ -261,6 +261,9 @@ def test_a_segment_of_another_node_is_found(data: Path, tmp_path: Path) -> None:
 HARMLESS: dict[str, Callable[[Path], None]] = {
     "watermark deleted": lambda d: (d / "WATERMARK").unlink(),
     "watermark garbage": lambda d: replace(d, "WATERMARK", b"garbage"),
+    "checkpoint deleted": lambda d: (d / "CHECKPOINT").unlink(),
+    "checkpoint garbage": lambda d: replace(d, "CHECKPOINT", b"garbage" * 50),
+    "checkpoint flipped": lambda d: flip(d / "CHECKPOINT", 60),
     "lock deleted": lambda d: (d / "LOCK").unlink(),
     "index files deleted": lambda d: remove(d, "wal/*.idx"),
     "index files garbage": lambda d: replace(d, "wal/*.idx", b"garbage" * 50),

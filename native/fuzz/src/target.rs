@@ -49,7 +49,7 @@ pub fn general_bound(input: &Input) -> usize {
 }
 
 /// All targets.
-pub const ALL: [&dyn Target; 9] = [
+pub const ALL: [&dyn Target; 10] = [
     &targets::batch::Batch,
     &targets::frame::Frames,
     &targets::segment::Segment,
@@ -57,6 +57,7 @@ pub const ALL: [&dyn Target; 9] = [
     &targets::manifest::ManifestFiles,
     &targets::small::Identity,
     &targets::small::Watermarks,
+    &targets::small::Checkpoints,
     &targets::small::Current,
     &targets::wire::Wire,
 ];

@@ -39,6 +39,8 @@ pub struct Manifest<V> {
     next_file: u64,
     /// `None` before the first file of this instance, and after a failed write.
     live: Option<Live>,
+    /// The file that was read, which is closed in good order, until this instance changes anything.
+    untouched: Option<u64>,
     /// Files to remove as soon as `CURRENT` durably names a newer one.
     stale: Vec<u64>,
 }
@@ -91,6 +93,39 @@ impl<V: Version> Manifest<V> {
         identity: Identity,
         options: Options,
     ) -> Result<(Self, OpenReport)> {
+        let (mut manifest, mut report) = Self::load(vfs, dir, identity, options)?;
+        let older = manifest.stale.clone();
+        manifest.begin()?;
+        let removed = older
+            .into_iter()
+            .filter(|number| !manifest.stale.contains(number));
+        report.removed = removed.map(file_name).collect();
+        Ok((manifest, report))
+    }
+
+    /// As [`Self::open`], but behind a close in good order nothing is written before the first commit or
+    /// [`Self::begin`]: until then this instance may end anywhere, and leaves the directory closed.
+    pub fn resume(
+        vfs: Arc<dyn Vfs>,
+        dir: &Path,
+        identity: Identity,
+        options: Options,
+    ) -> Result<(Self, OpenReport)> {
+        let (mut manifest, report) = Self::load(vfs, dir, identity, options)?;
+        if report.clean_close {
+            manifest.untouched = Some(report.file_number);
+        } else {
+            manifest.begin()?;
+        }
+        Ok((manifest, report))
+    }
+
+    fn load(
+        vfs: Arc<dyn Vfs>,
+        dir: &Path,
+        identity: Identity,
+        options: Options,
+    ) -> Result<(Self, OpenReport)> {
         let number = read_current(vfs.as_ref(), dir)?;
         let path = dir.join(file_name(number));
         if !vfs.exists(&path)? {
@@ -106,7 +141,7 @@ impl<V: Version> Manifest<V> {
             .iter()
             .filter_map(|name| parse_file_name(name))
             .collect();
-        let mut report = OpenReport {
+        let report = OpenReport {
             file_number: number,
             last_edit: replay.next_edit - 1,
             edits: replay.edits,
@@ -120,12 +155,7 @@ impl<V: Version> Manifest<V> {
         manifest.next_edit = replay.next_edit;
         manifest.version = Arc::new(replay.version);
         manifest.kept = replay.kept;
-        manifest.stale.clone_from(&older);
-        manifest.start_file()?;
-        let removed = older
-            .into_iter()
-            .filter(|number| !manifest.stale.contains(number));
-        report.removed = removed.map(file_name).collect();
+        manifest.stale = older;
         Ok((manifest, report))
     }
 
@@ -158,9 +188,26 @@ impl<V: Version> Manifest<V> {
         self.next_edit
     }
 
-    /// Number of the live file; `None` while the outcome of a write is unknown.
+    /// Number of the file that `CURRENT` names; `None` while the outcome of a write is unknown.
     pub fn file_number(&self) -> Option<u64> {
-        self.live.as_ref().map(|live| live.number)
+        self.live
+            .as_ref()
+            .map(|live| live.number)
+            .or(self.untouched)
+    }
+
+    /// Whether this instance has changed nothing, and the manifest is still closed in good order.
+    pub fn is_untouched(&self) -> bool {
+        self.untouched.is_some()
+    }
+
+    /// Start a file of this instance: from then on the manifest is not closed. To be called before
+    /// anything is written that a close would speak for.
+    pub fn begin(&mut self) -> Result<()> {
+        if self.live.is_some() {
+            return Ok(());
+        }
+        self.start_file()
     }
 
     /// Commit one edit and return its number. On success it is durable and installed.
@@ -194,17 +241,17 @@ impl<V: Version> Manifest<V> {
     /// Make the durable manifest agree with [`Self::version`] again after a failed write, by
     /// starting a new file. Does nothing if no write failed.
     pub fn settle(&mut self) -> Result<()> {
-        if self.live.is_some() {
+        if self.is_untouched() {
             Ok(())
         } else {
-            self.start_file()
+            self.begin()
         }
     }
 
     /// Whether the durable manifest is known to agree with [`Self::version`]. Files may be removed
     /// only then.
     pub fn check_settled(&self) -> Result<()> {
-        if self.live.is_some() {
+        if self.file_number().is_some() {
             return Ok(());
         }
         Err(Error::Failed {
@@ -215,6 +262,9 @@ impl<V: Version> Manifest<V> {
     /// Say that nothing follows, so that from now on damage to any edit is told from a torn write.
     /// A manifest that is dropped instead loses nothing else.
     pub fn close(mut self) -> Result<()> {
+        if self.is_untouched() {
+            return Ok(());
+        }
         self.settle()?;
         let mut fields = Vec::new();
         codec::push_field(&mut fields, TAG_CLOSE, |_| ());
@@ -232,6 +282,7 @@ impl<V: Version> Manifest<V> {
             next_edit: 1,
             next_file: 1,
             live: None,
+            untouched: None,
             stale: Vec::new(),
         }
     }
@@ -306,6 +357,7 @@ impl<V: Version> Manifest<V> {
         let path = self.path_of(number);
         let file = self.vfs.open(&path, Access::CreateNew)?;
         self.stale.push(number);
+        self.untouched = None;
         file.write_all_at(&encoded.bytes, 0)?;
         file.sync()?;
         // The entry must be durable before CURRENT names it.

@@ -10,8 +10,8 @@
 //! A manifest file opens with a header and a *snapshot* (edits that build the whole version from
 //! nothing), so each file stands alone. `CURRENT` names the live file; it is replaced atomically
 //! after the file it names is durable, and only then is the old file removed. A new file is
-//! started by every open for writing, after every failed write, and when the edits behind the
-//! snapshot exceed a bound.
+//! started by every open for writing (behind a close in good order not before it changes
+//! anything), after every failed write, and when the edits behind the snapshot exceed a bound.
 //!
 //! ```text
 //! CURRENT           "MANIFEST-000007 1a2b3c4d\n"    (hex CRC32C of the name)

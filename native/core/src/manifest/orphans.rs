@@ -83,7 +83,15 @@ impl Judgement {
 fn judge_data(name: &str, manifest: u64) -> Judgement {
     if matches!(
         name,
-        "LOCK" | "IDENTITY" | "WATERMARK" | "BALLAST" | "FAULTS" | CURRENT | WAL | TRASH
+        "LOCK"
+            | "IDENTITY"
+            | "WATERMARK"
+            | "CHECKPOINT"
+            | "BALLAST"
+            | "FAULTS"
+            | CURRENT
+            | WAL
+            | TRASH
     ) {
         return Judgement::InUse;
     }

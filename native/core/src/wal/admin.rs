@@ -30,6 +30,9 @@ pub struct Stats {
     /// Offset behind the last durable frame in the newest segment.
     pub durable_offset: u64,
 }
+/// A rest of a segment that a close leaves to the next open is smaller than this part of it.
+const CLOSE_STEPS: u32 = 512;
+
 impl Store {
     /// Place a change at the stream's epoch, or at the one given; returns its group.
     pub(super) fn change(
@@ -257,10 +260,24 @@ impl Store {
         inner.appender.active.segment.close_files();
         drop(inner);
         self.view.close_files();
-        *self.watermark.lock() = None;
+        self.marks.close();
         self.files.lock().release();
         *self.lock.lock() = None;
         result
+    }
+
+    /// Before a close: leave the next open next to nothing to fold.
+    fn checkpoint_rest(&self) -> Result<()> {
+        let mut inner = self.inner.lock();
+        let active = &inner.appender.active;
+        let rest = active.offset - active.checkpoint;
+        // Somebody may still be appending.
+        let quiet = active.durable == active.offset && !inner.appender.has_unsealed();
+        if !quiet || rest < active.segment.bytes / CLOSE_STEPS {
+            return Ok(());
+        }
+        let checkpoint = inner.appender.checkpoint()?;
+        self.marks.checkpoint(&checkpoint)
     }
 
     pub(super) fn close_log(&self) -> Result<()> {
@@ -271,6 +288,10 @@ impl Store {
             }
         }
         self.sync()?;
+        if self.files.lock().is_untouched() {
+            return Ok(());
+        }
+        self.checkpoint_rest()?;
         match self.change(0, None, 0, &Change::Close) {
             Ok(group) => self.wait(group)?,
             // No room for the mark: the next open looks for a torn tail, and finds none.

@@ -84,6 +84,10 @@ pub struct Active {
     pub durable: u32,
     /// Bytes of the last, partly filled block.
     pub tail: Vec<u8>,
+    /// Offset of the last placed frame.
+    pub last: u32,
+    /// Offset at which the state was written last: of the preamble, or of a checkpoint.
+    pub checkpoint: u32,
 }
 
 /// Sizes the appender works with.
@@ -182,6 +186,8 @@ impl Appender {
             ordinal: 0,
             durable: 0,
             tail: Vec::new(),
+            last: 0,
+            checkpoint: 0,
         };
         let mut appender = Self::new(state, active, sizes, 0, node, entropy, pool);
         appender.slots_ready = 1;

@@ -107,8 +107,12 @@ pub(super) fn open_manifest(
         if let Some(mark) = Watermark::read(&**vfs, dir)? {
             check_newest(dir, listed.version(), mark)?;
         }
-        let (manifest, report) = Manifest::open(Arc::clone(vfs), dir, who, options)?;
-        make_dirs(&**vfs, dir)?;
+        // Slots are made after the directory they lie in, and its entry, are durable.
+        let made = listed.version().slots().next().is_some();
+        let (manifest, report) = Manifest::resume(Arc::clone(vfs), dir, who, options)?;
+        if !made {
+            make_dirs(&**vfs, dir)?;
+        }
         return Ok((manifest, Some(report)));
     }
     let wal = dir.join("wal");

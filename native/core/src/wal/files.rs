@@ -24,7 +24,7 @@ pub const BALLAST: &str = "BALLAST";
 const BALLAST_BYTES: u64 = 1 << 20;
 
 /// Whether the disk is full.
-fn is_full(error: &Error) -> bool {
+pub(super) fn is_full(error: &Error) -> bool {
     let full = |source: &std::io::Error| {
         matches!(
             source.kind(),
@@ -53,6 +53,20 @@ impl Files {
 
     fn manifest(&mut self) -> Result<&mut Manifest<WalFiles>> {
         self.manifest.as_mut().ok_or(Error::Closed)
+    }
+
+    /// Whether the log is closed in good order, and nothing was changed since.
+    pub fn is_untouched(&self) -> bool {
+        let manifest = self.manifest.as_ref();
+        manifest.is_some_and(Manifest::is_untouched)
+    }
+
+    /// Before anything is written to a segment: the log is no longer closed.
+    pub fn begin(&mut self) -> Result<()> {
+        match self.manifest()?.begin() {
+            Err(error) if is_full(&error) && self.drop_ballast()? => self.manifest()?.begin(),
+            other => other,
+        }
     }
 
     /// Remove files that nothing names. Only after a full recovery.

@@ -11,7 +11,7 @@ use crate::manifest::{self, Identity, Manifest, WalFiles};
 use crate::vfs::Vfs;
 use crate::wal::appender::range_of;
 use crate::wal::identity::NodeIdentity;
-use crate::wal::recover::{LOCK, check_durable, check_newest, fold, read_preamble, tables};
+use crate::wal::recover::{LOCK, begin, check_durable, check_newest, fold, reach, tables};
 use crate::wal::segment::FIRST_FRAME;
 use crate::wal::segments::Segment;
 use crate::wal::state::State;
@@ -162,7 +162,7 @@ impl Follower {
             let ghosts = if tail.closed && self.manifest.closed() {
                 Vec::new()
             } else {
-                tail.walk.ghosts()?
+                tail.walk.ghosts(reach(segment, mark))?
             };
             check_durable(segment, &tail.walk, &ghosts, mark, &reason)?;
             tail.checked = Some(tail.walk.offset);
@@ -207,7 +207,7 @@ impl Follower {
             .chain([Arc::clone(&newest)])
             .collect();
         newest.check_header(&*vfs, self.identity.node)?;
-        let (state, walk) = read_preamble(newest.reader(&*vfs)?, &newest, newest.bytes)?;
+        let (state, walk) = begin(&*vfs, &self.dir, newest.reader(&*vfs)?, &newest)?;
         debug_assert!(walk.offset >= FIRST_FRAME);
         self.tail = Some(Tail {
             segment: newest,

@@ -10,6 +10,7 @@
 //! | `replica`, `encoded`, `committed` | whole batches in and out, commits and their numbers |
 //! | `segments`, `view`, `read`, `lookup`, `cache` | what readers see and how they read it |
 //! | `walk`, `directory`, `recover`, `follow` | going through a segment; open; other processes |
+//! | `watermark`, `checkpoint`, `marks` | how far the log is: for opens and for other processes |
 //! | `bound`, `clean` | the bound on the size; reclaiming segments |
 //! | `inspect`, `verify`, `salvage` | looking at files, judging them, saving what can be saved |
 
@@ -18,6 +19,7 @@ mod appender;
 mod bound;
 mod cache;
 mod change;
+mod checkpoint;
 mod clean;
 mod committed;
 mod directory;
@@ -28,6 +30,7 @@ mod frame;
 mod identity;
 pub mod inspect;
 mod lookup;
+mod marks;
 mod parts;
 mod place;
 mod preamble;
@@ -55,6 +58,7 @@ mod whole;
 pub use admin::Stats;
 pub use appender::{NewRecord, Sequenced, Ticket};
 pub use change::{Change, CommitContext, Cursor, NewLog, Restart};
+pub use checkpoint::{CHECKPOINT, Checkpoint, Mark};
 pub use clean::Reclaimed;
 pub use encoded::EncodedBatch;
 pub use follow::Follower;

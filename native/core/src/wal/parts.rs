@@ -82,6 +82,8 @@ pub struct Group {
     pub effects: Vec<Effect>,
     /// Bytes to write.
     pub bytes: usize,
+    /// Content of the checkpoint file once the group is durable.
+    pub checkpoint: Option<Vec<u8>>,
 }
 
 impl Group {

@@ -9,6 +9,7 @@ use crate::limits::BLOCK_BYTES;
 use crate::vfs::PooledBuf;
 use crate::wal::appender::{Active, Appender, Sequenced, mix, range_of};
 use crate::wal::change::Change;
+use crate::wal::checkpoint::{self, Mark};
 use crate::wal::frame::{FLAG_MORE, FRAME_HEADER, Frame, FrameHeader, Kind, frame_len, seal};
 use crate::wal::parts::{Effect, Group, Part};
 use crate::wal::room::kept;
@@ -17,6 +18,13 @@ use crate::wal::segments::Segment;
 
 /// Preamble bytes per frame.
 const PREAMBLE_CHUNK: usize = 1 << 20;
+
+/// Checkpoints in a segment, at least: what an open folds is a small part of it.
+const CHECKPOINT_STEPS: u32 = 32;
+
+/// Bytes of log for each byte of state in a checkpoint, at least.
+const CHECKPOINT_RATIO: usize = 16;
+
 impl Appender {
     /// Close the open batches and take everything gathered as one group.
     pub fn seal(&mut self) -> Result<Group> {
@@ -41,12 +49,42 @@ impl Appender {
             .collect();
         let number = self.group;
         self.group += 1;
+        let checkpoint = if self.is_checkpoint_due() {
+            Some(self.checkpoint()?)
+        } else {
+            None
+        };
         Ok(Group {
             number,
+            checkpoint,
             parts: parts.into_iter().map(Arc::new).collect(),
             effects,
             bytes,
         })
+    }
+
+    /// Whether so much was placed since the state was written last that an open should not fold it again.
+    fn is_checkpoint_due(&self) -> bool {
+        let active = &self.active;
+        let step = (active.segment.bytes / CHECKPOINT_STEPS) as usize;
+        // A large state is not to be written over and over.
+        let step = step.max(self.state_bytes * CHECKPOINT_RATIO);
+        (active.offset - active.checkpoint) as usize >= step
+    }
+
+    /// The state as of the last placed frame. To be written once everything placed is durable.
+    pub(super) fn checkpoint(&mut self) -> Result<Vec<u8>> {
+        let active = &mut self.active;
+        let (seed, offset) = (active.segment.seed, active.offset);
+        let mark = Mark {
+            seed,
+            offset,
+            ordinal: active.ordinal,
+            last: active.last,
+        };
+        active.checkpoint = offset;
+        let index = active.segment.encode_index(offset)?;
+        Ok(checkpoint::encode(mark, &self.state.encode(), &index))
     }
 
     pub(super) fn effect(&self, number: u32) -> Effect {
@@ -151,6 +189,7 @@ impl Appender {
         }
         self.active.offset += length as u32;
         self.active.ordinal += 1;
+        self.active.last = offset;
         if header.stream != 0 {
             self.touched.insert(header.stream);
         }
@@ -262,6 +301,8 @@ impl Appender {
             ordinal: 0,
             durable: 0,
             tail: Vec::new(),
+            last: 0,
+            checkpoint: FIRST_FRAME,
         };
         self.segments_used += 1;
         self.slots_ready -= 1;

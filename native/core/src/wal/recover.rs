@@ -3,7 +3,8 @@
 //! # Theory of operation
 //!
 //! The manifest names the segments. The newest one begins with the whole state; folding its frames gives
-//! the state of the log. The scan ends where no valid frame begins. That place is a *torn tail* if
+//! the state of the log. A checkpoint has it as of a later frame, and saves folding those before. The scan
+//! ends where no valid frame begins. That place is a *torn tail* if
 //! nothing shows that it was ever durable, and *corruption* if something does: a later frame of the
 //! same lap which says so, the watermark file, or an orderly close behind it. A torn tail is cut: what
 //! a later, unacknowledged write left behind it is overwritten with zeros before anything is appended, so
@@ -18,16 +19,16 @@ use crate::manifest::{self, Identity, Manifest, WalFiles};
 use crate::vfs::{Access, AlignedBuf, Vfs, VfsFile};
 use crate::wal::appender::{Active, Appender, mix, range_of};
 use crate::wal::bound;
-use crate::wal::directory::{
-    Found, create_identity, identify, open_manifest, open_or_create, sync_parents,
-};
+use crate::wal::checkpoint;
+use crate::wal::directory::{Found, create_identity, identify, open_manifest, sync_parents};
 use crate::wal::files::Files;
 use crate::wal::frame::{FLAG_MORE, Kind};
 use crate::wal::identity::NodeIdentity;
+use crate::wal::marks::Marks;
 use crate::wal::segment::FIRST_FRAME;
 use crate::wal::segments::{Sealed, Segment};
 use crate::wal::state::State;
-use crate::wal::store::{Options, Store, new_pool, watermark_path};
+use crate::wal::store::{Options, Store, new_pool};
 use crate::wal::tail::is_torn;
 use crate::wal::view::View;
 use crate::wal::walk::Walk;
@@ -139,9 +140,12 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
     files.make_ballast()?;
     // The first segment's slot was taken when its part was placed.
     appender.slots_ready = files.ready_slots().saturating_sub(u64::from(used == 0));
-    let watermark = open_or_create(&*vfs, &watermark_path(dir))?;
-    let store = Store::assemble(Arc::new(view), appender, files, watermark, options, lock)?;
-    store.reclaim()?;
+    let marks = Marks::open(&*vfs, dir)?;
+    let store = Store::assemble(Arc::new(view), appender, files, marks, options, lock)?;
+    // A trim that was cut off; before a close in good order none is.
+    if !report.clean {
+        store.reclaim()?;
+    }
     Ok((store, report))
 }
 
@@ -236,6 +240,19 @@ pub fn read_preamble(
     Ok((state, walk))
 }
 
+/// The state as of the checkpoint, or at the head of the segment, and a walk that stands behind it.
+pub fn begin(
+    vfs: &dyn Vfs,
+    dir: &Path,
+    file: Arc<dyn VfsFile>,
+    segment: &Segment,
+) -> Result<(State, Walk)> {
+    match checkpoint::resume(vfs, dir, Arc::clone(&file), segment)? {
+        Some(found) => Ok(found),
+        None => read_preamble(file, segment, segment.bytes),
+    }
+}
+
 /// What a fold over a segment found.
 pub struct Folded {
     /// Frames behind the preamble.
@@ -275,7 +292,8 @@ fn recover(
     report: &mut OpenReport,
 ) -> Result<(State, Active)> {
     let file = newest.reader(vfs)?;
-    let (mut state, mut walk) = read_preamble(Arc::clone(&file), newest, newest.bytes)?;
+    let (mut state, mut walk) = begin(vfs, dir, Arc::clone(&file), newest)?;
+    let begin = walk.offset;
     let folded = fold(&mut walk, newest, &mut state)?;
     let watermark = Watermark::read(vfs, dir)?;
     let reason = walk.ended.take().unwrap_or_default();
@@ -285,15 +303,18 @@ fn recover(
     let ghosts = if report.clean {
         Vec::new()
     } else {
-        walk.ghosts()?
+        walk.ghosts(reach(newest, watermark))?
     };
     check_durable(newest, &walk, &ghosts, watermark, &reason)?;
     let torn = !report.clean
         && (!ghosts.is_empty() || is_torn(&*file, walk.offset, walk.ordinal, newest.bytes, &state));
-    // A later open must find what this one serves, so it has to be durable first.
-    let writable = vfs.open(newest.path(), Access::Write)?;
-    let erased = erase(vfs, newest, options, walk.offset, &ghosts)?;
-    writable.sync()?;
+    // A later open must find what this one serves, so it has to be durable first. Before a close everything is.
+    let mut erased = 0;
+    if !report.clean {
+        let writable = vfs.open(newest.path(), Access::Write)?;
+        erased = erase(vfs, newest, options, walk.offset, &ghosts)?;
+        writable.sync()?;
+    }
     if torn {
         let (path, offset) = (newest.path().into(), walk.offset);
         report.torn = Some(TornTail {
@@ -304,7 +325,7 @@ fn recover(
         });
     }
     report.segment = newest.number;
-    report.scanned_bytes = u64::from(walk.offset - FIRST_FRAME);
+    report.scanned_bytes = u64::from(walk.offset - begin);
     report.frames = folded.frames;
     let block = walk.offset / BLOCK_BYTES as u32 * BLOCK_BYTES as u32;
     let mut tail = vec![0; (walk.offset - block) as usize];
@@ -316,6 +337,8 @@ fn recover(
         ordinal,
         durable: offset,
         tail,
+        last: walk.last,
+        checkpoint: begin,
     };
     Ok((state, active))
 }
@@ -335,6 +358,12 @@ pub fn check_newest(dir: &Path, files: &WalFiles, mark: Watermark) -> Result<()>
     Err(Error::corrupt(dir.join("CURRENT"), 0, reason))
 }
 
+/// Behind which offset of the segment no write has left anything.
+pub fn reach(segment: &Segment, watermark: Option<Watermark>) -> u32 {
+    let mine = watermark.filter(|mark| mark.seed() == segment.seed);
+    mine.map_or(segment.bytes, |mark| mark.reach.min(segment.bytes))
+}
+
 /// Refuse if anything shows that the log was durable beyond the end of the walk.
 pub fn check_durable(
     segment: &Segment,
@@ -349,7 +378,7 @@ pub fn check_durable(
         .max()
         .unwrap_or(0);
     let by_file = watermark
-        .filter(|mark| mark.segment == segment.number && mark.salt == segment.seed.salt)
+        .filter(|mark| mark.seed() == segment.seed)
         .map_or(0, |mark| mark.durable);
     let durable = by_frame.max(by_file);
     if durable > walk.offset {

@@ -197,6 +197,21 @@ impl Segment {
         Ok(result)
     }
 
+    /// The index of the active segment as a side file that ends at `end`.
+    pub fn encode_index(&self, end: u32) -> Result<Vec<u8>> {
+        match &*self.index.read() {
+            Some(index) => Ok(index.encode(self.number, self.seed.salt, end.into())),
+            None => Err(self.no_index()),
+        }
+    }
+
+    fn no_index(&self) -> Error {
+        Error::Missing {
+            path: self.path().into(),
+            reason: "no index in memory".into(),
+        }
+    }
+
     /// Replace the index (a rebuilt or recovered one).
     pub fn set_index(&self, index: SegmentIndex) {
         *self.index.write() = Some(Arc::new(index));
@@ -314,10 +329,7 @@ impl Segment {
     /// The index of a sealed segment: its side file, or rebuilt from the frames.
     fn load_index(&self, vfs: &dyn Vfs, dir: &Path) -> Result<SegmentIndex> {
         let Some(sealed) = self.sealed() else {
-            return Err(Error::Missing {
-                path: self.path().into(),
-                reason: "no index in memory".into(),
-            });
+            return Err(self.no_index());
         };
         match self
             .read_side(vfs, dir, sealed)

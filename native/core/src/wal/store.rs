@@ -17,8 +17,9 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -28,15 +29,15 @@ use crate::limits::{
     BATCH_RECORDS_MAX, LOOKUP_BYTES_DEFAULT, SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX,
     SEGMENT_BYTES_MIN,
 };
-use crate::vfs::{BufPool, SyncMethod, Vfs, VfsFile, VfsLock};
+use crate::vfs::{BufPool, SyncMethod, Vfs, VfsLock};
 use crate::wal::appender::{Appender, NewRecord, Sequenced, Ticket};
 use crate::wal::files::Files;
+use crate::wal::marks::Marks;
 use crate::wal::parts::Group;
 use crate::wal::room::{columns_bytes, record_bytes};
 use crate::wal::state::State;
 use crate::wal::turn::Turn;
 use crate::wal::view::View;
-use crate::wal::watermark::WATERMARK;
 
 /// How a store behaves. All bounds are bytes.
 #[derive(Clone, Debug)]
@@ -141,8 +142,9 @@ pub struct Store {
     pub(super) slot_wanted: Condvar,
     pub(super) gathered: Condvar,
     pub(super) files: Mutex<Files>,
-    /// Until closed.
-    pub(super) watermark: Mutex<Option<Arc<dyn VfsFile>>>,
+    pub(super) marks: Marks,
+    /// Whether it is durable that the log is no longer closed.
+    pub(super) begun: AtomicBool,
     pub(super) options: Options,
     pub(super) cleaning: Mutex<()>,
     pub(super) lock: Mutex<Option<Box<dyn VfsLock>>>,
@@ -153,7 +155,7 @@ impl Store {
         view: Arc<View>,
         appender: Appender,
         files: Files,
-        watermark: Arc<dyn VfsFile>,
+        marks: Marks,
         options: Options,
         lock: Box<dyn VfsLock>,
     ) -> Result<Self> {
@@ -181,7 +183,8 @@ impl Store {
             slot_wanted: Condvar::new(),
             gathered: Condvar::new(),
             files: Mutex::new(files),
-            watermark: Mutex::new(Some(watermark)),
+            marks,
+            begun: AtomicBool::new(false),
             options,
             cleaning: Mutex::new(()),
             lock: Mutex::new(Some(lock)),
@@ -439,11 +442,6 @@ impl Inner {
     pub(super) fn flight_bytes(&self) -> usize {
         self.flights.iter().map(|flight| flight.group.bytes).sum()
     }
-}
-
-/// Path of the watermark file.
-pub(super) fn watermark_path(dir: &Path) -> PathBuf {
-    dir.join(WATERMARK)
 }
 
 /// Buffers for parts and reads.

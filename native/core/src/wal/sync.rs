@@ -2,6 +2,7 @@
 
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
@@ -11,7 +12,6 @@ use crate::wal::admin::wants_slot;
 use crate::wal::parts::{Effect, Group, Part};
 use crate::wal::store::{Flight, Inner, Store};
 use crate::wal::turn::{Baton, Turn};
-use crate::wal::watermark::Watermark;
 
 /// How long a leader waits for one more record of the callers it expects.
 const GATHER_SLICE: Duration = Duration::from_micros(100);
@@ -230,6 +230,10 @@ impl Store {
     }
 
     pub(super) fn write(&self, group: &Group) -> Result<()> {
+        if !self.begun.load(Ordering::Acquire) {
+            self.files.lock().begin()?;
+            self.begun.store(true, Ordering::Release);
+        }
         for part in &group.parts {
             if part.opens {
                 self.open_segment(part)?;
@@ -244,6 +248,7 @@ impl Store {
         let writer = part
             .segment
             .take_writer(&*self.view.vfs, self.options.sync_method)?;
+        self.marks.extend(part)?;
         writer.write_durable_at(&part.buf, part.start.into())?;
         part.segment.return_writer(writer);
         Ok(())
@@ -294,6 +299,9 @@ impl Store {
         if wants_slot(inner) {
             self.slot_wanted.notify_all();
         }
+        if let Some(checkpoint) = &group.checkpoint {
+            self.marks.checkpoint(checkpoint)?;
+        }
         self.publish_watermark(inner)
     }
 
@@ -304,14 +312,7 @@ impl Store {
             return Ok(());
         }
         let segment = &active.segment;
-        let (salt, durable) = (segment.seed.salt, active.durable);
-        let mark = Watermark {
-            segment: segment.number,
-            salt,
-            durable,
-        };
-        let file = self.watermark.lock();
-        file.as_ref()
-            .map_or(Ok(()), |file| file.write_all_at(&mark.encode(), 0))
+        self.marks
+            .publish(segment.seed, active.durable, segment.bytes)
     }
 }

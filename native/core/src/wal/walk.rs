@@ -27,6 +27,8 @@ pub struct Walk {
     pub offset: u32,
     /// Ordinal the next frame must have.
     pub ordinal: u32,
+    /// Where the last frame began; 0 before the first one.
+    pub last: u32,
     /// Why the walk ended.
     pub ended: Option<String>,
 }
@@ -43,6 +45,7 @@ impl Walk {
             window_at: 0,
             offset,
             ordinal,
+            last: 0,
             ended: None,
         }
     }
@@ -121,7 +124,7 @@ impl Walk {
             }
             other => other?,
         };
-        self.offset = found.end();
+        (self.offset, self.last) = (found.end(), found.offset);
         self.ordinal += 1;
         Ok(Some(found))
     }
@@ -132,8 +135,10 @@ impl Walk {
         Ok(&bytes[FRAME_HEADER..FRAME_HEADER + frame.payload as usize])
     }
 
-    /// Search for frames of this lap behind the end of the walk: (offset, end, durable) of each.
-    pub fn ghosts(&mut self) -> Result<Vec<(u32, u32, u32)>> {
+    /// Search for frames of this lap behind the end of the walk, up to `reach`: (offset, end, durable) of
+    /// each.
+    pub fn ghosts(&mut self, reach: u32) -> Result<Vec<(u32, u32, u32)>> {
+        self.limit = self.limit.min(reach);
         let mut found = Vec::new();
         let mut offset = self.offset.next_multiple_of(FRAME_ALIGN as u32);
         while (offset as usize) + FRAME_HEADER <= self.limit as usize {

@@ -144,7 +144,8 @@ fn walk(vfs: &MemoryVfs) -> Result<bool, Broken> {
             })?;
             end = frame.end();
         }
-        walk.ghosts().map_err(|error| format!("ghosts: {error}"))?;
+        walk.ghosts(segment.bytes)
+            .map_err(|error| format!("ghosts: {error}"))?;
     }
     Ok(whole)
 }

@@ -3,6 +3,7 @@
 use braidlog_core::wal::{FIRST_FRAME, Seed};
 
 use super::frame_bytes::{self, Run};
+use super::small::Checkpoints;
 use super::{manifest_bytes, side};
 use crate::input::Input;
 use crate::mutate::{Field, damage, damage_in_place, put_u32, u64_at};
@@ -19,6 +20,7 @@ enum Kind {
     Manifest,
     Identity,
     Watermark,
+    Checkpoint,
     Other,
 }
 
@@ -26,6 +28,7 @@ fn kind(name: &str) -> Kind {
     match name {
         "IDENTITY" => Kind::Identity,
         "WATERMARK" => Kind::Watermark,
+        "CHECKPOINT" => Kind::Checkpoint,
         _ if name.starts_with("wal/slot-") => Kind::Slot,
         _ if name.starts_with("wal/") => Kind::Side,
         _ if name.starts_with("MANIFEST-") => Kind::Manifest,
@@ -60,6 +63,7 @@ pub fn mutate(input: &mut Input, other: &Input, rng: &mut Rng) {
         Kind::Manifest,
         Kind::Identity,
         Kind::Watermark,
+        Kind::Checkpoint,
         Kind::Other,
     ]);
     let is_wanted = |name: &str| kind(name) == wanted;
@@ -82,7 +86,8 @@ pub fn mutate(input: &mut Input, other: &Input, rng: &mut Rng) {
         Kind::Side => side::mutate(bytes, foreign, rng),
         Kind::Manifest => manifest_bytes::mutate(bytes, foreign, rng),
         Kind::Identity => damage(bytes, &[(4, 4), (8, 8), (24, 8), (40, 4)], foreign, rng),
-        Kind::Watermark => damage(bytes, &[(8, 8), (16, 8), (24, 4)], foreign, rng),
+        Kind::Watermark => damage(bytes, &[(8, 8), (16, 8), (24, 4), (28, 4)], foreign, rng),
+        Kind::Checkpoint => Checkpoints::damage(bytes, foreign, rng),
         Kind::Other => damage(bytes, &[], foreign, rng),
     }
 }
@@ -130,7 +135,8 @@ pub fn reseal(input: &mut Input, rng: &mut Rng) {
                 sides.push((u64_at(bytes, 8), bytes.len() as u32, crc));
             }
             Kind::Identity => seal(bytes, 44),
-            Kind::Watermark => seal(bytes, 28),
+            Kind::Watermark => seal(bytes, 32),
+            Kind::Checkpoint => Checkpoints::seal(bytes, rng),
             Kind::Manifest | Kind::Other => {}
         }
     }

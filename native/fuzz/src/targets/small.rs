@@ -1,17 +1,21 @@
-//! The small files: `IDENTITY`, `WATERMARK`, `CURRENT`.
+//! The small files: `IDENTITY`, `WATERMARK`, `CHECKPOINT`, `CURRENT`.
 //!
-//! Each is accepted only in the bytes that its encoder gives (behind a watermark anything may
-//! stand: it is a fixed-size record that is overwritten in place).
+//! Each is accepted only in the bytes that its encoder gives (behind a watermark or a checkpoint
+//! anything may stand: it is overwritten in place).
 
 use std::path::Path;
 
 use braidlog_core::error::Error;
+use braidlog_core::index::decode;
 use braidlog_core::limits::{BLOCK_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use braidlog_core::manifest::current::{decode_current, encode_current};
-use braidlog_core::wal::{NodeIdentity, Watermark};
+use braidlog_core::wal::{Checkpoint, Mark, NodeIdentity, Seed, Watermark};
 
+use super::frame_make::Maker;
+use super::side;
+use super::side_make::side_file;
 use crate::input::Input;
-use crate::mutate::{Field, damage, put_u32};
+use crate::mutate::{Field, damage, put_u32, u32_at};
 use crate::rng::Rng;
 use crate::target::{Broken, Target, Verdict, hold};
 
@@ -77,25 +81,118 @@ impl Target for Watermarks {
             segment: rng.u64() >> rng.below(64),
             salt: rng.u64(),
             durable: rng.u32(),
+            reach: rng.u32(),
         };
         Input::single(mark.encode())
     }
 
     fn mutate(&self, input: &mut Input, other: &Input, rng: &mut Rng) {
-        let fields: [Field; 6] = [(0, 4), (4, 4), (8, 8), (16, 8), (24, 4), (28, 4)];
+        let fields: [Field; 7] = [(0, 4), (4, 4), (8, 8), (16, 8), (24, 4), (28, 4), (32, 4)];
         damage(input.bytes_mut(), &fields, other.bytes(), rng);
     }
 
     fn reseal(&self, input: &mut Input, _: &mut Rng) {
-        seal(input.bytes_mut(), 28);
+        seal(input.bytes_mut(), 32);
     }
 
     fn check(&self, input: &Input) -> Result<Verdict, Broken> {
         let Some(mark) = Watermark::decode(input.bytes()) else {
             return Ok(Verdict::Refused);
         };
-        hold(input.bytes().starts_with(&mark.encode()), || {
+        // The first format had no reach.
+        let old = u32_at(input.bytes(), 4) == 1 && mark.reach == u32::MAX;
+        hold(old || input.bytes().starts_with(&mark.encode()), || {
             format!("{mark:?} encodes to other bytes")
+        })?;
+        Ok(Verdict::Accepted)
+    }
+}
+
+/// `CHECKPOINT`.
+pub struct Checkpoints;
+
+/// Where the checksum of a checkpoint stands, and where its state begins.
+const CHECKPOINT_SUM: usize = 44;
+
+impl Checkpoints {
+    /// Damage one.
+    pub fn damage(bytes: &mut Vec<u8>, foreign: &[u8], rng: &mut Rng) {
+        let fields: [Field; 10] = [
+            (0, 4),
+            (4, 4),
+            (8, 8),
+            (16, 8),
+            (24, 4),
+            (28, 4),
+            (32, 4),
+            (36, 4),
+            (40, 4),
+            (44, 4),
+        ];
+        damage(bytes, &fields, foreign, rng);
+    }
+
+    /// Make its checksums right: of the index inside, and then of the whole.
+    pub fn seal(bytes: &mut Vec<u8>, rng: &mut Rng) {
+        if bytes.len() < CHECKPOINT_SUM + 4 {
+            return;
+        }
+        let state = u32_at(bytes, 36) as usize;
+        let index = CHECKPOINT_SUM + 4 + state.min(bytes.len());
+        if index < bytes.len() {
+            let mut side = bytes.split_off(index);
+            side::reseal(&mut side, rng);
+            bytes.append(&mut side);
+        }
+        let len = state.saturating_add(u32_at(bytes, 40) as usize);
+        let end = len.saturating_add(CHECKPOINT_SUM + 4).min(bytes.len());
+        let head = crc32c::crc32c(&bytes[..CHECKPOINT_SUM]);
+        let crc = crc32c::crc32c_append(head, &bytes[CHECKPOINT_SUM + 4..end]);
+        put_u32(bytes, CHECKPOINT_SUM, crc);
+    }
+}
+
+impl Target for Checkpoints {
+    fn name(&self) -> &'static str {
+        "checkpoint"
+    }
+
+    fn generate(&self, rng: &mut Rng) -> Input {
+        let Ok((side, index)) = decode(&side_file(rng)) else {
+            return Input::single(Vec::new());
+        };
+        let seed = Seed {
+            salt: side.salt,
+            segment: side.segment,
+        };
+        let mut maker = Maker::new(seed, 0, rng);
+        maker.changes(12);
+        let state = maker.state;
+        let offset = side.sealed_bytes as u32;
+        let mark = Mark {
+            seed,
+            offset,
+            ordinal: 1 + rng.u32() / 2,
+            last: offset / 2,
+        };
+        let checkpoint = Checkpoint { mark, state, index };
+        Input::single(checkpoint.encode())
+    }
+
+    fn mutate(&self, input: &mut Input, other: &Input, rng: &mut Rng) {
+        Self::damage(input.bytes_mut(), other.bytes(), rng);
+    }
+
+    fn reseal(&self, input: &mut Input, rng: &mut Rng) {
+        Self::seal(input.bytes_mut(), rng);
+    }
+
+    fn check(&self, input: &Input) -> Result<Verdict, Broken> {
+        let Some(found) = Checkpoint::decode(input.bytes()) else {
+            return Ok(Verdict::Refused);
+        };
+        hold(input.bytes().starts_with(&found.encode()), || {
+            format!("{:?} encodes to other bytes", found.mark)
         })?;
         Ok(Verdict::Accepted)
     }

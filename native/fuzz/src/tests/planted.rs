@@ -12,7 +12,7 @@ use crate::targets::manifest_bytes::{contents, edits};
 type Bug = (&'static str, fn(&Input));
 
 /// One for each target, in their order.
-pub const BUGS: [Bug; 9] = [
+pub const BUGS: [Bug; 10] = [
     ("batch", batch),
     ("frame", frame),
     ("segment", segment),
@@ -20,6 +20,7 @@ pub const BUGS: [Bug; 9] = [
     ("manifest", manifest),
     ("identity", identity),
     ("watermark", watermark),
+    ("checkpoint", checkpoint),
     ("current", current),
     ("wire", wire),
 ];
@@ -90,6 +91,11 @@ fn identity(input: &Input) {
 fn watermark(input: &Input) {
     let durable = u64::from(u32_at(input.bytes(), 24));
     look_up(1, usize::from(durable + 64 > u64::from(u32::MAX)));
+}
+
+/// There is always a frame before it, and its place is not far.
+fn checkpoint(input: &Input) {
+    look_up(1, usize::from(u32_at(input.bytes(), 28) > u32::MAX / 2));
 }
 
 /// No file number ends in this.

@@ -22,6 +22,7 @@ fn names(names: &[&str]) -> Vec<String> {
 #[test]
 fn only_own_names_that_nothing_refers_to() {
     let data = names(&[
+        "CHECKPOINT",
         "CURRENT",
         "CURRENT.tmp",
         "FAULTS",

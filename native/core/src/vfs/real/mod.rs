@@ -153,8 +153,14 @@ impl Vfs for RealVfs {
                 holder,
             });
         }
-        file.set_len(0)
-            .and_then(|()| file.write_all(note.as_bytes()))
+        // Cut only what is left of a longer one: a file that is emptied and written anew costs a flush.
+        let note = note.as_bytes();
+        file.write_all(note)
+            .and_then(|()| file.metadata())
+            .and_then(|found| match note.len() as u64 {
+                len if found.len() > len => file.set_len(len),
+                _ => Ok(()),
+            })
             .map_err(error)?;
         Ok(Box::new(RealLock::new(file)))
     }

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use super::Options;
 use crate::error::{Error, Result};
 use crate::manifest::{self, Identity, Manifest, WalFiles};
-use crate::vfs::{Access, Vfs};
+use crate::vfs::Vfs;
 use crate::wal::appender::{Appender, mix, range_of};
 use crate::wal::bound;
 use crate::wal::files::Files;
 use crate::wal::identity::{IDENTITY, NodeIdentity};
 use crate::wal::inspect::Survey;
+use crate::wal::marks::Marks;
 use crate::wal::recover::LOCK;
 use crate::wal::state::State;
-use crate::wal::store::{self, Store, make_dirs, new_pool, watermark_path};
+use crate::wal::store::{self, Store, make_dirs, new_pool};
 use crate::wal::view::View;
 
 /// Refuse to write into anything that is there.
@@ -86,20 +87,13 @@ pub fn store(
         view.publish(*number, range_of(stream));
     }
     let appender = Appender::create_from(state, sizes, identity.node, options.entropy, pool)?;
-    let watermark = vfs.open(&watermark_path(target), Access::CreateNew)?;
+    let marks = Marks::open(&**vfs, target)?;
     let mut files = Files::new(Arc::clone(vfs), target.to_owned(), manifest);
     let stored = survey.files.as_ref().ok().and_then(|files| files.bound());
     if let Some(bytes) = stored {
         files.set_bound(bytes)?;
     }
-    Store::assemble(
-        Arc::new(view),
-        appender,
-        files,
-        watermark,
-        store_options,
-        lock,
-    )
+    Store::assemble(Arc::new(view), appender, files, marks, store_options, lock)
 }
 
 /// Let the directory be opened.

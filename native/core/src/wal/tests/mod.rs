@@ -5,6 +5,7 @@
 mod basic;
 mod bitflip;
 mod bound;
+mod checkpoint;
 mod concurrency;
 mod crash;
 mod damage;
@@ -19,6 +20,7 @@ mod oracle;
 mod producers;
 mod reading;
 mod refuse;
+mod reopening;
 mod replicas;
 mod salvage;
 mod space;

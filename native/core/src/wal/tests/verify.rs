@@ -3,7 +3,7 @@
 use super::*;
 use crate::wal::inspect::{Frames, condition, edits, index, samples, segments};
 use crate::wal::verify::{Report, Severity, verify};
-use crate::wal::{CommitContext, Cursor, ProducerId};
+use crate::wal::{CHECKPOINT, CommitContext, Cursor, ProducerId};
 
 pub fn disk(vfs: &MemoryVfs) -> Arc<dyn Vfs> {
     Arc::new(vfs.clone())
@@ -122,8 +122,8 @@ fn every_file_but_the_lock_is_missed() {
         let harmed = vfs.snapshot();
         harmed.remove(Path::new(path)).unwrap();
         let found = damage(&harmed);
-        let expected =
-            !path.ends_with("LOCK") && !path.ends_with("WATERMARK") && !path.ends_with("BALLAST");
+        let spare = ["LOCK", "WATERMARK", "CHECKPOINT", "BALLAST"];
+        let expected = !spare.iter().any(|name| path.ends_with(name));
         assert_eq!(!found.is_empty(), expected, "{path}: {found:?}");
     }
 }
@@ -252,6 +252,8 @@ fn the_condition_tells_what_the_next_open_does() {
     }
     let newest = segments(&disk(&vfs), dir).unwrap();
     let newest = newest.iter().rfind(|row| row.number.is_some()).unwrap();
+    // Behind which the open would not look.
+    vfs.remove(&dir.join(CHECKPOINT)).unwrap();
     vfs.flip_bit(&newest.path, 4096 + 60, 0).unwrap();
     let seen = condition(&disk(&vfs), dir).unwrap();
     assert_eq!(seen.recovery, "corruption");
@@ -327,6 +329,8 @@ fn after_any_crash_nothing_is_damaged_unless_the_open_refuses() {
 fn verification_and_recovery_agree_on_the_newest_segment() {
     let vfs = MemoryVfs::new();
     drop(busy(&vfs));
+    // With it the open looks behind it only.
+    vfs.remove(&Path::new("/data").join(CHECKPOINT)).unwrap();
     let rows = segments(&disk(&vfs), Path::new("/data")).unwrap();
     let newest = rows.iter().rfind(|row| row.number.is_some()).unwrap();
     for at in (0..newest.end).step_by(173) {

@@ -18,7 +18,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::limits::SEGMENT_BYTES_MAX;
 use crate::vfs::Vfs;
+use crate::wal::checkpoint::Checkpoint;
 use crate::wal::inspect::{Coverage, Ending, Lap, Survey};
 use crate::wal::segment::FIRST_FRAME;
 use crate::wal::state::State;
@@ -148,8 +150,10 @@ pub fn verify(vfs: &Arc<dyn Vfs>, dir: &Path, progress: Progress<'_>) -> Result<
     if let Err(error @ Error::NotFound { .. }) = survey.files {
         return Err(error);
     }
+    let bytes_max = SEGMENT_BYTES_MAX;
     let mut verifier = Verifier {
         vfs,
+        checkpoint: Checkpoint::read(&**vfs, dir, bytes_max),
         newest_end: None,
         coverage: Coverage::default(),
         state: None,
@@ -169,6 +173,8 @@ pub fn verify(vfs: &Arc<dyn Vfs>, dir: &Path, progress: Progress<'_>) -> Result<
 struct Verifier<'a> {
     vfs: &'a Arc<dyn Vfs>,
     survey: Survey,
+    /// What an open would go by.
+    checkpoint: Option<Checkpoint>,
     /// Where the newest segment ends, unless that is damage.
     newest_end: Option<u32>,
     coverage: Coverage,

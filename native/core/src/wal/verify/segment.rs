@@ -7,6 +7,7 @@ use super::{Finding, Severity, Verifier};
 use crate::error::{Error, Result};
 use crate::index::{SegmentIndex, decode};
 use crate::vfs::{Access, VfsFile};
+use crate::wal::checkpoint::{CHECKPOINT, Checkpoint};
 use crate::wal::frame::{FLAG_MORE, Frame, Kind};
 use crate::wal::inspect::{Found, Lap, Scan, read_header};
 use crate::wal::segment::{FIRST_FRAME, SegmentHeader};
@@ -158,7 +159,31 @@ impl Verifier<'_> {
             let what = format!("{} frame does not apply: {error}", frame.header.kind.name());
             let offset = u64::from(frame.offset);
             self.find(Finding::corruption(&lap.path, offset, what));
+        } else {
+            self.checkpoint(lap, frame, sum);
         }
+    }
+
+    /// A checkpoint says what the frames before it add up to.
+    fn checkpoint(&mut self, lap: &Lap, frame: &Frame, sum: &Sum) {
+        let here = |found: &Checkpoint| {
+            found.mark.seed == lap.seed && found.mark.offset == frame.end() && lap.sealed.is_none()
+        };
+        let (Some(found), Some(state)) = (self.checkpoint.take_if(|found| here(found)), &sum.state)
+        else {
+            return;
+        };
+        let what = match difference(&found.state, state) {
+            Some(difference) => difference,
+            None if found.index != sum.index => "the indexes differ".to_owned(),
+            None => return,
+        };
+        let path = self.survey.dir.join(CHECKPOINT);
+        let what = format!("is not what the log adds up to: {what}");
+        self.find(Finding {
+            next: "close the log and remove the file: the next open reads the segment",
+            ..Finding::corruption(&path, None, what)
+        });
     }
 
     /// The preamble is whole: it must be what the segment before added up to.
