@@ -30,10 +30,11 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from braidlog.client.batches import Columns
 from braidlog.client.retry import Verdict, is_unknown, verdict_of
 from braidlog.errors import (
     LogError,
@@ -42,7 +43,7 @@ from braidlog.errors import (
     SequenceGapError,
     UnknownProducerError,
 )
-from braidlog.types import Headers, Producer
+from braidlog.types import Producer
 
 __all__ = ["Entry", "Outgoing", "ProducerLimits", "StreamProducer"]
 
@@ -65,10 +66,7 @@ class Entry(Generic[T]):
 
     waiter: T
     """Whoever waits for the positions; the core does not look at it."""
-    values: Sequence[bytes]
-    keys: Sequence[bytes | None]
-    timestamps: Sequence[int]
-    headers: Sequence[Headers]
+    records: Columns
     size: int
     """Bytes it is counted with."""
     deadline: float
@@ -140,7 +138,7 @@ class StreamProducer(Generic[T]):
             self._oldest = now
         self._waiting.append(entry)
         self._waiting_bytes += entry.size
-        self._waiting_records += len(entry.values)
+        self._waiting_records += len(entry.records.values)
 
     def withdraw(self, entry: Entry[T]) -> bool:
         """Take records back; False if they may be stored already.
@@ -190,7 +188,7 @@ class StreamProducer(Generic[T]):
 
     def _forget(self, entry: Entry[T]) -> None:
         self._waiting_bytes -= entry.size
-        self._waiting_records -= len(entry.values)
+        self._waiting_records -= len(entry.records.values)
 
     # -- out ---------------------------------------------------------------------
 
@@ -229,25 +227,25 @@ class StreamProducer(Generic[T]):
         return full and len(self._unsettled) < limits.in_flight_max
 
     def _close(self) -> Outgoing[T]:
-        head = self._waiting.popleft()
-        self._forget(head)
-        count = len(head.values)
-        if head.producer is not None:
-            return Outgoing([head], head.producer, head.sequence, count, own=False)
+        waiting, limits = self._waiting, self._limits
+        head = waiting.popleft()
+        size, count = head.size, len(head.records.values)
         entries = [head]
-        size = head.size
-        while self._waiting and self._waiting[0].producer is None:
-            following = self._waiting[0]
-            size += following.size
-            count += len(following.values)
+        while head.producer is None and waiting and waiting[0].producer is None:
+            following = waiting[0]
+            more = len(following.records.values)
             if (
-                size > self._limits.batch_bytes_max
-                or count > self._limits.batch_records_max
+                size + following.size > limits.batch_bytes_max
+                or count + more > limits.batch_records_max
             ):
-                count -= len(following.values)
                 break
-            entries.append(self._waiting.popleft())
-            self._forget(following)
+            entries.append(waiting.popleft())
+            size += following.size
+            count += more
+        self._waiting_bytes -= size
+        self._waiting_records -= count
+        if head.producer is not None:
+            return Outgoing(entries, head.producer, head.sequence, count, own=False)
         sequence = self._next
         self._next += count
         return Outgoing(entries, self.producer, sequence, count, own=True)
