@@ -63,7 +63,8 @@ class Watch:
             state = hosted.storage.state()
             claims.found(name, stream, state.epoch, state.next)
             self._follow(name, stream, hosted.storage)
-        make, drop, host = node._make_report, replicas._drop, replicas._host
+        reporting: Any = node._reporting
+        make, drop, host = reporting._make, replicas._drop, replicas._host
 
         def hosts(stream: int) -> Any:
             hosted = host(stream)
@@ -80,7 +81,7 @@ class Watch:
             claims.dropped(name, stream)
             drop(stream)
 
-        node._make_report = made  # type: ignore[method-assign]
+        reporting._make = made
         replicas._drop = dropped
         replicas._host = hosts
 
