@@ -34,7 +34,6 @@ SCENARIOS: Mapping[str, ScenarioFactory] = {
 _HASH_SEED = "0"
 _STORMS: Mapping[str, Mapping[str, Storm]] = {
     "cluster": cluster.STORMS,
-    "register": faults.STORMS,
 }
 
 
@@ -58,15 +57,20 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def storms_of(scenario: str) -> Mapping[str, Storm]:
+    """Return the storms of a scenario."""
+    return _STORMS.get(scenario, faults.STORMS)
+
+
 def storm_name(scenario: str, storm: str, seed: int) -> str:
     """Return the storm of a seed: the one named, or one after the other."""
-    names = list(_STORMS[scenario])
+    names = list(storms_of(scenario))
     return names[seed % len(names)] if storm == "each" else storm
 
 
 def storm_of(scenario: str, storm: str) -> Storm:
     """Return a storm as it is for a scenario."""
-    return _STORMS[scenario][storm]
+    return storms_of(scenario)[storm]
 
 
 def _run(
@@ -149,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--count and --jobs are at least 1")
     if options.trace is not None and options.count != 1:
         parser.error("--trace takes one seed")
-    if options.storm not in [*_STORMS[options.scenario], "each"]:
+    if options.storm not in [*storms_of(options.scenario), "each"]:
         parser.error(f"the scenario {options.scenario} has no storm {options.storm}")
     failed = done = 0
     with ExitStack() as stack:

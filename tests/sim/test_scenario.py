@@ -46,7 +46,7 @@ def test_other_seeds_are_other_runs_and_all_are_linearizable() -> None:
 @pytest.mark.parametrize(
     ("bug", "storm", "seed"),
     [
-        (Bug.NO_WRITE_BACK, "crashes", 11),
+        (Bug.NO_WRITE_BACK, "disks", 5),
         (Bug.NO_SYNC, "crashes", 0),
         (Bug.NO_QUORUM, "partitions", 0),
     ],
