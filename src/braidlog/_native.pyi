@@ -25,8 +25,10 @@ __all__ = [
     "Replicas",
     "Store",
     "batch_header",
+    "bytes_of",
     "encode_arrow",
     "encode_batch",
+    "encode_pieces",
     "frame_header",
     "inspect_frames",
     "inspect_index",
@@ -310,6 +312,20 @@ def encode_batch(
     sequence: int | None = None,
     compression: str = "none",
 ) -> bytes: ...
+def encode_pieces(
+    pieces: Sequence[
+        tuple[
+            Sequence[Any],
+            Sequence[Any] | None,
+            Sequence[int] | int,
+            Sequence[Any] | None,
+        ]
+    ],
+    producer: tuple[int, int],
+    sequence: int,
+    compression: str = "none",
+) -> bytes: ...
+def bytes_of(values: list[Any]) -> tuple[int, int] | None: ...
 def encode_arrow(
     data: Any,
     producer: tuple[int, int] | None = None,

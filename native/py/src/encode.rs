@@ -1,5 +1,6 @@
 //! Batches outside of a log: encoded for the way to it, and taken apart on the way back.
 
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -10,10 +11,11 @@ use braidlog_core::limits::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX};
 use braidlog_core::wal::Sequenced;
 use braidlog_core::{Error, Result};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyList};
 
-use crate::append::{ListColumns, sequenced, with_bytes};
+use crate::append::{sequenced, with_bytes};
 use crate::arrow::{Checks, Owner, columns_of, export_batch, import_stream};
+use crate::columns::{ListColumns, Piece};
 use crate::error::to_py;
 use crate::log::projection;
 use crate::number::Unsigned;
@@ -30,14 +32,80 @@ fn encode(
     producer: Option<Sequenced>,
     compression: Compression,
 ) -> Result<Vec<u8>> {
-    let from = producer.map_or(Producer::default(), |(id, sequence)| Producer {
+    let mut out = Vec::with_capacity(columns.encoded_len_max(&rows).min(BATCH_BYTES_MAX));
+    encode_columns(columns, rows, header(producer), compression, &mut out)?;
+    Ok(out)
+}
+
+fn header(producer: Option<Sequenced>) -> Producer {
+    producer.map_or(Producer::default(), |(id, sequence)| Producer {
         id: id.id,
         epoch: id.epoch,
         base_sequence: sequence,
-    });
-    let mut out = Vec::with_capacity(columns.encoded_len_max(&rows).min(BATCH_BYTES_MAX));
-    encode_columns(columns, rows, from, compression, &mut out)?;
-    Ok(out)
+    })
+}
+
+/// Memory that a thread keeps for the next batch, so that its pages are there already.
+#[derive(Default)]
+struct Scratch {
+    values: Vec<u8>,
+    encoded: Vec<u8>,
+}
+
+/// Most of either that is kept.
+const SCRATCH_BYTES_KEPT: usize = 2 << 20;
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// One batch of what was appended in pieces, in their order.
+#[pyfunction]
+#[pyo3(signature = (pieces, producer, sequence, compression="none"))]
+pub fn encode_pieces<'py>(
+    py: Python<'py>,
+    pieces: Vec<Piece<'py>>,
+    producer: (u64, u32),
+    sequence: Unsigned,
+    compression: &str,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let producer = header(sequenced(Some(producer), Some(sequence))?);
+    let compression = self::compression(compression)?;
+    // Taken, not borrowed: an item may be an object whose buffer is made by Python code.
+    let Scratch {
+        values,
+        mut encoded,
+    } = SCRATCH.take();
+    let columns = ListColumns::gather(&pieces, values)?;
+    encoded.clear();
+    py.detach(|| {
+        let columns = columns.borrow();
+        let rows = 0..columns.len;
+        encode_columns(&columns, rows, producer, compression, &mut encoded)
+    })
+    .map_err(to_py)?;
+    let bytes = PyBytes::new(py, &encoded);
+    let mut values = columns.into_memory();
+    for memory in [&mut values, &mut encoded] {
+        if memory.capacity() > SCRATCH_BYTES_KEPT {
+            *memory = Vec::new();
+        }
+    }
+    SCRATCH.set(Scratch { values, encoded });
+    Ok(bytes)
+}
+
+/// What a list of nothing but `bytes` holds: (bytes of all, bytes of the longest). `None` if
+/// anything in it is something else.
+#[pyfunction]
+pub fn bytes_of(values: &Bound<'_, PyList>) -> Option<(usize, usize)> {
+    let (mut all, mut longest) = (0, 0);
+    for value in values.iter() {
+        let len = value.cast_exact::<PyBytes>().ok()?.as_bytes().len();
+        all += len;
+        longest = longest.max(len);
+    }
+    Some((all, longest))
 }
 
 /// One batch of lists of values.

@@ -11,12 +11,14 @@ mod appender;
 pub mod arrow;
 mod bulk;
 mod closing;
+mod columns;
 mod disk;
 mod encode;
 mod entry;
 mod error;
 mod follower;
 mod gate;
+mod held;
 mod inspect;
 mod log;
 mod notify;
@@ -51,7 +53,9 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     inspect::register(m)?;
     m.add_function(wrap_pyfunction!(log_schema, m)?)?;
     m.add_function(wrap_pyfunction!(encode::batch_header, m)?)?;
+    m.add_function(wrap_pyfunction!(encode::bytes_of, m)?)?;
     m.add_function(wrap_pyfunction!(encode::encode_batch, m)?)?;
+    m.add_function(wrap_pyfunction!(encode::encode_pieces, m)?)?;
     m.add_function(wrap_pyfunction!(encode::encode_arrow, m)?)?;
     Ok(())
 }

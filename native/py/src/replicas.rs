@@ -9,6 +9,7 @@ use pyo3::types::{PyBytes, PyTuple};
 use crate::append::with_bytes;
 use crate::error::to_py;
 use crate::gate::Gate;
+use crate::held::Held;
 use crate::number::{Micros, Unsigned};
 use crate::pending::SIGNAL_INTERVAL;
 
@@ -45,10 +46,11 @@ impl Replicas {
         &self,
         py: Python<'_>,
         stream: u32,
-        batches: Vec<Vec<u8>>,
+        batches: Vec<Held>,
         place: impl Fn(&wal::Store, &[Verified<'_>]) -> braidlog_core::Result<R> + Sync,
     ) -> PyResult<R> {
         let store = self.check()?;
+        let batches: Vec<&[u8]> = batches.iter().map(Held::as_slice).collect();
         let bytes: usize = batches.iter().map(|batch| batch.len() + 1024).sum();
         while store.would_wait(stream, bytes) {
             py.detach(|| store.wait_for_room(stream, bytes, SIGNAL_INTERVAL))
@@ -57,17 +59,17 @@ impl Replicas {
         }
         py.detach(|| {
             let verified: Result<Vec<_>, _> =
-                batches.iter().map(|bytes| Verified::check(bytes)).collect();
+                batches.iter().copied().map(Verified::check).collect();
             place(store, &verified?)
         })
         .map_err(to_py)
     }
 }
 
-fn copied(batches: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<u8>>> {
+fn held(batches: &Bound<'_, PyAny>) -> PyResult<Vec<Held>> {
     batches
         .try_iter()?
-        .map(|batch| with_bytes(&batch?, "batch", <[u8]>::to_vec))
+        .map(|batch| Held::of(&batch?, "batch"))
         .collect()
 }
 
@@ -146,7 +148,7 @@ impl Replicas {
         epoch: u64,
         batches: &Bound<'_, PyAny>,
     ) -> PyResult<Vec<(u64, u32, bool)>> {
-        let arrivals = self.arrive(py, stream, copied(batches)?, |store, batches| {
+        let arrivals = self.arrive(py, stream, held(batches)?, |store, batches| {
             store.append_batches(stream, epoch, batches)
         })?;
         self.store.nudge();
@@ -163,7 +165,7 @@ impl Replicas {
         llsn: Unsigned,
         batches: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        self.arrive(py, stream, copied(batches)?, |store, batches| {
+        self.arrive(py, stream, held(batches)?, |store, batches| {
             store.place_batches(stream, epoch, llsn.0, batches)
         })?;
         self.store.nudge();

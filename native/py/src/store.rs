@@ -10,10 +10,11 @@ use braidlog_core::wal::{self, Cursor, NewLog, NewRecord, Sequenced, Ticket};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::append::{HeaderList, ListColumns, sequenced, with_bytes};
+use crate::append::{HeaderList, sequenced, with_bytes};
 use crate::arrow::import_stream;
 use crate::bulk::Bulk;
 use crate::closing::Closing;
+use crate::columns::ListColumns;
 use crate::disk::MemoryDisk;
 use crate::entry::{Entry, entries_dict};
 use crate::error::to_py;

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
-from braidlog.client.batches import BatchCodec
+from braidlog.client.batches import BatchCodec, Columns
 from braidlog.client.cluster import Cluster
 from braidlog.client.lane import Lane, Records
 from braidlog.client.producer import Entry, StreamProducer
@@ -28,50 +28,67 @@ __all__ = ["Appending", "Piece"]
 # No producer gets this far, so the primary must refuse it and say what comes next. The
 # core has no number for what would follow a greater one.
 _SEQUENCE_NEVER: Final = (1 << 62) - 3
+_FIRST: Final = (0,)
 
 
 class Piece:
     """Records on their way into one batch."""
 
-    __slots__ = ("headers", "indexes", "keys", "size", "timestamps", "values")
+    __slots__ = ("indexes", "records", "size")
 
-    def __init__(self) -> None:
-        """Begin with none."""
-        self.values: list[bytes] = []
-        self.keys: list[bytes | None] = []
-        self.timestamps: list[int] = []
-        self.headers: list[Headers] = []
-        self.indexes: list[int] = []
-        self.size = 0
+    def __init__(self, records: Columns, indexes: Sequence[int], size: int) -> None:
+        """Take records, the numbers with which they were given, and their bytes."""
+        self.records = records
+        self.indexes = indexes
+        self.size = size
 
     @classmethod
     def one(cls, row: Row) -> Piece:
         """Return one record."""
-        piece = cls.__new__(cls)
         value, key, timestamp, headers = row
-        piece.values, piece.keys = [value], [key]
-        piece.timestamps, piece.headers = [timestamp], [headers]
-        piece.indexes, piece.size = [0], size_of(row)
-        return piece
+        keys = None if key is None else (key,)
+        named = (headers,) if headers else None
+        return cls(Columns((value,), keys, timestamp, named), _FIRST, size_of(row))
 
     @classmethod
     def plain(cls, values: list[bytes], timestamp: int, size: int) -> Piece:
         """Return records that are values alone; see `Rows.plain`."""
-        piece, count = cls(), len(values)
-        piece.values, piece.size = values, size
-        piece.keys, piece.headers = [None] * count, [()] * count
-        piece.timestamps, piece.indexes = [timestamp] * count, list(range(count))
-        return piece
+        records = Columns(values, None, timestamp, None)
+        return cls(records, range(len(values)), size)
 
-    def add(self, index: int, row: Row) -> None:
-        """Add a record, which was given as number ``index``."""
+
+class _OpenPiece:
+    """A piece that still grows."""
+
+    __slots__ = ("_headers", "_indexes", "_keys", "_timestamps", "_values", "size")
+
+    def __init__(self) -> None:
+        """Begin with no records."""
+        self._values: list[bytes] = []
+        self._keys: list[bytes | None] = []
+        self._timestamps: list[int] = []
+        self._headers: list[Headers] = []
+        self._indexes: list[int] = []
+        self.size = 0
+
+    def __len__(self) -> int:
+        """Return how many records it has."""
+        return len(self._indexes)
+
+    def add(self, index: int, row: Row, size: int) -> None:
+        """Add a record of `size` bytes, which was given as number `index`."""
         value, key, timestamp, headers = row
-        self.values.append(value)
-        self.keys.append(key)
-        self.timestamps.append(timestamp)
-        self.headers.append(headers)
-        self.indexes.append(index)
-        self.size += size_of(row)
+        self._values.append(value)
+        self._keys.append(key)
+        self._timestamps.append(timestamp)
+        self._headers.append(headers)
+        self._indexes.append(index)
+        self.size += size
+
+    def close(self) -> Piece:
+        """Return what it has come to."""
+        records = Columns(self._values, self._keys, self._timestamps, self._headers)
+        return Piece(records, self._indexes, self.size)
 
 
 class Appending:
@@ -112,7 +129,7 @@ class Appending:
         Records with a key go to its stream, those without to one stream together;
         ``whole``: all go to one, because the sequences of a producer need it.
         """
-        open_pieces: dict[int, Piece] = {}
+        open_pieces: dict[int, _OpenPiece] = {}
         done: list[tuple[int, Piece]] = []
         keyless = None if whole else self._any_stream()
         limit = self._settings
@@ -125,14 +142,15 @@ class Appending:
             size = size_of(row)
             if piece is not None and (
                 piece.size + size > limit.batch_bytes_max
-                or len(piece.values) >= limit.batch_records_max
+                or len(piece) >= limit.batch_records_max
             ):
-                done.append((stream, piece))
+                done.append((stream, piece.close()))
                 piece = None
             if piece is None:
-                piece = open_pieces[stream] = Piece()
-            piece.add(index, row)
-        return done + list(open_pieces.items())
+                piece = open_pieces[stream] = _OpenPiece()
+            piece.add(index, row, size)
+        last = [(stream, piece.close()) for stream, piece in open_pieces.items()]
+        return done + last
 
     # -- streams -----------------------------------------------------------------
 
@@ -295,7 +313,7 @@ class Appending:
                 lane = self._lane(stream)
                 lane.add(entry)
                 waiting.append((piece, lane, entry))
-                sequence = None if sequence is None else sequence + len(piece.values)
+                sequence = None if sequence is None else sequence + len(piece.indexes)
             if len(waiting) == 1:
                 first = await waiting[0][2].waiter
                 return range(first, first + count)
@@ -365,10 +383,7 @@ class Appending:
         _check_producer(producer, sequence)
         return Entry(
             asyncio.get_running_loop().create_future(),
-            piece.values,
-            piece.keys,
-            piece.timestamps,
-            piece.headers,
+            piece.records,
             piece.size,
             deadline,
             producer,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from braidlog import _native
 from braidlog.types import Compression, Headers, Producer
@@ -13,7 +13,17 @@ if TYPE_CHECKING:
 
     from braidlog._native import Record
 
-__all__ = ["BatchCodec", "NativeCodec", "OpenBatch"]
+__all__ = ["BatchCodec", "Columns", "NativeCodec", "OpenBatch"]
+
+
+class Columns(NamedTuple):
+    """Records by columns; a column that says nothing is None, so it costs nothing."""
+
+    values: Sequence[bytes]
+    keys: Sequence[bytes | None] | None
+    timestamps: Sequence[int] | int
+    """One for each record, or one for all."""
+    headers: Sequence[Headers] | None
 
 
 class OpenBatch(Protocol):
@@ -41,15 +51,12 @@ class BatchCodec(Protocol):
 
     def encode(
         self,
-        values: Sequence[bytes],
-        keys: Sequence[bytes | None],
-        timestamps: Sequence[int],
-        headers: Sequence[Headers],
+        pieces: Sequence[Columns],
         producer: Producer,
         sequence: int,
         compression: Compression,
     ) -> bytes:
-        """Encode records as one batch of a producer."""
+        """Encode the records of all pieces, in order, as one batch of a producer."""
 
     def open(self, data: Buffer) -> OpenBatch:
         """Check a batch and give access to it.
@@ -64,26 +71,14 @@ class NativeCodec:
 
     def encode(
         self,
-        values: Sequence[bytes],
-        keys: Sequence[bytes | None],
-        timestamps: Sequence[int],
-        headers: Sequence[Headers],
+        pieces: Sequence[Columns],
         producer: Producer,
         sequence: int,
         compression: Compression,
     ) -> bytes:
-        """Encode records as one batch of a producer."""
-        native: Any = _native
-        encoded: bytes = native.encode_batch(
-            values,
-            keys,
-            timestamps,
-            headers,
-            (producer.id, producer.epoch),
-            sequence,
-            compression,
-        )
-        return encoded
+        """Encode the records of all pieces, in order, as one batch of a producer."""
+        who = (producer.id, producer.epoch)
+        return _native.encode_pieces(pieces, who, sequence, compression)
 
     def open(self, data: Buffer) -> OpenBatch:
         """Check a batch and give access to it."""

@@ -152,15 +152,9 @@ class Lane:
             self._arm_stuck(answer)
 
     def _encode(self, batch: Outgoing[Waiter]) -> bytes:
-        entries = batch.entries
+        pieces = [entry.records for entry in batch.entries]
         return self._codec.encode(
-            [value for entry in entries for value in entry.values],
-            [key for entry in entries for key in entry.keys],
-            [timestamp for entry in entries for timestamp in entry.timestamps],
-            [headers for entry in entries for headers in entry.headers],
-            batch.producer,
-            batch.sequence,
-            self._compression,
+            pieces, batch.producer, batch.sequence, self._compression
         )
 
     def _answered(self, answer: asyncio.Future[Answer]) -> None:
@@ -191,7 +185,7 @@ class Lane:
             self._room.give(entry.size)
             if not entry.waiter.done():
                 entry.waiter.set_result(glsn)
-            glsn += len(entry.values)
+            glsn += len(entry.records.values)
         self._backoff.reset()
         self._appended(glsn)
 

@@ -30,10 +30,11 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from braidlog.client.batches import Columns
 from braidlog.client.retry import Verdict, is_unknown, verdict_of
 from braidlog.errors import (
     LogError,
@@ -41,7 +42,7 @@ from braidlog.errors import (
     SequenceExpiredError,
     SequenceGapError,
 )
-from braidlog.types import Headers, Producer
+from braidlog.types import Producer
 
 __all__ = ["Entry", "Outgoing", "ProducerLimits", "StreamProducer"]
 
@@ -64,10 +65,7 @@ class Entry(Generic[T]):
 
     waiter: T
     """Whoever waits for the positions; the core does not look at it."""
-    values: Sequence[bytes]
-    keys: Sequence[bytes | None]
-    timestamps: Sequence[int]
-    headers: Sequence[Headers]
+    records: Columns
     size: int
     """Bytes it is counted with."""
     deadline: float
@@ -139,7 +137,7 @@ class StreamProducer(Generic[T]):
             self._oldest = now
         self._waiting.append(entry)
         self._waiting_bytes += entry.size
-        self._waiting_records += len(entry.values)
+        self._waiting_records += len(entry.records.values)
 
     def withdraw(self, entry: Entry[T]) -> bool:
         """Take records back; False if they may be stored already.
@@ -189,7 +187,7 @@ class StreamProducer(Generic[T]):
 
     def _forget(self, entry: Entry[T]) -> None:
         self._waiting_bytes -= entry.size
-        self._waiting_records -= len(entry.values)
+        self._waiting_records -= len(entry.records.values)
 
     # -- out ---------------------------------------------------------------------
 
@@ -230,7 +228,7 @@ class StreamProducer(Generic[T]):
     def _close(self) -> Outgoing[T]:
         head = self._waiting.popleft()
         self._forget(head)
-        count = len(head.values)
+        count = len(head.records.values)
         if head.producer is not None:
             return Outgoing([head], head.producer, head.sequence, count, own=False)
         entries = [head]
@@ -238,12 +236,12 @@ class StreamProducer(Generic[T]):
         while self._waiting and self._waiting[0].producer is None:
             following = self._waiting[0]
             size += following.size
-            count += len(following.values)
+            count += len(following.records.values)
             if (
                 size > self._limits.batch_bytes_max
                 or count > self._limits.batch_records_max
             ):
-                count -= len(following.values)
+                count -= len(following.records.values)
                 break
             entries.append(self._waiting.popleft())
             self._forget(following)

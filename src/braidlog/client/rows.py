@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from braidlog import _native
 from braidlog.errors import InvalidArgumentError, TooLargeError
 from braidlog.types import Headers
 
@@ -101,12 +102,10 @@ class Rows:
         None if they are something else: then each has to be looked at. This way they
         cost a batch, and not Python code for each of them.
         """
-        if set(map(type, values)) != {bytes}:
+        found = _native.bytes_of(values)
+        if found is None or found[1] + _RECORD_COST > self._limit:
             return None
-        longest = max(map(len, values)) + _RECORD_COST
-        if longest > self._limit:
-            return None
-        size = _RECORD_COST * len(values) + sum(map(len, values))
+        size = _RECORD_COST * len(values) + found[0]
         return values, self._time(timestamp), size
 
     def _time(self, timestamp: Any) -> int:

@@ -34,8 +34,9 @@ class ClientSettings:
     linger_s: float = 0.0
     """How long the first record of a batch waits for others when nothing is under
     way."""
-    batch_bytes_max: int = 1 << 19
-    """With more, nothing would be encoded while a batch is on its way."""
+    batch_bytes_max: int = 1 << 20
+    """Each batch costs a round of messages between the nodes, so few large ones are
+    cheap; whoever reads one record of a batch has to read all of it."""
     batch_records_max: int = 16384
     record_bytes_max: int = 15 << 20
     """One record must fit a frame, whatever its size is once encoded."""

@@ -31,9 +31,11 @@ from braidlog.wire.messages import Hello, Message
 __all__ = ["SocketLink", "socket_connector"]
 
 _GOODBYE_S: Final = 1.0
+_RECEIVE_BYTES_MAX: Final = 256 << 10
+"""What one read takes at most."""
 
 
-class SocketLink(asyncio.Protocol):
+class SocketLink(asyncio.BufferedProtocol):
     """One connection. Requests for which the window has no room wait in their order.
 
     How many bytes wait is bounded by what the callers may have outstanding.
@@ -51,6 +53,8 @@ class SocketLink(asyncio.Protocol):
         self._lost: asyncio.Future[None] = loop.create_future()
         self._writing = False
         self._closed = False
+        # Memory that is not touched is not there: small answers touch little.
+        self._incoming = memoryview(bytearray(_RECEIVE_BYTES_MAX))
 
     @property
     def closed(self) -> bool:
@@ -93,7 +97,7 @@ class SocketLink(asyncio.Protocol):
             # All of them are buffers, for which asyncio has no type of its own.
             self._transport.writelines([memoryview(part) for part in out])
 
-    # -- asyncio.Protocol --------------------------------------------------------
+    # -- asyncio.BufferedProtocol ------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the `Hello`."""
@@ -101,8 +105,13 @@ class SocketLink(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._write()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002, RUF100
+        """Return where the next bytes go."""
+        return self._incoming
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Take what one read gave."""
+        data = self._incoming[:nbytes]
         try:
             events = [] if self._rules.closed else self._rules.receive(data)
         except RemoteProtocolError as error:

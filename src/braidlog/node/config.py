@@ -112,6 +112,8 @@ class LimitSettings:
     """Size of the write-ahead log."""
     segment_bytes: int = 64 << 20
     """Size of one of its files."""
+    wal_ready_bytes: int = 0
+    """Files that are made at the start, before the node serves, not when needed."""
     frame_bytes_max: int = 17 << 20
     """Largest frame: a batch of 16 MiB and what belongs to it."""
     window_bytes: int = 32 << 20

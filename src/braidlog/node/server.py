@@ -88,6 +88,10 @@ class NodeServer:
         store = self._store or open_store(config)
         syncer = self._syncer or ThreadSyncer(store)
         stack.push_async_callback(syncer.close)
+        if config.limits.wal_ready_bytes:
+            loop = asyncio.get_running_loop()
+            ready = config.limits.wal_ready_bytes
+            await loop.run_in_executor(None, store.provision, ready)
         with _damage_explained(config):
             faults = self._open_faults(store)
             self.node = ClusterNode(

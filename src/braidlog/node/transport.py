@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from braidlog.errors import ProtocolError
 from braidlog.wire.connection import Connection
@@ -17,7 +18,24 @@ if TYPE_CHECKING:
 __all__ = ["Wire"]
 
 
-class Wire(asyncio.Protocol, ABC):
+_RECEIVE_BYTES_MAX: Final = 256 << 10
+"""What one read of a socket takes at most."""
+
+_of_thread = threading.local()
+
+
+def _buffer() -> memoryview:
+    """Return the memory that the sockets of this thread are read into.
+
+    One is enough: a loop fills it and hands it on in one step, and nobody keeps it.
+    """
+    buffer: memoryview | None = getattr(_of_thread, "buffer", None)
+    if buffer is None:
+        buffer = _of_thread.buffer = memoryview(bytearray(_RECEIVE_BYTES_MAX))
+    return buffer
+
+
+class Wire(asyncio.BufferedProtocol, ABC):
     """One socket. Subclasses take the events and what happens to the socket.
 
     What is sent within one turn of the loop goes out with one system call. While the
@@ -55,10 +73,14 @@ class Wire(asyncio.Protocol, ABC):
         self._transport = cast("asyncio.Transport", transport)
         self.flush()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002, RUF100
+        """Return where the next bytes go."""
+        return _buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Hand on what the bytes mean."""
         try:
-            for event in self.connection.receive(data):
+            for event in self.connection.receive(_buffer()[:nbytes]):
                 self.took(event)
         except ProtocolError as error:
             self.broken(error)

@@ -216,6 +216,14 @@ class NodeStore:
         self._store.prepare_slot()
         return self._native.reclaim()
 
+    def provision(self, size: int) -> int:
+        """Make `size` bytes of segments ready, as far as there is room; say how many.
+
+        Segments are otherwise made shortly before they are needed, which takes time
+        and processor from who writes. Blocks for as long as the disk takes.
+        """
+        return self._store.provision(size)
+
     def wait_housekeeping(self, timeout: float) -> bool | None:
         """Wait until a spare segment is due; None once the store is closed."""
         return self._store.wait_housekeeping(timeout)

@@ -13,6 +13,7 @@ from collections import deque
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from braidlog.client.batches import Columns
 from braidlog.client.producer import Entry, Outgoing, ProducerLimits, StreamProducer
 from braidlog.errors import (
     ConnectionLostError,
@@ -79,13 +80,12 @@ class Run:
         count = self.chance.choice([1, 1, 2])
         values = [b"%s.%06d.%d" % (word, number, i) for i in range(count)]
         self.values[number] = values
-        none: list[None] = [None] * count
-        entry = Entry(number, values, none, [0] * count, [()] * count, 100, 1e9)
+        entry = Entry(number, Columns(values, None, 0, None), 100, 1e9)
         self.core.add(entry, 0.0)
 
     def pump(self) -> None:
         while (batch := self.core.take(0.0)) is not None:
-            values = tuple(v for entry in batch.entries for v in entry.values)
+            values = tuple(v for entry in batch.entries for v in entry.records.values)
             self.flying.append((batch, (batch.producer.epoch, batch.sequence, values)))
         self.note()
 
@@ -133,7 +133,7 @@ class Run:
             return
         for entry in self.core.settle(batch, len(copy[2])):
             self.acknowledged[entry.waiter] = first
-            first += len(entry.values)
+            first += len(entry.records.values)
 
     def finish(self) -> None:
         self.primary.forbidden = 0.0

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from braidlog import Producer, Record
 from braidlog.client.arrow import log_schema
+from braidlog.client.batches import Columns
 
 
 class FakeBatch:
@@ -55,23 +56,32 @@ class FakeBatch:
         return part if names is None else part.select(names)
 
 
+def _spread(piece: Columns) -> tuple[Sequence[Any], ...]:
+    """Return the columns with an element for each record."""
+    values, keys, timestamps, headers = piece
+    count = len(values)
+    return (
+        values,
+        [None] * count if keys is None else keys,
+        [timestamps] * count if isinstance(timestamps, int) else timestamps,
+        [()] * count if headers is None else headers,
+    )
+
+
 class FakeCodec:
     """Batches as MessagePack."""
 
     def encode(
         self,
-        values: Sequence[bytes],
-        keys: Sequence[bytes | None],
-        timestamps: Sequence[int],
-        headers: Sequence[Any],
+        pieces: Sequence[Columns],
         producer: Producer,
         sequence: int,
         compression: str,
     ) -> bytes:
         who = (producer.id, producer.epoch)
-        return msgspec.msgpack.encode(
-            (values, keys, timestamps, headers, who, sequence)
-        )
+        columns = zip(*(_spread(piece) for piece in pieces), strict=True)
+        whole = [[each for part in parts for each in part] for parts in columns]
+        return msgspec.msgpack.encode((*whole, who, sequence))
 
     def open(self, data: Any) -> FakeBatch:
         return FakeBatch(data)

@@ -6,7 +6,7 @@ import pytest
 
 from braidlog import _native
 from braidlog.client.appending import _SEQUENCE_NEVER
-from braidlog.client.batches import NativeCodec
+from braidlog.client.batches import Columns, NativeCodec
 from braidlog.errors import SequenceGapError
 from braidlog.node.replica_store import ReplicaStore
 from braidlog.storage.streams import NodeStore
@@ -17,9 +17,8 @@ def test_the_sequence_that_is_never_reached_is_refused_as_a_gap() -> None:
     store = NodeStore("/n", entropy=1, disk=_native.MemoryDisk())
     stream = ReplicaStore.create(store, 1)
     stream.enter(1)
-    batch = NativeCodec().encode(
-        [b""], [None], [0], [()], Producer(5), _SEQUENCE_NEVER, "none"
-    )
+    record = Columns([b""], None, 0, None)
+    batch = NativeCodec().encode([record], Producer(5), _SEQUENCE_NEVER, "none")
     with pytest.raises(SequenceGapError) as caught:
         stream.append(1, [batch])
     assert caught.value.expected == 1

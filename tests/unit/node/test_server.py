@@ -103,6 +103,17 @@ async def test_what_was_acknowledged_is_there_after_a_restart(tmp_path: Path) ->
         assert found == sorted(expected.items())
 
 
+async def test_files_of_the_log_are_made_before_the_node_serves(
+    tmp_path: Path,
+) -> None:
+    made = []
+    for extra in ("", "wal_ready_bytes = 8388608"):
+        settings = config(tmp_path / str(len(made)), extra)
+        async with NodeServer(settings):
+            made.append(len(list((Path(settings.node.data) / "wal").glob("slot-*"))))
+    assert made[1] == 8 + 1 > made[0] + 1
+
+
 async def test_pages(tmp_path: Path) -> None:
     settings = config(tmp_path)
     async with serving(settings), client(settings) as there:

@@ -1,5 +1,7 @@
 """Batches outside of a log."""
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pytest
 
@@ -89,3 +91,60 @@ def test_arrow_goes_in_and_comes_out() -> None:
     assert found == table.column("value").to_pylist()
     part = pa.record_batch(_native.Batch(batches[0]).arrow(10, 2, 4))
     assert part.column("position").to_pylist() == [12, 13]
+
+
+Headers = tuple[tuple[str, bytes], ...]
+Piece = tuple[
+    Sequence[bytes],
+    Sequence[bytes | None] | None,
+    Sequence[int] | int,
+    Sequence[Headers] | None,
+]
+PIECES: list[Piece] = [
+    ([b"a", b""], None, 5, None),
+    ([b"b"], [b"k"], [7], [(("h", b"1"),)]),
+    ((b"c", b"d"), [None, b""], [5, 5], None),
+    ([b"e"], None, 5, [()]),
+]
+
+
+@pytest.mark.parametrize("count", range(1, 5))
+@pytest.mark.parametrize("first", range(4))
+def test_pieces_are_one_batch_of_their_records(first: int, count: int) -> None:
+    pieces = PIECES[first : first + count]
+    rows: list[tuple[bytes, bytes | None, int, Headers]] = []
+    for values, keys, times, headers in pieces:
+        some = len(values)
+        stamps = [times] * some if isinstance(times, int) else times
+        columns = values, keys or [None] * some, stamps, headers or [()] * some
+        rows += zip(*columns, strict=True)
+    values, keys, times, headers = zip(*rows, strict=True)
+    whole = _native.encode_batch(values, keys, times, headers, (9, 2), 41)
+    assert _native.encode_pieces(pieces, (9, 2), 41) == whole
+
+
+def test_pieces_that_are_larger_than_what_is_kept_for_the_next() -> None:
+    for size in (3 << 20, 10):
+        data = _native.encode_pieces([([b"x" * size], None, 1, None)], (9, 2), 1)
+        assert [len(each.value) for each in _native.Batch(data).records(1)] == [size]
+
+
+def test_pieces_with_columns_of_different_lengths_are_refused() -> None:
+    wrong: list[Piece] = [
+        ([b"a"], [None, None], 1, None),
+        ([b"a"], None, [1, 2], None),
+        ([b"a"], None, 1, [(), ()]),
+    ]
+    for piece in wrong:
+        with pytest.raises(InvalidArgumentError, match="for 1 values"):
+            _native.encode_pieces([([], None, 1, None), piece], (9, 2), 1)
+    with pytest.raises(TypeError):
+        _native.encode_pieces([(b"a", None, 1, None)], (9, 2), 1)
+    with pytest.raises(InvalidArgumentError):
+        _native.encode_pieces([], (9, 2), 1)
+
+
+def test_bytes_of_a_list_are_those_of_all_and_of_the_longest() -> None:
+    assert _native.bytes_of([b"a", b"", b"ccc"]) == (4, 3)
+    assert _native.bytes_of([]) == (0, 0)
+    assert _native.bytes_of([b"a", bytearray(b"b")]) is None

@@ -16,12 +16,16 @@ struct TempDir(PathBuf);
 
 impl TempDir {
     fn new() -> Self {
+        Self::within(&std::env::temp_dir()).unwrap()
+    }
+
+    /// None if there is no such folder to make it in.
+    fn within(folder: &Path) -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("braidlog-vfs-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
+        let path = folder.join(format!("braidlog-vfs-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path).ok()?;
+        Some(Self(path))
     }
 }
 
@@ -38,6 +42,14 @@ macro_rules! conformance {
             $(#[test] fn $check() {
                 let dir = super::TempDir::new();
                 super::$check(&super::RealVfs, &dir.0);
+            })*
+        }
+        /// Where the file system is memory, if the machine has such a folder.
+        mod shared_memory {
+            $(#[test] fn $check() {
+                if let Some(dir) = super::TempDir::within("/dev/shm".as_ref()) {
+                    super::$check(&super::RealVfs, &dir.0);
+                }
             })*
         }
         mod memory {

@@ -88,8 +88,9 @@ pub trait Vfs: Send + Sync {
     /// [`SyncMethod::Fdatasync`] where the file system refuses the method.
     fn open_durable(&self, path: &Path, method: SyncMethod) -> Result<Arc<dyn VfsFile>>;
 
-    /// Create `path` with `len` bytes of zeros really written (not merely allocated), and sync
-    /// the file. On failure nothing is left behind. The directory is not synced.
+    /// Create `path` with `len` bytes of zeros really written (not merely allocated, unless the
+    /// file system is memory), and sync the file. On failure nothing is left behind. The directory
+    /// is not synced.
     fn create_zeroed(&self, path: &Path, len: u64) -> Result<()>;
 
     /// Read a whole file, refusing one longer than `max` bytes.

@@ -80,20 +80,34 @@ pub(super) fn create_uncached(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
+/// Whether a file is kept in memory, where space that is allocated costs its first write nothing.
+#[cfg(target_os = "linux")]
+fn is_in_memory(file: &File) -> io::Result<bool> {
+    // TMPFS_MAGIC of statfs(2), which rustix has no name for.
+    const TMPFS: i64 = 0x0102_1994;
+    #[allow(
+        clippy::allow_attributes,
+        clippy::useless_conversion,
+        reason = "the width of the field depends on the architecture"
+    )]
+    let kind = i64::from(rustix::fs::fstatfs(file)?.f_type);
+    Ok(kind == TMPFS)
+}
+
 /// Fill a new file with `len` zeros and sync it.
 pub(super) fn fill_with_zeros(file: &File, len: u64) -> io::Result<()> {
     // Asking for the space first finds a full disk before any byte moves, and keeps the file in
     // few extents. The zeros are written all the same: an extent that is merely allocated would
-    // cost a metadata write at the first real one.
+    // cost a metadata write at the first real one. Only memory has no extents.
     #[cfg(target_os = "linux")]
     if len > 0 {
         let allocated = rustix::io::retry_on_intr(|| {
             rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, len)
         });
-        if let Err(error) = allocated
-            && error != rustix::io::Errno::OPNOTSUPP
-        {
-            return Err(error.into());
+        match allocated {
+            Ok(()) if is_in_memory(file)? => return file.sync_all(),
+            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     let chunk_bytes = len.min(ZERO_CHUNK_BYTES as u64) as usize;

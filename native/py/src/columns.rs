@@ -1,0 +1,396 @@
+//! Columns from Python lists, as the encoder takes them.
+
+use braidlog_core::Error;
+use braidlog_core::batch::{
+    Bitmap, BytesRef, ColumnsRef, HeadersRef, KeysRef, Offsets, Timestamps,
+};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{
+    PyByteArray, PyBytes, PyInt, PyList, PyMemoryView, PySequence, PyString, PyTuple,
+};
+
+use crate::append::{HeaderList, type_name, with_bytes};
+use crate::error::to_py;
+use crate::number::Micros;
+
+/// A column of byte strings.
+#[derive(Default)]
+struct Strings {
+    offsets: Vec<i64>,
+    data: Vec<u8>,
+}
+
+impl Strings {
+    fn with_capacity(rows: usize) -> Self {
+        let mut offsets = Vec::with_capacity(rows + 1);
+        offsets.push(0);
+        Self {
+            offsets,
+            data: Vec::new(),
+        }
+    }
+
+    /// In memory that was used before.
+    fn within(mut data: Vec<u8>) -> Self {
+        data.clear();
+        Self {
+            offsets: vec![0],
+            data,
+        }
+    }
+
+    /// Append the items of a list.
+    fn extend(&mut self, items: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
+        refuse_one(items, what)?;
+        each(items, |item| {
+            with_bytes(item, what, |bytes| self.push(bytes))
+        })?;
+        Ok(())
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.data.extend_from_slice(bytes);
+        self.offsets
+            .push(i64::try_from(self.data.len()).unwrap_or(i64::MAX));
+    }
+
+    fn borrow(&self) -> BytesRef<'_> {
+        BytesRef {
+            offsets: Offsets::I64(&self.offsets),
+            data: &self.data,
+        }
+    }
+}
+
+/// Records from Python lists, as columns.
+pub struct ListColumns {
+    len: usize,
+    values: Strings,
+    keys: Option<KeyColumn>,
+    timestamps: Option<Vec<i64>>,
+    now: i64,
+    headers: Option<HeaderColumn>,
+}
+
+impl ListColumns {
+    /// Copy lists of one length. `now` stamps records without a timestamp.
+    pub fn from_py(
+        values: &Bound<'_, PyAny>,
+        keys: Option<&Bound<'_, PyAny>>,
+        timestamps: Option<&Bound<'_, PyAny>>,
+        headers: Option<&Bound<'_, PyAny>>,
+        now: i64,
+    ) -> PyResult<Self> {
+        let values = strings(values, "value")?;
+        let len = values.offsets.len() - 1;
+        let keys = keys.map(|keys| keys_of(keys, len)).transpose()?;
+        let (timestamps, now) = match timestamps {
+            None => (None, now),
+            Some(one) if one.is_instance_of::<PyInt>() => (None, one.extract::<Micros>()?.0),
+            Some(one) if one.extract::<i64>().is_ok() => (None, one.extract()?),
+            Some(each) => (Some(stamps(each, now)?), now),
+        };
+        if let Some(timestamps) = &timestamps {
+            check_len("timestamps", timestamps.len(), len)?;
+        }
+        let headers = headers
+            .map(|headers| headers_of(headers, len))
+            .transpose()?;
+        Ok(Self {
+            len,
+            values,
+            keys,
+            timestamps,
+            now,
+            headers,
+        })
+    }
+
+    /// Copy pieces, each of lists of one length, behind one another into `memory`, which
+    /// [`ListColumns::into_memory`] gives back.
+    pub fn gather(pieces: &[Piece<'_>], memory: Vec<u8>) -> PyResult<Self> {
+        let mut values = Strings::within(memory);
+        let mut ends = Vec::with_capacity(pieces.len());
+        for (items, ..) in pieces {
+            values.extend(items, "value")?;
+            ends.push(values.offsets.len() - 1);
+        }
+        let len = values.offsets.len() - 1;
+        let keys = pieces.iter().map(|(_, keys, ..)| keys.as_ref());
+        let headers = pieces.iter().map(|(.., headers)| headers.as_ref());
+        let (timestamps, now) = gathered_stamps(pieces, &ends)?;
+        Ok(Self {
+            len,
+            values,
+            keys: gathered_keys(keys, &ends)?,
+            timestamps,
+            now,
+            headers: gathered_headers(headers, &ends)?,
+        })
+    }
+
+    /// The memory of the values, for the next ones.
+    pub fn into_memory(self) -> Vec<u8> {
+        self.values.data
+    }
+
+    /// As the encoder takes them.
+    pub fn borrow(&self) -> ColumnsRef<'_> {
+        ColumnsRef {
+            len: self.len,
+            values: self.values.borrow(),
+            keys: self.keys.as_ref().map(|column| KeysRef {
+                bytes: column.keys.borrow(),
+                validity: Some(Bitmap {
+                    bytes: &column.validity,
+                    offset: 0,
+                }),
+            }),
+            timestamps: match &self.timestamps {
+                None => Timestamps::All(self.now),
+                Some(each) => Timestamps::Each(each),
+            },
+            headers: self.headers.as_ref().map(|column| HeadersRef {
+                offsets: Offsets::I64(&column.offsets),
+                names: column.names.borrow(),
+                values: column.values.borrow(),
+            }),
+        }
+    }
+}
+
+/// Timestamps, one a record; `None` means now.
+fn stamps(items: &Bound<'_, PyAny>, now: i64) -> PyResult<Vec<i64>> {
+    let mut out = Vec::new();
+    each(items, |item| {
+        out.push(if item.is_none() {
+            now
+        } else {
+            item.extract::<Micros>()?.0
+        });
+        Ok(())
+    })?;
+    Ok(out)
+}
+
+fn check_len(what: &str, found: usize, expected: usize) -> PyResult<()> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(to_py(Error::InvalidArgument(format!(
+        "{found} {what} for {expected} values"
+    ))))
+}
+
+/// Visit the items of a list or tuple quickly, of any other iterable one by one.
+fn each(
+    items: &Bound<'_, PyAny>,
+    mut f: impl FnMut(&Bound<'_, PyAny>) -> PyResult<()>,
+) -> PyResult<usize> {
+    let mut count = 0;
+    if let Ok(list) = items.cast::<PyList>() {
+        for item in list.iter() {
+            f(&item)?;
+            count += 1;
+        }
+    } else if let Ok(tuple) = items.cast::<PyTuple>() {
+        for item in tuple.iter() {
+            f(&item)?;
+            count += 1;
+        }
+    } else {
+        for item in items.try_iter()? {
+            f(&item?)?;
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
+/// Refuse what is one item and not a list of them.
+fn refuse_one(items: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
+    let is_one = items.is_instance_of::<PyBytes>()
+        || items.is_instance_of::<PyByteArray>()
+        || items.is_instance_of::<PyMemoryView>()
+        || items.is_instance_of::<PyString>();
+    if is_one {
+        return Err(PyTypeError::new_err(format!(
+            "{what}s must be a list, not one {}",
+            type_name(items)
+        )));
+    }
+    Ok(())
+}
+
+fn strings(items: &Bound<'_, PyAny>, what: &str) -> PyResult<Strings> {
+    let rows = items
+        .cast::<PySequence>()
+        .map_or(0, |sequence| sequence.len().unwrap_or(0));
+    let mut out = Strings::with_capacity(rows);
+    out.extend(items, what)?;
+    Ok(out)
+}
+
+/// Keys and which of them there are.
+struct KeyColumn {
+    keys: Strings,
+    validity: Vec<u8>,
+}
+
+impl KeyColumn {
+    fn with_capacity(rows: usize) -> Self {
+        Self {
+            keys: Strings::with_capacity(rows),
+            validity: vec![0; rows.div_ceil(8)],
+        }
+    }
+
+    fn rows(&self) -> usize {
+        self.keys.offsets.len() - 1
+    }
+
+    fn extend(&mut self, items: &Bound<'_, PyAny>) -> PyResult<()> {
+        each(items, |item| {
+            let row = self.rows();
+            if item.is_none() {
+                self.keys.push(&[]);
+                return Ok(());
+            }
+            with_bytes(item, "key", |bytes| self.keys.push(bytes))?;
+            if let Some(byte) = self.validity.get_mut(row / 8) {
+                *byte |= 1 << (row % 8);
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+}
+
+fn keys_of(items: &Bound<'_, PyAny>, len: usize) -> PyResult<KeyColumn> {
+    let mut out = KeyColumn::with_capacity(len);
+    out.extend(items)?;
+    check_len("keys", out.rows(), len)?;
+    Ok(out)
+}
+
+fn headers_of(items: &Bound<'_, PyAny>, len: usize) -> PyResult<HeaderColumn> {
+    let mut out = HeaderColumn::new();
+    out.extend(items)?;
+    check_len("headers", out.rows(), len)?;
+    Ok(out)
+}
+
+/// Headers of all records.
+struct HeaderColumn {
+    offsets: Vec<i64>,
+    names: Strings,
+    values: Strings,
+}
+
+impl HeaderColumn {
+    fn new() -> Self {
+        Self {
+            offsets: vec![0],
+            names: Strings::with_capacity(0),
+            values: Strings::with_capacity(0),
+        }
+    }
+
+    fn rows(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    fn close_row(&mut self) {
+        self.offsets
+            .push(i64::try_from(self.names.offsets.len()).unwrap_or(i64::MAX) - 1);
+    }
+
+    fn extend(&mut self, items: &Bound<'_, PyAny>) -> PyResult<()> {
+        each(items, |item| {
+            let headers = HeaderList::from_py(Some(item).filter(|item| !item.is_none()))?;
+            for (name, value) in headers.borrow() {
+                self.names.push(name.as_bytes());
+                self.values.push(value);
+            }
+            self.close_row();
+            Ok(())
+        })?;
+        Ok(())
+    }
+}
+
+/// Records that were appended together: values, keys or none, their timestamps or one for all,
+/// headers or none.
+pub type Piece<'py> = (
+    Bound<'py, PyAny>,
+    Option<Bound<'py, PyAny>>,
+    Bound<'py, PyAny>,
+    Option<Bound<'py, PyAny>>,
+);
+
+/// The timestamps of pieces that end at `ends`; alone if it is one for all.
+fn gathered_stamps(pieces: &[Piece<'_>], ends: &[usize]) -> PyResult<(Option<Vec<i64>>, i64)> {
+    let one = |piece: &Piece<'_>| piece.2.is_instance_of::<PyInt>();
+    let mut out = Vec::new();
+    if let Some(first) = pieces.first().filter(|_| pieces.iter().all(one)) {
+        let first = first.2.extract::<Micros>()?.0;
+        let mut same = true;
+        for (.., stamp, _) in pieces {
+            same = same && stamp.extract::<Micros>()?.0 == first;
+        }
+        if same {
+            return Ok((None, first));
+        }
+    }
+    for (piece, end) in pieces.iter().zip(ends) {
+        if one(piece) {
+            out.resize(*end, piece.2.extract::<Micros>()?.0);
+        } else {
+            each(&piece.2, |item| {
+                out.push(item.extract::<Micros>()?.0);
+                Ok(())
+            })?;
+        }
+        check_len("timestamps", out.len(), *end)?;
+    }
+    Ok((Some(out), 0))
+}
+
+type Column<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
+
+fn gathered_keys<'a, 'py: 'a>(
+    columns: impl Iterator<Item = Column<'a, 'py>> + Clone,
+    ends: &[usize],
+) -> PyResult<Option<KeyColumn>> {
+    if columns.clone().all(|keys| keys.is_none()) {
+        return Ok(None);
+    }
+    let mut out = KeyColumn::with_capacity(ends.last().copied().unwrap_or(0));
+    for (keys, end) in columns.zip(ends) {
+        match keys {
+            Some(keys) => out.extend(keys)?,
+            None => (out.rows()..*end).for_each(|_| out.keys.push(&[])),
+        }
+        check_len("keys", out.rows(), *end)?;
+    }
+    Ok(Some(out))
+}
+
+fn gathered_headers<'a, 'py: 'a>(
+    columns: impl Iterator<Item = Column<'a, 'py>> + Clone,
+    ends: &[usize],
+) -> PyResult<Option<HeaderColumn>> {
+    if columns.clone().all(|headers| headers.is_none()) {
+        return Ok(None);
+    }
+    let mut out = HeaderColumn::new();
+    for (headers, end) in columns.zip(ends) {
+        match headers {
+            Some(headers) => out.extend(headers)?,
+            None => (out.rows()..*end).for_each(|_| out.close_row()),
+        }
+        check_len("headers", out.rows(), *end)?;
+    }
+    Ok(Some(out))
+}
