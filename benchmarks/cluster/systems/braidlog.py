@@ -7,7 +7,7 @@ from benchmarks.cluster.plan import Plan
 from braidlog.client import Client, ClusterLog, connect
 from braidlog.testing.cluster import LocalCluster
 
-_READY = 512 << 20
+_READY = 256 << 20
 _LIMITS = {
     "segment_bytes": 64 << 20,
     "wal_bytes_max": 2 << 30,

@@ -98,6 +98,8 @@ class Appending:
         """Begin with a producer that nobody else has."""
         settings = cluster.settings
         self.end = 1
+        # Asked for each append, it would be a system call each time.
+        self._loop = asyncio.get_running_loop()
         self._cluster = cluster
         self._settings = settings
         self._log = log
@@ -360,7 +362,7 @@ class Appending:
         elif not timeout > 0:
             msg = f"timeout must be greater than 0 s, got {timeout}"
             raise InvalidArgumentError(msg)
-        return asyncio.get_running_loop().time() + timeout
+        return self._loop.time() + timeout
 
     async def _take_room(self, size: int, deadline: float) -> None:
         if self._room.take_now(size):
@@ -382,7 +384,7 @@ class Appending:
     ) -> Records:
         _check_producer(producer, sequence)
         return Entry(
-            asyncio.get_running_loop().create_future(),
+            self._loop.create_future(),
             piece.records,
             piece.size,
             deadline,

@@ -226,25 +226,25 @@ class StreamProducer(Generic[T]):
         return full and len(self._unsettled) < limits.in_flight_max
 
     def _close(self) -> Outgoing[T]:
-        head = self._waiting.popleft()
-        self._forget(head)
-        count = len(head.records.values)
-        if head.producer is not None:
-            return Outgoing([head], head.producer, head.sequence, count, own=False)
+        waiting, limits = self._waiting, self._limits
+        head = waiting.popleft()
+        size, count = head.size, len(head.records.values)
         entries = [head]
-        size = head.size
-        while self._waiting and self._waiting[0].producer is None:
-            following = self._waiting[0]
-            size += following.size
-            count += len(following.records.values)
+        while head.producer is None and waiting and waiting[0].producer is None:
+            following = waiting[0]
+            more = len(following.records.values)
             if (
-                size > self._limits.batch_bytes_max
-                or count > self._limits.batch_records_max
+                size + following.size > limits.batch_bytes_max
+                or count + more > limits.batch_records_max
             ):
-                count -= len(following.records.values)
                 break
-            entries.append(self._waiting.popleft())
-            self._forget(following)
+            entries.append(waiting.popleft())
+            size += following.size
+            count += more
+        self._waiting_bytes -= size
+        self._waiting_records -= count
+        if head.producer is not None:
+            return Outgoing(entries, head.producer, head.sequence, count, own=False)
         sequence = self._next
         self._next += count
         return Outgoing(entries, self.producer, sequence, count, own=True)

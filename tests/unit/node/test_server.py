@@ -106,7 +106,7 @@ async def test_what_was_acknowledged_is_there_after_a_restart(tmp_path: Path) ->
 async def test_files_of_the_log_are_made_before_the_node_serves(
     tmp_path: Path,
 ) -> None:
-    made = []
+    made: list[int] = []
     for extra in ("", "wal_ready_bytes = 8388608"):
         settings = config(tmp_path / str(len(made)), extra)
         async with NodeServer(settings):
