@@ -22,7 +22,7 @@ from braidlog.app.changes import PREFIX, Change, apply_change, hook_of, shapes_o
 from braidlog.app.codec import decode, encode
 from braidlog.app.database import FAILURES, Database, DatabaseView
 from braidlog.app.state import Kept, Progress, Saved
-from braidlog.errors import CorruptionError
+from braidlog.errors import CorruptionError, InvalidArgumentError
 
 __all__ = ["SqlitePartition", "SqliteState"]
 
@@ -177,9 +177,20 @@ class SqlitePartition:
         self._connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, on)
 
     def migrate(self, step: str) -> None:
-        """Execute a step of the schema, within a transaction."""
+        """Execute a step of the schema, within a transaction.
+
+        Raises:
+            InvalidArgumentError: SQLite refuses it, or a procedure could not rely on
+                what it makes.
+        """
         sqlrules.check_schema(step)
-        self._run(step)
+        try:
+            self._run(step)
+        except apsw.Error as error:
+            if isinstance(error, FAILURES):
+                raise
+            msg = f"a step of the schema cannot be executed: {error} ({step})"
+            raise InvalidArgumentError(msg) from error
         self._look_at_schema()
         self._connection.preupdate_hook(self._hook)
 
