@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from braidlog.app.codec import decode, encode
 from braidlog.app.errors import DivergedError
 from braidlog.app.state import Kept, PartitionState, Saved
@@ -22,7 +24,8 @@ class Book:
         self.state = state
         self.progress = state.load()
         self.stored = state.kept()
-        self.kept = {call: position for position, call, _, _ in self.stored}
+        # Ordered: a plain dict looks ever longer for its first key.
+        self.kept = OrderedDict((row[1], row[0]) for row in self.stored)
         self.open = False
         self._results: dict[int, Kept] = {}
         self._waiting: list[tuple[int, bytes]] = []
@@ -63,8 +66,7 @@ class Book:
         self.kept[kept.call] = kept.position
         self._results[kept.position] = kept
         while len(self.kept) > limit:
-            call = next(iter(self.kept))
-            self.progress.forgotten = self.kept.pop(call)
+            _, self.progress.forgotten = self.kept.popitem(last=False)
             self._results.pop(self.progress.forgotten, None)
 
     def touch(self, position: int, now: int) -> None:

@@ -7,16 +7,14 @@ of its own (sets) or no meaning elsewhere (objects) is refused with the path to 
 
 from __future__ import annotations
 
-import collections
 import datetime
-import fractions
-import ipaddress
-import re
 import uuid
+from collections.abc import Callable
 from decimal import Decimal
+from operator import itemgetter
 from typing import Any, Final
 
-import cbor2
+from cbor2 import CBORDecodeError, CBOREncodeError, dumps, loads
 
 from braidlog.app.errors import EncodingError
 from braidlog.errors import CorruptionError
@@ -24,43 +22,21 @@ from braidlog.errors import CorruptionError
 __all__ = ["decode", "encode"]
 
 _DEPTH_MAX: Final = 64
-_CONTAINERS: Final = (list, tuple, dict)
-
-
-def _refuse(encoder: cbor2.CBOREncoder, value: Any) -> Any:
-    msg = f"{type(value).__name__} is not a value of the log"
-    raise TypeError(msg)
-
-
-def _float(encoder: cbor2.CBOREncoder, value: float) -> None:
-    # Minus zero equals zero, so both are written as zero.
-    encoder.encode_float(value + 0.0 if value else 0.0)
-
-
-_ENCODERS: Final[dict[type, Any]] = {
-    float: _float,
-    **dict.fromkeys(
-        [
-            set,
-            frozenset,
-            complex,
-            collections.deque,
-            collections.ChainMap,
-            fractions.Fraction,
-            re.Pattern,
-            ipaddress.IPv4Address,
-            ipaddress.IPv6Address,
-            ipaddress.IPv4Network,
-            ipaddress.IPv6Network,
-            ipaddress.IPv4Interface,
-            ipaddress.IPv6Interface,
-            cbor2.CBORTag,
-            cbor2.CBORSimpleValue,
-            type(cbor2.undefined),
-        ],
-        _refuse,
-    ),
-}
+_LEAVES: Final = (
+    bool,
+    int,
+    str,
+    bytes,
+    bytearray,
+    Decimal,
+    datetime.date,
+    uuid.UUID,
+    type(None),
+)
+_ARRAY: Final = 0x80
+_MAP: Final = 0xA0
+_SHORT: Final = 24
+_SMALL: Final = [dumps(number) for number in range(1024)]
 
 
 def encode(value: object) -> bytes:
@@ -69,24 +45,64 @@ def encode(value: object) -> bytes:
     Raises:
         EncodingError: something in it is no value of the log; ``path`` says where.
     """
+    parts: list[bytes] = []
     try:
-        if isinstance(value, _CONTAINERS):
-            _check_depth(value, _DEPTH_MAX)
-        return cbor2.dumps(value, canonical=True, encoders=_ENCODERS)
-    except (cbor2.CBOREncodeError, TypeError, ValueError) as error:
+        _put(value, parts.append, _DEPTH_MAX)
+    except (CBOREncodeError, TypeError, ValueError) as error:
         path, reason = _find(value, "", 0) or ("", str(error))
         msg = f"cannot encode the value{' at ' + path if path else ''}: {reason}"
         raise EncodingError(msg, path=path) from error
+    return b"".join(parts)
 
 
-def _check_depth(value: Any, left: int) -> None:
-    # The encoder recurses on the stack of the machine, which it would overrun.
+def _put(value: Any, add: Callable[[bytes], None], left: int) -> None:
+    # Containers are written here and leaves by the library, whose encoder takes
+    # several times as long for a container and recurses on the stack of the machine.
+    kind = type(value)
+    if kind is int:
+        add(_SMALL[value] if 0 <= value < len(_SMALL) else dumps(value))
+    elif kind is str or kind is bytes:
+        add(dumps(value))
+    elif kind is list or kind is tuple:
+        _put_array(value, add, left)
+    elif isinstance(value, float):
+        # Minus zero equals zero, so both are written as zero.
+        add(dumps(float(value) if value else 0.0, canonical=True))
+    elif isinstance(value, dict):
+        _put_map(value, add, left)
+    elif isinstance(value, (list, tuple)):
+        _put_array(value, add, left)
+    elif isinstance(value, _LEAVES):
+        add(dumps(value, canonical=True))
+    else:
+        msg = f"{kind.__name__} is not a value of the log"
+        raise TypeError(msg)
+
+
+def _put_array(value: Any, add: Callable[[bytes], None], left: int) -> None:
+    add(_head(_ARRAY, len(value), left))
+    for item in value:
+        _put(item, add, left - 1)
+
+
+def _put_map(value: Any, add: Callable[[bytes], None], left: int) -> None:
+    add(_head(_MAP, len(value), left))
+    for key, item in sorted(
+        ((encode(key), item) for key, item in value.items()), key=itemgetter(0)
+    ):
+        add(key)
+        _put(item, add, left - 1)
+
+
+def _head(kind: int, count: int, left: int) -> bytes:
     if left == 0:
         msg = f"nested deeper than {_DEPTH_MAX}"
         raise ValueError(msg)
-    for item in value.values() if isinstance(value, dict) else value:
-        if isinstance(item, _CONTAINERS):
-            _check_depth(item, left - 1)
+    if count < _SHORT:
+        return (kind | count).to_bytes(1, "big")
+    head = bytearray(dumps(count))  # An integer with the same argument.
+    head[0] |= kind
+    return bytes(head)
 
 
 def decode(data: bytes | memoryview) -> Any:
@@ -96,8 +112,8 @@ def decode(data: bytes | memoryview) -> Any:
         CorruptionError: it is none.
     """
     try:
-        return cbor2.loads(data)
-    except (cbor2.CBORDecodeError, ValueError, TypeError) as error:
+        return loads(data)
+    except (CBORDecodeError, ValueError, TypeError) as error:
         msg = f"not an encoded value: {error}"
         raise CorruptionError(msg) from error
 
@@ -122,12 +138,8 @@ def _find(value: object, path: str, depth: int) -> tuple[str, str] | None:
 
 
 def _leaf(value: object, path: str) -> tuple[str, str] | None:
-    plain = (type(None), bool, int, float, str, bytes, bytearray)
-    known = (*plain, Decimal, datetime.date, uuid.UUID)
-    if not isinstance(value, known):
-        return path, f"{type(value).__name__} is not a value of the log"
     try:
-        cbor2.dumps(value, canonical=True)
+        _put(value, [].append, 1)
     except Exception as error:  # What it is called differs by type.
         return path, str(error)
     return None

@@ -142,8 +142,9 @@ class Executor:
         if len(missing) < len(books):
             self._complete(position, books, missing)
             return None
-        if any(book.progress.stopped is not None for book in books):
-            return self._stopped(position, entry, books)
+        for book in books:
+            if book.progress.stopped is not None:
+                return self._stopped(position, entry, books)
         home = books[0]
         kept = home.find(entry.call)
         if kept is not None:

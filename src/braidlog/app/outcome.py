@@ -6,6 +6,7 @@ component. The hash tells that two outcomes differ, the check bytes tell in what
 
 from __future__ import annotations
 
+import struct
 import zlib
 from enum import IntEnum
 from hashlib import blake2b
@@ -16,6 +17,8 @@ __all__ = ["COMPONENTS", "Outcome", "Status", "difference", "digest_of", "status
 COMPONENTS: Final = ("status", "changes", "result", "draws", "times asked for")
 
 _HASH_BYTES: Final = 16
+_HEAD: Final = struct.Struct("<BQQQ")
+_CHECKS: Final = struct.Struct("5B")
 
 
 class Status(IntEnum):
@@ -47,16 +50,15 @@ def digest_of(
     status: int, changes: bytes, result: bytes, draws: int, nows: int
 ) -> bytes:
     """Return the 21 bytes that stand for an outcome."""
-    head = b"%d %d %d %d " % (status, len(changes), draws, nows)
-    checks = (
+    head = _HEAD.pack(status, len(changes), draws, nows)
+    whole = blake2b(head + changes + result, digest_size=_HASH_BYTES).digest()
+    return whole + _CHECKS.pack(
         status,
         zlib.crc32(changes) & 0xFF,
         zlib.crc32(result) & 0xFF,
         draws & 0xFF,
         nows & 0xFF,
     )
-    whole = blake2b(head + changes + result, digest_size=_HASH_BYTES)
-    return whole.digest() + bytes(checks)
 
 
 def status_of(digest: bytes) -> int:

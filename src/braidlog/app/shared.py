@@ -5,6 +5,7 @@ Stored with the partition 0, whose position says up to where it is.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +35,8 @@ class Shared:
         self._application = application
         self._books = books
         self._stored = books[0].progress.shared
-        self._digests: dict[int, tuple[bytes, str, tuple[int, ...]]] = {}
+        self._digests: OrderedDict[int, tuple[bytes, str, tuple[int, ...]]]
+        self._digests = OrderedDict()
         compared = self._stored.get("compared", 0)
         for position, digest, procedure, number in sorted(
             (position, digest, procedure, book.number)
@@ -167,7 +169,7 @@ class Shared:
             numbers = tuple(book.number for book in books)
         self._digests[position] = digest, procedure, numbers
         if len(self._digests) > _DIGESTS_MAX:
-            del self._digests[next(iter(self._digests))]
+            self._digests.popitem(last=False)
 
     def unlogged(self, above: int, limit: int) -> list[tuple[int, bytes]]:
         """Return digests above a position that the log does not have yet."""
