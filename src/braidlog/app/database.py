@@ -66,14 +66,15 @@ class Database:
         before = len(self._changes)
         try:
             return self._cursor.execute(sql, values).fetchall()
-        except apsw.AuthError as error:
-            msg = f"not inside a procedure: {error} ({sql})"
-            raise DeterminismError(msg, kind="AuthError") from error
         except Exception as error:
             if isinstance(error, FAILURES):
                 self.failure = error
             # SQLite took back what the statement had changed.
             del self._changes[before:]
+            # A function that was refused is not told by its type.
+            if isinstance(error, apsw.AuthError) or "not authorized" in str(error):
+                msg = f"not inside a procedure: {error} ({sql})"
+                raise DeterminismError(msg) from error
             raise
 
     def row(self, sql: str, values: Any = ()) -> tuple[Any, ...] | None:
