@@ -104,19 +104,27 @@ def _shape(connection: apsw.Connection, name: str, without: bool) -> Shape:
 
 
 def hook_of(
-    changes: list[Change], shapes: dict[str, Shape]
+    changes: list[Change], shapes: dict[str, Shape], faults: list[Exception]
 ) -> Callable[[apsw.PreUpdate], None]:
-    """Return the hook that appends each change of a row to ``changes``."""
+    """Return the hook that appends each change of a row to ``changes``.
+
+    What it cannot read (text that is no UTF-8) goes to ``faults``: SQLite makes the
+    change all the same.
+    """
     append = changes.append
     keyed = {name: shape.primary for name, shape in shapes.items() if shape.primary}
 
     def hook(update: apsw.PreUpdate) -> None:
         table = update.table_name
-        new = update.new
+        try:
+            new = update.new
+            old = update.old if table in keyed else None
+        except Exception as error:
+            faults.append(error)
+            raise
         if table not in keyed:
             append([update.opcode, table, update.rowid, update.rowid_new, new])
             return
-        old = update.old
         key = None if old is None else [old[i] for i in keyed[table]]
         append([update.opcode, table, key, None, new])
 

@@ -139,7 +139,8 @@ def _find(value: object, path: str, depth: int) -> tuple[str, str] | None:
 
 def _leaf(value: object, path: str) -> tuple[str, str] | None:
     try:
-        _put(value, [].append, 1)
+        ignored: list[bytes] = []
+        _put(value, ignored.append, 1)
     except Exception as error:  # What it is called differs by type.
         return path, str(error)
     return None

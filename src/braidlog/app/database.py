@@ -41,7 +41,7 @@ _CHECKED_MAX: Final = 1000
 class Database:
     """What a procedure sees of the database of one partition."""
 
-    __slots__ = ("_changes", "_checked", "_cursor", "failure")
+    __slots__ = ("_changes", "_checked", "_cursor", "failure", "faults")
 
     def __init__(self, connection: apsw.Connection, changes: list[Change]) -> None:
         """Wrap a connection; procedures get one from their context."""
@@ -50,6 +50,8 @@ class Database:
         self._checked: set[str] = set()
         # Kept also when a procedure swallows it: the command must not end well then.
         self.failure: Exception | None = None
+        # Changes were made that are not in the list: the command must be undone.
+        self.faults: list[Exception] = []
 
     def execute(self, sql: str, values: Any = ()) -> list[tuple[Any, ...]]:
         """Execute SQL with bound values, and return all rows.
@@ -69,8 +71,15 @@ class Database:
         except Exception as error:
             if isinstance(error, FAILURES):
                 self.failure = error
+            elif not isinstance(error, apsw.Error) and len(self._changes) > before:
+                # Not SQLite refused, but its rows could not be read.
+                self.faults.append(error)
             # SQLite took back what the statement had changed.
             del self._changes[before:]
+            # One that was left in the middle would keep its savepoint from ending.
+            connection = self._cursor.connection
+            self._cursor.close(True)
+            self._cursor = connection.cursor()
             # A function that was refused is not told by its type.
             if isinstance(error, apsw.AuthError) or "not authorized" in str(error):
                 msg = f"not inside a procedure: {error} ({sql})"

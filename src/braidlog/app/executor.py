@@ -28,7 +28,7 @@ from braidlog.app.entries import CallId, Command, Effect
 from braidlog.app.errors import ExecutionError, UnknownProcedureError
 from braidlog.app.outcome import Outcome, Status, digest_of
 from braidlog.app.procedure import Procedure
-from braidlog.app.running import Ran, evaluate
+from braidlog.app.running import Ran, evaluate, failed
 from braidlog.app.shared import Shared
 from braidlog.app.state import Kept, State
 from braidlog.errors import CorruptionError
@@ -203,6 +203,9 @@ class Executor:
         for book in books:
             book.state.mark()
         ran = evaluate(procedure, context, arguments, self._state.failures)
+        for book in books:
+            if (fault := book.state.spoiled()) is not None:
+                ran = failed(fault)
         if ran.status != Status.OK:
             for book in books:
                 book.state.undo()

@@ -11,7 +11,7 @@ from braidlog.app.errors import Abort, EncodingError, ExecutionError
 from braidlog.app.outcome import Status
 from braidlog.app.procedure import Procedure
 
-__all__ = ["RESULT_BYTES_MAX", "Ran", "evaluate"]
+__all__ = ["RESULT_BYTES_MAX", "Ran", "evaluate", "failed"]
 
 RESULT_BYTES_MAX: Final = 1 << 20
 """A larger result fails its command. Part of what a command is: fixed for ever."""
@@ -50,8 +50,13 @@ def evaluate(
         msg = f"{procedure.name!r} could not be executed: {error}"
         raise ExecutionError(msg) from error
     except Exception as error:  # Whatever it raised is its outcome.
-        return Ran(Status.FAILED, encode([type(error).__qualname__, ""]), error)
+        return failed(error)
     return Ran(Status.OK, body, None)
+
+
+def failed(error: Exception) -> Ran:
+    """Return the outcome of a command that an exception ended."""
+    return Ran(Status.FAILED, encode([type(error).__qualname__, ""]), error)
 
 
 def _check_size(body: bytes) -> None:

@@ -84,7 +84,7 @@ class SqlitePartition:
 
     def _look_at_schema(self) -> None:
         self._shapes = shapes_of(self._connection)
-        self._hook = hook_of(self._changes, self._shapes)
+        self._hook = hook_of(self._changes, self._shapes, self.handle.faults)
         with_code = self._run(
             "SELECT count(*) FROM sqlite_schema WHERE type = 'trigger'"
             " OR sql LIKE '%REFERENCES%'"
@@ -129,8 +129,13 @@ class SqlitePartition:
     def mark(self) -> None:
         """Begin a command."""
         self._changes.clear()
+        self.handle.faults.clear()
         self._connection.execute("SAVEPOINT command", prepare_flags=_OURS)
         self._inside = True
+
+    def spoiled(self) -> Exception | None:
+        """Return why the command must be undone although it returned, if so."""
+        return self.handle.faults[0] if self.handle.faults else None
 
     def changes(self) -> list[Change]:
         """Return what the command has changed so far."""

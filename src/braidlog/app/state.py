@@ -104,6 +104,9 @@ class PartitionState(Protocol):
     def mark(self) -> None:
         """Begin a command."""
 
+    def spoiled(self) -> Exception | None:
+        """Return why the command must be undone although it returned, if so."""
+
     def changes(self) -> list[Any]:
         """Return what the command has changed so far: values of the log, in order."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from pathlib import Path
@@ -194,10 +195,8 @@ class Machine(RuleBasedStateMachine):
 
         for partition in self.state.partitions:
             partition.commit = limited(partition.commit)  # type: ignore[method-assign]
-        try:
+        with contextlib.suppress(CrashError):
             self.executor.commit(everywhere=True)
-        except CrashError:
-            pass
         self.state.close()
         self.state = self.open("live")
         self.executor = Executor(self.bank, self.state)
@@ -236,7 +235,7 @@ class DictMachine(Machine):
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("machine", [Machine, DictMachine])
 def test_the_executor_is_a_loop(machine: type[Machine]) -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         machine,
         settings=settings(
             max_examples=40,

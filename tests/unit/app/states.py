@@ -88,6 +88,9 @@ class DictPartition:
         self._before = dict(self.handle.data)
         self.handle.changes = []
 
+    def spoiled(self) -> Exception | None:
+        return None
+
     def changes(self) -> list[Any]:
         return list(self.handle.changes)
 
