@@ -16,7 +16,7 @@ from braidlog.app import sqlrules
 from braidlog.app.changes import Change, Shape, quoted
 from braidlog.app.errors import DeterminismError
 
-__all__ = ["FAILURES", "Database", "DatabaseView", "content_hash"]
+__all__ = ["FAILURES", "Database", "DatabaseView", "Guarded", "Reader", "content_hash"]
 
 FAILURES: Final = (
     MemoryError,
@@ -102,37 +102,78 @@ class Database:
             self._checked.add(sql)
 
 
+class Guarded:
+    """A connection that obeys the rules while a procedure has it.
+
+    The authorizer is set once: each change of it prepares all statements again.
+    """
+
+    __slots__ = ("connection", "inside")
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        """Set the authorizer."""
+        self.connection = connection
+        # Whether the statements that are prepared now are those of a procedure.
+        self.inside = False
+        connection.authorizer = self._authorize
+
+    def _authorize(self, action: int, *names: str | None) -> int:
+        if not self.inside:
+            return apsw.SQLITE_OK
+        return sqlrules.authorize(action, *names)
+
+    def run(self, sql: str, values: Any = ()) -> list[Any]:
+        """Execute a statement of ours, and return all rows.
+
+        It is cached apart from those of procedures, which would otherwise find it
+        there, past the authorizer.
+        """
+        self.inside = False
+        cursor = self.connection.execute(
+            sql, values, prepare_flags=apsw.SQLITE_PREPARE_PERSISTENT
+        )
+        return cursor.fetchall()
+
+
+class Reader(Guarded):
+    """A connection for views, used by one at a time."""
+
+    __slots__ = ("handle",)
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        """Wrap a connection that was opened read-only."""
+        super().__init__(connection)
+        self.handle = Database(connection, [])
+
+
 class DatabaseView:
     """A partition as it was at one commit: an open read transaction."""
 
     def __init__(
         self,
-        connection: apsw.Connection,
+        reader: Reader,
         shapes: dict[str, Shape],
         internal: tuple[str, ...],
-        release: Callable[[apsw.Connection], None],
+        release: Callable[[Reader], None],
     ) -> None:
         """Fix what is seen: begin and read."""
-        self._connection = connection
+        self._reader = reader
         self._shapes = shapes
         self._internal = internal
         self._release = release
-        connection.execute("BEGIN")
-        connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-        self._authorized = False
-        self._handle: Database | None = None
+        reader.run("BEGIN")
+        reader.run("SELECT count(*) FROM sqlite_schema")
 
     @property
     def handle(self) -> Database:
         """What read-only procedures get to work with."""
-        if self._handle is None:
-            self._connection.authorizer = sqlrules.authorize
-            self._handle = Database(self._connection, [])
-        return self._handle
+        self._reader.inside = True
+        return self._reader.handle
 
     def hash(self) -> bytes:
         """Return 16 bytes that stand for the content: equal content, equal hash."""
-        return content_hash(self._connection, self._shapes, self._internal)
+        self._reader.inside = False
+        return content_hash(self._reader.connection, self._shapes, self._internal)
 
     def copy(self, path: Path) -> None:
         """Write the database to a new file; durable on return.
@@ -141,7 +182,7 @@ class DatabaseView:
         """
         target = apsw.Connection(os.fspath(path))
         try:
-            with target.backup("main", self._connection, "main") as backup:
+            with target.backup("main", self._reader.connection, "main") as backup:
                 while not backup.done:
                     backup.step(1024)
         finally:
@@ -151,9 +192,8 @@ class DatabaseView:
 
     def close(self) -> None:
         """End the read transaction."""
-        self._connection.authorizer = None
-        self._connection.execute("ROLLBACK")
-        self._release(self._connection)
+        self._reader.run("ROLLBACK")
+        self._release(self._reader)
 
 
 def content_hash(

@@ -16,6 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 from braidlog.app.application import Application
@@ -48,6 +49,7 @@ from braidlog.errors import (
     LogError,
     TimeoutError_,
     TrimmedError,
+    UnavailableError,
 )
 
 __all__ = ["Runner"]
@@ -187,10 +189,29 @@ class Runner:
         shared = self._executor.shared
         self._executed = 0
         digests = shared.unlogged(self._outcomes_logged, _OUTCOMES)
-        if len(digests) >= least:
+        if len(digests) < least:
+            return
+        value = pack(Outcomes(shared.epoch, digests))
+        try:
+            self._log.submit(value, None, self._outcomes_lost)
             self._outcomes_logged = digests[-1][0]
-            value = pack(Outcomes(shared.epoch, digests))
-            self._log.submit(value, None, self._fail)
+        except UnavailableError as error:
+            # A full log: commands are what the room is for, and these come again.
+            _LOGGER.warning("outcomes were not logged: %s", error)
+
+    def _outcomes_lost(self, error: Exception) -> None:
+        _LOGGER.warning("outcomes were not logged: %s", error)
+        self._outcomes_logged = 0  # Those that the log has are not offered again.
+
+    def _lost(self, call: bytes, error: Exception) -> None:
+        """Answer a call whose append failed: it may be in the log all the same."""
+        with self._lock:
+            waiters = self._calls.pop(call)
+            self._drained.notify_all()
+        for waiter in waiters:
+            waiter.settle(_unknown(call, error))
+        for flush in self.on_settled:
+            flush()
 
     def _fail(self, error: Exception) -> None:
         """Stop for good: answer all calls, and refuse those that come."""
@@ -201,10 +222,7 @@ class Runner:
             self._drained.notify_all()
         for call, waiters in waiting:
             for waiter in waiters:
-                msg = f"the host failed before it answered the call {call.hex()}"
-                unknown = OutcomeUnknownError(msg)
-                unknown.__cause__ = error
-                waiter.settle(unknown)
+                waiter.settle(_unknown(call, error))
         for flush in self.on_settled:
             flush()
         with self._progress:
@@ -259,7 +277,8 @@ class Runner:
         # Before the append: the outcome may come before it returns.
         self._calls.add(call, waiter, touched)
         try:
-            self._log.submit(value, key_of(command.partitions), self._fail)
+            lost = partial(self._lost, call)
+            self._log.submit(value, key_of(command.partitions), lost)
         except BaseException:
             self._calls.remove(call, waiter)
             raise
@@ -314,7 +333,8 @@ class Runner:
                 self._check_open()
                 self._calls.add(call, pending, touched)
                 try:
-                    self._log.submit(value, key_of(entry.partitions), self._fail)
+                    lost = partial(self._lost, call)
+                    self._log.submit(value, key_of(entry.partitions), lost)
                 except BaseException:
                     self._calls.remove(call, pending)
                     raise
@@ -436,3 +456,10 @@ class Runner:
             self._executor.rollback()
         self._state.close()
         self._log.close()
+
+
+def _unknown(call: bytes, error: Exception) -> OutcomeUnknownError:
+    msg = f"the host failed before it answered the call {call.hex()}: {error}"
+    unknown = OutcomeUnknownError(msg)
+    unknown.__cause__ = error
+    return unknown

@@ -36,8 +36,8 @@ class CommandLog(Protocol):
         """Append without waiting; ``failed`` is called if it does not get in.
 
         Calls from one thread are placed in their order. What is refused at once raises,
-        and is not in the log. An implementation whose failures show in `wait` does not
-        call ``failed``.
+        and is not in the log; ``failed`` is called later, by another thread. An
+        implementation whose failures show in `wait` does not call it.
         """
 
     def append(self, value: bytes) -> int:

@@ -20,7 +20,7 @@ import apsw
 from braidlog.app import sqlrules
 from braidlog.app.changes import PREFIX, Change, apply_change, hook_of, shapes_of
 from braidlog.app.codec import decode, encode
-from braidlog.app.database import FAILURES, Database, DatabaseView
+from braidlog.app.database import FAILURES, Database, DatabaseView, Guarded, Reader
 from braidlog.app.state import Kept, Progress, Saved
 from braidlog.errors import CorruptionError, InvalidArgumentError
 
@@ -36,8 +36,6 @@ CREATE TABLE {PREFIX}waiting(position INTEGER PRIMARY KEY, effects BLOB);
 # Of our tables the results count for the state hash: they decide what a retry gets.
 _HASHED: Final = (f"SELECT * FROM {PREFIX}results ORDER BY position",)
 _STATEMENTS_CACHED: Final = 500
-# Statements of ours are cached apart from those of procedures, which would otherwise
-# find them there, past the authorizer.
 _OURS: Final = apsw.SQLITE_PREPARE_PERSISTENT
 # Checkpoints sync the database, so they come every 16 MiB, not every 4.
 _CHECKPOINT_PAGES: Final = 4000
@@ -50,15 +48,14 @@ class SqlitePartition:
         """Open the file, creating it if there is none."""
         self._path = path
         self._changes: list[Change] = []
-        # Whether the statements that are prepared now are those of a procedure.
-        self._inside = False
-        self._readers: list[apsw.Connection] = []
+        self._readers: list[Reader] = []
         self._readers_lock = threading.Lock()
         self._open()
 
     def _open(self) -> None:
         create = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         self._connection = self._connect(create)
+        self._guarded = Guarded(self._connection)
         self._run("PRAGMA journal_mode = WAL")
         self._run("PRAGMA synchronous = NORMAL")
         self._run("PRAGMA foreign_keys = ON")
@@ -66,7 +63,6 @@ class SqlitePartition:
         if not self._connection.table_exists("main", f"{PREFIX}progress"):
             with self._connection:
                 self._connection.execute(_TABLES)
-        self._connection.authorizer = self._authorize
         self.handle = Database(self._connection, self._changes)
         self._look_at_schema()
 
@@ -76,11 +72,6 @@ class SqlitePartition:
             flags=flags | apsw.SQLITE_OPEN_NOMUTEX,
             statementcachesize=_STATEMENTS_CACHED,
         )
-
-    def _authorize(self, action: int, *names: str | None) -> int:
-        if not self._inside:
-            return apsw.SQLITE_OK
-        return sqlrules.authorize(action, *names)
 
     def _look_at_schema(self) -> None:
         self._shapes = shapes_of(self._connection)
@@ -92,8 +83,7 @@ class SqlitePartition:
         self._has_code = bool(with_code[0][0])
 
     def _run(self, sql: str, values: Any = ()) -> list[Any]:
-        cursor = self._connection.execute(sql, values, prepare_flags=_OURS)
-        return cursor.fetchall()
+        return self._guarded.run(sql, values)
 
     # -- what was stored ---------------------------------------------------------
 
@@ -131,7 +121,7 @@ class SqlitePartition:
         self._changes.clear()
         self.handle.faults.clear()
         self._connection.execute("SAVEPOINT command", prepare_flags=_OURS)
-        self._inside = True
+        self._guarded.inside = True
 
     def spoiled(self) -> Exception | None:
         """Return why the command must be undone although it returned, if so."""
@@ -143,7 +133,7 @@ class SqlitePartition:
 
     def release(self) -> list[Change]:
         """Keep what the command changed, and return it."""
-        self._inside = False
+        self._guarded.inside = False
         if self.handle.failure is not None:
             raise self.handle.failure
         self._connection.execute("RELEASE command", prepare_flags=_OURS)
@@ -151,7 +141,7 @@ class SqlitePartition:
 
     def undo(self) -> None:
         """Take back what the command changed."""
-        self._inside = False
+        self._guarded.inside = False
         if self.handle.failure is not None:
             raise self.handle.failure
         self._run("ROLLBACK TO command")
@@ -220,7 +210,7 @@ class SqlitePartition:
     def rollback(self) -> None:
         """End the transaction without it."""
         self._connection.preupdate_hook(None)
-        self._inside = False
+        self._guarded.inside = False
         if self._connection.in_transaction:
             self._run("ROLLBACK")
         self._look_at_schema()  # A step of the schema may be among what went.
@@ -232,10 +222,10 @@ class SqlitePartition:
         with self._readers_lock:
             reader = self._readers.pop() if self._readers else None
         if reader is None:
-            reader = self._connect(apsw.SQLITE_OPEN_READONLY)
+            reader = Reader(self._connect(apsw.SQLITE_OPEN_READONLY))
         return DatabaseView(reader, self._shapes, _HASHED, self._give_back)
 
-    def _give_back(self, reader: apsw.Connection) -> None:
+    def _give_back(self, reader: Reader) -> None:
         with self._readers_lock:
             self._readers.append(reader)
 
@@ -251,7 +241,7 @@ class SqlitePartition:
         """Close the connections; what was not committed is gone."""
         with self._readers_lock:
             for reader in self._readers:
-                reader.close()
+                reader.connection.close()
             self._readers.clear()
         self._connection.close()
 
