@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,14 @@ from braidlog.app import (
     UnknownProcedureError,
 )
 from braidlog.app.entries import Outcomes, unpack
+from braidlog.app.host import Runner
+from braidlog.app.source import EmbeddedLog
+from braidlog.app.sqlite import SqliteState
 from braidlog.errors import (
     ClosedError,
     CorruptionError,
     InvalidArgumentError,
+    LogFullError,
     TimeoutError_,
 )
 from unit.app.banking import SCHEMA, make_bank
@@ -336,3 +340,33 @@ def test_schemas_that_cannot_be_followed(schema: str, tmp_path: Path) -> None:
         application.open(tmp_path, **OPTIONS)
     # Nothing of it got into the log.
     Application("schema", partitions=1).open(tmp_path, **OPTIONS).close()
+
+
+class RefusingLog(EmbeddedLog):
+    """Full for outcomes, and loses what it is told to."""
+
+    lose = False
+
+    def submit(
+        self, value: bytes, key: bytes | None, failed: Callable[[Exception], None]
+    ) -> None:
+        if isinstance(unpack(value, 0), Outcomes):
+            raise LogFullError("no room")
+        if self.lose:
+            threading.Thread(target=failed, args=(TimeoutError_("lost"),)).start()
+        else:
+            super().submit(value, key, failed)
+
+
+def test_a_log_that_refuses(bank: Application, tmp_path: Path) -> None:
+    log = RefusingLog(tmp_path / "log", **OPTIONS)
+    host = Host(Runner(bank, log, SqliteState(tmp_path / "state", 3)))
+    with host:
+        for _ in range(2100):
+            pending = host.submit("deposit", 1, 1)
+        assert pending.result() == 2100
+        log.lose = True
+        with pytest.raises(OutcomeUnknownError, match="lost"):
+            host.call("deposit", 1, 1)
+        log.lose = False
+        assert host.call("deposit", 1, 1) == 2101
