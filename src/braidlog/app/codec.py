@@ -36,6 +36,7 @@ _LEAVES: Final = (
 _ARRAY: Final = 0x80
 _MAP: Final = 0xA0
 _SHORT: Final = 24
+_ARRAYS: Final = [bytes([_ARRAY | count]) for count in range(_SHORT)]
 _SMALL: Final = [dumps(number) for number in range(1024)]
 
 
@@ -59,12 +60,10 @@ def _put(value: Any, add: Callable[[bytes], None], left: int) -> None:
     # Containers are written here and leaves by the library, whose encoder takes
     # several times as long for a container and recurses on the stack of the machine.
     kind = type(value)
-    if kind is int:
-        add(_SMALL[value] if 0 <= value < len(_SMALL) else dumps(value))
-    elif kind is str or kind is bytes:
-        add(dumps(value))
-    elif kind is list or kind is tuple:
+    if kind is list or kind is tuple:
         _put_array(value, add, left)
+    elif kind is int or kind is str:
+        add(dumps(value))
     elif isinstance(value, float):
         # Minus zero equals zero, so both are written as zero.
         add(dumps(float(value) if value else 0.0, canonical=True))
@@ -80,9 +79,16 @@ def _put(value: Any, add: Callable[[bytes], None], left: int) -> None:
 
 
 def _put_array(value: Any, add: Callable[[bytes], None], left: int) -> None:
-    add(_head(_ARRAY, len(value), left))
+    count = len(value)
+    add(_ARRAYS[count] if left and count < _SHORT else _head(_ARRAY, count, left))
     for item in value:
-        _put(item, add, left - 1)
+        kind = type(item)
+        if kind is int:
+            add(_SMALL[item] if 0 <= item < len(_SMALL) else dumps(item))
+        elif kind is str or kind is bytes:
+            add(dumps(item))
+        else:
+            _put(item, add, left - 1)
 
 
 def _put_map(value: Any, add: Callable[[bytes], None], left: int) -> None:

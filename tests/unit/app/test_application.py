@@ -71,15 +71,15 @@ def test_declarations_that_make_no_sense() -> None:
         ({"multi": True, "read_only": True, "effects": True}, plain, "choose one"),
     ):
         with pytest.raises(InvalidArgumentError, match=message):
-            app.procedure(**options)(function)  # type: ignore[call-overload]
+            app.procedure(**options)(function)
     app.procedure(key="a")(plain)
     with pytest.raises(AlreadyExistsError):
         app.procedure(key="a")(plain)
     with pytest.raises(UnknownProcedureError, match="it has: plain"):
         app.find("bare")
-    for wrong in ({"partitions": 0}, {"partitions": 1 << 20}, {"results_kept": 0}):
+    for partitions, kept in ((0, 1), (1 << 20, 1), (1, 0)):
         with pytest.raises(InvalidArgumentError):
-            Application("x", **wrong)
+            Application("x", partitions=partitions, results_kept=kept)
 
 
 def test_the_catalog_has_the_code() -> None:
