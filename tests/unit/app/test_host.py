@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -26,7 +27,7 @@ from braidlog.app import (
     ProcedureError,
     UnknownProcedureError,
 )
-from braidlog.app.entries import Outcomes, unpack
+from braidlog.app.entries import Effect, Outcomes, unpack
 from braidlog.app.host import Runner
 from braidlog.app.source import EmbeddedLog
 from braidlog.app.sqlite import SqliteState
@@ -121,13 +122,31 @@ def test_calls_of_a_thread_are_in_order(host: Host) -> None:
 
 
 def test_effects_see_what_came_before_and_none_is_lost(host: Host) -> None:
+    """Other calls wait while effects are computed, so none of them is ever void."""
     host.call("deposit", 1, 1)
-    pending = [host.submit("deposit", 1, 0) for _ in range(50)]
+    going = threading.Event()
+    going.set()
+
+    def load() -> None:
+        while going.is_set():
+            pending = [host.submit("deposit", 1, 0) for _ in range(50)]
+            assert pending[-1].result() >= 1
+
+    threads = [threading.Thread(target=load) for _ in range(2)]
+    for thread in threads:
+        thread.start()
     call = host.new_call_id()
     assert host.call("interest", 1, call_id=call) == 2
     assert host.call("interest", 1, call_id=call) == 2
-    assert host.call("interest", 1) == 4
-    assert pending[-1].result() == 1
+    for doubled in (4, 8, 16):
+        assert host.call("interest", 1) == doubled
+    going.clear()
+    for thread in threads:
+        thread.join()
+    assert host.call("balance", 1) == 16
+    records = host.runner._log.read(1, 1 << 20)
+    entries = [unpack(record.value, record.position) for record in records]
+    assert sum(isinstance(entry, Effect) for entry in entries) == 4
 
 
 def test_an_effect_that_raises_is_not_logged(tmp_path: Path) -> None:
@@ -322,6 +341,24 @@ def test_sql_that_a_procedure_may_not_use(
                 host.call("run", sql)
             assert caught.value.kind == kind.__name__
         assert host.call("run", "SELECT count(*) FROM account") == [[0]]
+
+
+def test_a_change_that_cannot_be_read_fails_its_command(tmp_path: Path) -> None:
+    bank = Application("sql", partitions=1, schema=SCHEMA + "; CREATE TABLE t(a)")
+
+    @bank.procedure
+    def swallow(ctx: Context) -> None:
+        with contextlib.suppress(UnicodeDecodeError):
+            ctx.execute("INSERT INTO t VALUES (CAST(x'41ff' AS TEXT))")
+
+    @bank.procedure(read_only=True)
+    def count(ctx: Context) -> int:
+        return int(ctx.value("SELECT count(*) FROM t"))
+
+    with bank.open(tmp_path, **OPTIONS) as host:
+        with pytest.raises(ProcedureError, match="UnicodeDecodeError"):
+            host.call("swallow")
+        assert host.call("count") == 0
 
 
 @pytest.mark.parametrize(
