@@ -127,6 +127,10 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
         Some(newest) => {
             newest.check_header(&*vfs, identity.node)?;
             let (state, active) = recover(&*vfs, dir, newest, &options, &mut report)?;
+            if !report.clean {
+                // The manifest may say so all the same, if files were put here from elsewhere.
+                files.begin()?;
+            }
             Appender::new(state, active, sizes, used, identity.node, entropy, pool)
         }
     };
