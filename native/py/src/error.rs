@@ -85,6 +85,19 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
             fields.set_item("expected", expected)?;
             "SequenceGapError"
         }
+        Error::Differs { path, offset, .. } => {
+            fields.set_item("path", text(path))?;
+            fields.set_item("offset", offset)?;
+            "CorruptionError"
+        }
+        Error::OverBudget {
+            pending, budget, ..
+        } => {
+            fields.set_item("size", pending)?;
+            fields.set_item("limit", budget)?;
+            "TooLargeError"
+        }
+        Error::Hole { .. } => "CorruptionError",
         Error::SequenceExpired { first, .. } => {
             fields.set_item("first", first)?;
             "SequenceExpiredError"

@@ -8,6 +8,7 @@
 //! | `appender`, `whole`, `room`, `place`, `parts` | open batches, whole frames, reservations, placing, groups |
 //! | `store`, `sync`, `admin`, `files` | appending, group commit, administration, slots and the manifest |
 //! | `replica`, `encoded`, `committed` | whole batches in and out, commits and their numbers |
+//! | `order` | which streams a reader can put into one order in passing, within a budget |
 //! | `segments`, `view`, `read`, `lookup`, `cache` | what readers see and how they read it |
 //! | `walk`, `directory`, `recover`, `follow` | going through a segment; open; other processes |
 //! | `bound`, `clean` | the bound on the size; reclaiming segments |
@@ -28,6 +29,7 @@ mod frame;
 mod identity;
 pub mod inspect;
 mod lookup;
+mod order;
 mod parts;
 mod place;
 mod preamble;
@@ -53,7 +55,7 @@ mod watermark;
 mod whole;
 
 pub use admin::Stats;
-pub use appender::{NewRecord, Sequenced, Ticket};
+pub use appender::{NewRecord, Sequenced, Ticket, range_of};
 pub use change::{Change, CommitContext, Cursor, NewLog, Restart};
 pub use clean::Reclaimed;
 pub use encoded::EncodedBatch;
@@ -64,15 +66,19 @@ pub use frame::{
 };
 pub use identity::{IDENTITY, NodeIdentity};
 pub use lookup::FoundRecord;
+pub use order::{ORDER_BYTES_DEFAULT, Order, Orders};
 pub use producer::{PRODUCERS_MAX, ProducerId, Producers};
 pub use read::{BatchRef, Position};
-pub use recover::{OpenReport, TornTail, open, open_tables};
+pub use recover::{
+    LOCK, OpenReport, TornTail, check_durable, check_newest, fold, open, open_tables,
+};
+pub use recover::{read_preamble, tables};
 pub use replica::{Arrival, Verified};
 pub use room::RESERVE_SEGMENTS;
 pub use segment::{FIRST_FRAME, SegmentHeader};
 pub use segments::{Sealed, Segment, side_path, slot_path};
 pub use state::{Log, State, Stream};
-pub use store::{Options, Store};
+pub use store::{Options, Store, new_pool};
 pub use turn::Baton;
 pub use view::{Cancel, Extent, Range, StreamView, View, Waited};
 pub use walk::Walk;
