@@ -2,9 +2,9 @@
 
 *Theory of operation.* The merge is the core's: one pass over each file, front to back,
 what is not in order in the file through the number index, copies compared byte by byte.
-Memory does not grow with the log. For each directory it is its newest segment, at most
-``order_bytes_max`` of the node that wrote it (`PENDING_BYTES_DEFAULT` unless it was told
-otherwise), and a few MiB to read with.
+Memory does not grow with the log. For each directory it is its newest segment, what the
+node that wrote it promised (``order_bytes_max``, `PENDING_BYTES_DEFAULT` unless it was
+told otherwise), and a few MiB to read with.
 
 Which directories may be trusted is not decided here, but by the fault log:
 `braidlog.faultlog.raw.open_raw` asks it.
@@ -98,9 +98,7 @@ class Figures:
 class RawDirectory:
     """The directory of one node that is not running, locked while this is open."""
 
-    def __init__(
-        self, path: str | Path, *, order_bytes_max: int | None = None
-    ) -> None:
+    def __init__(self, path: str | Path, *, order_bytes_max: int | None = None) -> None:
         """Read the newest segment of a directory.
 
         `order_bytes_max` replaces what the writer promised, for a log that breaks it.

@@ -32,9 +32,7 @@ def write(
     path: Path, rounds: int, *, budget: int = 1 << 20, size: int = 100, hold: int = 1
 ) -> list[bytes]:
     """Write two streams, cut every `hold` rounds, and close; return the log."""
-    node = NodeStore(
-        path, entropy=7, segment_bytes=SEGMENT, order_bytes_max=budget
-    )
+    node = NodeStore(path, entropy=7, segment_bytes=SEGMENT, order_bytes_max=budget)
     stores = [ReplicaStore.create(node, number) for number in (1, 2)]
     for store in stores:
         store.share_order(LOG)
@@ -50,9 +48,7 @@ def write(
             glsn = len(order) + 1
             high = glsn + 2 * hold - 1
             for store in stores:
-                context = CommitContext(
-                    turn + 1, glsn, first[store.number], hold, high
-                )
+                context = CommitContext(turn + 1, glsn, first[store.number], hold, high)
                 store.commit(0, context)
                 first[store.number] += hold
                 glsn += hold

@@ -193,8 +193,8 @@ impl Pass {
             return Ok(());
         };
         if header.kind == Kind::Batch {
-            // The others are read through the index.
-            if header.llsn + u64::from(header.count) <= lane.from {
+            // The others are read through the index, or were taken back before the stream joined.
+            if !lane.joined || header.llsn + u64::from(header.count) <= lane.from {
                 return Ok(());
             }
             let place = Place {
@@ -252,17 +252,21 @@ impl Pass {
             Change::Order(order) => {
                 let given = self.directory.options.order_bytes_max;
                 self.budget = given.unwrap_or(self.budget.max(order.budget));
-                let joins = frame.header.llsn;
-                if let Some(lane) = self.lanes.get_mut(&stream)
-                    && joins > 0
-                    && joins == lane.join
-                {
-                    lane.joined = true;
-                }
+                self.join(stream, frame.header.llsn);
                 self.settle();
                 Ok(())
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Its last join is where a stream is in order from. Of what it stored in the order before, nothing is left.
+    fn join(&mut self, stream: u32, from: u64) {
+        if let Some(lane) = self.lanes.get_mut(&stream) {
+            lane.joined = from > 0 && from == lane.join;
+        }
+        if self.lanes.get(&stream).is_some_and(|lane| !lane.joined) {
+            self.roll_back(stream, 0);
         }
     }
 

@@ -30,6 +30,9 @@ pub const ORDER_BYTES_DEFAULT: u64 = 64 << 20;
 /// Payload of an order frame.
 const PAYLOAD: usize = 16 + 2 * 8;
 
+/// More than a node can have on its way: sums of what a frame claims do not overflow.
+const CARRIED_MAX: u64 = 1 << 40;
+
 /// Bytes of an order frame.
 pub const ORDER_FRAME: usize = FRAME_HEADER + PAYLOAD;
 
@@ -339,7 +342,7 @@ impl Orders {
             // Recovery: the batches lie in older segments, all below the next LLSN.
             let (end, bytes) = (
                 state.streams.get(&stream).map_or(from, |s| s.next),
-                order.pending,
+                order.pending.min(CARRIED_MAX),
             );
             member.uncommitted.push_back(Piece {
                 begin: from,
