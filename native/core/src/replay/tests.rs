@@ -14,6 +14,9 @@ use crate::wal::{self, CommitContext, NewLog, Store, Verified};
 
 const LOG: u128 = 7;
 
+/// GLSN, stream and LLSN of a record.
+type Row = (u64, u32, u64);
+
 /// A small generator with a seed.
 struct Rng(u64);
 
@@ -292,7 +295,7 @@ impl World {
 }
 
 /// Everything a merge gives out: (GLSN, stream, LLSN), after checking the values.
-fn drain(merge: &mut Merge) -> Result<Vec<(u64, u32, u64)>> {
+fn drain(merge: &mut Merge) -> Result<Vec<Row>> {
     let mut found = Vec::new();
     while let Some(piece) = merge.next()? {
         records(&piece, &mut found);
@@ -300,7 +303,7 @@ fn drain(merge: &mut Merge) -> Result<Vec<(u64, u32, u64)>> {
     Ok(found)
 }
 
-fn records(piece: &Piece, found: &mut Vec<(u64, u32, u64)>) {
+fn records(piece: &Piece, found: &mut Vec<Row>) {
     let view = BatchView::parse(piece.bytes()).unwrap();
     for at in 0..piece.count {
         let record = view.record(piece.first + at).unwrap();
@@ -311,11 +314,7 @@ fn records(piece: &Piece, found: &mut Vec<(u64, u32, u64)>) {
     }
 }
 
-fn merged(
-    world: &World,
-    which: &[usize],
-    on_hole: OnHole,
-) -> Result<(Vec<(u64, u32, u64)>, Figures)> {
+fn merged(world: &World, which: &[usize], on_hole: OnHole) -> Result<(Vec<Row>, Figures)> {
     let sources: Vec<_> = which
         .iter()
         .map(|at| world.nodes[*at].directory(None))
@@ -325,7 +324,7 @@ fn merged(
     Ok((found, merge.figures()))
 }
 
-fn expected(world: &World, end: u64) -> Vec<(u64, u32, u64)> {
+fn expected(world: &World, end: u64) -> Vec<Row> {
     let range = world.order.range(..end);
     range
         .map(|(glsn, (stream, llsn))| (*glsn, *stream, *llsn))

@@ -257,12 +257,12 @@ impl Orders {
         }
     }
 
-    fn committed(&mut self, stream: u32, end: u64, last: u64, high_watermark: u64) {
+    fn committed(&mut self, stream: u32, end: u64, last_glsn: u64, high_watermark: u64) {
         let Some(member) = self.members.get_mut(&stream) else {
             return;
         };
         while let Some(piece) = member.uncommitted.front().filter(|piece| piece.end <= end) {
-            let (begin, end) = (last, last);
+            let (begin, end) = (last_glsn, last_glsn);
             let bytes = piece.bytes;
             member.committed.push_back(Piece { begin, end, bytes });
             member.uncommitted.pop_front();
@@ -277,7 +277,7 @@ impl Orders {
         shared.forget(before);
         shared.note(known);
         // What was committed late may be settled already.
-        if shared.least() > least || last <= least {
+        if shared.least() > least || last_glsn <= least {
             self.settle(log);
         }
     }
