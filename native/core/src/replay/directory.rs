@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::forward::Held;
 use crate::error::{Error, Result};
 use crate::manifest::{Identity, Manifest, WalFiles};
-use crate::vfs::{Access, Vfs, VfsFile, VfsLock};
+use crate::vfs::{Vfs, VfsFile, VfsLock};
 use crate::wal::{
-    LOCK, NodeIdentity, Orders, Segment, State, View, Watermark, check_durable, check_newest, fold,
-    new_pool, range_of, read_preamble, tables,
+    FIRST_FRAME, LOCK, NodeIdentity, Orders, Segment, State, View, Watermark, check_durable,
+    check_newest, fold, new_pool, open_slot, range_of, read_preamble, tables,
 };
 
 /// How directories are read.
@@ -109,9 +109,11 @@ impl Directory {
         mark: Option<Watermark>,
         closed: bool,
     ) -> Result<()> {
-        newest.check_header(&*self.vfs, self.node)?;
-        let file = self.vfs.open(newest.path(), Access::Read)?;
+        let file = open_slot(&*self.vfs, newest.path(), newest.bytes.into())?;
         let held = Arc::new(Held::read(&*file)?);
+        let mut block = vec![0; FIRST_FRAME as usize];
+        held.read_exact_at(&mut block, 0)?;
+        newest.check_block(&block, self.node)?;
         self.bytes.fetch_add(held.len()?, Ordering::Relaxed);
         let file = Arc::clone(&held) as Arc<dyn VfsFile>;
         let (mut state, mut walk) = read_preamble(file, newest, newest.bytes)?;

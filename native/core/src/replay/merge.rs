@@ -186,12 +186,11 @@ impl Merge {
         Ok(None)
     }
 
-    /// What a damaged directory lacks may be what is missing.
+    /// What a damaged directory lacks may be what is missing, if it had anything from here on.
     fn check_failures(&mut self) -> Result<()> {
-        let failed = self
-            .sources
-            .iter_mut()
-            .find_map(|source| source.failure.take());
+        let next = self.next;
+        let mut had = self.sources.iter_mut().filter(|s| s.last >= next);
+        let failed = had.find_map(|source| source.failure.take());
         failed.map_or(Ok(()), Err)
     }
 

@@ -33,13 +33,24 @@ pub(super) struct Source {
     passing: Option<Piece>,
     lates: Vec<(Option<Piece>, Late)>,
     primed: bool,
+    /// Last position that the directory says it has.
+    pub(super) last: u64,
     pub(super) failure: Option<Error>,
 }
 
 impl Source {
     pub(super) fn new(directory: &Arc<Directory>, streams: &BTreeMap<u32, u64>) -> Result<Self> {
         let pass = Pass::new(directory, streams)?;
-        let mut lates = Vec::new();
+        let (mut lates, mut last) = (Vec::new(), 0);
+        for number in streams.keys() {
+            let stream = directory.state.stream(*number)?;
+            let end = if stream.explicit_commit {
+                stream.context.glsn_begin + stream.context.length
+            } else {
+                stream.committed
+            };
+            last = last.max(end.saturating_sub(1));
+        }
         for (number, from) in pass.froms() {
             let key = streams.get(&number).copied().unwrap_or_default();
             if let Some(late) = Late::new(directory, number, key, from)? {
@@ -52,6 +63,7 @@ impl Source {
             passing: None,
             lates,
             primed: false,
+            last,
             failure: None,
         })
     }

@@ -2,12 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod data;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Directory, Figures, Merge, OnHole, Options, Piece};
-use crate::batch::{BatchBuilder, BatchView, Compression};
+use data::{Rng, batch, records};
+
+use super::{Directory, Figures, Merge, OnHole, Options};
 use crate::error::{Error, Result};
 use crate::vfs::{CrashPolicy, MemoryVfs, Vfs};
 use crate::wal::{self, CommitContext, NewLog, Store, Verified};
@@ -16,38 +19,6 @@ const LOG: u128 = 7;
 
 /// GLSN, stream and LLSN of a record.
 type Row = (u64, u32, u64);
-
-/// A small generator with a seed.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
-
-fn batch(stream: u32, llsn: u64, count: u64, len: u64) -> Vec<u8> {
-    let mut builder = BatchBuilder::new();
-    for at in llsn..llsn + count {
-        let mut value = format!("{stream}/{at}/").into_bytes();
-        value.resize(value.len() + len as usize, at as u8);
-        builder.push(&value, None, 5, &[]).unwrap();
-    }
-    let mut out = Vec::new();
-    builder.encode_into(Compression::None, &mut out).unwrap();
-    out
-}
 
 /// One cut: for each stream (GLSN, LLSN, length), in any number.
 struct Cut {
@@ -301,17 +272,6 @@ fn drain(merge: &mut Merge) -> Result<Vec<Row>> {
         records(&piece, &mut found);
     }
     Ok(found)
-}
-
-fn records(piece: &Piece, found: &mut Vec<Row>) {
-    let view = BatchView::parse(piece.bytes()).unwrap();
-    for at in 0..piece.count {
-        let record = view.record(piece.first + at).unwrap();
-        let llsn = piece.llsn + u64::from(at);
-        let expected = format!("{}/{llsn}/", piece.stream);
-        assert!(record.value.starts_with(expected.as_bytes()), "{expected}");
-        found.push((piece.glsn + u64::from(at), piece.stream as u32, llsn));
-    }
 }
 
 fn merged(world: &World, which: &[usize], on_hole: OnHole) -> Result<(Vec<Row>, Figures)> {

@@ -76,7 +76,7 @@ pub use recover::{read_preamble, tables};
 pub use replica::{Arrival, Verified};
 pub use room::RESERVE_SEGMENTS;
 pub use segment::{FIRST_FRAME, SegmentHeader};
-pub use segments::{Sealed, Segment, side_path, slot_path};
+pub use segments::{Sealed, Segment, open_slot, side_path, slot_path};
 pub use state::{Log, State, Stream};
 pub use store::{Options, Store, new_pool};
 pub use turn::Baton;
