@@ -130,6 +130,9 @@ impl Driver {
         self.history.create(stream, Expected::new(name, explicit));
         assert_eq!(self.store.create_log(log).unwrap(), stream);
         self.ack();
+        if explicit {
+            self.store.share_order(stream, 1).unwrap();
+        }
         stream
     }
 
