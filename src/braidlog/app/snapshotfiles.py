@@ -28,7 +28,7 @@ from braidlog.app.codec import decode, encode
 from braidlog.app.errors import SnapshotDamagedError
 from braidlog.app.state import PartitionState, View
 from braidlog.app.syncing import sync
-from braidlog.errors import LogError, NewerFormatError
+from braidlog.errors import CorruptionError, LogError, NewerFormatError
 
 __all__ = ["Image", "Snapshot", "SnapshotFiles", "close_all", "views_of"]
 
@@ -117,6 +117,8 @@ class SnapshotFiles:
         """
         self.path = path
         self.step = step or (lambda name: None)
+        self.damaged: set[int] = set()
+        """Numbers of listed snapshots that were found to be damaged."""
         path.mkdir(parents=True, exist_ok=True)
         where = path / "list"
         if not where.exists() and any(self._numbered()):
@@ -222,6 +224,18 @@ class SnapshotFiles:
         Raises:
             SnapshotDamagedError: a file is missing or is not what was written.
         """
+        try:
+            facts = self._read_back(snapshot, hash_of)
+        except CorruptionError as error:
+            self.damaged.add(snapshot.number)
+            if isinstance(error, SnapshotDamagedError):
+                raise
+            raise SnapshotDamagedError(error.message, path=error.path) from error
+        return facts
+
+    def _read_back(
+        self, snapshot: Snapshot, hash_of: Callable[[Path], bytes] | None
+    ) -> dict[str, Any]:
         where = self.directory(snapshot.number)
         facts_path = where / _FACTS
         self._check(facts_path, snapshot.digest)

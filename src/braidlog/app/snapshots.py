@@ -115,7 +115,10 @@ class Keeper:
         self._alarms: dict[str, str] = {}
         self._taken = self._refused = 0
         self._first = log.first
-        self._usable = usable(files.listed(), self._first, log.end)[::-1]
+        sound = [each for each in files.listed() if each.number not in files.damaged]
+        self._usable = usable(sound, self._first, log.end)[::-1]
+        if files.damaged:
+            self._alarms["damaged"] = f"snapshots {sorted(files.damaged)} are damaged"
         self._meter = Meter(self._first - 1)
         rate = self._usable[-1].rate if self._usable else 0.0
         size = log.size(self._first, position + 1)
