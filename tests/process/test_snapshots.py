@@ -98,7 +98,7 @@ def test_a_disk_that_is_full_takes_no_log_away(
         begin = host.runner._log.first
         host.call("deposit", 1, 1)
         for _ in range(2):
-            with pytest.raises(SnapshotFailedError, match=r"full|No space"):
+            with pytest.raises(SnapshotFailedError, match=r"FullError|No space"):
                 host.snapshot()
         assert host.snapshots() == [first]
         assert host.runner._log.first == begin

@@ -198,7 +198,8 @@ class Keeper:
                 snapshot = self._write()
             except Exception as error:
                 self._schedule.fail(self._clock())
-                msg = f"the snapshot failed: {error}"
+                # SQLite says of a copy only by the type what was wrong.
+                msg = f"the snapshot failed: {type(error).__name__}: {error}"
                 self._alarm("snapshot", msg)
                 self._try("trash", self._files.collect)
                 self._try("reserve", self._reserve)
@@ -262,25 +263,36 @@ class Keeper:
             self._judge()
 
     def _trim(self, target: int, kept: list[Snapshot]) -> None:
-        for snapshot in kept:
-            self._verify(snapshot)
-        self._files.step("cursor")
-        self._log.set_cursor(f"{_CURSOR}{self._files.host}", target + 1)
-        cursors = self._log.cursors().items()
-        hosts = sorted((at for name, at in cursors if name.startswith(_CURSOR)))
+        name = f"{_CURSOR}{self._files.host}"
+        cursors = self._log.cursors()
+        unsaid = cursors.get(name) != target + 1
+        if unsaid:
+            self._verify(kept)
+            self._files.step("cursor")
+            self._log.set_cursor(name, target + 1)
+            cursors[name] = target + 1
+        hosts = sorted(at for each, at in cursors.items() if each.startswith(_CURSOR))
         wanted = self._settings.snapshots_min
         if len(hosts) < wanted:
             held = f"{len(hosts)} of {wanted} hosts have a snapshot: the log is kept"
             self._alarm("held", held)
             return
         before = min(target + 1, hosts[-wanted])
-        self._files.step("trim")
-        first = self._log.trim(before)
-        self._files.step("trimmed")
+        first, pin = self._log.first, self._log.pinned()
+        if first < (before if pin is None else min(before, pin)):
+            if not unsaid:
+                self._verify(kept)  # It may be long since.
+            self._files.step("trim")
+            first = self._log.trim(before)
+            self._files.step("trimmed")
         held = f"the log is kept from {first} on for others, {before} was asked for"
         self._alarm("held", held if first < before else None)
 
-    def _verify(self, snapshot: Snapshot) -> None:
+    def _verify(self, kept: list[Snapshot]) -> None:
+        for snapshot in kept:
+            self._verify_one(snapshot)
+
+    def _verify_one(self, snapshot: Snapshot) -> None:
         try:
             self._files.verify(snapshot)
         except SnapshotDamagedError as error:
