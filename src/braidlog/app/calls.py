@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 from braidlog.app.answers import answer
 from braidlog.app.application import Application
 from braidlog.app.entries import CallId
+from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.host import Runner
 from braidlog.app.marks import SnapshotSettings
 from braidlog.app.outcome import Outcome
@@ -216,12 +217,16 @@ def open_host(
     path: str | os.PathLike[str],
     *,
     snapshots: SnapshotSettings | None = None,
+    environment: EnvironmentRule = "refuse",
     step: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Host:
     """Open ``path``: the log, the databases and the snapshots in ``log/`` and so on.
 
     Databases that do not reach the log are restored from the newest snapshot.
+    ``environment`` says what to do with commands that the databases lack and that were
+    logged under other versions: refuse to open, or execute them all the same.
+    ``step`` is told before each step of a snapshot. Other options are those of the log.
 
     Raises:
         TrimmedError: there is no snapshot that reaches the log.
@@ -239,8 +244,9 @@ def open_host(
         restore_if_needed(state, files, log.identity, log.first, log.end)
         settings = snapshots or SnapshotSettings()
         keeper = Keeper(log, state, files, settings, position_of(state))
-        host = Host(Runner(application, log, state, keeper), keeper)
-        keeper.start(host.runner)
+        runner = Runner(application, log, state, keeper, environment=environment)
+        host = Host(runner, keeper)
+        keeper.start(runner)
         stack.pop_all()
     return host
 

@@ -14,12 +14,16 @@ DeterminismError           a procedure asked for something that replay cannot re
 DivergedError              this host computed something else than the log says
 SnapshotFailedError        fix the disk; the log is kept, and it is tried again
 SnapshotDamagedError       a snapshot is not what was written: look at ``path``
+StepBudgetError            a procedure did more than a command may
+EnvironmentMismatchError   commands were logged under other versions
+GivenUpError               the watchdog stopped a command
 ExecutionError             the machine failed a command: see ``__cause__``
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
 from braidlog.errors import (
     ClosedError,
@@ -30,6 +34,10 @@ from braidlog.errors import (
     UnavailableError,
 )
 
+if TYPE_CHECKING:
+    from braidlog.app.fingerprint import Difference
+    from braidlog.app.lint import Finding
+
 __all__ = [
     "Abort",
     "ApplicationMismatchError",
@@ -37,14 +45,19 @@ __all__ = [
     "CallExpiredError",
     "ConflictError",
     "DeterminismError",
+    "DeterminismWarning",
     "DivergedError",
     "EncodingError",
+    "EnvironmentMismatchError",
     "ExecutionError",
+    "GiveUp",
+    "GivenUpError",
     "LogBoundError",
     "OutcomeUnknownError",
     "ProcedureError",
     "SnapshotDamagedError",
     "SnapshotFailedError",
+    "StepBudgetError",
     "UnknownProcedureError",
 ]
 
@@ -89,7 +102,7 @@ class BusyError(UnavailableError):
 class LogBoundError(BusyError):
     """The call got no position: the log has grown to its hard mark."""
 
-    code = 126
+    code = 130
     hint = (
         "Wait for a snapshot and call again; if it lasts, Host.snapshot_status() says"
         " what holds the log"
@@ -152,6 +165,22 @@ class DeterminismError(ProcedureError):
     code = 119
     hint = "Take it from the context or from the arguments, or declare effects=True"
 
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        procedure: str = "",
+        kind: str = "",
+        findings: Sequence[Finding] = (),
+    ) -> None:
+        """Name what was reached for, or all that the lint found."""
+        super().__init__(message, procedure=procedure, kind=kind)
+        self.findings = tuple(findings)
+
+
+class DeterminismWarning(UserWarning):
+    """The lint found something that may differ at replay."""
+
 
 class DivergedError(CorruptionError):
     """A command gave something else here than the log says it gave."""
@@ -189,12 +218,58 @@ class ExecutionError(ClosedError):
 class SnapshotFailedError(UnavailableError):
     """A snapshot was not taken; nothing was trimmed, and the older ones are there."""
 
-    code = 127
+    code = 131
     hint = "Fix the cause (often space), then take it again"
 
 
 class SnapshotDamagedError(CorruptionError):
     """A snapshot is not what was written."""
 
-    code = 128
+    code = 132
     hint = "Look at the disk; take another snapshot if the host runs"
+
+
+class StepBudgetError(ProcedureError):
+    """A procedure did more than one command may; the same on every host."""
+
+    code = 125
+    hint = "Do it in several calls, or declare effects=True"
+
+
+class EnvironmentMismatchError(InvalidArgumentError):
+    """Commands that are to be executed here were logged under other versions."""
+
+    code = 126
+    hint = (
+        "Execute them where they were logged and take a snapshot, or say"
+        " environment='report' and compare outcomes"
+    )
+
+    def __init__(
+        self, message: str = "", *, differences: Sequence[Difference] = ()
+    ) -> None:
+        """Name every fact that differs."""
+        super().__init__(message)
+        self.differences = tuple(differences)
+
+
+class GiveUp(BaseException):  # noqa: N818, RUF100
+    """Raised inside a procedure that takes too long; passes ``except Exception``."""
+
+
+class GivenUpError(ClosedError):
+    """A command was stopped in the middle; the executor cannot go on.
+
+    Whoever feeds it rolls it back, logs an `AbortEntry`, and opens a new executor that
+    knows of it. So the command ends in the same way on every host.
+    """
+
+    code = 127
+
+    def __init__(
+        self, message: str = "", *, position: int = 0, reason: str = ""
+    ) -> None:
+        """Name the command."""
+        super().__init__(message)
+        self.position = position
+        self.reason = reason

@@ -30,11 +30,9 @@ from braidlog.app.entries import (
     key_of,
     pack,
 )
-from braidlog.app.errors import (
-    ConflictError,
-    ExecutionError,
-)
+from braidlog.app.errors import ConflictError, ExecutionError
 from braidlog.app.executor import Executor
+from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.outcome import Outcome, Status
 from braidlog.app.procedure import Procedure
 from braidlog.app.running import evaluate
@@ -80,12 +78,16 @@ class Runner:
         log: CommandLog,
         state: State,
         gauge: Gauge | None = None,
+        *,
+        environment: EnvironmentRule = "refuse",
     ) -> None:
         """Apply what is in the log, say that this host is active, and go on.
 
         Raises:
             ApplicationMismatchError: the log or the state is of another application.
             UnknownProcedureError: the log has a command whose code is not here.
+            EnvironmentMismatchError: commands that the state lacks were logged under
+                other versions.
             TrimmedError: the log begins behind the state: restore a snapshot.
             CorruptionError: the log ends before the state.
         """
@@ -109,7 +111,7 @@ class Runner:
         self._outcomes_logged = 0
         self._executed = 0
         self.on_settled: list[Callable[[], None]] = []
-        self._executor = Executor(application, state)
+        self._executor = Executor(application, state, environment=environment)
         self._open()
         limit = max(1, min(_CALLS_MAX, self._executor.shared.results_kept // 2))
         self._calls = Calls(application.partitions, limit)
@@ -457,8 +459,6 @@ class Runner:
 
     def mark(self) -> Image:
         """Hold the state between two commands; the caller closes the views.
-
-        Calls wait for the begin of a read transaction on each partition.
 
         Raises:
             DivergedError: a partition is stopped, so it is at no one position.

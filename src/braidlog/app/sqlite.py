@@ -22,6 +22,7 @@ from braidlog.app.changes import PREFIX, Change, apply_change, hook_of, shapes_o
 from braidlog.app.codec import decode, encode
 from braidlog.app.database import (
     FAILURES,
+    STEPS_MAX,
     Database,
     DatabaseView,
     Guarded,
@@ -128,6 +129,7 @@ class SqlitePartition:
         """Begin a command."""
         self._changes.clear()
         self.handle.faults.clear()
+        self.handle.steps = STEPS_MAX
         self._connection.execute("SAVEPOINT command", prepare_flags=_OURS)
         self._guarded.inside = True
 
