@@ -29,6 +29,7 @@ from braidlog.app.snapshotfiles import SnapshotFiles
 from braidlog.app.snapshots import Keeper
 from braidlog.app.source import EmbeddedLog
 from braidlog.app.sqlite import SqliteState
+from braidlog.errors import ClosedError
 from unit.app.banking import make_bank
 
 OPTIONS = {"segment_bytes": 1 << 20, "wal_bytes_max": 16 << 20}
@@ -451,6 +452,20 @@ def test_orphans_go_when_the_directory_is_opened(tmp_path: Path) -> None:
     with open_bank(tmp_path) as host:
         assert directories(tmp_path) == before
         assert [each.number for each in host.snapshots()] == [1]
+
+
+def test_closing_waits_for_the_snapshot_that_is_being_taken(tmp_path: Path) -> None:
+    steps = Steps()
+    host = open_bank(tmp_path, steps)
+    host.call("deposit", 1, 1)
+    closing = threading.Thread(target=host.close)
+    steps.actions["facts"] = closing.start
+    snapshot = host.snapshot()
+    closing.join(30)
+    with pytest.raises(ClosedError):
+        host.snapshot()
+    with open_bank(tmp_path) as again:
+        assert again.snapshots() == [snapshot]
 
 
 def test_async_hosts_take_them(tmp_path: Path) -> None:
