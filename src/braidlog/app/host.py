@@ -30,19 +30,17 @@ from braidlog.app.entries import (
     key_of,
     pack,
 )
-from braidlog.app.errors import (
-    ConflictError,
-    ExecutionError,
-    OutcomeUnknownError,
-)
+from braidlog.app.errors import ConflictError, ExecutionError
 from braidlog.app.executor import Executor
 from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.outcome import Outcome, Status
 from braidlog.app.procedure import Procedure
 from braidlog.app.running import evaluate
+from braidlog.app.snapshotfiles import Image, close_all, views_of
+from braidlog.app.snapshots import Gauge
 from braidlog.app.source import CommandLog
 from braidlog.app.state import State
-from braidlog.app.waiting import Calls, PendingCall, Waiter
+from braidlog.app.waiting import Calls, PendingCall, Waiter, unknown
 from braidlog.errors import (
     ClosedError,
     CorruptionError,
@@ -79,6 +77,7 @@ class Runner:
         application: Application,
         log: CommandLog,
         state: State,
+        gauge: Gauge | None = None,
         *,
         environment: EnvironmentRule = "refuse",
     ) -> None:
@@ -95,6 +94,7 @@ class Runner:
         self.application = application
         self._log = log
         self._state = state
+        self._gauge = gauge
         self._turn = threading.Lock()
         self._committing = threading.Lock()
         self._lock = threading.Lock()
@@ -147,14 +147,22 @@ class Runner:
     def _catch_up(self) -> None:
         executor = self._executor
         while executor.position + 1 < self._log.end:
-            executor.feed(self._log.read(executor.position + 1, _ROUND))
+            self._feed(executor.position + 1)
             executor.commit()
+
+    def _feed(self, begin: int) -> list[Outcome]:
+        records = self._log.read(begin, _ROUND)
+        if self._gauge is None:
+            return self._executor.feed(records)
+        return self._gauge.feed(self._executor, records)
 
     # -- the thread --------------------------------------------------------------
 
     def _serve(self) -> None:
         try:
             while not (self._closing and self.position + 1 >= self._log.end):
+                if self._failure is not None:
+                    return
                 if self.position + 1 >= self._log.end:
                     self._caught_up = time.monotonic()
                 if self._log.wait(self.position + 1, _IDLE_S):
@@ -170,7 +178,9 @@ class Runner:
     def _round(self) -> None:
         executor = self._executor
         with self._turn:
-            outcomes = executor.feed(self._log.read(self.position + 1, _ROUND))
+            if self._failure is not None:
+                return
+            outcomes = self._feed(self.position + 1)
             with self._committing:
                 executor.commit()
         self.position = executor.position
@@ -219,7 +229,7 @@ class Runner:
             waiters = self._calls.pop(call)
             self._drained.notify_all()
         for waiter in waiters:
-            waiter.settle(_unknown(call, error))
+            waiter.settle(unknown(call, error))
         for flush in self.on_settled:
             flush()
 
@@ -232,7 +242,7 @@ class Runner:
             self._drained.notify_all()
         for call, waiters in waiting:
             for waiter in waiters:
-                waiter.settle(_unknown(call, error))
+                waiter.settle(unknown(call, error))
         for flush in self.on_settled:
             flush()
         with self._progress:
@@ -256,6 +266,8 @@ class Runner:
         self, procedure: Procedure, arguments: list[Any], call: CallId, waiter: Waiter
     ) -> None:
         """Append a command; ``waiter`` hears of its outcome."""
+        if self._gauge is not None:
+            self._gauge.admit()
         if call.issued > self._log.end:
             msg = f"the call id {call.hex()} was not made here: use Host.new_call_id"
             raise InvalidArgumentError(msg)
@@ -307,6 +319,8 @@ class Runner:
         numbers = procedure.partitions(arguments, count)
         touched = range(count) if numbers is None else numbers
         for _ in range(_ATTEMPTS):
+            if self._gauge is not None:
+                self._gauge.admit()
             if (stopped := self._executor.stopped(numbers)) is not None:
                 raise stopped
             prepared = self._prepare(procedure, arguments, call, numbers, touched)
@@ -439,12 +453,29 @@ class Runner:
         with self._committing:
             self._check_open()
             position = self.position
-            views = [partition.view() for partition in self._state.partitions]
-        try:
+            views = views_of(self._state.partitions)
+        with close_all(views):
             return position, [view.hash() for view in views]
-        finally:
-            for view in views:
-                view.close()
+
+    def mark(self) -> Image:
+        """Hold the state between two commands; the caller closes the views.
+
+        Raises:
+            DivergedError: a partition is stopped, so it is at no one position.
+        """
+        executor = self._executor
+        with self._turn, self._committing:
+            self._check_open()
+            if (stopped := executor.stopped(None)) is not None:
+                raise stopped
+            try:
+                executor.commit(everywhere=True)
+            except ExecutionError as error:
+                self._fail(error)  # Nothing may be executed from here.
+                raise
+            views = views_of(self._state.partitions)
+            facts = executor.shared.facts()
+            return Image(executor.position, time.time_ns() // 1000, views, facts)
 
     # -- closing -----------------------------------------------------------------
 
@@ -466,10 +497,3 @@ class Runner:
             self._executor.rollback()
         self._state.close()
         self._log.close()
-
-
-def _unknown(call: bytes, error: Exception) -> OutcomeUnknownError:
-    msg = f"the host failed before it answered the call {call.hex()}: {error}"
-    unknown = OutcomeUnknownError(msg)
-    unknown.__cause__ = error
-    return unknown
