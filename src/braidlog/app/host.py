@@ -23,6 +23,7 @@ from braidlog.app.application import Application
 from braidlog.app.context import Context
 from braidlog.app.entries import (
     CallId,
+    Catalog,
     Command,
     Create,
     Host,
@@ -40,13 +41,15 @@ from braidlog.app.outcome import Outcome, Status
 from braidlog.app.procedure import Procedure
 from braidlog.app.running import evaluate
 from braidlog.app.source import CommandLog
-from braidlog.app.state import State
+from braidlog.app.state import State, View
 from braidlog.app.waiting import Calls, PendingCall, Waiter
 from braidlog.errors import (
     ClosedError,
     CorruptionError,
+    FencedError,
     InvalidArgumentError,
     LogError,
+    NotReadyError,
     TimeoutError_,
     TrimmedError,
     UnavailableError,
@@ -73,8 +76,19 @@ class Runner:
     It owns both from here on: `close` closes them.
     """
 
-    def __init__(self, application: Application, log: CommandLog, state: State) -> None:
+    def __init__(
+        self,
+        application: Application,
+        log: CommandLog,
+        state: State,
+        *,
+        active: bool = True,
+        host: bytes | None = None,
+    ) -> None:
         """Apply what is in the log, say that this host is active, and go on.
+
+        Not ``active``, it is a standby: it follows, and takes calls all the same, but
+        writes nothing of its own until `promote`. ``host`` is its identity.
 
         Raises:
             ApplicationMismatchError: the log or the state is of another application.
@@ -83,8 +97,13 @@ class Runner:
             CorruptionError: the log ends before the state.
         """
         self.application = application
+        self.host = os.urandom(16) if host is None else host
+        self._claimed = 0
         self._log = log
         self._state = state
+        self.answered = 0
+        self.applied = 0
+        self.busy_s = 0.0
         self._turn = threading.Lock()
         self._committing = threading.Lock()
         self._lock = threading.Lock()
@@ -102,7 +121,7 @@ class Runner:
         self._executed = 0
         self.on_settled: list[Callable[[], None]] = []
         self._executor = Executor(application, state)
-        self._open()
+        self._open(active=active)
         limit = max(1, min(_CALLS_MAX, self._executor.shared.results_kept // 2))
         self._calls = Calls(application.partitions, limit)
         self.position = self._executor.position
@@ -113,40 +132,93 @@ class Runner:
 
     # -- opening -----------------------------------------------------------------
 
-    def _open(self) -> None:
+    def _open(self, *, active: bool) -> None:
         executor, log, mine = self._executor, self._log, self.application
-        if log.end == 1:
+        end = log.latest()
+        if end == 1:
             name = (os.urandom(16), mine.name, mine.partitions, mine.results_kept)
-            log.append(pack(Create(*name)))
-        if executor.highest >= log.end:
+            end = log.append(pack(Create(*name))) + 1
+        if executor.highest >= end:
             msg = f"the state has position {executor.highest}, the log ends before it"
             raise CorruptionError(msg)
         if executor.position + 1 < log.first:
             msg = f"the state ends at {executor.position}, the log begins later"
             raise TrimmedError(msg, first=log.first)
-        self._catch_up()
-        shared = executor.shared
+        self._catch_up(end)
+        if active:
+            self._log_catalog(self._wanted_catalog())
+            self._catch_up(self._claim() + 1)
+        executor.commit(everywhere=True)
+
+    def _catch_up(self, end: int) -> None:
+        executor = self._executor
+        while executor.position + 1 < end:
+            executor.feed(self._log.read(executor.position + 1, _ROUND))
+            executor.commit()
+
+    # -- who is active -----------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the active host, as far as the log was applied."""
+        return self._executor.shared.epoch
+
+    @property
+    def active_host(self) -> bytes:
+        """Identity of the active host, as far as the log was applied."""
+        return self._executor.shared.host
+
+    @property
+    def active(self) -> bool:
+        """Whether this host is the active one, as far as it has read.
+
+        Another one may have taken over in what it has not read: nothing that it writes
+        until then counts, because its epoch is older.
+        """
+        return self.epoch == self._claimed and self.active_host == self.host
+
+    def _wanted_catalog(self) -> Catalog | None:
+        shared = self._executor.shared
         catalog = shared.wanted_catalog()
         if catalog is not None:
             shared.try_schema(catalog)
-            log.append(pack(catalog))
-        log.append(pack(Host(os.urandom(16), shared.epoch + 1)))
-        self._catch_up()
-        executor.commit(everywhere=True)
+        return catalog
 
-    def _catch_up(self) -> None:
-        executor = self._executor
-        while executor.position + 1 < self._log.end:
-            executor.feed(self._log.read(executor.position + 1, _ROUND))
-            executor.commit()
+    def _log_catalog(self, catalog: Catalog | None) -> None:
+        if catalog is not None:
+            self._log.append(pack(catalog))
+
+    def _claim(self) -> int:
+        """Append that this host is active; of several at a time the first counts."""
+        self._claimed = self._executor.shared.epoch + 1
+        return self._log.append(pack(Host(self.host, self._claimed)))
+
+    def promote(self, timeout: float | None = None) -> None:
+        """Make this host the active one; it is on return. Nothing if it is already.
+
+        What the log has from the active host behind this entry does not count.
+
+        Raises:
+            FencedError: another host did so at the same time.
+            TimeoutError_: the entry was not applied within ``timeout`` seconds.
+        """
+        self._check_open()
+        if self.active:
+            return
+        self.wait_applied(self._log.latest(timeout) - 1, timeout)
+        with self._turn:
+            catalog = self._wanted_catalog()
+        self._log_catalog(catalog)
+        self.wait_applied(self._claim(), timeout)
+        if not self.active:
+            msg = f"the host {self.active_host.hex()} became active first"
+            raise FencedError(msg, given=self._claimed, current=self.epoch)
 
     # -- the thread --------------------------------------------------------------
 
     def _serve(self) -> None:
         try:
             while not (self._closing and self.position + 1 >= self._log.end):
-                if self.position + 1 >= self._log.end:
-                    self._caught_up = time.monotonic()
                 if self._log.wait(self.position + 1, _IDLE_S):
                     self._round()
                 elif not self._closing:
@@ -159,11 +231,15 @@ class Runner:
 
     def _round(self) -> None:
         executor = self._executor
+        records = self._log.read(self.position + 1, _ROUND)
+        began = time.monotonic()
         with self._turn:
-            outcomes = executor.feed(self._log.read(self.position + 1, _ROUND))
+            outcomes = executor.feed(records)
             with self._committing:
                 executor.commit()
-        self.position = executor.position
+                self.applied += executor.position - self.position
+                self.position = executor.position
+        self.busy_s += time.monotonic() - began
         if self._watchers:
             with self._progress:
                 self._progress.notify_all()
@@ -178,6 +254,7 @@ class Runner:
             answered = [(calls.pop(outcome.call), outcome) for outcome in outcomes]
             if self._gated or self._closing:
                 self._drained.notify_all()
+        self.answered += sum(len(waiters) for waiters, _ in answered)
         for waiters, outcome in answered:
             for waiter in waiters:
                 waiter.settle(outcome)
@@ -188,6 +265,8 @@ class Runner:
         """Append the digests that the log does not have, if there are enough."""
         shared = self._executor.shared
         self._executed = 0
+        if not self.active:
+            return
         digests = shared.unlogged(self._outcomes_logged, _OUTCOMES)
         if len(digests) < least:
             return
@@ -208,8 +287,9 @@ class Runner:
         with self._lock:
             waiters = self._calls.pop(call)
             self._drained.notify_all()
+        refused = isinstance(error, UnavailableError) and error.outcome == "certain"
         for waiter in waiters:
-            waiter.settle(_unknown(call, error))
+            waiter.settle(error if refused else _unknown(call, error))
         for flush in self.on_settled:
             flush()
 
@@ -246,13 +326,14 @@ class Runner:
         self, procedure: Procedure, arguments: list[Any], call: CallId, waiter: Waiter
     ) -> None:
         """Append a command; ``waiter`` hears of its outcome."""
-        if call.issued > self._log.end:
+        if call.issued > self._log.end and call.issued > self._log.latest():
             msg = f"the call id {call.hex()} was not made here: use Host.new_call_id"
             raise InvalidArgumentError(msg)
         count = self.application.partitions
         numbers = procedure.partitions(arguments, count)
         if (stopped := self._executor.stopped(numbers)) is not None:
             raise stopped
+        self._check_catalog(procedure)
         command = Command(
             call,
             os.urandom(16),
@@ -269,6 +350,16 @@ class Runner:
                 self._deferred.append((command, waiter))
                 return
             self._place(value, command, waiter, touched)
+
+    def _check_catalog(self, procedure: Procedure) -> None:
+        # A host that lacks the code of a command stops: nobody may log one before the
+        # log says that it is to be had.
+        if not self._executor.shared.has(procedure):
+            msg = (
+                f"the catalog in the log has another {procedure.name!r} than this host:"
+                " promote a host with this version, or call one with that of the log"
+            )
+            raise NotReadyError(msg)
 
     def _place(
         self, value: bytes, command: Command, waiter: Waiter, touched: Sequence[int]
@@ -295,6 +386,7 @@ class Runner:
         """
         count = self.application.partitions
         numbers = procedure.partitions(arguments, count)
+        self._check_catalog(procedure)
         touched = range(count) if numbers is None else numbers
         for _ in range(_ATTEMPTS):
             if (stopped := self._executor.stopped(numbers)) is not None:
@@ -397,12 +489,53 @@ class Runner:
 
     def caught_up_within(self, seconds: float) -> bool:
         """Whether the state was that of the end of the log so many seconds ago."""
+        moment, end = self._log.as_of
+        if self.position + 1 >= end:
+            self._caught_up = max(self._caught_up, moment)
         return time.monotonic() - self._caught_up <= seconds
 
-    def end(self) -> int:
+    @property
+    def known(self) -> range:
+        """Positions that the log has, as far as they are known here."""
+        end = max(self._log.as_of[1], self._log.end, self.position + 1)
+        return range(min(self._log.first, end), end)
+
+    @property
+    def waiting(self) -> int:
+        """How many calls have no answer yet."""
+        return self._calls.on_their_way
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the host stopped, if it did."""
+        return self._failure
+
+    @property
+    def mismatches(self) -> int:
+        """Outcomes that differed from those in the log."""
+        return self._executor.shared.mismatches
+
+    def stopped_partitions(self) -> tuple[int, ...]:
+        """Return the partitions that diverged from the log."""
+        count = range(self.application.partitions)
+        return tuple(n for n in count if self._executor.stopped([n]) is not None)
+
+    def end(self, timeout: float | None = None) -> int:
         """Return one past the last position that is durable."""
         self._check_open()
-        return self._log.end
+        return self._log.latest(timeout)
+
+    def mark(self) -> tuple[int, list[View]]:
+        """Return a position and views of all partitions as they are there.
+
+        Calls wait for the marking, and not for what is done with the views.
+        """
+        with self._turn:
+            self._check_open()
+            with self._committing:
+                self._executor.commit(everywhere=True)
+                partitions = self._state.partitions
+                return self.position, [partition.view() for partition in partitions]
 
     def read(self, procedure: Procedure, arguments: list[Any]) -> Outcome:
         """Execute a read-only procedure on what is committed now, in this thread."""
@@ -426,10 +559,7 @@ class Runner:
 
     def hashes(self) -> tuple[int, list[bytes]]:
         """Return a position and the state hash of each partition there."""
-        with self._committing:
-            self._check_open()
-            position = self.position
-            views = [partition.view() for partition in self._state.partitions]
+        position, views = self.mark()
         try:
             return position, [view.hash() for view in views]
         finally:
