@@ -34,6 +34,8 @@ _LOGGER = logging.getLogger("braidlog")
 _AHEAD: Final = 16
 # Between two looks at where the log ends: lag, and how stale a read may be.
 _LOOK_S: Final = 0.5
+# What was submitted last, outcomes, may take so long when the log is closed.
+_CLOSE_S: Final = 2.0
 
 
 class ClusteredLog:
@@ -57,6 +59,7 @@ class ClusteredLog:
             tuple[bytes, bytes | None, Callable[[Exception], None]]
         ] = deque()
         self._posted = False
+        self._under_way: set[asyncio.Future[int]] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._as_of = (0.0, 1)
         self._client = make()
@@ -155,6 +158,8 @@ class ClusteredLog:
             except LogError as error:
                 failed(error)
             else:
+                self._under_way.add(appended)
+                appended.add_done_callback(self._under_way.discard)
                 appended.add_done_callback(partial(_tell, failed))
 
     def append(self, value: bytes) -> int:
@@ -225,6 +230,8 @@ class ClusteredLog:
 
     async def _put(self, chunk: Sequence[Record]) -> int:
         with self._changed:
+            if self._woken:
+                return self._end  # The host ends where it was told to.
             self._chunks.append(chunk)
             self._end = chunk[-1].position + 1
             full = len(self._chunks) >= _AHEAD
@@ -261,6 +268,8 @@ class ClusteredLog:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=_CLOSE_S)
         await self._client.close()
 
 
