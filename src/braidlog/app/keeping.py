@@ -43,7 +43,7 @@ class Keeper:
         self.kept = first - 1
         """Last position whose effects are durable at this host."""
         self._stopping = threading.Event()
-        self._move()
+        self.move()
         self._thread = threading.Thread(
             target=self._serve, name="braidlog-keeper", daemon=True
         )
@@ -53,7 +53,12 @@ class Keeper:
         """Let go of what ``synced`` makes durable; it returns up to where."""
         self._synced = synced
 
-    def _move(self) -> None:
+    def move(self) -> None:
+        """Move the cursor now.
+
+        Raises:
+            LogError: it could not be stored.
+        """
         kept = self._synced()
         self._log.keep(self._name, kept + 1, _LEASE_S)
         self.kept = kept
@@ -61,7 +66,7 @@ class Keeper:
     def _serve(self) -> None:
         while not self._stopping.wait(_EVERY_S):
             try:
-                self._move()
+                self.move()
             except (LogError, OSError) as error:
                 _LOGGER.warning("the cursor %r was not moved: %s", self._name, error)
 

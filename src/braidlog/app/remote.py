@@ -193,40 +193,40 @@ class AsyncCaller:
         backoff = Backoff(settings.retry_first_s, settings.retry_max_s)
         unknown = False
         failures = 0
-        while True:
+        last: LogError | None = None
+        while (left := deadline - loop.time()) > 0:
             turn = self._turn
             address = self._seeds[turn % len(self._seeds)]
-            left = deadline - loop.time()
             most = min(left, attempt_s or settings.attempt_timeout_s)
             try:
-                given = await self._links.ask(
-                    address, message, payload, within=max(0.0, most)
-                )
+                given = await self._links.ask(address, message, payload, within=most)
                 self._check_here(given[0])
             except LogError as error:
                 if self._links.closed:
                     msg = "the caller is closed"
                     raise ClosedError(msg) from error
                 failures += 1
-                if _is_final(error) and _is_everywhere(
-                    error, failures, len(self._seeds)
-                ):
+                if self._is_answer(error, failures):
                     raise _with_outcome(error, unknown=unknown) from None
                 unknown = unknown or is_unknown(error)
-                if turn == self._turn:
-                    self._turn += 1  # Else another call has moved on already.
-                if loop.time() >= deadline:
-                    msg = f"no host answered in {within:.3g} s: {error}"
-                    late: LogError = TimeoutError_(msg)
-                    late.outcome = "unknown" if unknown else "certain"
-                    raise late from error
+                last = error
             else:
                 self._hear(given[0])
                 return given
+            if turn == self._turn:
+                self._turn += 1  # Else another call has moved on already.
             if failures % len(self._seeds) == 0:
-                await asyncio.sleep(
-                    min(backoff.pause(settings.share()), max(0.0, left))
-                )
+                pause = backoff.pause(settings.share())
+                await asyncio.sleep(min(pause, max(0.0, deadline - loop.time())))
+        late: LogError = TimeoutError_(f"no host answered in {within:.3g} s: {last}")
+        late.outcome = "unknown" if unknown else "certain"
+        raise late from last
+
+    def _is_answer(self, error: LogError, failures: int) -> bool:
+        """Whether an error is the answer of all hosts: what diverged at one is not."""
+        if isinstance(error, DivergedError) and failures < len(self._seeds):
+            return False
+        return verdict_of(error) is Verdict.FINAL
 
     @staticmethod
     def _check_here(given: Message) -> None:
@@ -313,15 +313,6 @@ def _status(given: Message) -> AppStatus:
         msg = f"{type(given).__name__} is no answer to GetAppStatus"
         raise RemoteProtocolError(msg)
     return given
-
-
-def _is_final(error: LogError) -> bool:
-    return verdict_of(error) is Verdict.FINAL
-
-
-def _is_everywhere(error: LogError, failures: int, hosts: int) -> bool:
-    """Whether an error is the answer: what diverged here may be sound elsewhere."""
-    return not isinstance(error, DivergedError) or failures >= hosts
 
 
 def _with_outcome(error: LogError, *, unknown: bool) -> LogError:

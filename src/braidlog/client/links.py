@@ -69,12 +69,12 @@ class Links:
             if isinstance(error, LogError):
                 raise
             msg = f"{address} did not answer in {self._timeout_s} s"
-            raise ConnectionLostError(msg) from error
+            raise _never_sent(msg) from error
         except OSError as error:
             if isinstance(error, LogError):
                 raise
             msg = f"cannot connect to {address}: {error}"
-            raise ConnectionLostError(msg) from error
+            raise _never_sent(msg) from error
         if self.closed:
             await link.close()
             self._check_open()
@@ -99,3 +99,10 @@ class Links:
                 raise
             msg = f"{address} did not answer in {within:.3g} s"
             raise TimeoutError_(msg) from error
+
+
+def _never_sent(message: str) -> LogError:
+    """Return the error of a connection that was not made: nothing can have happened."""
+    error: LogError = ConnectionLostError(message)
+    error.outcome = "certain"
+    return error
