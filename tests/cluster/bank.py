@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -137,8 +136,8 @@ class Bank:
                 hashes.append(caller.status(hashes=True).hashes)
         directory = self._directory / "replayed"
         seeds = self.cluster.seeds
-        with app.open_cluster(seeds, directory, active=False) as host:
-            hashes.append(tuple(host.hashes()[1]))
+        with app.open_cluster(seeds, directory, active=False) as other:
+            hashes.append(tuple(other.hashes()[1]))
         assert hashes[0] == hashes[1], "the hosts differ"
         assert hashes[0] == hashes[2], "replay from zero gives another state"
 
@@ -158,4 +157,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

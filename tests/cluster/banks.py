@@ -45,14 +45,14 @@ class Ledger:
         if procedure == "deposit":
             account, amount = arguments
             self.balances[account] = self.balances.get(account, 0) + amount
-            return self.balances[account]
+            return int(self.balances[account])
         source, target, amount = arguments
         left = self.balances.get(source, 0) - amount
         if left < 0:
             return REFUSED
-        self.balances[source] = left
+        self.balances[source] = int(left)
         self.balances[target] = self.balances.get(target, 0) + amount
-        return left
+        return int(left)
 
 
 def ledger(seeds: str, log: str = "bank") -> Ledger:

@@ -15,6 +15,7 @@ from braidlog.app.calls import Host
 from braidlog.app.copies import Copies
 from braidlog.app.server import CallServer
 from braidlog.app.status import HostStatus, status_of
+from braidlog.client.background import new_loop
 from braidlog.errors import LogError, UnavailableError
 from braidlog.node.config import SecuritySettings, check_exposure, host_and_port
 from braidlog.node.process import JsonFormatter
@@ -171,7 +172,8 @@ def run(open_host: Callable[[], Host], settings: ServeSettings) -> int:
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     try:
-        asyncio.run(_run(open_host, settings))
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(_run(open_host, settings))
     except LogError as error:
         _LOGGER.critical("the host stops: %s", error)
         return _FAILED

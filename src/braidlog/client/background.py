@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 from braidlog.errors import ClosedError
 
-__all__ = ["BackgroundLoop"]
+__all__ = ["BackgroundLoop", "new_loop"]
 
 T = TypeVar("T")
 
 
-def _new_loop() -> asyncio.AbstractEventLoop:
+def new_loop() -> asyncio.AbstractEventLoop:
     """Return the faster event loop, where it is installed."""
     try:
         import uvloop
@@ -29,7 +29,7 @@ class BackgroundLoop:
 
     def __init__(self) -> None:
         """Start the thread."""
-        self._loop = _new_loop()
+        self._loop = new_loop()
         self._thread = threading.Thread(
             target=self._serve, name="braidlog-client", daemon=True
         )
