@@ -6,9 +6,11 @@ import asyncio
 import logging
 import signal
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Self
 
 from braidlog.app.calls import Host
@@ -90,8 +92,7 @@ class HostServer:
     async def _start(self, stack: AsyncExitStack) -> None:
         settings = self._settings
         context, _ = contexts(settings.security)
-        copies: Copies | None = getattr(self._host, "copies", None)
-        self._calls = CallServer(self._host, self._said, copies)
+        self._calls = CallServer(self._host, self._said, self._copies(stack))
         stack.callback(self._calls.close)
         rules = ServerSettings(
             cluster=self._host.application.name,
@@ -116,6 +117,14 @@ class HostServer:
             stack.callback(listener.close)
         if settings.http:
             await stack.enter_async_context(self._http(settings.http))
+
+    def _copies(self, stack: AsyncExitStack) -> Copies:
+        copies: Copies | None = getattr(self._host, "copies", None)
+        if copies is None:
+            directory = tempfile.TemporaryDirectory(prefix="braidlog-copy-")
+            where = Path(stack.enter_context(directory))
+            copies = Copies(self._host.runner, where / "copy")
+        return copies
 
     def _http(self, address: str) -> Any:
         # Late: a host without metrics needs no library for them.

@@ -79,7 +79,7 @@ class CallServer:
         self,
         host: Host,
         status: Callable[[tuple[bytes, ...]], AppStatus],
-        copies: Copies | None = None,
+        copies: Copies,
     ) -> None:
         """Serve a host on the running loop; ``status`` says how it is."""
         self._host = host
@@ -119,7 +119,7 @@ class CallServer:
                 self._say(request, message, role)
             elif isinstance(message, Promote):
                 self._in_thread(request, self._promote)
-            elif isinstance(message, FetchSnapshot) and self._copies is not None:
+            elif isinstance(message, FetchSnapshot):
                 self._in_thread(request, partial(self._copies.part, message))
             else:
                 request.fail(_no_node())
