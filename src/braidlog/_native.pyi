@@ -20,6 +20,8 @@ __all__ = [
     "LogView",
     "MemoryDisk",
     "Pending",
+    "RawDirectory",
+    "RawMerge",
     "Record",
     "RecordIterator",
     "Replicas",
@@ -249,7 +251,7 @@ class RawDirectory:
 
     @staticmethod
     def open(
-        path: str | Path, *, order_bytes_max: int | None = None, holder: str = "replay"
+        path: str | Path, *, order_bytes_max: int | None = None, holder: str = ...
     ) -> RawDirectory: ...
     def logs(self) -> list[tuple[str, int, bytes, bool]]: ...
     def close(self) -> None: ...

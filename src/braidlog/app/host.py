@@ -23,10 +23,8 @@ from braidlog.app.application import Application
 from braidlog.app.context import Context
 from braidlog.app.entries import (
     CallId,
-    Catalog,
     Command,
     Create,
-    Host,
     Outcomes,
     key_of,
     pack,
@@ -37,20 +35,20 @@ from braidlog.app.errors import (
     OutcomeUnknownError,
 )
 from braidlog.app.executor import Executor
+from braidlog.app.figures import Figures
+from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.outcome import Outcome, Status
 from braidlog.app.procedure import Procedure
+from braidlog.app.role import Role
 from braidlog.app.running import evaluate
 from braidlog.app.source import CommandLog
-from braidlog.app.state import State, View
+from braidlog.app.state import State
 from braidlog.app.waiting import Calls, PendingCall, Waiter
 from braidlog.errors import (
     ClosedError,
     CorruptionError,
-    FencedError,
     InvalidArgumentError,
     LogError,
-    NotReadyError,
-    TimeoutError_,
     TrimmedError,
     UnavailableError,
 )
@@ -70,7 +68,7 @@ _ATTEMPTS: Final = 64
 _CALLS_MAX: Final = 4096
 
 
-class Runner:
+class Runner(Figures):
     """Executes a log on a state, and takes calls.
 
     It owns both from here on: `close` closes them.
@@ -84,6 +82,7 @@ class Runner:
         *,
         active: bool = True,
         host: bytes | None = None,
+        environment: EnvironmentRule = "refuse",
     ) -> None:
         """Apply what is in the log, say that this host is active, and go on.
 
@@ -93,12 +92,12 @@ class Runner:
         Raises:
             ApplicationMismatchError: the log or the state is of another application.
             UnknownProcedureError: the log has a command whose code is not here.
+            EnvironmentMismatchError: commands that the state lacks were logged under
+                other versions.
             TrimmedError: the log begins behind the state: restore a snapshot.
             CorruptionError: the log ends before the state.
         """
         self.application = application
-        self.host = os.urandom(16) if host is None else host
-        self._claimed = 0
         self._log = log
         self._state = state
         self.answered = 0
@@ -120,7 +119,9 @@ class Runner:
         self._outcomes_logged = 0
         self._executed = 0
         self.on_settled: list[Callable[[], None]] = []
-        self._executor = Executor(application, state)
+        self._executor = Executor(application, state, environment=environment)
+        identity = os.urandom(16) if host is None else host
+        self.role = Role(identity, self._executor.shared, log)
         self._open(active=active)
         limit = max(1, min(_CALLS_MAX, self._executor.shared.results_kept // 2))
         self._calls = Calls(application.partitions, limit)
@@ -146,8 +147,8 @@ class Runner:
             raise TrimmedError(msg, first=log.first)
         self._catch_up(end)
         if active:
-            self._log_catalog(self._wanted_catalog())
-            self._catch_up(self._claim() + 1)
+            self.role.log_catalog(self.role.wanted_catalog())
+            self._catch_up(self.role.claim() + 1)
         executor.commit(everywhere=True)
 
     def _catch_up(self, end: int) -> None:
@@ -155,43 +156,6 @@ class Runner:
         while executor.position + 1 < end:
             executor.feed(self._log.read(executor.position + 1, _ROUND))
             executor.commit()
-
-    # -- who is active -----------------------------------------------------------
-
-    @property
-    def epoch(self) -> int:
-        """Epoch of the active host, as far as the log was applied."""
-        return self._executor.shared.epoch
-
-    @property
-    def active_host(self) -> bytes:
-        """Identity of the active host, as far as the log was applied."""
-        return self._executor.shared.host
-
-    @property
-    def active(self) -> bool:
-        """Whether this host is the active one, as far as it has read.
-
-        Another one may have taken over in what it has not read: nothing that it writes
-        until then counts, because its epoch is older.
-        """
-        return self.epoch == self._claimed and self.active_host == self.host
-
-    def _wanted_catalog(self) -> Catalog | None:
-        shared = self._executor.shared
-        catalog = shared.wanted_catalog()
-        if catalog is not None:
-            shared.try_schema(catalog)
-        return catalog
-
-    def _log_catalog(self, catalog: Catalog | None) -> None:
-        if catalog is not None:
-            self._log.append(pack(catalog))
-
-    def _claim(self) -> int:
-        """Append that this host is active; of several at a time the first counts."""
-        self._claimed = self._executor.shared.epoch + 1
-        return self._log.append(pack(Host(self.host, self._claimed)))
 
     def promote(self, timeout: float | None = None) -> None:
         """Make this host the active one; it is on return. Nothing if it is already.
@@ -203,16 +167,15 @@ class Runner:
             TimeoutError_: the entry was not applied within ``timeout`` seconds.
         """
         self._check_open()
-        if self.active:
+        role = self.role
+        if role.active:
             return
         self.wait_applied(self._log.latest(timeout) - 1, timeout)
         with self._turn:
-            catalog = self._wanted_catalog()
-        self._log_catalog(catalog)
-        self.wait_applied(self._claim(), timeout)
-        if not self.active:
-            msg = f"the host {self.active_host.hex()} became active first"
-            raise FencedError(msg, given=self._claimed, current=self.epoch)
+            catalog = role.wanted_catalog()
+        role.log_catalog(catalog)
+        self.wait_applied(role.claim(), timeout)
+        role.check_active()
 
     # -- the thread --------------------------------------------------------------
 
@@ -265,7 +228,7 @@ class Runner:
         """Append the digests that the log does not have, if there are enough."""
         shared = self._executor.shared
         self._executed = 0
-        if not self.active:
+        if not self.role.active:
             return
         digests = shared.unlogged(self._outcomes_logged, _OUTCOMES)
         if len(digests) < least:
@@ -333,7 +296,7 @@ class Runner:
         numbers = procedure.partitions(arguments, count)
         if (stopped := self._executor.stopped(numbers)) is not None:
             raise stopped
-        self._check_catalog(procedure)
+        self.role.check_code(procedure)
         command = Command(
             call,
             os.urandom(16),
@@ -350,16 +313,6 @@ class Runner:
                 self._deferred.append((command, waiter))
                 return
             self._place(value, command, waiter, touched)
-
-    def _check_catalog(self, procedure: Procedure) -> None:
-        # A host that lacks the code of a command stops: nobody may log one before the
-        # log says that it is to be had.
-        if not self._executor.shared.has(procedure):
-            msg = (
-                f"the catalog in the log has another {procedure.name!r} than this host:"
-                " promote a host with this version, or call one with that of the log"
-            )
-            raise NotReadyError(msg)
 
     def _place(
         self, value: bytes, command: Command, waiter: Waiter, touched: Sequence[int]
@@ -386,7 +339,7 @@ class Runner:
         """
         count = self.application.partitions
         numbers = procedure.partitions(arguments, count)
-        self._check_catalog(procedure)
+        self.role.check_code(procedure)
         touched = range(count) if numbers is None else numbers
         for _ in range(_ATTEMPTS):
             if (stopped := self._executor.stopped(numbers)) is not None:
@@ -465,77 +418,10 @@ class Runner:
 
     # -- reads -------------------------------------------------------------------
 
-    def wait_applied(self, position: int, timeout: float | None = None) -> None:
-        """Wait until everything up to ``position`` is executed and committed.
-
-        Raises:
-            TimeoutError_: it was not within ``timeout`` seconds.
-        """
-        if self.position >= position:
-            return
-        with self._progress:
-            self._watchers += 1
-            try:
-                done = self._progress.wait_for(
-                    lambda: self.position >= position or self._failure is not None,
-                    timeout,
-                )
-            finally:
-                self._watchers -= 1
-        self._check_open()
-        if not done:
-            msg = f"position {position} was not applied in {timeout} s"
-            raise TimeoutError_(msg)
-
-    def caught_up_within(self, seconds: float) -> bool:
-        """Whether the state was that of the end of the log so many seconds ago."""
-        moment, end = self._log.as_of
-        if self.position + 1 >= end:
-            self._caught_up = max(self._caught_up, moment)
-        return time.monotonic() - self._caught_up <= seconds
-
-    @property
-    def known(self) -> range:
-        """Positions that the log has, as far as they are known here."""
-        end = max(self._log.as_of[1], self._log.end, self.position + 1)
-        return range(min(self._log.first, end), end)
-
-    @property
-    def waiting(self) -> int:
-        """How many calls have no answer yet."""
-        return self._calls.on_their_way
-
-    @property
-    def failure(self) -> Exception | None:
-        """Why the host stopped, if it did."""
-        return self._failure
-
-    @property
-    def mismatches(self) -> int:
-        """Outcomes that differed from those in the log."""
-        return self._executor.shared.mismatches
-
-    def stopped_partitions(self) -> tuple[int, ...]:
-        """Return the partitions that diverged from the log."""
-        count = range(self.application.partitions)
-        return tuple(n for n in count if self._executor.stopped([n]) is not None)
-
     def end(self, timeout: float | None = None) -> int:
         """Return one past the last position that is durable."""
         self._check_open()
         return self._log.latest(timeout)
-
-    def mark(self) -> tuple[int, list[View]]:
-        """Return a position and views of all partitions as they are there.
-
-        Calls wait for the marking, and not for what is done with the views.
-        """
-        with self._turn:
-            self._check_open()
-            with self._committing:
-                self._executor.commit(everywhere=True)
-                partitions = self._state.partitions
-                return self.position, [partition.view() for partition in partitions]
 
     def read(self, procedure: Procedure, arguments: list[Any]) -> Outcome:
         """Execute a read-only procedure on what is committed now, in this thread."""

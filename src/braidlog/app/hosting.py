@@ -16,6 +16,7 @@ from braidlog.app.calls import Host
 from braidlog.app.clustered import ClusteredLog
 from braidlog.app.copies import Copies
 from braidlog.app.errors import ApplicationMismatchError
+from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.host import Runner
 from braidlog.app.joining import make_state
 from braidlog.app.keeping import Keeper
@@ -53,7 +54,7 @@ class ClusterHost(Host):
     @property
     def active(self) -> bool:
         """Whether this host is the active one."""
-        return self.runner.active
+        return self.runner.role.active
 
     def promote(self, timeout: float | None = None) -> None:
         """Make this host the active one; see `Runner.promote`."""
@@ -73,6 +74,7 @@ def open_cluster_host(
     active: bool = True,
     streams: int = _STREAMS,
     others: Caller | None = None,
+    environment: EnvironmentRule = "refuse",
 ) -> ClusterHost:
     """Open a directory beside a log of a cluster; see `Application.open_cluster`."""
     where = Path(directory)
@@ -89,7 +91,14 @@ def open_cluster_host(
         make_state(where / _STATE, where / _INCOMING, count, shared.first, others)
         state = SqliteState(where / _STATE, application.partitions)
         stack.callback(state.close)
-        runner = Runner(application, shared, state, active=active, host=identity)
+        runner = Runner(
+            application,
+            shared,
+            state,
+            active=active,
+            host=identity,
+            environment=environment,
+        )
         # From here on the runner closes log and state; both may be closed twice.
         stack.callback(runner.close)
         stack.callback(keeper.stop)
