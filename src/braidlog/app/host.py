@@ -233,7 +233,7 @@ class Runner(Figures):
         digests = shared.unlogged(self._outcomes_logged, _OUTCOMES)
         if len(digests) < least:
             return
-        value = pack(Outcomes(shared.epoch, digests))
+        value = pack(Outcomes(self.role.claimed, digests))
         try:
             self._log.submit(value, None, self._outcomes_lost)
             self._outcomes_logged = digests[-1][0]

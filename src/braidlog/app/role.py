@@ -19,7 +19,8 @@ class Role:
         self.host = host
         self._shared = shared
         self._log = log
-        self._claimed = 0
+        self.claimed = 0
+        """Epoch of the last entry by which this host claimed to be active."""
 
     @property
     def epoch(self) -> int:
@@ -38,7 +39,7 @@ class Role:
         Another one may have taken over in what it has not read: nothing that it writes
         until then counts, because its epoch is older.
         """
-        return self.epoch == self._claimed and self.active_host == self.host
+        return self.epoch == self.claimed and self.active_host == self.host
 
     def wanted_catalog(self) -> Catalog | None:
         """Return the catalog to log, if the program has another than the log.
@@ -62,8 +63,8 @@ class Role:
 
     def claim(self) -> int:
         """Append that this host is active; of several at a time the first counts."""
-        self._claimed = self._shared.epoch + 1
-        return self._log.append(pack(Host(self.host, self._claimed)))
+        self.claimed = self._shared.epoch + 1
+        return self._log.append(pack(Host(self.host, self.claimed)))
 
     def check_active(self) -> None:
         """Make sure that the claim was the first of its epoch.
@@ -73,7 +74,7 @@ class Role:
         """
         if not self.active:
             msg = f"the host {self.active_host.hex()} became active first"
-            raise FencedError(msg, given=self._claimed, current=self.epoch)
+            raise FencedError(msg, given=self.claimed, current=self.epoch)
 
     def check_code(self, procedure: Procedure) -> None:
         """Refuse a call whose code is not in the catalog of the log.
