@@ -10,6 +10,7 @@ import asyncio
 import os
 import random
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import pytest
 
 import braidlog
 from braidlog.app import Abort, Application, ApplicationMismatchError
+from braidlog.app.clustered import ClusteredLog
 from braidlog.app.entries import CallId
 from braidlog.app.hosting import ClusterHost
 from braidlog.app.remote import connect_sync
@@ -208,3 +210,33 @@ def test_new_code_waits_until_the_log_has_its_catalog(
         second.promote()
         assert second.call("close", 1) == 1
         assert first.runner.failure is None or "close" in str(first.runner.failure)
+
+
+def test_a_host_reads_ahead_as_far_as_is_bounded(cluster: LocalCluster) -> None:
+    log = ClusteredLog(lambda: braidlog.connect(cluster.seeds), "ahead", streams=2)
+    try:
+        values = [b"%d" % number for number in range(60)]
+        positions = [log.append(value) for value in values]
+        assert positions == list(range(1, 61))
+        assert log.latest() == 61
+        assert log.wait(1, 30)
+        # It does not stop before it is full, and then it does.
+        deadline = time.monotonic() + 30
+        while len(log._chunks) < 16 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        assert len(log._chunks) == 16
+        assert log.end < 61
+        found: list[bytes] = []
+        while len(found) < 60:
+            some = log.read(len(found) + 1, 3)
+            assert 0 < len(some) <= 3
+            assert some[0].position == len(found) + 1
+            found += [record.value for record in some]
+        assert found == values
+        assert not log.wait(61, 0.01)
+        log.wake()
+        assert list(log.read(61, 3)) == []
+    finally:
+        log.close()
+        log.close()

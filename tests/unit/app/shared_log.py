@@ -37,12 +37,12 @@ class SharedLog:
         self.before_append: Callable[[], None] = lambda: None
         self.asked = 0
         self._held: int | None = None
-        self._looked = 0.0
+        self.looked = 0.0
         self._woken = False
 
     def hold(self) -> None:
         """See nothing that comes from here on: the host is cut off."""
-        self._looked = time.monotonic()
+        self.looked = time.monotonic()
         self._held = len(self.contents.records) + 1
 
     def let_go(self) -> None:
@@ -57,7 +57,7 @@ class SharedLog:
 
     @property
     def as_of(self) -> tuple[float, int]:
-        moment = time.monotonic() if self._held is None else self._looked
+        moment = time.monotonic() if self._held is None else self.looked
         return moment, self.end
 
     def latest(self, timeout: float | None = None) -> int:

@@ -6,6 +6,9 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
+import ssl
+import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
@@ -243,6 +246,24 @@ async def test_tokens_say_what_is_allowed(host: Host, tmp_path: Path) -> None:
         async with caller(Role.ADMIN) as bank:
             assert (await bank.promote()).active
             assert len((await bank.status(hashes=True)).hashes) == 3
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes the certificate")
+async def test_tls(host: Host, tmp_path: Path) -> None:
+    certificate, key = tmp_path / "host.crt", tmp_path / "host.key"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-nodes", "-days", "2"]
+    command += ["-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", "/CN=host"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1"]
+    command += ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)  # noqa: ASYNC221, RUF100
+    security = SecuritySettings(certificate=str(certificate), key=str(key))
+    trusting = ssl.create_default_context(cafile=str(certificate))
+    async with served(host, security=security) as (_, address):
+        async with connect(address, ssl=trusting) as bank:
+            assert await bank.call("deposit", 1, 5) == 5
+        with pytest.raises(UnauthorizedError, match="certificate"):
+            async with connect(address, ssl=ssl.create_default_context()):
+                pass
 
 
 @pytest.mark.parametrize("setting", ["listen", "http"])
