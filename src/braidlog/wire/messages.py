@@ -13,7 +13,6 @@ pulled synchronization and the one-step seal are ours (`docs/design/0006-cluster
 from __future__ import annotations
 
 from enum import IntEnum
-from operator import attrgetter
 from typing import Final
 
 from braidlog.wire.application import (
@@ -496,5 +495,6 @@ class Recorded(Message, frozen=True, array_like=True):
 
 
 MESSAGES: Final[dict[int, type[Message]]] = {
-    each.KIND: each for each in sorted(Message.__subclasses__(), key=attrgetter("KIND"))
+    each.KIND: each
+    for each in sorted(Message.__subclasses__(), key=lambda message: message.KIND)
 }
