@@ -20,7 +20,12 @@
 | ``syncing`` | making files durable |
 | ``source`` | the log as a host needs it |
 | ``host``, ``waiting``, ``calls`` | a host over a log; blocking and async calls |
+| ``clustered``, ``hosting``, ``keeping``, ``copies`` | a host over a log of a cluster |
+| ``server``, ``process``, ``status``, ``metrics`` | a host that others call |
+| ``remote`` | calling an application whose hosts are elsewhere |
 """
+
+import typing as _typing
 
 from braidlog.app.application import Application
 from braidlog.app.calls import AsyncHost, Host
@@ -80,4 +85,19 @@ __all__ = [
     "SnapshotStatus",
     "StepBudgetError",
     "UnknownProcedureError",
+    "connect",
+    "connect_sync",
 ]
+
+if _typing.TYPE_CHECKING:
+    from braidlog.app.remote import connect, connect_sync
+
+
+def __getattr__(name: str) -> object:
+    """Import the callers when they are asked for: they need an extra."""
+    if name in ("connect", "connect_sync"):
+        from braidlog.app import remote
+
+        return getattr(remote, name)
+    msg = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(msg)

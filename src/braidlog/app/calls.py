@@ -27,7 +27,7 @@ from braidlog.app.sqlite import SqliteState
 from braidlog.app.waiting import PendingCall
 from braidlog.errors import InvalidArgumentError
 
-__all__ = ["AsyncHost", "Host", "open_host"]
+__all__ = ["AsyncHost", "Host", "beside", "open_host"]
 
 _LOG: Final = "log"
 _STATE: Final = "state"
@@ -139,7 +139,7 @@ class Host:
             return pending.result(timeout)
         bound = bind(found, arguments, named)
         return answer(
-            _beside(self.runner, found, bound, call_id, timeout, stale, behind)
+            beside(self.runner, found, bound, call_id, timeout, stale, behind)
         )
 
     def wait_applied(self, position: int, timeout: float | None = None) -> None:
@@ -191,7 +191,7 @@ class Host:
         self.runner.close()
 
 
-def _beside(
+def beside(
     runner: Runner,
     procedure: Procedure,
     arguments: list[Any],
@@ -204,11 +204,8 @@ def _beside(
     if procedure.mode == "effects":
         call = runner.new_call_id() if call_id is None else call_id
         return runner.effect(procedure, arguments, call)
-    target = runner.end() - 1
-    if behind is not None:
-        target -= behind
     if stale is None or not runner.caught_up_within(stale):
-        runner.wait_applied(target, timeout)
+        runner.wait_applied(runner.end(timeout) - 1 - (behind or 0), timeout)
     return runner.read(procedure, arguments)
 
 

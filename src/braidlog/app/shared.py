@@ -17,6 +17,7 @@ from braidlog.app.outcome import COMPONENTS, Status, difference, status_of
 if TYPE_CHECKING:
     from braidlog.app.application import Application
     from braidlog.app.book import Book
+    from braidlog.app.procedure import Procedure
 
 __all__ = ["Shared"]
 
@@ -35,6 +36,8 @@ class Shared:
         """
         self._application = application
         self._books = books
+        self.mismatches = 0
+        """Outcomes of this host that differed from those in the log, since it began."""
         self._stored = books[0].progress.shared
         self._digests: OrderedDict[int, tuple[bytes, str, tuple[int, ...]]]
         self._digests = OrderedDict()
@@ -102,6 +105,17 @@ class Shared:
             "catalog": list(catalog),
         }
 
+    @property
+    def host(self) -> bytes:
+        """Identity of the active host; empty if there was none."""
+        host: bytes = self._stored.get("host", b"")
+        return host
+
+    def has(self, procedure: Procedure) -> bool:
+        """Whether the catalog has this code: then every host is told to have it."""
+        named = [procedure.name, procedure.content]
+        return named in self._stored.get("procedures", [])
+
     def apply(self, position: int, entry: Entry) -> None:
         """Apply a record that is no command.
 
@@ -130,6 +144,8 @@ class Shared:
             self._stored.update(facts)
 
     def _create(self, position: int, entry: Create) -> None:
+        if self.identity and position > 1:
+            return  # Two hosts began the log at a time: the first of them counts.
         self._check(entry.name, entry.partitions)
         if self.identity and self.identity != entry.application:
             msg = "the state beside this log was made from another log"
@@ -215,6 +231,7 @@ class Shared:
             mine, procedure, numbers = self._digests.pop(at, (digest, "", ()))
             component = difference(mine, digest)
             if component is not None:
+                self.mismatches += 1
                 self._stop(position, at, procedure, component, numbers)
         if entry.digests:
             self._store(position, compared=entry.digests[-1][0])

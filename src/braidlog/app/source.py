@@ -30,7 +30,18 @@ class CommandLog(Protocol):
 
     @property
     def end(self) -> int:
-        """One past the last position that is durable."""
+        """One past the last position that is durable, as far as it is known here."""
+
+    @property
+    def as_of(self) -> tuple[float, int]:
+        """A moment of the monotonic clock, and the end of the log then or later."""
+
+    def latest(self, timeout: float | None = None) -> int:
+        """Return one past the last position that is durable now, whoever wrote it.
+
+        Raises:
+            TimeoutError_: that could not be found out in ``timeout`` seconds.
+        """
 
     def submit(
         self, value: bytes, key: bytes | None, failed: Callable[[Exception], None]
@@ -46,7 +57,10 @@ class CommandLog(Protocol):
         """Append, and return the position once it is durable."""
 
     def read(self, begin: int, limit: int) -> Iterable[RecordLike]:
-        """Return up to ``limit`` durable records from ``begin`` on."""
+        """Return up to ``limit`` durable records from ``begin`` on.
+
+        At least one, waiting for it, unless there was a `wake`.
+        """
 
     def wait(self, position: int, timeout: float) -> bool:
         """Wait until a position is durable; False after ``timeout`` or a `wake`."""
@@ -101,6 +115,15 @@ class EmbeddedLog:
     @property
     def end(self) -> int:
         """One past the last position that is durable."""
+        return self._log.end
+
+    @property
+    def as_of(self) -> tuple[float, int]:
+        """Now, and the end of the log: nobody else writes it."""
+        return time.monotonic(), self._log.end
+
+    def latest(self, timeout: float | None = None) -> int:  # noqa: ARG002, RUF100
+        """Return one past the last position that is durable."""
         return self._log.end
 
     def submit(

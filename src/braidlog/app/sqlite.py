@@ -7,6 +7,7 @@ log, whose records are executed again from the position that is in the same tran
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import threading
@@ -239,6 +240,17 @@ class SqlitePartition:
         with self._readers_lock:
             self._readers.append(reader)
 
+    def sync(self) -> None:
+        """Make what was committed before the call durable, whatever the machine does.
+
+        Beside the writer: what a checkpoint moves meanwhile, it syncs itself. Only the
+        log of the database is opened: closing the database file would end the locks
+        that SQLite has on it.
+        """
+        log = self._path.with_name(self._path.name + "-wal")
+        with contextlib.suppress(FileNotFoundError), log.open("rb") as file:
+            os.fsync(file.fileno())
+
     def restore(self, path: Path) -> None:
         """Replace the database by a copy that `DatabaseView.copy` made."""
         self.close()
@@ -288,6 +300,7 @@ class SqliteState:
     def __init__(self, path: Path, partitions: int) -> None:
         """Open all of them, creating those that are missing."""
         path.mkdir(parents=True, exist_ok=True)
+        self._path = path
         self._partitions = [
             SqlitePartition(path / f"partition-{number:04}.db")
             for number in range(partitions)
@@ -310,6 +323,16 @@ class SqliteState:
     def hash_of(self, path: Path) -> bytes:
         """Check a copy, and return its state hash."""
         return _hash_of(path)
+
+    def sync(self) -> None:
+        """Make what was committed before the call durable."""
+        for partition in self._partitions:
+            partition.sync()
+        directory = os.open(self._path, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
     def close(self) -> None:
         """Close all databases."""

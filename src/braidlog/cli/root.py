@@ -12,6 +12,7 @@ import click
 import braidlog
 from braidlog.cli import failures
 from braidlog.cli.append import append
+from braidlog.cli.applications import app
 from braidlog.cli.bench import bench
 from braidlog.cli.clusters import cluster, node
 from braidlog.cli.cursors import cursor
@@ -148,6 +149,7 @@ for _command in (
     demo,
     serve,
     up,
+    app,
     cluster,
     node,
     stream,
