@@ -15,6 +15,9 @@
 | ``context``, ``outcome``, ``answers`` | what a procedure sees, and what it gives |
 | ``state`` | what the executor needs of a state |
 | ``sqlite``, ``database``, ``changes``, ``sqlrules`` | that state in SQLite |
+| ``marks`` | when snapshots are asked for, and when calls must wait |
+| ``snapshots``, ``snapshotfiles``, ``restoring`` | snapshots and trimming |
+| ``syncing`` | making files durable |
 | ``source`` | the log as a host needs it |
 | ``host``, ``waiting``, ``calls`` | a host over a log; blocking and async calls |
 | ``clustered``, ``hosting``, ``keeping``, ``copies`` | a host over a log of a cluster |
@@ -40,11 +43,17 @@ from braidlog.app.errors import (
     EncodingError,
     EnvironmentMismatchError,
     ExecutionError,
+    LogBoundError,
     OutcomeUnknownError,
     ProcedureError,
+    SnapshotDamagedError,
+    SnapshotFailedError,
     StepBudgetError,
     UnknownProcedureError,
 )
+from braidlog.app.marks import Level, SnapshotSettings
+from braidlog.app.snapshotfiles import Snapshot
+from braidlog.app.snapshots import SnapshotStatus
 from braidlog.app.waiting import PendingCall
 
 __all__ = [
@@ -64,9 +73,16 @@ __all__ = [
     "EnvironmentMismatchError",
     "ExecutionError",
     "Host",
+    "Level",
+    "LogBoundError",
     "OutcomeUnknownError",
     "PendingCall",
     "ProcedureError",
+    "Snapshot",
+    "SnapshotDamagedError",
+    "SnapshotFailedError",
+    "SnapshotSettings",
+    "SnapshotStatus",
     "StepBudgetError",
     "UnknownProcedureError",
     "connect",

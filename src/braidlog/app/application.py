@@ -206,7 +206,9 @@ class Application:
     def open(self, path: str | Path, **options: Any) -> Host:
         """Open a directory with the log and the state, creating it if there is none.
 
-        Returns when everything in the log is applied. See `braidlog.app.calls.Host`.
+        ``snapshots`` are `SnapshotSettings`; other options are those of
+        `braidlog.app.calls.open_host` and of `braidlog.open`. Returns when everything
+        in the log is applied. See `braidlog.app.calls.Host`.
         """
         from braidlog.app.calls import open_host
 

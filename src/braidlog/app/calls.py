@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -15,8 +16,12 @@ from braidlog.app.application import Application
 from braidlog.app.entries import CallId
 from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.host import Runner
+from braidlog.app.marks import SnapshotSettings
 from braidlog.app.outcome import Outcome
 from braidlog.app.procedure import Procedure, bind
+from braidlog.app.restoring import position_of, restore_if_needed
+from braidlog.app.snapshotfiles import Snapshot, SnapshotFiles
+from braidlog.app.snapshots import Keeper, SnapshotStatus
 from braidlog.app.source import EmbeddedLog
 from braidlog.app.sqlite import SqliteState
 from braidlog.app.waiting import PendingCall
@@ -26,6 +31,7 @@ __all__ = ["AsyncHost", "Host", "beside", "open_host"]
 
 _LOG: Final = "log"
 _STATE: Final = "state"
+_SNAPSHOTS: Final = "snapshots"
 
 
 class Host:
@@ -35,9 +41,10 @@ class Host:
     the call is durable and its effects are there, also after a crash.
     """
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, keeper: Keeper | None = None) -> None:
         """Wrap a runner; users call `Application.open`."""
         self.runner = runner
+        self._keeper = keeper
 
     def __enter__(self) -> Self:
         """Return the host."""
@@ -150,8 +157,43 @@ class Host:
         """
         return self.runner.hashes()
 
+    def snapshot(self) -> Snapshot:
+        """Take a snapshot now, and trim the log as far as the settings allow.
+
+        Calls go on meanwhile. On return it is durable and was read back.
+
+        Raises:
+            SnapshotFailedError: it was not taken; nothing was trimmed.
+        """
+        return self._kept().take()
+
+    def snapshots(self) -> list[Snapshot]:
+        """Return the snapshots from which the state can be restored, oldest first."""
+        return self._kept().snapshots()
+
+    @property
+    def newest_snapshot(self) -> Snapshot | None:
+        """The newest snapshot, if the host takes any and has one."""
+        taken = self._keeper.snapshots() if self._keeper is not None else []
+        return taken[-1] if taken else None
+
+    def snapshot_status(self) -> SnapshotStatus:
+        """Return how far the log has grown, and what is wrong with its snapshots."""
+        return self._kept().status()
+
+    def _kept(self) -> Keeper:
+        if self._keeper is None:
+            msg = "this host takes no snapshots: its log cannot be trimmed"
+            raise InvalidArgumentError(msg)
+        return self._keeper
+
     def close(self) -> None:
-        """Wait for the calls on their way, store everything, release the directory."""
+        """Wait for the calls on their way, store everything, release the directory.
+
+        A snapshot that is being taken comes to its end first.
+        """
+        if self._keeper is not None:
+            self._keeper.close()
         self.runner.close()
 
 
@@ -177,14 +219,21 @@ def open_host(
     application: Application,
     path: str | os.PathLike[str],
     *,
+    snapshots: SnapshotSettings | None = None,
     environment: EnvironmentRule = "refuse",
+    step: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Host:
-    """Open ``path``: the log in ``log/``, the databases in ``state/``.
+    """Open ``path``: the log, the databases and the snapshots in ``log/`` and so on.
 
+    Databases that do not reach the log are restored from the newest snapshot.
     ``environment`` says what to do with commands that the databases lack and that were
-    logged under other versions: refuse to open, or execute them all the same. Other
-    options are those of the log.
+    logged under other versions: refuse to open, or execute them all the same.
+    ``step`` is told before each step of a snapshot. Other options are those of the log.
+
+    Raises:
+        TrimmedError: there is no snapshot that reaches the log.
+        SnapshotDamagedError: those that do are damaged.
     """
     where = Path(path)
     where.mkdir(parents=True, exist_ok=True)
@@ -193,7 +242,14 @@ def open_host(
         stack.callback(log.close)
         state = SqliteState(where / _STATE, application.partitions)
         stack.callback(state.close)
-        host = Host(Runner(application, log, state, environment=environment))
+        files = SnapshotFiles(where / _SNAPSHOTS, step)
+        stack.callback(files.close)
+        restore_if_needed(state, files, log.identity, log.first, log.end)
+        settings = snapshots or SnapshotSettings()
+        keeper = Keeper(log, state, files, settings, position_of(state))
+        runner = Runner(application, log, state, keeper, environment=environment)
+        host = Host(runner, keeper)
+        keeper.start(runner)
         stack.pop_all()
     return host
 
@@ -349,6 +405,10 @@ class AsyncHost:
     async def hashes(self) -> tuple[int, list[bytes]]:
         """Return a position and the state hash of each partition there."""
         return await asyncio.to_thread(self.blocking.hashes)
+
+    async def snapshot(self) -> Snapshot:
+        """Take a snapshot now; see `Host.snapshot`."""
+        return await asyncio.to_thread(self.blocking.snapshot)
 
     async def close(self) -> None:
         """Wait for the calls on their way, store everything, release the directory."""

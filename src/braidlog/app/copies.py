@@ -9,6 +9,7 @@ from typing import Final
 
 from braidlog.app.errors import DivergedError
 from braidlog.app.host import Runner
+from braidlog.app.snapshotfiles import close_all
 from braidlog.errors import InvalidArgumentError, NotFoundError
 from braidlog.wire.messages import FetchSnapshot, SnapshotPart
 
@@ -64,19 +65,16 @@ class Copies:
             raise DivergedError(msg, partitions=stopped)
         shutil.rmtree(self._directory, ignore_errors=True)
         self._directory.mkdir(parents=True)
-        position, views = self._runner.mark()
+        image = self._runner.mark()
         sizes, hashes = [], []
-        try:
-            for number, view in enumerate(views):
+        with close_all(image.views):
+            for number, view in enumerate(image.views):
                 file = file_of(self._directory, number)
                 view.copy(file)
                 sizes.append(file.stat().st_size)
                 hashes.append(view.hash())
-        finally:
-            for view in views:
-                view.close()
         number = self._made.copy + 1 if self._made is not None else 1
-        return SnapshotPart(number, position, tuple(sizes), tuple(hashes))
+        return SnapshotPart(number, image.position, tuple(sizes), tuple(hashes))
 
     def forget(self) -> None:
         """Remove the copy."""

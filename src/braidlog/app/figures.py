@@ -7,8 +7,9 @@ import time
 
 from braidlog.app.application import Application
 from braidlog.app.executor import Executor
+from braidlog.app.snapshotfiles import close_all, views_of
 from braidlog.app.source import CommandLog
-from braidlog.app.state import State, View
+from braidlog.app.state import State
 from braidlog.app.waiting import Calls
 from braidlog.errors import TimeoutError_
 
@@ -90,14 +91,11 @@ class Figures:
         count = range(self.application.partitions)
         return tuple(n for n in count if self._executor.stopped([n]) is not None)
 
-    def mark(self) -> tuple[int, list[View]]:
-        """Return a position and views of all partitions as they are there.
-
-        Calls wait for the marking, and not for what is done with the views.
-        """
-        with self._turn:
+    def hashes(self) -> tuple[int, list[bytes]]:
+        """Return a position and the state hash of each partition there."""
+        with self._committing:
             self._check_open()
-            with self._committing:
-                self._executor.commit(everywhere=True)
-                partitions = self._state.partitions
-                return self.position, [partition.view() for partition in partitions]
+            position = self.position
+            views = views_of(self._state.partitions)
+        with close_all(views):
+            return position, [view.hash() for view in views]

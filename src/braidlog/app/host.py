@@ -15,7 +15,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -29,21 +29,19 @@ from braidlog.app.entries import (
     key_of,
     pack,
 )
-from braidlog.app.errors import (
-    ConflictError,
-    ExecutionError,
-    OutcomeUnknownError,
-)
-from braidlog.app.executor import Executor
+from braidlog.app.errors import ConflictError, ExecutionError
+from braidlog.app.executor import Executor, RecordLike
 from braidlog.app.figures import Figures
 from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.outcome import Outcome, Status
 from braidlog.app.procedure import Procedure
 from braidlog.app.role import Role
 from braidlog.app.running import evaluate
+from braidlog.app.snapshotfiles import Image, views_of
+from braidlog.app.snapshots import Gauge
 from braidlog.app.source import CommandLog
 from braidlog.app.state import State
-from braidlog.app.waiting import Calls, PendingCall, Waiter
+from braidlog.app.waiting import Calls, PendingCall, Waiter, unknown
 from braidlog.errors import (
     ClosedError,
     CorruptionError,
@@ -79,6 +77,7 @@ class Runner(Figures):
         application: Application,
         log: CommandLog,
         state: State,
+        gauge: Gauge | None = None,
         *,
         active: bool = True,
         host: bytes | None = None,
@@ -100,6 +99,7 @@ class Runner(Figures):
         self.application = application
         self._log = log
         self._state = state
+        self._gauge = gauge
         self.answered = 0
         self.applied = 0
         self.busy_s = 0.0
@@ -154,8 +154,13 @@ class Runner(Figures):
     def _catch_up(self, end: int) -> None:
         executor = self._executor
         while executor.position + 1 < end:
-            executor.feed(self._log.read(executor.position + 1, _ROUND))
+            self._feed(self._log.read(executor.position + 1, _ROUND))
             executor.commit()
+
+    def _feed(self, records: Iterable[RecordLike]) -> list[Outcome]:
+        if self._gauge is None:
+            return self._executor.feed(records)
+        return self._gauge.feed(self._executor, records)
 
     def promote(self, timeout: float | None = None) -> None:
         """Make this host the active one; it is on return. Nothing if it is already.
@@ -182,6 +187,8 @@ class Runner(Figures):
     def _serve(self) -> None:
         try:
             while not (self._closing and self.position + 1 >= self._log.end):
+                if self._failure is not None:
+                    return
                 if self._log.wait(self.position + 1, _IDLE_S):
                     self._round()
                 elif not self._closing:
@@ -197,7 +204,9 @@ class Runner(Figures):
         records = self._log.read(self.position + 1, _ROUND)
         began = time.monotonic()
         with self._turn:
-            outcomes = executor.feed(records)
+            if self._failure is not None:
+                return
+            outcomes = self._feed(records)
             with self._committing:
                 executor.commit()
                 self.applied += executor.position - self.position
@@ -252,7 +261,7 @@ class Runner(Figures):
             self._drained.notify_all()
         refused = isinstance(error, UnavailableError) and error.outcome == "certain"
         for waiter in waiters:
-            waiter.settle(error if refused else _unknown(call, error))
+            waiter.settle(error if refused else unknown(call, error))
         for flush in self.on_settled:
             flush()
 
@@ -265,7 +274,7 @@ class Runner(Figures):
             self._drained.notify_all()
         for call, waiters in waiting:
             for waiter in waiters:
-                waiter.settle(_unknown(call, error))
+                waiter.settle(unknown(call, error))
         for flush in self.on_settled:
             flush()
         with self._progress:
@@ -289,6 +298,8 @@ class Runner(Figures):
         self, procedure: Procedure, arguments: list[Any], call: CallId, waiter: Waiter
     ) -> None:
         """Append a command; ``waiter`` hears of its outcome."""
+        if self._gauge is not None:
+            self._gauge.admit()
         if call.issued > self._log.end and call.issued > self._log.latest():
             msg = f"the call id {call.hex()} was not made here: use Host.new_call_id"
             raise InvalidArgumentError(msg)
@@ -342,6 +353,8 @@ class Runner(Figures):
         self.role.check_code(procedure)
         touched = range(count) if numbers is None else numbers
         for _ in range(_ATTEMPTS):
+            if self._gauge is not None:
+                self._gauge.admit()
             if (stopped := self._executor.stopped(numbers)) is not None:
                 raise stopped
             prepared = self._prepare(procedure, arguments, call, numbers, touched)
@@ -443,14 +456,25 @@ class Runner(Figures):
             0, call, procedure.name, ran.status, ran.body, b"", error=ran.error
         )
 
-    def hashes(self) -> tuple[int, list[bytes]]:
-        """Return a position and the state hash of each partition there."""
-        position, views = self.mark()
-        try:
-            return position, [view.hash() for view in views]
-        finally:
-            for view in views:
-                view.close()
+    def mark(self) -> Image:
+        """Hold the state between two commands; the caller closes the views.
+
+        Raises:
+            DivergedError: a partition is stopped, so it is at no one position.
+        """
+        executor = self._executor
+        with self._turn, self._committing:
+            self._check_open()
+            if (stopped := executor.stopped(None)) is not None:
+                raise stopped
+            try:
+                executor.commit(everywhere=True)
+            except ExecutionError as error:
+                self._fail(error)  # Nothing may be executed from here.
+                raise
+            views = views_of(self._state.partitions)
+            facts = executor.shared.facts()
+            return Image(executor.position, time.time_ns() // 1000, views, facts)
 
     # -- closing -----------------------------------------------------------------
 
@@ -472,10 +496,3 @@ class Runner(Figures):
             self._executor.rollback()
         self._state.close()
         self._log.close()
-
-
-def _unknown(call: bytes, error: Exception) -> OutcomeUnknownError:
-    msg = f"the host failed before it answered the call {call.hex()}: {error}"
-    unknown = OutcomeUnknownError(msg)
-    unknown.__cause__ = error
-    return unknown

@@ -20,6 +20,7 @@ from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.host import Runner
 from braidlog.app.joining import make_state
 from braidlog.app.keeping import CursorKeeper
+from braidlog.app.snapshotfiles import close_all
 from braidlog.app.sqlite import SqliteState
 from braidlog.errors import CorruptionError, LockedError
 
@@ -150,8 +151,7 @@ def _identity(where: Path, log: str) -> bytes:
 
 def _synced(runner: Runner, state: SqliteState) -> int:
     """Make the state durable, and return up to where it is."""
-    position, views = runner.mark()
-    for view in views:
-        view.close()
-    state.sync()
-    return position
+    image = runner.mark()
+    with close_all(image.views):
+        state.sync()
+    return image.position

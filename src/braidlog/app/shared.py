@@ -92,6 +92,19 @@ class Shared:
         epoch: int = self._stored.get("epoch", 0)
         return epoch
 
+    def facts(self) -> dict[str, Any]:
+        """Return what the state alone does not say, for a snapshot of it."""
+        catalog = self._application.catalog(self._stored.get("version", 0))
+        return {
+            "application": self.identity,
+            "name": self._application.name,
+            "partitions": self._application.partitions,
+            "results_kept": self.results_kept,
+            "host": self._stored.get("host", b""),
+            "epoch": self.epoch,
+            "catalog": list(catalog),
+        }
+
     @property
     def host(self) -> bytes:
         """Identity of the active host; empty if there was none."""

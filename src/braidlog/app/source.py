@@ -14,8 +14,9 @@ from typing import Any, Final, Protocol
 from braidlog.app.executor import RecordLike
 from braidlog.errors import ClosedError
 from braidlog.storage.node import open_node
+from braidlog.storage.retention import lowest_pin
 
-__all__ = ["CommandLog", "EmbeddedLog"]
+__all__ = ["CommandLog", "EmbeddedLog", "KeptCommandLog"]
 
 _NAME: Final = "commands"
 
@@ -71,6 +72,33 @@ class CommandLog(Protocol):
         """Release the log."""
 
 
+class KeptCommandLog(CommandLog, Protocol):
+    """A log that a host may trim: what snapshots need besides."""
+
+    @property
+    def identity(self) -> str:
+        """What no other log has."""
+
+    @property
+    def capacity(self) -> int | None:
+        """Bytes that it may have, None if it has no bound."""
+
+    def size(self, begin: int, end: int) -> int:
+        """Return about how many bytes there are from ``begin`` to ``end``."""
+
+    def trim(self, before: int) -> int:
+        """Let what is below ``before`` go, as far as pins allow; return the first."""
+
+    def pinned(self) -> int | None:
+        """Return the lowest position that a cursor holds, or None."""
+
+    def cursors(self) -> dict[str, int]:
+        """Return the positions of the named cursors."""
+
+    def set_cursor(self, name: str, position: int) -> None:
+        """Store a cursor that does not pin; durable on return."""
+
+
 class EmbeddedLog:
     """The log of an application in a directory of its own, in this process."""
 
@@ -119,6 +147,42 @@ class EmbeddedLog:
             StoreFailedError: nothing more will come.
         """
         return self._log.wait(position, timeout=timeout)
+
+    @property
+    def identity(self) -> str:
+        """What no other log has."""
+        return self._log.id
+
+    @property
+    def capacity(self) -> int | None:
+        """Bytes that it may have."""
+        stats = self._node._backend.store.stats()
+        return int(stats["segments_max"] * stats["segment_bytes"])
+
+    def size(self, begin: int, end: int) -> int:
+        """Return about how many bytes there are from ``begin`` to ``end``."""
+        total = 0.0
+        for segment in self._log.segments():
+            inside = min(end, segment.end) - max(begin, segment.begin)
+            if inside > 0:
+                total += segment.bytes * inside / (segment.end - segment.begin)
+        return int(total)
+
+    def trim(self, before: int) -> int:
+        """Let what is below ``before`` go, as far as pins allow; return the first."""
+        return self._log.trim(before)
+
+    def pinned(self) -> int | None:
+        """Return the lowest position that a cursor holds, or None."""
+        return lowest_pin(self._log._cursor_rows(), time.time_ns() // 1000)
+
+    def cursors(self) -> dict[str, int]:
+        """Return the positions of the named cursors."""
+        return {cursor.name: cursor.position for cursor in self._log.cursors()}
+
+    def set_cursor(self, name: str, position: int) -> None:
+        """Store a cursor that does not pin; durable on return."""
+        self._log.set_cursor(name, position)
 
     def wake(self) -> None:
         """End the waits."""

@@ -28,8 +28,10 @@ from braidlog.app.database import (
     DatabaseView,
     Guarded,
     Reader,
+    content_hash,
 )
 from braidlog.app.state import Kept, Progress, Saved
+from braidlog.app.syncing import sync
 from braidlog.errors import CorruptionError, InvalidArgumentError
 
 __all__ = ["SqlitePartition", "SqliteState"]
@@ -252,9 +254,15 @@ class SqlitePartition:
     def restore(self, path: Path) -> None:
         """Replace the database by a copy that `DatabaseView.copy` made."""
         self.close()
+        fresh = self._path.with_name(self._path.name + ".new")
+        shutil.copyfile(path, fresh)
+        sync(fresh)
+        # A crash from here on leaves a database without what its WAL had: whoever
+        # restores notes first that it must be done again.
         for suffix in ("-wal", "-shm"):
             self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
-        shutil.copyfile(path, self._path)
+        fresh.replace(self._path)
+        sync(self._path.parent)
         self._open()
 
     def close(self) -> None:
@@ -264,6 +272,26 @@ class SqlitePartition:
                 reader.connection.close()
             self._readers.clear()
         self._connection.close()
+
+
+def _hash_of(path: Path) -> bytes:
+    """Return the hash of a copy, whose tables, indexes and pages are sound."""
+    # Immutable: nothing beside the file is looked at, or made.
+    connection = apsw.Connection(
+        f"{path.absolute().as_uri()}?immutable=1",
+        flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
+    )
+    try:
+        found = connection.execute("PRAGMA integrity_check(1)").fetchall()
+        if found != [("ok",)]:
+            msg = f"{path.name} is damaged: {found[0][0]}"
+            raise CorruptionError(msg, path=str(path))
+        return content_hash(connection, shapes_of(connection), _HASHED)
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        msg = f"{path.name} is damaged: {error}"
+        raise CorruptionError(msg, path=str(path)) from error
+    finally:
+        connection.close()
 
 
 class SqliteState:
@@ -291,6 +319,10 @@ class SqliteState:
     def restore(self, partition: int, path: Path) -> None:
         """Replace a partition by a copy of it."""
         self._partitions[partition].restore(path)
+
+    def hash_of(self, path: Path) -> bytes:
+        """Check a copy, and return its state hash."""
+        return _hash_of(path)
 
     def sync(self) -> None:
         """Make what was committed before the call durable."""
