@@ -171,6 +171,12 @@ class Host:
         """Return the snapshots from which the state can be restored, oldest first."""
         return self._kept().snapshots()
 
+    @property
+    def newest_snapshot(self) -> Snapshot | None:
+        """The newest snapshot, if the host takes any and has one."""
+        taken = self._keeper.snapshots() if self._keeper is not None else []
+        return taken[-1] if taken else None
+
     def snapshot_status(self) -> SnapshotStatus:
         """Return how far the log has grown, and what is wrong with its snapshots."""
         return self._kept().status()

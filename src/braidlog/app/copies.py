@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
+from braidlog.app.errors import DivergedError
 from braidlog.app.host import Runner
 from braidlog.app.snapshotfiles import close_all
 from braidlog.errors import InvalidArgumentError, NotFoundError
@@ -41,6 +42,7 @@ class Copies:
             NotFoundError: the copy is gone: begin again.
             InvalidArgumentError: there is no such partition.
             ClosedError: the host stopped.
+            DivergedError: the state is none to go on from.
         """
         with self._lock:
             if asked.copy == 0:
@@ -58,6 +60,9 @@ class Copies:
                 return made, file.read(count)
 
     def _make(self) -> SnapshotPart:
+        if stopped := self._runner.stopped_partitions():
+            msg = f"partitions {stopped} of this host diverged: ask another host"
+            raise DivergedError(msg, partitions=stopped)
         shutil.rmtree(self._directory, ignore_errors=True)
         self._directory.mkdir(parents=True)
         image = self._runner.mark()

@@ -19,7 +19,7 @@ from braidlog.app.errors import ApplicationMismatchError
 from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.host import Runner
 from braidlog.app.joining import make_state
-from braidlog.app.keeping import Keeper
+from braidlog.app.keeping import CursorKeeper
 from braidlog.app.snapshotfiles import close_all
 from braidlog.app.sqlite import SqliteState
 from braidlog.errors import CorruptionError, LockedError
@@ -44,7 +44,7 @@ class ClusterHost(Host):
     """
 
     def __init__(
-        self, runner: Runner, keeper: Keeper, copies: Copies, stack: ExitStack
+        self, runner: Runner, keeper: CursorKeeper, copies: Copies, stack: ExitStack
     ) -> None:
         """Wrap a runner; users call `Application.open_cluster`."""
         super().__init__(runner)
@@ -86,7 +86,7 @@ def open_cluster_host(
         stack.callback(shared.close)
         identity = _identity(where, shared.identity)
         shared.latest()
-        keeper = Keeper(shared, f"app-{identity.hex()}", shared.first)
+        keeper = CursorKeeper(shared, f"app-{identity.hex()}", shared.first)
         stack.callback(keeper.stop)
         count = application.partitions
         make_state(where / _STATE, where / _INCOMING, count, shared.first, others)

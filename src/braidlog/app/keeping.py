@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from braidlog.errors import LogError
 
-__all__ = ["Keeper", "Keeping"]
+__all__ = ["CursorKeeper", "Keeping"]
 
 _LOGGER = logging.getLogger("braidlog")
 
@@ -24,7 +24,7 @@ class Keeping(Protocol):
         """Keep what begins at ``position`` for so many seconds."""
 
 
-class Keeper:
+class CursorKeeper:
     """Moves the cursor of a host, in a thread of its own.
 
     A host that is gone holds nothing up for longer than its lease. One that comes back

@@ -139,6 +139,7 @@ class HostServer:
             self._host.runner,
             connections=len(self._sessions) if self._sessions is not None else 0,
             kept=keeper.kept if keeper is not None else 0,
+            snapshot=self._host.newest_snapshot,
             draining=self._calls is not None and self._calls.draining,
             hashes=hashes,
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from braidlog.app.host import Runner
+from braidlog.app.snapshotfiles import Snapshot
 from braidlog.wire.messages import AppStatus
 
 __all__ = ["HostStatus", "replay_seconds", "row", "status_of"]
@@ -20,6 +21,7 @@ def status_of(
     connections: int = 0,
     kept: int = 0,
     draining: bool = False,
+    snapshot: Snapshot | None = None,
     hashes: tuple[bytes, ...] = (),
 ) -> AppStatus:
     """Return how a host is."""
@@ -46,8 +48,8 @@ def status_of(
         stopped=stopped,
         mismatches=runner.mismatches,
         kept=max(0, kept),
-        snapshot=0,
-        snapshot_us=0,
+        snapshot=snapshot.position if snapshot is not None else 0,
+        snapshot_us=snapshot.time if snapshot is not None else 0,
         hashes=hashes,
     )
 

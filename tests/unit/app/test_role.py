@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from braidlog.app import ApplicationMismatchError, Host
+from braidlog.app import ApplicationMismatchError, DivergedError, Host
+from braidlog.app.copies import Copies
 from braidlog.app.entries import Create, Outcomes, pack, unpack
 from braidlog.app.entries import Host as HostEntry
 from braidlog.app.host import Runner
 from braidlog.app.sqlite import SqliteState
 from braidlog.errors import FencedError, TimeoutError_
+from braidlog.wire.messages import FetchSnapshot
 from unit.app.banking import make_bank
 from unit.app.shared_log import Contents, SharedLog
 
@@ -106,6 +108,9 @@ def test_a_host_that_does_not_know_yet_that_it_was_replaced_harms_nobody(
         second.wait_applied(len(contents.records))
         assert second.runner.mismatches == 1
         assert second.runner.stopped_partitions() == (second_partition(second),)
+        # Nobody may begin with a state like this.
+        with pytest.raises(DivergedError, match="ask another host"):
+            Copies(second.runner, tmp_path / "copy").part(FetchSnapshot())
         log.let_go()
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import shutil
 import ssl
 import subprocess
@@ -290,7 +291,15 @@ async def test_status_and_metrics_over_http(host: Host) -> None:
         said = json.loads(text)
         assert (code, said["application"], said["role"]) == (200, "bank", "active")
         assert (said["applied"], said["calls"]) == (host.position, 1)
+        assert (said["snapshot"], said["snapshot_us"]) == (None, None)
+        taken = await asyncio.to_thread(host.snapshot)
+        _, text = await asyncio.to_thread(get, "/status")
+        said = json.loads(text)
+        assert (said["snapshot"], said["snapshot_us"]) == (taken.position, taken.time)
         _, text = await asyncio.to_thread(get, "/metrics")
+        age = re.search(r"braidlog_app_snapshot_age_seconds\{[^}]*\} (\S+)", text)
+        assert age is not None
+        assert float(age[1]) > 0
         position = (
             f'braidlog_app_applied_position{{application="bank"}} {host.position}'
         )
