@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +11,42 @@ from sim.errors import MisuseError
 from sim.network import LinkSettings
 from sim.world import Life, World
 
-from simulated import PORT, client, ignore, opened, serve
+PORT = 7400
+
+
+# Writers live as long as the world: one that is dropped open is a warning.
+KEPT: list[asyncio.StreamWriter] = []
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with World(7) as world:
+        yield world
+    KEPT.clear()
+
+
+async def opened(
+    name: str = "s",
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection(name, PORT)
+    KEPT.append(writer)
+    return reader, writer
+
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def serve(world: World, name: str, handler: Handler) -> None:
+    async def node(life: Life) -> None:
+        server = await asyncio.start_server(handler, "0.0.0.0", PORT)
+        async with server:
+            await server.serve_forever()
+
+    world.start(name, node)
+
+
+async def ignore(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await asyncio.Event().wait()
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -19,6 +55,22 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
             writer.write(data)
             await writer.drain()
     writer.close()
+
+
+def client(world: World, coroutine: Callable[[], Awaitable[object]]) -> Any:
+    """Run a coroutine as the node `c` and return its result."""
+
+    async def main() -> object:
+        await asyncio.sleep(0.1)
+        done = world.loop.create_future()
+
+        async def node(life: Life) -> None:
+            done.set_result(await coroutine())
+
+        world.start("c", node)
+        return await done
+
+    return world.run(main())
 
 
 def test_bytes_arrive_whole_and_in_order(world: World) -> None:
@@ -178,7 +230,7 @@ def test_unknown_hosts_and_what_the_network_cannot_do(world: World) -> None:
         with pytest.raises(socket.gaierror):
             await asyncio.open_connection("nowhere", PORT)
         with pytest.raises(MisuseError, match="ssl"):
-            await asyncio.start_server(echo, "c", PORT, ssl=True)
+            await asyncio.open_connection("s", PORT, ssl=True)
         with pytest.raises(ValueError, match="port"):
             await asyncio.open_connection("s")
 

@@ -8,13 +8,12 @@ be tried until the deadline. So they are spoken to in their own way, once.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from typing import Final
 
 from braidlog.errors import ForeignPeerError
 from braidlog.wire.foreign import FIRST_BYTES, foreign
 
-__all__ = ["NO_TLS", "check_listener"]
+__all__ = ["CLIENT_HELLO", "NO_TLS", "check_listener"]
 
 NO_TLS: Final = frozenset(
     {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"}
@@ -25,6 +24,45 @@ _PATIENCE_S: Final = 1.0
 _REQUEST: Final = b"HEAD / HTTP/1.0\r\n\r\n"
 
 
+def _vector(content: bytes, length_bytes: int) -> bytes:
+    return len(content).to_bytes(length_bytes, "big") + content
+
+
+def _extension(number: int, content: bytes) -> bytes:
+    return number.to_bytes(2, "big") + _vector(content, 2)
+
+
+def _client_hello() -> bytes:
+    """Return a `ClientHello` that every server of TLS 1.2 or 1.3 answers.
+
+    The handshake is never finished, so nothing in it has to be random.
+    """
+    ciphers = "1301 1302 1303 c02b c02f c02c c030 cca9 cca8 009c 009d 002f 0035"
+    signatures = "0403 0503 0603 0807 0804 0805 0806 0401 0501 0601"
+    share = bytes.fromhex("001d") + _vector(b"\x09" + bytes(31), 2)
+    extensions = (
+        _extension(10, _vector(bytes.fromhex("001d 0017 0018"), 2))  # groups
+        + _extension(11, _vector(b"\0", 1))  # formats of points
+        + _extension(13, _vector(bytes.fromhex(signatures), 2))
+        + _extension(43, _vector(bytes.fromhex("0304 0303"), 1))  # versions
+        + _extension(51, _vector(share, 2))  # of X25519; any 32 bytes are one
+    )
+    hello = (
+        bytes.fromhex("0303")
+        + bytes(range(32))
+        + _vector(b"", 1)  # no session
+        + _vector(bytes.fromhex(ciphers), 2)
+        + _vector(b"\0", 1)  # no compression
+        + _vector(extensions, 2)
+    )
+    # RFC 8446, 4 and 5.1: one handshake message in one record.
+    return bytes.fromhex("16 0301") + _vector(b"\x01" + _vector(hello, 3), 2)
+
+
+CLIENT_HELLO: Final = _client_hello()
+"""The first bytes of a client of TLS."""
+
+
 async def check_listener(address: str) -> None:
     """Return if it may be a node all the same.
 
@@ -33,38 +71,24 @@ async def check_listener(address: str) -> None:
     """
     host, _, port = address.rpartition(":")
     where = host.strip("[]"), int(port)
-    takes_tls, speaks = await asyncio.gather(_takes_tls(*where), _answer(*where))
-    if takes_tls:
+    found = await asyncio.gather(
+        _answer(*where, CLIENT_HELLO), _answer(*where, _REQUEST)
+    )
+    if "TLS" in found:
         msg = f"{address} uses TLS: pass `ssl=` to the client, --tls-ca to commands"
         raise ForeignPeerError(msg, speaks="TLS")
+    speaks = found[0] or found[1]
     if speaks:
         msg = f"{address} speaks {speaks}, it is no node: check host and port"
         raise ForeignPeerError(msg, speaks=speaks)
 
 
-async def _takes_tls(host: str, port: int) -> bool:
-    # Nothing is sent to it, so it does not matter who it is.
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    loop = asyncio.get_running_loop()
-    try:
-        async with asyncio.timeout(_PATIENCE_S):
-            transport, _ = await loop.create_connection(
-                asyncio.Protocol, host, port, ssl=context
-            )
-    except OSError:  # a timeout and what TLS says are such
-        return False
-    transport.abort()
-    return True
-
-
-async def _answer(host: str, port: int) -> str:
+async def _answer(host: str, port: int, greeting: bytes) -> str:
     writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(_PATIENCE_S):
             reader, writer = await asyncio.open_connection(host, port)
-            writer.write(_REQUEST)
+            writer.write(greeting)
             return foreign(await reader.readexactly(FIRST_BYTES))
     except (OSError, asyncio.IncompleteReadError):
         return ""
