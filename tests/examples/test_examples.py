@@ -15,6 +15,11 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 # What must be in the output, in this order.
 SAYS = {
     "async_append": ["100 records durable", "1 visitor"],
+    "bank": [
+        "moves, ",
+        "accounts have 40000, branches 40000",
+        "made again from the log: the same",
+    ],
     "cluster": [
         "node 2 was killed",
         "300 appends acknowledged",
@@ -37,6 +42,12 @@ SAYS = {
         "fenced: epoch 1 is older than 2",
     ],
     "follow": [f"{i} tick {i - 1}" for i in range(1, 11)],
+    "keyvalue": [
+        "version 1",
+        "['hello', 1]",
+        "counted to 20",
+        "after its time: None",
+    ],
     "pandas_frame": ["1970-01-01", "10", "33"],
     "pipelined": ["the last one will be at 20000", "20000 records durable"],
     "polars_frame": ["range(1, 4)", "5.5", "2.5"],
@@ -71,6 +82,8 @@ def test_an_example(name: str, tmp_path: Path) -> None:
         at = ran.stdout.index(words, at) + len(words)
     if name == "cluster":
         return  # Its directories are those of nodes.
+    if name in ("bank", "keyvalue"):
+        data /= "log"
     with braidlog.open(data) as node:
         assert node.report["clean"]
         assert all(node.log(name).end > 1 for name in node.logs())

@@ -1,0 +1,55 @@
+"""Applications on the log: procedures whose calls are the log.
+
+| module | what lives there |
+|---|---|
+| ``application``, ``procedure`` | registration: procedures, flags, catalog |
+| ``content``, ``draws`` | which code a procedure is; its random numbers |
+| ``codec``, ``entries`` | deterministic CBOR; the kinds of records |
+| ``executor``, ``book``, ``shared``, ``running`` | executing the log over any state |
+| ``context``, ``outcome``, ``answers`` | what a procedure sees, and what it gives |
+| ``state`` | what the executor needs of a state |
+| ``sqlite``, ``database``, ``changes``, ``sqlrules`` | that state in SQLite |
+| ``source`` | the log as a host needs it |
+| ``host``, ``waiting``, ``calls`` | a host over a log; blocking and async calls |
+"""
+
+from braidlog.app.application import Application
+from braidlog.app.calls import AsyncHost, Host
+from braidlog.app.context import Context
+from braidlog.app.entries import CallId
+from braidlog.app.errors import (
+    Abort,
+    ApplicationMismatchError,
+    BusyError,
+    CallExpiredError,
+    ConflictError,
+    DeterminismError,
+    DivergedError,
+    EncodingError,
+    ExecutionError,
+    OutcomeUnknownError,
+    ProcedureError,
+    UnknownProcedureError,
+)
+from braidlog.app.waiting import PendingCall
+
+__all__ = [
+    "Abort",
+    "Application",
+    "ApplicationMismatchError",
+    "AsyncHost",
+    "BusyError",
+    "CallExpiredError",
+    "CallId",
+    "ConflictError",
+    "Context",
+    "DeterminismError",
+    "DivergedError",
+    "EncodingError",
+    "ExecutionError",
+    "Host",
+    "OutcomeUnknownError",
+    "PendingCall",
+    "ProcedureError",
+    "UnknownProcedureError",
+]

@@ -1,0 +1,207 @@
+"""An application: procedures, the schema of their state, the number of partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+
+from braidlog.app.content import source_of
+from braidlog.app.entries import Catalog
+from braidlog.app.errors import DeterminismError, UnknownProcedureError
+from braidlog.app.procedure import RULES, Mode, Partitions, Procedure, parameters
+from braidlog.errors import AlreadyExistsError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from braidlog.app.calls import AsyncHost, Host
+
+__all__ = ["Application"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_PARTITIONS_MAX: Final = 4096
+
+
+class Application:
+    """Procedures over a database of their own, which survives by replay.
+
+    ``partitions`` is fixed for the life of the application: calls of one partition are
+    executed one after the other, and each partition has its own database. ``schema`` is
+    SQL, one text or its steps: a later version may append steps, which are executed on
+    every partition at one position of the log. ``results_kept`` says how many calls a
+    partition remembers, so that a retry gets the first answer.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        partitions: int = 8,
+        schema: str | Sequence[str] = "",
+        results_kept: int = 10_000,
+    ) -> None:
+        """Name the application; register procedures, then open it.
+
+        Raises:
+            InvalidArgumentError: there is no name, or a number is out of range.
+        """
+        if not name or not 1 <= partitions <= _PARTITIONS_MAX or results_kept < 1:
+            msg = (
+                f"an application has a name, 1 to {_PARTITIONS_MAX} partitions and"
+                f" keeps at least one result: {name!r}, {partitions}, {results_kept}"
+            )
+            raise InvalidArgumentError(msg)
+        self.name = name
+        self.partitions = partitions
+        self.schema = [schema] if isinstance(schema, str) else list(schema)
+        self.results_kept = results_kept
+        self._named: dict[str, Procedure] = {}
+        self._all: dict[tuple[str, bytes], Procedure] = {}
+
+    def __repr__(self) -> str:
+        """Show the name and what is registered."""
+        names = ", ".join(sorted(self._named))
+        return f"<Application {self.name!r}: {names or 'no procedures'}>"
+
+    @overload
+    def procedure(self, function: F, /) -> F: ...
+
+    @overload
+    def procedure(
+        self,
+        /,
+        *,
+        key: str | None = None,
+        partitions: Partitions | None = None,
+        multi: bool = False,
+        read_only: bool = False,
+        effects: bool = False,
+        retired: bool = False,
+        name: str | None = None,
+    ) -> Callable[[F], F]: ...
+
+    def procedure(
+        self,
+        function: F | None = None,
+        /,
+        *,
+        key: str | None = None,
+        partitions: Partitions | None = None,
+        multi: bool = False,
+        read_only: bool = False,
+        effects: bool = False,
+        retired: bool = False,
+        name: str | None = None,
+    ) -> F | Callable[[F], F]:
+        """Register a function as a procedure, and return it as it is.
+
+        The function takes the context and plain parameters. It belongs to the partition
+        of its argument ``key``; or to those of the keys that ``partitions`` gives of
+        the arguments; or, with ``multi``, to all. An application of one partition needs
+        none of the three.
+
+        ``read_only``: never logged, changes nothing. ``effects``: executed before it is
+        logged, and what is logged is what it changed; it may use clocks, randomness and
+        the world outside, but it may be executed more than once. ``retired``: code that
+        only replay still calls, kept under its ``name`` beside its successor.
+
+        Raises:
+            DeterminismError: a replay would not do what the function does.
+            InvalidArgumentError: the declaration makes no sense.
+            AlreadyExistsError: the name is taken.
+        """
+
+        def register(function: F) -> F:
+            mode: Mode = _mode(read_only=read_only, effects=effects)
+            strict = mode == "command"
+            if strict and (findings := RULES.lint(function)):
+                listed = "\n".join(str(finding) for finding in findings)
+                msg = f"{function.__name__} cannot be replayed:\n{listed}"
+                raise DeterminismError(msg, procedure=function.__name__)
+            self._add(
+                Procedure(
+                    name=name or function.__name__,
+                    function=function,
+                    call=RULES.guarded(function) if strict else function,
+                    content=RULES.content_hash(function),
+                    source=source_of(function),
+                    mode=mode,
+                    key=key,
+                    keys=partitions,
+                    retired=retired,
+                    parameters=parameters(function),
+                ),
+                multi=multi,
+            )
+            return function
+
+        return register if function is None else register(function)
+
+    def _add(self, procedure: Procedure, *, multi: bool) -> None:
+        given = [procedure.key is not None, procedure.keys is not None, multi]
+        if sum(given) != 1 and (self.partitions > 1 or sum(given) > 1):
+            msg = (
+                f"say where {procedure.name!r} belongs: one of key=, partitions= and"
+                " multi=True"
+            )
+            raise InvalidArgumentError(msg)
+        names = list(procedure.parameters.parameters)
+        if procedure.key is not None and procedure.key not in names:
+            msg = f"{procedure.name!r} has no parameter {procedure.key!r}: {names}"
+            raise InvalidArgumentError(msg)
+        known = (procedure.name, procedure.content)
+        if known in self._all or (
+            not procedure.retired and procedure.name in self._named
+        ):
+            msg = f"there is a procedure {procedure.name!r} already"
+            raise AlreadyExistsError(msg)
+        self._all[known] = procedure
+        if not procedure.retired:
+            self._named[procedure.name] = procedure
+
+    def find(self, name: str) -> Procedure:
+        """Return the procedure that calls of ``name`` get.
+
+        Raises:
+            UnknownProcedureError: there is none.
+        """
+        procedure = self._named.get(name)
+        if procedure is None:
+            known = ", ".join(sorted(self._named)) or "none"
+            msg = f"{self.name!r} has no procedure {name!r} (it has: {known})"
+            raise UnknownProcedureError(msg)
+        return procedure
+
+    def logged(self, name: str, content: bytes) -> Procedure | None:
+        """Return the code that a command in the log names, or None."""
+        return self._all.get((name, content))
+
+    def catalog(self, version: int) -> Catalog:
+        """Return the entry that says what this program has."""
+        procedures = [
+            [p.name, p.content, p.source, p.flags] for _, p in sorted(self._all.items())
+        ]
+        return Catalog(version, procedures, self.schema, {})
+
+    def open(self, path: str | Path, **options: Any) -> Host:
+        """Open a directory with the log and the state, creating it if there is none.
+
+        Returns when everything in the log is applied. See `braidlog.app.calls.Host`.
+        """
+        from braidlog.app.calls import open_host
+
+        return open_host(self, path, **options)
+
+    def open_async(self, path: str | Path, **options: Any) -> AsyncHost:
+        """Open it for asyncio, with ``async with``; as `open`."""
+        from braidlog.app.calls import AsyncHost
+
+        return AsyncHost(self, path, options)
+
+
+def _mode(*, read_only: bool, effects: bool) -> Mode:
+    if read_only and effects:
+        msg = "a procedure that changes nothing has no effects: choose one"
+        raise InvalidArgumentError(msg)
+    return "read_only" if read_only else "effects" if effects else "command"

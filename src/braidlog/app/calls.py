@@ -1,0 +1,355 @@
+"""Calling procedures: a host for blocking code, and one for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections import deque
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from braidlog.app.answers import answer
+from braidlog.app.application import Application
+from braidlog.app.entries import CallId
+from braidlog.app.host import Runner
+from braidlog.app.outcome import Outcome
+from braidlog.app.procedure import Procedure, bind
+from braidlog.app.source import EmbeddedLog
+from braidlog.app.sqlite import SqliteState
+from braidlog.app.waiting import PendingCall
+from braidlog.errors import InvalidArgumentError
+
+__all__ = ["AsyncHost", "Host", "open_host"]
+
+_LOG: Final = "log"
+_STATE: Final = "state"
+
+
+class Host:
+    """An application that is open in this process. Safe to use from many threads.
+
+    Calls are executed in the order of the log, each exactly once: when `call` returns,
+    the call is durable and its effects are there, also after a crash.
+    """
+
+    def __init__(self, runner: Runner) -> None:
+        """Wrap a runner; users call `Application.open`."""
+        self.runner = runner
+
+    def __enter__(self) -> Self:
+        """Return the host."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the host."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Show the application and how far it is."""
+        return f"<Host of {self.application.name!r} at {self.position}>"
+
+    @property
+    def application(self) -> Application:
+        """What is hosted."""
+        return self.runner.application
+
+    @property
+    def position(self) -> int:
+        """Everything in the log up to here is executed and committed."""
+        return self.runner.position
+
+    def new_call_id(self) -> CallId:
+        """Return an id for a call that may have to be repeated, also after a restart.
+
+        Store it before the call; `CallId.hex` and `CallId.parse` carry it through text.
+        It belongs to one call with its arguments.
+        """
+        return self.runner.new_call_id()
+
+    def submit(
+        self,
+        procedure: str,
+        /,
+        *arguments: Any,
+        call_id: CallId | None = None,
+        **named: Any,
+    ) -> PendingCall:
+        """Append a call without waiting; ``result()`` gives the answer.
+
+        Calls of one thread are executed in the order in which it made them.
+
+        Raises:
+            BusyError: too many calls are on their way; it is not in the log.
+            InvalidArgumentError: the procedure is read-only or effect-logged.
+        """
+        found = self.application.find(procedure)
+        if found.mode != "command":
+            msg = f"{procedure!r} is no command ({found.mode}): use call"
+            raise InvalidArgumentError(msg)
+        call = self.runner.new_call_id() if call_id is None else call_id
+        pending = PendingCall(call)
+        self.runner.submit(found, bind(found, arguments, named), call, pending)
+        return pending
+
+    def call(
+        self,
+        procedure: str,
+        /,
+        *arguments: Any,
+        call_id: CallId | None = None,
+        timeout: float | None = None,
+        stale: float | None = None,
+        behind: int | None = None,
+        **named: Any,
+    ) -> Any:
+        """Call a procedure and return what it returned.
+
+        Repeating a call with its ``call_id`` gives the first result and executes
+        nothing. A read-only procedure sees everything that was committed when the call
+        came, unless it may be ``stale`` by so many seconds or ``behind`` by so many
+        positions.
+
+        Raises:
+            Abort: the procedure refused; nothing of what it did remains.
+            ProcedureError: it raised something else; nothing remains.
+            BusyError: too many calls are on their way; it is not in the log.
+            CallExpiredError: the call id is so old that its result may be forgotten.
+            ConflictError: effects could not be logged, because others were faster.
+            OutcomeUnknownError: the host failed; repeat with the same call id.
+            TimeoutError_: no answer within ``timeout`` seconds; it may still come.
+        """
+        found = self.application.find(procedure)
+        if found.mode == "command":
+            pending = self.submit(procedure, *arguments, call_id=call_id, **named)
+            return pending.result(timeout)
+        bound = bind(found, arguments, named)
+        return answer(
+            _beside(self.runner, found, bound, call_id, timeout, stale, behind)
+        )
+
+    def wait_applied(self, position: int, timeout: float | None = None) -> None:
+        """Wait until everything up to ``position`` is executed and committed.
+
+        Raises:
+            TimeoutError_: it was not within ``timeout`` seconds.
+        """
+        self.runner.wait_applied(position, timeout)
+
+    def hashes(self) -> tuple[int, list[bytes]]:
+        """Return a position and the state hash of each partition there.
+
+        Equal hashes at one position mean equal content, on whatever host.
+        """
+        return self.runner.hashes()
+
+    def close(self) -> None:
+        """Wait for the calls on their way, store everything, release the directory."""
+        self.runner.close()
+
+
+def _beside(
+    runner: Runner,
+    procedure: Procedure,
+    arguments: list[Any],
+    call_id: CallId | None,
+    timeout: float | None,
+    stale: float | None,
+    behind: int | None,
+) -> Outcome:
+    """Execute what is not logged as a command."""
+    if procedure.mode == "effects":
+        call = runner.new_call_id() if call_id is None else call_id
+        return runner.effect(procedure, arguments, call)
+    target = runner.end() - 1
+    if behind is not None:
+        target -= behind
+    if stale is None or not runner.caught_up_within(stale):
+        runner.wait_applied(target, timeout)
+    return runner.read(procedure, arguments)
+
+
+def open_host(
+    application: Application, path: str | os.PathLike[str], **options: Any
+) -> Host:
+    """Open ``path``: the log in ``log/``, the databases in ``state/``."""
+    where = Path(path)
+    where.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        log = EmbeddedLog(where / _LOG, **options)
+        stack.callback(log.close)
+        state = SqliteState(where / _STATE, application.partitions)
+        stack.callback(state.close)
+        host = Host(Runner(application, log, state))
+        stack.pop_all()
+    return host
+
+
+class _AsyncCalls:
+    """Resolves futures of one loop: one wake-up for all calls of a round."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._settled: deque[tuple[asyncio.Future[Any], Outcome | Exception]] = deque()
+
+    def waiter(self) -> _AsyncCall:
+        return _AsyncCall(self._loop.create_future(), self._settled)
+
+    def flush(self) -> None:
+        if self._settled:
+            with contextlib.suppress(RuntimeError):  # The loop is closed: nobody waits.
+                self._loop.call_soon_threadsafe(self._resolve)
+
+    def _resolve(self) -> None:
+        while self._settled:
+            future, outcome = self._settled.popleft()
+            if future.done():
+                continue
+            if isinstance(outcome, Exception):
+                future.set_exception(outcome)
+                continue
+            try:
+                future.set_result(answer(outcome))
+            except Exception as error:
+                future.set_exception(error)
+
+
+class _AsyncCall:
+    __slots__ = ("_settled", "future")
+
+    def __init__(
+        self,
+        future: asyncio.Future[Any],
+        settled: deque[tuple[asyncio.Future[Any], Outcome | Exception]],
+    ) -> None:
+        self.future = future
+        self._settled = settled
+
+    def settle(self, outcome: Outcome | Exception) -> None:
+        self._settled.append((self.future, outcome))
+
+
+class AsyncHost:
+    """A host for asyncio: ``async with application.open_async("data/") as host``.
+
+    See `Host` for what each call promises. Cancelling a call does not take it back: it
+    was appended, and is executed.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        path: str | os.PathLike[str],
+        options: dict[str, Any],
+    ) -> None:
+        """Remember what to open; entering opens it."""
+        self.application = application
+        self._path = path
+        self._options = options
+        self._host: Host | None = None
+        self._calls: _AsyncCalls | None = None
+
+    async def __aenter__(self) -> Self:
+        """Open the directory."""
+        opening = asyncio.create_task(
+            asyncio.to_thread(open_host, self.application, self._path, **self._options)
+        )
+        try:
+            self._host = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # The thread goes on; what it opens must not stay locked.
+            opening.add_done_callback(_close_unwanted)
+            raise
+        self._calls = _AsyncCalls()
+        self._host.runner.on_settled.append(self._calls.flush)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the host."""
+        await self.close()
+
+    @property
+    def blocking(self) -> Host:
+        """The same host for blocking code."""
+        if self._host is None:
+            msg = "enter the host first: async with application.open_async(...)"
+            raise RuntimeError(msg)
+        return self._host
+
+    @property
+    def position(self) -> int:
+        """Everything in the log up to here is executed and committed."""
+        return self.blocking.position
+
+    def new_call_id(self) -> CallId:
+        """Return an id for a call that may have to be repeated."""
+        return self.blocking.new_call_id()
+
+    def submit(
+        self,
+        procedure: str,
+        /,
+        *arguments: Any,
+        call_id: CallId | None = None,
+        **named: Any,
+    ) -> asyncio.Future[Any]:
+        """Append a call without waiting; the future gives the answer."""
+        runner = self.blocking.runner
+        found = self.application.find(procedure)
+        if found.mode != "command" or self._calls is None:
+            msg = f"{procedure!r} is no command ({found.mode}): use call"
+            raise InvalidArgumentError(msg)
+        call = runner.new_call_id() if call_id is None else call_id
+        waiter = self._calls.waiter()
+        runner.submit(found, bind(found, arguments, named), call, waiter)
+        return waiter.future
+
+    async def call(
+        self,
+        procedure: str,
+        /,
+        *arguments: Any,
+        call_id: CallId | None = None,
+        stale: float | None = None,
+        behind: int | None = None,
+        **named: Any,
+    ) -> Any:
+        """Call a procedure and return what it returned; see `Host.call`."""
+        if self.application.find(procedure).mode == "command":
+            return await self.submit(procedure, *arguments, call_id=call_id, **named)
+        # Reads and effects run the procedure: in a thread of their own.
+        return await asyncio.to_thread(
+            self.blocking.call,
+            procedure,
+            *arguments,
+            call_id=call_id,
+            stale=stale,
+            behind=behind,
+            **named,
+        )
+
+    async def hashes(self) -> tuple[int, list[bytes]]:
+        """Return a position and the state hash of each partition there."""
+        return await asyncio.to_thread(self.blocking.hashes)
+
+    async def close(self) -> None:
+        """Wait for the calls on their way, store everything, release the directory."""
+        if self._host is not None:
+            closing = asyncio.create_task(asyncio.to_thread(self._host.close))
+            await asyncio.shield(closing)
+
+
+def _close_unwanted(opening: asyncio.Task[Host]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()

@@ -1,0 +1,368 @@
+"""Executing the log: one record after the other, over any state.
+
+*Theory of operation.* `apply` takes records in the order of the log. A command is
+executed on its partitions between a mark and a release; `commit` stores what many
+commands did, partition by partition from the lowest number up, each in one transaction
+with its position. The first partition of a command on several (its home) also stores
+what the command changed on the others. So after a crash between two of these commits
+the home has the command and the changes that the others lack, and they get them when
+the log comes to that position again.
+
+*Invariants.* A partition executes each command above its applied position once, in
+order. A command is executed on all its partitions or on none; where its home has it,
+the others get its changes and no code is run. Nothing here depends on a clock, on
+randomness or on how records were grouped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Protocol
+
+from braidlog.app import entries
+from braidlog.app.application import Application
+from braidlog.app.book import Book
+from braidlog.app.codec import encode
+from braidlog.app.context import Context
+from braidlog.app.entries import CallId, Command, Effect
+from braidlog.app.errors import ExecutionError, UnknownProcedureError
+from braidlog.app.outcome import Outcome, Status, digest_of
+from braidlog.app.procedure import Procedure
+from braidlog.app.running import Ran, evaluate, failed
+from braidlog.app.shared import Shared
+from braidlog.app.state import Kept, State
+from braidlog.errors import CorruptionError
+
+__all__ = ["Executor", "RecordLike"]
+
+# Idle partitions store their position at least every so many records, so that opening
+# reads no more than these again.
+_BEHIND_MAX: Final = 100_000
+
+
+class RecordLike(Protocol):
+    """What the executor needs of a record."""
+
+    @property
+    def position(self) -> int:
+        """Its place in the log."""
+
+    @property
+    def timestamp(self) -> int:
+        """When it was appended, in microseconds."""
+
+    @property
+    def value(self) -> bytes:
+        """An entry."""
+
+
+class Executor:
+    """Executes the records of one application's log on its state.
+
+    ``given_up`` says which commands ahead have an ABORT entry behind them; they get
+    that outcome instead of being executed.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        state: State,
+        *,
+        given_up: Callable[[int], str | None] | None = None,
+    ) -> None:
+        """Begin where the state is."""
+        self.application = application
+        self._state = state
+        self._given_up = given_up
+        self._books = [Book(n, each) for n, each in enumerate(state.partitions)]
+        going = [b.progress.applied for b in self._books if b.stopped is None]
+        self.position = min(going) if going else self._highest()
+        self._settled = self.position
+        self.shared = Shared(application, self._books)
+
+    def _highest(self) -> int:
+        return max(book.progress.applied for book in self._books)
+
+    @property
+    def highest(self) -> int:
+        """The furthest that any partition had come when the state was opened."""
+        return self._highest()
+
+    # -- records -----------------------------------------------------------------
+
+    def feed(self, records: Iterable[RecordLike]) -> list[Outcome]:
+        """Apply records, and return the outcomes of the commands among them."""
+        apply = self.apply
+        outcomes = []
+        for record in records:
+            outcome = apply(record.position, record.timestamp, record.value)
+            if outcome is not None:
+                outcomes.append(outcome)
+        return outcomes
+
+    def apply(self, position: int, timestamp: int, value: bytes) -> Outcome | None:
+        """Apply the record at ``position``; its outcome, if it is a command.
+
+        None as well for a command that its partitions have had before. What is applied
+        is stored by the next `commit`.
+
+        Raises:
+            UnknownProcedureError: the program has not the code that a command names.
+            ExecutionError: the machine failed; nothing can be applied any more.
+            CorruptionError: a record is missing, or is none of a command log.
+        """
+        if position != self.position + 1:
+            msg = f"the record at {self.position + 1} is missing: {position} came"
+            raise CorruptionError(msg)
+        entry = entries.unpack(value, position)
+        try:
+            if type(entry) is Command or type(entry) is Effect:
+                outcome = self._execute(position, timestamp, entry)
+            else:
+                outcome = None
+                self.shared.apply(position, entry)
+        except self._state.failures as error:
+            msg = f"the state failed at position {position}: {error}"
+            raise ExecutionError(msg) from error
+        self.position = position
+        return outcome
+
+    def _touched(self, numbers: Sequence[int] | None) -> list[Book]:
+        if numbers is None:
+            return self._books
+        return [self._books[number] for number in numbers]
+
+    def _execute(
+        self, position: int, timestamp: int, entry: Command | Effect
+    ) -> Outcome | None:
+        books = self._touched(entry.partitions)
+        missing = [book for book in books if book.progress.applied < position]
+        if not missing:
+            return None
+        if len(missing) < len(books):
+            self._complete(position, books, missing)
+            return None
+        for book in books:
+            if book.progress.stopped is not None:
+                return self._stopped(position, entry, books)
+        home = books[0]
+        kept = home.find(entry.call)
+        if kept is not None:
+            return Outcome(
+                kept.position,
+                kept.call,
+                kept.procedure,
+                Status(kept.status),
+                kept.body,
+                kept.digest,
+                repeated=True,
+            )
+        if int.from_bytes(entry.call[:7], "big") <= home.progress.forgotten:
+            return Outcome(
+                position, entry.call, entry.procedure, Status.EXPIRED, b"", b""
+            )
+        for book in books:
+            book.begin()
+        if isinstance(entry, Command):
+            return self._command(position, timestamp, entry, books)
+        return self._effect(position, timestamp, entry, books)
+
+    def _command(
+        self, position: int, timestamp: int, entry: Command, books: list[Book]
+    ) -> Outcome:
+        procedure = self.application.logged(entry.procedure, entry.content)
+        if procedure is None:
+            msg = (
+                f"the command at {position} needs {entry.procedure!r} as it was with"
+                f" content hash {entry.content.hex()}"
+            )
+            raise UnknownProcedureError(msg)
+        reason = self._given_up(position) if self._given_up is not None else None
+        now = max(timestamp, *[book.progress.time for book in books])
+        context = self._context(books, now, entry.seed)
+        if reason is not None:
+            given_up = Ran(Status.GIVEN_UP, encode(["Abort", reason]), None)
+            return self._finish(position, now, entry, books, given_up, [], context)
+        ran, changes = self._run(procedure, context, entry.arguments, books)
+        return self._finish(position, now, entry, books, ran, changes, context)
+
+    def _context(self, books: list[Book], now: int, seed: bytes) -> Context:
+        handles = {book.number: book.state.handle for book in books}
+        return Context(handles, len(self._books), now, seed)
+
+    def _run(
+        self,
+        procedure: Procedure,
+        context: Context,
+        arguments: Sequence[Any],
+        books: list[Book],
+        *,
+        keep: bool = True,
+    ) -> tuple[Ran, list[list[Any]]]:
+        """Run a procedure; its changes stay, if it ended well and ``keep``."""
+        for book in books:
+            book.state.mark()
+        ran = evaluate(procedure, context, arguments, self._state.failures)
+        for book in books:
+            if (fault := book.state.spoiled()) is not None:
+                ran = failed(fault)
+        if ran.status != Status.OK:
+            for book in books:
+                book.state.undo()
+            return ran, []
+        if keep:
+            return ran, [book.state.release() for book in books]
+        changes = [book.state.changes() for book in books]
+        for book in books:
+            book.state.undo()
+        return ran, changes
+
+    def _effect(
+        self, position: int, timestamp: int, entry: Effect, books: list[Book]
+    ) -> Outcome:
+        now = max(timestamp, *[book.progress.time for book in books])
+        if entry.base != [book.progress.last for book in books]:
+            return Outcome(position, entry.call, entry.procedure, Status.VOID, b"", b"")
+        for book, changes in zip(books, entry.changes, strict=True):
+            book.state.mark()
+            book.state.apply(changes)
+            book.state.release()
+        ran = Ran(Status.OK, entry.result, None)
+        return self._finish(position, now, entry, books, ran, entry.changes, None)
+
+    def _finish(
+        self,
+        position: int,
+        now: int,
+        entry: Command | Effect,
+        books: list[Book],
+        ran: Ran,
+        changes: list[list[Any]],
+        context: Context | None,
+    ) -> Outcome:
+        home = books[0]
+        draws, nows = (0, 0) if context is None else (context.draws, context.nows)
+        digest = digest_of(ran.status, encode(changes), ran.body, draws, nows)
+        if ran.status == Status.OK:
+            for book in books:
+                book.touch(position, now)
+            if len(books) > 1:
+                others = zip(books[1:], changes[1:], strict=True)
+                elsewhere = [(book.number, each) for book, each in others]
+                home.store_waiting(position, now, elsewhere)
+        kept = Kept(position, entry.call, entry.procedure, ran.status, ran.body, digest)
+        home.remember(kept, self.shared.results_kept)
+        self.shared.note(position, digest, entry.procedure, books)
+        return Outcome(
+            position,
+            entry.call,
+            entry.procedure,
+            ran.status,
+            ran.body,
+            digest,
+            error=ran.error,
+        )
+
+    def _complete(self, position: int, books: list[Book], missing: list[Book]) -> None:
+        """Bring partitions that a crash left behind to where their home is."""
+        home = books[0]
+        if home in missing:
+            msg = (
+                f"partition {home.number} is behind {position} and others of the same"
+                " command are not: the databases are not from one host"
+            )
+            raise CorruptionError(msg)
+        waiting = home.waiting(position)
+        if waiting is None:
+            return  # It changed nothing.
+        now, changes = waiting
+        for book in missing:
+            book.begin()
+            book.state.mark()
+            book.state.apply(changes[book.number])
+            book.state.release()
+            book.touch(position, now)
+
+    def _stopped(
+        self, position: int, entry: Command | Effect, books: list[Book]
+    ) -> Outcome:
+        # The others would go on without what the stopped one should have done.
+        cause = next(b.progress.stopped for b in books if b.progress.stopped)
+        for book in books:
+            book.stop(cause[0], cause[1], cause[2], position - 1)
+        return Outcome(position, entry.call, entry.procedure, Status.STOPPED, b"", b"")
+
+    # -- beside the log ----------------------------------------------------------
+
+    def stopped(self, numbers: Sequence[int] | None) -> Exception | None:
+        """Return why calls of these partitions cannot be executed, if so."""
+        for book in self._touched(numbers):
+            if book.progress.stopped is not None:
+                return book.stopped
+        return None
+
+    def prepare(
+        self,
+        procedure: Procedure,
+        call: CallId,
+        arguments: list[Any],
+        numbers: list[int] | None,
+        now: int,
+        seed: bytes,
+    ) -> Effect | Outcome:
+        """Execute an effect-logged call and undo it; return what to log.
+
+        An outcome instead, if the call was executed before, or did not end well: then
+        there is nothing to log.
+        """
+        books = self._touched(numbers)
+        kept = books[0].find(call)
+        if kept is not None:
+            return Outcome(
+                kept.position,
+                call,
+                kept.procedure,
+                Status(kept.status),
+                kept.body,
+                kept.digest,
+                repeated=True,
+            )
+        for book in books:
+            book.begin()
+        now = max(now, *[book.progress.time for book in books])
+        context = self._context(books, now, seed)
+        ran, changes = self._run(procedure, context, arguments, books, keep=False)
+        if ran.status != Status.OK:
+            return Outcome(
+                0, call, procedure.name, ran.status, ran.body, b"", error=ran.error
+            )
+        touched = [book.number for book in books]
+        base = [book.progress.last for book in books]
+        return Effect(
+            call, procedure.name, procedure.content, touched, base, changes, ran.body
+        )
+
+    # -- commits -----------------------------------------------------------------
+
+    def commit(self, *, everywhere: bool = False) -> None:
+        """Store what was applied, with the position; ``everywhere`` also where idle.
+
+        Raises:
+            ExecutionError: the machine failed; nothing can be applied any more.
+        """
+        try:
+            for book in self._books:
+                behind = self.position - book.progress.applied
+                if book.progress.stopped is not None:
+                    behind = 0
+                if book.open or behind >= _BEHIND_MAX or (everywhere and behind):
+                    book.commit(self.position, self._settled)
+        except self._state.failures as error:
+            msg = f"the state could not be stored at {self.position}: {error}"
+            raise ExecutionError(msg) from error
+        self._settled = self.position
+
+    def rollback(self) -> None:
+        """Take back what was not committed; the executor is of no use afterwards."""
+        for book in self._books:
+            book.rollback()

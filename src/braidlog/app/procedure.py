@@ -1,0 +1,144 @@
+"""One procedure: its function, what it declared, and where its calls belong."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final, Literal, TypeAlias
+
+from braidlog.app import content
+from braidlog.app.codec import encode
+from braidlog.app.errors import EncodingError
+from braidlog.errors import InvalidArgumentError
+
+__all__ = [
+    "RULES",
+    "Mode",
+    "Partitions",
+    "Procedure",
+    "Rules",
+    "bind",
+    "parameters",
+    "partition_of",
+]
+
+Mode: TypeAlias = Literal["command", "read_only", "effects"]
+"""How a call is logged: what was asked for, not at all, or what it changed."""
+
+Partitions: TypeAlias = Callable[..., Sequence[Any]]
+"""Gives the keys that a call touches, of its arguments."""
+
+_KEY_BYTES: Final = 8
+
+
+def partition_of(key: object, partitions: int) -> int:
+    """Return the virtual partition of a key; the same for ever.
+
+    Raises:
+        EncodingError: the key is not an int, a str or bytes.
+    """
+    if isinstance(key, bool) or not isinstance(key, (int, str, bytes)):
+        msg = f"a partition key is an int, a str or bytes, not {type(key).__name__}"
+        raise EncodingError(msg)
+    digest = blake2b(encode(key), digest_size=_KEY_BYTES).digest()
+    return int.from_bytes(digest, "big") % partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is asked of the code of procedures, and how it is run."""
+
+    content_hash: Callable[[Callable[..., Any]], bytes]
+    """The 16 bytes that name what a function does."""
+    lint: Callable[[Callable[..., Any]], Sequence[object]]
+    """What in a function cannot be replayed; nothing, if it may be registered."""
+    guarded: Callable[[Callable[..., Any]], Callable[..., Any]]
+    """The function as it is called."""
+
+
+RULES: Final = Rules(
+    content_hash=content.content_hash,
+    lint=lambda function: (),
+    guarded=lambda function: function,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Procedure:
+    """A registered procedure. Made by `Application.procedure`."""
+
+    name: str
+    function: Callable[..., Any]
+    call: Callable[..., Any]
+    content: bytes
+    source: str
+    mode: Mode
+    key: str | None
+    keys: Partitions | None
+    retired: bool
+    parameters: inspect.Signature
+
+    @property
+    def flags(self) -> list[str]:
+        """What the catalog says of it."""
+        return [self.mode, *(["retired"] if self.retired else [])]
+
+    def partitions(self, arguments: list[Any], count: int) -> list[int] | None:
+        """Return the partitions that a call touches, in order; None for all.
+
+        Raises:
+            EncodingError: a key is not an int, a str or bytes.
+            InvalidArgumentError: it touches none.
+        """
+        if self.key is not None:
+            at = list(self.parameters.parameters).index(self.key)
+            return [partition_of(arguments[at], count)]
+        if self.keys is None:
+            return None
+        touched = sorted({partition_of(k, count) for k in self.keys(*arguments)})
+        if not touched:
+            msg = f"this call of {self.name!r} touches no partition"
+            raise InvalidArgumentError(msg)
+        return touched
+
+
+def bind(
+    procedure: Procedure, arguments: tuple[Any, ...], named: dict[str, Any]
+) -> list[Any]:
+    """Return all arguments in the order of the parameters, defaults filled in.
+
+    Raises:
+        InvalidArgumentError: they are not those of the procedure.
+    """
+    if not named and len(arguments) == len(procedure.parameters.parameters):
+        return list(arguments)
+    try:
+        bound = procedure.parameters.bind(*arguments, **named)
+    except TypeError as error:
+        msg = f"{procedure.name}{procedure.parameters}: {error}"
+        raise InvalidArgumentError(msg) from error
+    bound.apply_defaults()
+    return list(bound.arguments.values())
+
+
+def parameters(function: Callable[..., Any]) -> inspect.Signature:
+    """Return the parameters behind the context.
+
+    Raises:
+        InvalidArgumentError: there is no context, or a parameter has no one place.
+    """
+    others = [*inspect.signature(function).parameters.values()]
+    if not others:
+        msg = f"{function.__name__} needs a first parameter: the context"
+        raise InvalidArgumentError(msg)
+    del others[0]
+    for parameter in others:
+        if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD:
+            msg = (
+                f"parameter {parameter.name!r} of {function.__name__}: only plain"
+                " parameters have one place in the log"
+            )
+            raise InvalidArgumentError(msg)
+    return inspect.Signature(others)

@@ -1,0 +1,156 @@
+"""What the executor needs of a state: one store for each virtual partition.
+
+The executor decides what is executed and when; a state does it and remembers. Between
+`begin` and `commit` a partition executes many commands, each between `mark` and either
+`release` or `undo`. What `commit` stores comes all together or not at all; it does not
+have to reach the device, because the log has everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+__all__ = ["Kept", "PartitionState", "Progress", "Saved", "State", "View"]
+
+
+class Kept(NamedTuple):
+    """The result of a call, kept for retries, under the position of its command."""
+
+    position: int
+    call: bytes
+    procedure: str
+    status: int
+    body: bytes
+    digest: bytes
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a partition is; one value, stored with the effects.
+
+    Invariants: ``last <= applied``; every call kept is above ``forgotten``.
+    """
+
+    applied: int = 0
+    """Everything in the log up to here is in the partition."""
+    last: int = 0
+    """Position of the last command that was executed on it."""
+    time: int = 0
+    """Largest timestamp that a command on it has seen."""
+    forgotten: int = 0
+    """Position of the last call whose result was dropped."""
+    steps: int = 0
+    """Steps of the schema that were executed."""
+    stopped: list[Any] | None = None
+    """Why nothing is executed on it any more: what a `DivergedError` says."""
+    shared: dict[str, Any] = field(default_factory=dict)
+    """What belongs to the whole application; of the partition 0 alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What one commit stores beside the effects."""
+
+    progress: Progress
+    results: Sequence[Kept]
+    waiting: Sequence[tuple[int, bytes]]
+    """Effects on other partitions of commands since the last commit, by position."""
+    settled: int
+    """All partitions have committed up to here: what waited for them may go."""
+
+
+class View(Protocol):
+    """A partition as it was at one commit. Close it soon: it holds space."""
+
+    @property
+    def handle(self) -> Any:
+        """What read-only procedures get to work with; it refuses changes."""
+
+    def hash(self) -> bytes:
+        """Return 16 bytes that stand for the content: equal content, equal hash."""
+
+    def copy(self, path: Path) -> None:
+        """Write it to a new file, which `State.restore` takes; durable on return."""
+
+    def close(self) -> None:
+        """Release it."""
+
+
+class PartitionState(Protocol):
+    """The state of one virtual partition. Used by one thread at a time."""
+
+    @property
+    def handle(self) -> Any:
+        """What procedures get to work with."""
+
+    def load(self) -> Progress:
+        """Return what the last commit stored; a new `Progress` if there was none."""
+
+    def kept(self) -> list[tuple[int, bytes, str, bytes]]:
+        """Return position, call id, procedure and digest of the results kept."""
+
+    def result(self, position: int) -> Kept | None:
+        """Return a result kept."""
+
+    def waiting(self, position: int) -> bytes | None:
+        """Return the effects on other partitions that were stored for a position."""
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+
+    def mark(self) -> None:
+        """Begin a command."""
+
+    def spoiled(self) -> Exception | None:
+        """Return why the command must be undone although it returned, if so."""
+
+    def changes(self) -> list[Any]:
+        """Return what the command has changed so far: values of the log, in order."""
+
+    def release(self) -> list[Any]:
+        """Keep what the command changed, and return it."""
+
+    def undo(self) -> None:
+        """Take back what the command changed."""
+
+    def apply(self, changes: list[Any]) -> None:
+        """Change what `release` returned elsewhere, without running any code."""
+
+    def migrate(self, step: str) -> None:
+        """Execute a step of the schema, within a transaction."""
+
+    def commit(self, saved: Saved) -> None:
+        """End the transaction, together with ``saved``."""
+
+    def rollback(self) -> None:
+        """End the transaction without it."""
+
+    def view(self) -> View:
+        """Return what is committed now, as long as it is open.
+
+        May be used by another thread, beside the writer, and does not hold it up.
+        """
+
+    def close(self) -> None:
+        """Release everything; what was not committed is gone."""
+
+
+class State(Protocol):
+    """All partitions of an application."""
+
+    @property
+    def partitions(self) -> Sequence[PartitionState]:
+        """The states, by partition."""
+
+    @property
+    def failures(self) -> tuple[type[Exception], ...]:
+        """What it raises when the machine fails: no outcome of a command."""
+
+    def restore(self, partition: int, path: Path) -> None:
+        """Replace a partition by a snapshot of it."""
+
+    def close(self) -> None:
+        """Close all partitions."""

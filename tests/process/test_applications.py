@@ -1,0 +1,26 @@
+"""Every acknowledged call is applied once when hosts are killed; see `killed_host`."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from process.killed_host import Killed
+
+KILLS = int(os.environ.get("BRAIDLOG_KILLS", "12"))
+SEED = int(os.environ.get("BRAIDLOG_SEED", "0")) or random.randrange(1, 1_000_000)
+
+
+@pytest.mark.process
+@pytest.mark.slow
+@pytest.mark.timeout(60 + 20 * KILLS)
+def test_killed_hosts_apply_every_acknowledged_call_once(tmp_path: Path) -> None:
+    print(f"BRAIDLOG_SEED={SEED}")  # noqa: T201, RUF100
+    tally = Killed(tmp_path / "data", SEED).run(KILLS)
+    print(tally)  # noqa: T201, RUF100
+    assert tally.kills == KILLS
+    assert tally.acknowledged > 0
+    assert tally.unknown > 0

@@ -1,0 +1,246 @@
+"""The executor against a dict and a loop, over any history of commits and crashes."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from braidlog.app.answers import answer
+from braidlog.app.entries import CallId, Effect
+from braidlog.app.errors import Abort, CallExpiredError, ProcedureError
+from braidlog.app.executor import Executor
+from braidlog.app.outcome import Outcome, Status
+from braidlog.app.sqlite import SqliteState
+from braidlog.app.state import State
+from unit.app.banking import make_bank
+from unit.app.records import Records
+from unit.app.states import DictState
+
+MEMORY = Path("/dev/shm")  # noqa: S108, RUF100
+PARTITIONS = 3
+KEPT = 6
+ACCOUNTS = st.integers(0, 7)
+AMOUNTS = st.integers(1, 50)
+
+
+class CrashError(Exception):
+    """The process ended here."""
+
+
+class Machine(RuleBasedStateMachine):
+    """Calls, retries, effects, commits and crashes in any order."""
+
+    database = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bank = make_bank(partitions=PARTITIONS, results_kept=KEPT)
+        self.log = Records(self.bank)
+        memory = MEMORY if MEMORY.is_dir() else None
+        self.directory = Path(tempfile.mkdtemp(dir=memory))
+        self.disk: dict[int, dict[str, Any]] = {}
+        self.state = self.open("live")
+        self.executor = Executor(self.bank, self.state)
+        # The model: balances, what each call gave, and the commands in order.
+        self.accounts: dict[int, int] = {}
+        self.gave: dict[bytes, Any] = {}
+        self.calls: list[tuple[CallId, str, tuple[int, ...]]] = []
+        self.effect: Effect | None = None
+        self.feed()
+        # Enough for transfers that succeed.
+        for account in range(8):
+            self.call("deposit", account, 100)
+
+    def open(self, name: str) -> State:
+        if self.database:
+            return SqliteState(self.directory / name, PARTITIONS)
+        disk = self.disk if name == "live" else {}
+        return DictState(disk, PARTITIONS)
+
+    def teardown(self) -> None:
+        self.check_replay()
+        self.executor.rollback()
+        self.state.close()
+        shutil.rmtree(self.directory)
+
+    def feed(self) -> list[Outcome]:
+        return self.executor.feed(self.log.after(self.executor))
+
+    def model(self, name: str, arguments: tuple[int, ...]) -> Any:
+        accounts = self.accounts
+        if name == "deposit":
+            account, amount = arguments
+            accounts[account] = accounts.get(account, 0) + amount
+            return accounts[account]
+        if name == "transfer":
+            source, target, amount = arguments
+            if accounts.get(source, 0) < amount:
+                return "no funds"
+            accounts[source] -= amount
+            accounts[target] = accounts.get(target, 0) + amount
+            left = accounts[source] - (amount if source == target else 0)
+            return [left, accounts[target]]
+        return "KeyError"
+
+    def heard(self, outcome: Outcome) -> Any:
+        try:
+            return answer(outcome)
+        except Abort as error:
+            return error.message
+        except CallExpiredError:
+            return "expired"
+        except ProcedureError as error:
+            return error.kind
+
+    def call(self, name: str, *arguments: int) -> None:
+        call = self.log.call_id()
+        self.log.command(name, *arguments, call=call)
+        (outcome,) = self.feed()
+        self.gave[call] = self.model(name, arguments)
+        assert self.heard(outcome) == self.gave[call]
+        self.calls.append((call, name, arguments))
+
+    @rule(account=ACCOUNTS, amount=AMOUNTS)
+    def deposit(self, account: int, amount: int) -> None:
+        self.call("deposit", account, amount)
+
+    @rule(source=ACCOUNTS, to=ACCOUNTS, amount=AMOUNTS)
+    def transfer(self, source: int, to: int, amount: int) -> None:
+        self.call("transfer", source, to, amount)
+
+    @rule(account=ACCOUNTS)
+    def explode(self, account: int) -> None:
+        self.call("explode", account)
+
+    @rule(which=st.integers(0, 1 << 16))
+    def repeat(self, which: int) -> None:
+        if not self.calls:
+            return
+        call, name, arguments = self.calls[which % len(self.calls)]
+        self.log.command(name, *arguments, call=call)
+        (outcome,) = self.feed()
+        # Either the first answer or none: never executed again.
+        if outcome.status == Status.EXPIRED:
+            assert len(self.calls) - which % len(self.calls) > KEPT
+        else:
+            assert outcome.repeated
+            assert self.heard(outcome) == self.gave[call]
+
+    @rule(account=ACCOUNTS)
+    def compute_effects(self, account: int) -> None:
+        procedure = self.bank.find("interest")
+        call = self.log.call_id()
+        numbers = procedure.partitions([account], PARTITIONS)
+        effect = self.executor.prepare(procedure, call, [account], numbers, 0, b"s")
+        assert isinstance(effect, Effect)
+        self.effect = effect
+        self.doubled = account
+        self.base = len(self.calls)
+
+    @rule()
+    def log_effects(self) -> None:
+        effect, self.effect = self.effect, None
+        if effect is None:
+            return
+        self.log.add(effect)
+        (outcome,) = self.feed()
+        touched = self.touched_since(self.base)
+        if effect.partitions[0] in touched:
+            assert outcome.status == Status.VOID
+            return
+        self.accounts[self.doubled] = 2 * self.accounts.get(self.doubled, 0)
+        assert answer(outcome) == self.accounts[self.doubled]
+        self.gave[effect.call] = self.accounts[self.doubled]
+        self.calls.append((CallId(effect.call), "interest", (self.doubled,)))
+
+    def touched_since(self, begin: int) -> set[int]:
+        touched: set[int] = set()
+        for call, name, arguments in self.calls[begin:]:
+            if self.gave[call] not in ("no funds", "KeyError"):
+                procedure = self.bank.find(name)
+                touched.update(procedure.partitions([*arguments], PARTITIONS) or ())
+        return touched
+
+    @rule()
+    def commit(self) -> None:
+        self.executor.commit()
+
+    @rule(survive=st.integers(0, PARTITIONS))
+    def crash(self, survive: int) -> None:
+        """Die in the commit, after it has reached some partitions."""
+        left = survive
+
+        def limited(commit: Any) -> Any:
+            def counted(saved: Any) -> None:
+                nonlocal left
+                if left == 0:
+                    raise CrashError
+                left -= 1
+                commit(saved)
+
+            return counted
+
+        for partition in self.state.partitions:
+            partition.commit = limited(partition.commit)  # type: ignore[method-assign]
+        with contextlib.suppress(CrashError):
+            self.executor.commit(everywhere=True)
+        self.state.close()
+        self.state = self.open("live")
+        self.executor = Executor(self.bank, self.state)
+        self.feed()
+
+    @invariant()
+    def balances(self) -> None:
+        for account, balance in self.accounts.items():
+            found = 0
+            for partition in self.state.partitions:
+                handle = partition.handle
+                if self.database:
+                    sql = "SELECT balance FROM account WHERE id = ?"
+                    found += handle.value(sql, (account,)) or 0
+                else:
+                    found += handle.get(account, 0)
+            assert found == balance
+
+    def check_replay(self) -> None:
+        self.executor.commit(everywhere=True)
+        state = self.open("replayed")
+        replayed = Executor(self.bank, state)
+        replayed.feed(self.log.after(replayed))
+        replayed.commit(everywhere=True)
+        hashes = [partition.view().hash() for partition in self.state.partitions]
+        assert [p.view().hash() for p in state.partitions] == hashes
+        state.close()
+
+
+class DictMachine(Machine):
+    """The same over a state of dicts."""
+
+    database = False
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("machine", [Machine, DictMachine])
+def test_the_executor_is_a_loop(machine: type[Machine]) -> None:
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=40,
+            stateful_step_count=30,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
