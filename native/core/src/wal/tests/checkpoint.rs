@@ -105,7 +105,7 @@ fn a_damaged_one_is_none() {
     // Longer than any that was written.
     let harmed = vfs.snapshot();
     let file = harmed.open(&path(), Access::Write).unwrap();
-    file.write_all_at(&[7; 70_000], 100_000).unwrap();
+    file.write_all_at(&vec![7; 70_000], 100_000).unwrap();
     assert!(opened(&harmed).0 == expected);
 }
 
