@@ -6,6 +6,7 @@ BusyError                  wait, then call again
 ConflictError              others were faster too often: call again
 OutcomeUnknownError        repeat with the same call id
 EncodingError              a value is nothing that a log can hold
+EnvironmentMismatchError   the log was written in another environment than this one
 ApplicationMismatchError   the directory has another application or another shape
 UnknownProcedureError      the log has a command whose code is not here
 CallExpiredError           the call is too old to know whether it was executed
@@ -36,6 +37,7 @@ __all__ = [
     "DeterminismError",
     "DivergedError",
     "EncodingError",
+    "EnvironmentMismatchError",
     "ExecutionError",
     "OutcomeUnknownError",
     "ProcedureError",
@@ -168,3 +170,13 @@ class ExecutionError(ClosedError):
 
     code = 121
     hint = "Fix the cause and open again: what was acknowledged is in the log"
+
+
+class EnvironmentMismatchError(FormatError):
+    """The outcomes in the log were made in another environment than this one."""
+
+    code = 122
+    hint = (
+        "Replay in the environment that it names, or anyway: a difference that matters"
+        " shows in the outcomes"
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -18,13 +18,14 @@ from typing import Any, Final
 import apsw
 
 from braidlog.app import sqlrules
+from braidlog.app.absent import AbsentPartition
 from braidlog.app.changes import PREFIX, Change, apply_change, hook_of, shapes_of
 from braidlog.app.codec import decode, encode
 from braidlog.app.database import FAILURES, Database, DatabaseView, Guarded, Reader
 from braidlog.app.state import Kept, Progress, Saved
-from braidlog.errors import CorruptionError, InvalidArgumentError
+from braidlog.errors import CorruptionError, InvalidArgumentError, NotFoundError
 
-__all__ = ["SqlitePartition", "SqliteState"]
+__all__ = ["SqlitePartition", "SqliteState", "database_path", "look"]
 
 _TABLES: Final = f"""
 CREATE TABLE {PREFIX}progress(id INTEGER PRIMARY KEY CHECK (id = 0), value BLOB);
@@ -39,6 +40,8 @@ _STATEMENTS_CACHED: Final = 500
 _OURS: Final = apsw.SQLITE_PREPARE_PERSISTENT
 # Checkpoints sync the database, so they come every 16 MiB, not every 4.
 _CHECKPOINT_PAGES: Final = 4000
+# The last connection to go holds the database while it empties the WAL.
+_BUSY_MS: Final = 10_000
 
 
 class SqlitePartition:
@@ -246,19 +249,59 @@ class SqlitePartition:
         self._connection.close()
 
 
+def database_path(path: Path, number: int) -> Path:
+    """Return where the database of a partition is."""
+    return path / f"partition-{number:04}.db"
+
+
+def look(path: Path) -> tuple[Progress, DatabaseView]:
+    """Return what a database holds now, also while a host writes to it.
+
+    Closing the view closes the connection.
+
+    Raises:
+        NotFoundError: there is no database.
+    """
+    if not path.exists():
+        msg = f"there is no state of an application in {path.parent}"
+        raise NotFoundError(msg)
+    connection = apsw.Connection(os.fspath(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        connection.set_busy_timeout(_BUSY_MS)
+        reader = Reader(connection)
+        shapes = shapes_of(connection)
+        view = DatabaseView(reader, shapes, _HASHED, _close_reader)
+        rows = reader.run(f"SELECT value FROM {PREFIX}progress")
+    except BaseException:
+        connection.close()
+        raise
+    return Progress(**decode(rows[0][0])) if rows else Progress(), view
+
+
+def _close_reader(reader: Reader) -> None:
+    reader.connection.close()
+
+
 class SqliteState:
     """A directory of databases: ``partition-0000.db`` and so on."""
 
-    def __init__(self, path: Path, partitions: int) -> None:
-        """Open all of them, creating those that are missing."""
+    def __init__(
+        self, path: Path, partitions: int, *, only: Collection[int] | None = None
+    ) -> None:
+        """Open all of them, creating those that are missing.
+
+        Or ``only`` some: the others hold nothing.
+        """
         path.mkdir(parents=True, exist_ok=True)
         self._partitions = [
-            SqlitePartition(path / f"partition-{number:04}.db")
+            SqlitePartition(database_path(path, number))
+            if only is None or number in only
+            else AbsentPartition()
             for number in range(partitions)
         ]
 
     @property
-    def partitions(self) -> Sequence[SqlitePartition]:
+    def partitions(self) -> Sequence[SqlitePartition | AbsentPartition]:
         """The databases, by partition."""
         return self._partitions
 
@@ -268,8 +311,16 @@ class SqliteState:
         return FAILURES
 
     def restore(self, partition: int, path: Path) -> None:
-        """Replace a partition by a copy of it."""
-        self._partitions[partition].restore(path)
+        """Replace a partition by a copy of it.
+
+        Raises:
+            InvalidArgumentError: the partition is not among those that were opened.
+        """
+        found = self._partitions[partition]
+        if isinstance(found, AbsentPartition):
+            msg = f"partition {partition} was not opened"
+            raise InvalidArgumentError(msg)
+        found.restore(path)
 
     def close(self) -> None:
         """Close all databases."""
