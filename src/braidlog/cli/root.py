@@ -23,6 +23,7 @@ from braidlog.cli.logs import log
 from braidlog.cli.output import message
 from braidlog.cli.reading import read, tail
 from braidlog.cli.repair import repair, verify
+from braidlog.cli.replaying import app
 from braidlog.cli.rescue import rescue
 from braidlog.cli.serve import serve, up
 from braidlog.cli.stats import stats
@@ -146,6 +147,7 @@ for _command in (
     rescue,
     bench,
     demo,
+    app,
     serve,
     up,
     cluster,
