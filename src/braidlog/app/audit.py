@@ -98,4 +98,9 @@ def compare(going: Replay, seen: Sequence[Seen]) -> Audit:
                     each.partition, each.position, each.hash, replayed, each.stopped
                 )
             )
-    return Audit(going.position, tuple(compared), tuple(waiting), tuple(findings))
+    return Audit(
+        going.position,
+        tuple(sorted(compared)),
+        tuple(sorted(waiting)),
+        tuple(sorted(findings, key=lambda each: each.partition)),
+    )
