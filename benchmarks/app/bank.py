@@ -2,6 +2,7 @@
 
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -128,7 +129,7 @@ def submit(host: Host, *arguments: Any) -> None:
         with suppress(BusyError):
             host.submit("move", *arguments)
             return
-        host.call("move", 1, 1, 0)
+        time.sleep(0.001)
 
 
 class Plain:
@@ -167,12 +168,12 @@ class Plain:
         self, connection: apsw.Connection, account: int, teller: int, amount: int
     ) -> int:
         connection.execute("BEGIN IMMEDIATE")
-        [[balance]] = connection.execute(ACCOUNT, (amount, account)).fetchall()
+        rows: list[Any] = connection.execute(ACCOUNT, (amount, account)).fetchall()
         connection.execute(TELLER, (amount, teller))
         connection.execute(BRANCH, (amount,))
         connection.execute(HISTORY, (account, teller, amount, 0))
         connection.execute("COMMIT")
-        return int(balance)
+        return int(rows[0][0])
 
     def close(self) -> None:
         """Close all connections."""
