@@ -175,6 +175,46 @@ pub enum Error {
         /// First uncommitted position.
         committed: u64,
     },
+    /// Copies of one record are not the same. One of the nodes is wrong, and nothing says which.
+    #[error(
+        "position {position} differs between {path} at offset {offset} and {other_path} at offset \
+         {other_offset}"
+    )]
+    Differs {
+        /// The position.
+        position: u64,
+        /// File of one copy, or its directory.
+        path: PathBuf,
+        /// Offset of its frame.
+        offset: u64,
+        /// File of the other.
+        other_path: PathBuf,
+        /// Offset of its frame.
+        other_offset: u64,
+    },
+    /// A log needs more memory to be put in order than its writer promised.
+    #[error(
+        "{path} at offset {offset}: {pending} bytes wait for their place in the order, more than the \
+         {budget} that the writer promised. Give a larger order_bytes_max to read it anyway"
+    )]
+    OverBudget {
+        /// The segment file.
+        path: PathBuf,
+        /// Offset of the frame that was too much.
+        offset: u64,
+        /// Bytes that wait.
+        pending: u64,
+        /// The budget.
+        budget: u64,
+    },
+    /// No directory has these records.
+    #[error("no directory has the records from position {begin} to {end}")]
+    Hole {
+        /// First position that is missing.
+        begin: u64,
+        /// First position that is there again.
+        end: u64,
+    },
     /// The sequence was stored, but so long ago that its position is no longer known.
     #[error("producer sequence {sequence} is older than the window, which begins at {first}")]
     SequenceExpired {

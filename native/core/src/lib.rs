@@ -11,6 +11,7 @@ pub mod error;
 pub mod index;
 pub mod limits;
 pub mod manifest;
+pub mod replay;
 pub mod vfs;
 pub mod wal;
 pub mod wire;

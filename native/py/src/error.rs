@@ -21,7 +21,7 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
             fields.set_item("path", text(path))?;
             "UnavailableError"
         }
-        Error::Corruption { path, offset, .. } => {
+        Error::Corruption { path, offset, .. } | Error::Differs { path, offset, .. } => {
             fields.set_item("path", text(path))?;
             fields.set_item("offset", offset)?;
             "CorruptionError"
@@ -85,6 +85,14 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
             fields.set_item("expected", expected)?;
             "SequenceGapError"
         }
+        Error::OverBudget {
+            pending, budget, ..
+        } => {
+            fields.set_item("size", pending)?;
+            fields.set_item("limit", budget)?;
+            "TooLargeError"
+        }
+        Error::Hole { .. } => "CorruptionError",
         Error::SequenceExpired { first, .. } => {
             fields.set_item("first", first)?;
             "SequenceExpiredError"

@@ -26,6 +26,7 @@ mod number;
 mod options;
 mod pending;
 mod record;
+mod replay;
 mod replicas;
 mod scan;
 mod store;
@@ -45,6 +46,8 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<log::LogView>()?;
     m.add_class::<record::Record>()?;
     m.add_class::<record::RecordIterator>()?;
+    m.add_class::<replay::RawDirectory>()?;
+    m.add_class::<replay::RawMerge>()?;
     m.add_class::<replicas::Replicas>()?;
     m.add_class::<scan::ArrowBatch>()?;
     m.add_class::<scan::BatchIterator>()?;

@@ -27,6 +27,7 @@ pub fn options(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<wal::Options> {
             "unsynced_bytes_max" => options.unsynced_bytes_max = size(&value)?,
             "recent_bytes_max" => options.recent_bytes_max = size(&value)?,
             "index_bytes_max" => options.index_bytes_max = size(&value)?,
+            "order_bytes_max" => options.order_bytes_max = value.extract::<Unsigned>()?.0,
             "entropy" => options.entropy = value.extract()?,
             "holder" => options.holder = value.extract()?,
             other => {

@@ -201,6 +201,11 @@ impl Replicas {
         Ok(group)
     }
 
+    /// Say that a stream is one of a log's: those of one log share an order.
+    fn share_order(&self, stream: u32, log: u128) -> PyResult<()> {
+        self.check()?.share_order(stream, log).map_err(to_py)
+    }
+
     fn enter(&self, stream: u32, epoch: u64) -> PyResult<u64> {
         let store = self.check()?;
         let group = store.raise_epoch(stream, epoch).map_err(to_py)?;

@@ -55,6 +55,10 @@ class ReplicaStore:
         """Replace the options."""
         self._log.alter(options)
 
+    def share_order(self, log: bytes) -> None:
+        """Say of which log the stream is one: replay can read those in one pass."""
+        self._log.native.share_order(self._log.number, int.from_bytes(log))
+
     def delete(self) -> None:
         """Delete the stream and all in it; durable on return."""
         self._node.delete(self._log.name)

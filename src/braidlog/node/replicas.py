@@ -188,6 +188,7 @@ class Replicas:
                 ReplicaStore.create(self._store, config.stream)
                 hosted = self._host(config.stream)
             self._by_log.setdefault(config.log, set()).add(config.stream)
+            hosted.storage.share_order(config.log)
             hosted.config = config
             hosted.replica.configure(config)
             self._touch(config.stream)

@@ -272,7 +272,9 @@ impl Store {
         let active = &inner.appender.active;
         let rest = active.offset - active.checkpoint;
         // Somebody may still be appending.
-        let quiet = active.durable == active.offset && !inner.appender.has_unsealed();
+        let quiet = active.durable == active.offset
+            && !inner.appender.has_unsealed()
+            && inner.appender.orders.is_idle();
         if !quiet || rest < active.segment.bytes / CLOSE_STEPS {
             return Ok(());
         }

@@ -29,6 +29,7 @@ use crate::limits::BATCH_RECORDS_MAX;
 use crate::vfs::BufPool;
 use crate::wal::change::Change;
 use crate::wal::frame::{Frame, FrameHeader, Kind, frame_len};
+use crate::wal::order::{ORDER_BYTES_DEFAULT, Orders};
 use crate::wal::parts::Part;
 use crate::wal::producer::{Admission, Pending, ProducerId};
 use crate::wal::room::{RESERVE_SEGMENTS, record_bytes};
@@ -119,6 +120,8 @@ pub struct Appender {
     pub group: u64,
     /// Rollbacks placed since the log was opened.
     pub rollbacks: u64,
+    /// Which streams share an order, and what is pending of them.
+    pub orders: Orders,
     /// Something with a number could not be placed: nothing may be acknowledged any more.
     pub broken: Option<String>,
     /// Bound on the length of a preamble now.
@@ -154,6 +157,7 @@ impl Appender {
             sizes,
             group: 1,
             rollbacks: 0,
+            orders: Orders::new(ORDER_BYTES_DEFAULT),
             broken: None,
             node,
             entropy,
@@ -373,6 +377,7 @@ impl Appender {
         let folded = self
             .note(frame, change, timestamps)
             .and_then(|()| self.state.apply(header, change));
+        self.orders.fold(&self.state, header, frame.length, change);
         self.must(folded)
     }
 

@@ -14,11 +14,13 @@
 //!           u8 4 restart: u128 id, u64 first LLSN, bytes options, producer windows
 //! cursor    u8 1 set: bytes name, u64 position, u8 pin, i64 touched (us), u64 lease (us, 0 = for ever)
 //!           u8 2 delete: bytes name
+//! order     u128 log, u64 budget, u64 pending bytes of the stream
 //! ```
 
 use crate::codec::{Put, Take};
 use crate::error::Result;
 use crate::wal::frame::{FrameHeader, Kind};
+use crate::wal::order::Order;
 use crate::wal::producer::{ProducerId, Producers};
 
 /// The latest commit a stream has applied (Varlog's commit context).
@@ -105,6 +107,8 @@ pub enum Change {
     SetCursor(String, Cursor),
     /// A cursor of the frame's stream was deleted.
     DeleteCursor(String),
+    /// The frame's stream joined the order of its log at the frame's LLSN, or left it.
+    Order(Order),
     /// Orderly end.
     Close,
     /// Bytes that change no state (moved batches).
@@ -124,6 +128,7 @@ impl Change {
                 Kind::Catalog
             }
             Self::SetCursor(..) | Self::DeleteCursor(_) => Kind::Cursor,
+            Self::Order(_) => Kind::Order,
             Self::Close => Kind::Close,
             Self::Nothing => Kind::Moved,
         }
@@ -134,6 +139,11 @@ impl Change {
         let mut out = Vec::new();
         match self {
             Self::Commit(context) => encode_context(context, &mut out),
+            Self::Order(order) => {
+                out.put_u128(order.log);
+                out.put_u64(order.budget);
+                out.put_u64(order.pending);
+            }
             Self::CreateLog(log) => {
                 out.put_u8(1);
                 out.put_u128(log.id);
@@ -181,6 +191,11 @@ impl Change {
             },
             Kind::Moved | Kind::MovedRuns | Kind::Preamble => return Ok(Self::Nothing),
             Kind::Commit => Self::Commit(decode_context(&mut take)?),
+            Kind::Order => Self::Order(Order {
+                log: take.u128()?,
+                budget: take.u64()?,
+                pending: take.u64()?,
+            }),
             Kind::Rollback => Self::Rollback,
             Kind::Trim => Self::Trim,
             Kind::Epoch => Self::Epoch,

@@ -11,6 +11,7 @@ use crate::manifest::{self, Identity, Manifest, WalFiles};
 use crate::vfs::Vfs;
 use crate::wal::appender::range_of;
 use crate::wal::identity::NodeIdentity;
+use crate::wal::order::Orders;
 use crate::wal::recover::{LOCK, begin, check_durable, check_newest, fold, reach, tables};
 use crate::wal::segment::FIRST_FRAME;
 use crate::wal::segments::Segment;
@@ -164,7 +165,8 @@ impl Follower {
         };
         let before = tail.walk.offset;
         tail.walk.extend(limit.max(before));
-        let folded = fold(&mut tail.walk, segment, &mut tail.state)?;
+        let mut orders = Orders::default();
+        let folded = fold(&mut tail.walk, segment, &mut tail.state, &mut orders)?;
         if folded.frames > 0 {
             tail.closed = folded.closed;
         }

@@ -61,6 +61,8 @@ pub enum Kind {
     Epoch = 10,
     /// Commit runs of batches the cleaner copied forward.
     MovedRuns = 11,
+    /// A stream joined the order of its log, or left it.
+    Order = 12,
 }
 
 impl Kind {
@@ -78,6 +80,7 @@ impl Kind {
             9 => Self::Close,
             10 => Self::Epoch,
             11 => Self::MovedRuns,
+            12 => Self::Order,
             _ => return None,
         })
     }
@@ -96,6 +99,7 @@ impl Kind {
             Self::Close => "close",
             Self::Epoch => "epoch",
             Self::MovedRuns => "moved-runs",
+            Self::Order => "order",
         }
     }
 }

@@ -8,6 +8,7 @@
 //! | `appender`, `whole`, `room`, `place`, `parts` | open batches, whole frames, reservations, placing, groups |
 //! | `store`, `sync`, `admin`, `files` | appending, group commit, administration, slots and the manifest |
 //! | `replica`, `encoded`, `committed` | whole batches in and out, commits and their numbers |
+//! | `order` | which streams a reader can put into one order in passing, within a budget |
 //! | `segments`, `view`, `read`, `lookup`, `cache` | what readers see and how they read it |
 //! | `walk`, `directory`, `recover`, `follow` | going through a segment; open; other processes |
 //! | `watermark`, `checkpoint`, `marks` | how far the log is: for opens and for other processes |
@@ -31,6 +32,7 @@ mod identity;
 pub mod inspect;
 mod lookup;
 mod marks;
+mod order;
 mod parts;
 mod place;
 mod preamble;
@@ -56,7 +58,7 @@ mod watermark;
 mod whole;
 
 pub use admin::Stats;
-pub use appender::{NewRecord, Sequenced, Ticket};
+pub use appender::{NewRecord, Sequenced, Ticket, range_of};
 pub use change::{Change, CommitContext, Cursor, NewLog, Restart};
 pub use checkpoint::{CHECKPOINT, Checkpoint, Mark};
 pub use clean::Reclaimed;
@@ -68,15 +70,19 @@ pub use frame::{
 };
 pub use identity::{IDENTITY, NodeIdentity};
 pub use lookup::FoundRecord;
+pub use order::{ORDER_BYTES_DEFAULT, Order, Orders};
 pub use producer::{PRODUCERS_MAX, ProducerId, Producers};
 pub use read::{BatchRef, Position};
-pub use recover::{OpenReport, TornTail, open, open_tables};
+pub use recover::{
+    LOCK, OpenReport, TornTail, check_durable, check_newest, fold, open, open_tables,
+};
+pub use recover::{reach, read_preamble, tables};
 pub use replica::{Arrival, Verified};
 pub use room::RESERVE_SEGMENTS;
 pub use segment::{FIRST_FRAME, SegmentHeader};
-pub use segments::{Sealed, Segment, side_path, slot_path};
+pub use segments::{Sealed, Segment, open_slot, side_path, slot_path};
 pub use state::{Log, State, Stream};
-pub use store::{Options, Store};
+pub use store::{Options, Store, new_pool};
 pub use turn::Baton;
 pub use view::{Cancel, Extent, Range, StreamView, View, Waited};
 pub use walk::Walk;

@@ -11,8 +11,9 @@ use crate::wal::appender::{Active, Appender, Sequenced, mix, range_of};
 use crate::wal::change::Change;
 use crate::wal::checkpoint::{self, Mark};
 use crate::wal::frame::{FLAG_MORE, FRAME_HEADER, Frame, FrameHeader, Kind, frame_len, seal};
+use crate::wal::order::{ORDER_FRAME, Order};
 use crate::wal::parts::{Effect, Group, Part};
-use crate::wal::room::kept;
+use crate::wal::room::{RESERVE_SEGMENTS, kept};
 use crate::wal::segment::{FIRST_FRAME, SegmentHeader};
 use crate::wal::segments::Segment;
 
@@ -69,10 +70,11 @@ impl Appender {
         let step = (active.segment.bytes / CHECKPOINT_STEPS) as usize;
         // A large state is not to be written over and over.
         let step = step.max(self.state_bytes * CHECKPOINT_RATIO);
-        (active.offset - active.checkpoint) as usize >= step
+        (active.offset - active.checkpoint) as usize >= step && self.orders.is_idle()
     }
 
-    /// The state as of the last placed frame. To be written once everything placed is durable.
+    /// The state as of the last placed frame. To be written once everything placed is durable. It does not
+    /// have the orders: while a stream is in one, an open folds the frames from the preamble on.
     pub(super) fn checkpoint(&mut self) -> Result<Vec<u8>> {
         let active = &mut self.active;
         let (seed, offset) = (active.segment.seed, active.offset);
@@ -306,7 +308,55 @@ impl Appender {
         };
         self.segments_used += 1;
         self.slots_ready -= 1;
-        self.place_preamble(&state)
+        self.place_preamble(&state)?;
+        self.orders.speak();
+        self.repeat_orders()
+    }
+
+    /// Say again which streams are in order: a reader may begin here.
+    fn repeat_orders(&mut self) -> Result<()> {
+        for (stream, from, order) in self.orders.frames() {
+            self.place_order(stream, from, order)?;
+        }
+        Ok(())
+    }
+
+    fn place_order(&mut self, stream: u32, from: u64, order: Order) -> Result<()> {
+        let change = Change::Order(order);
+        let epoch = self.state.stream(stream)?.epoch;
+        let header = Self::header(Kind::Order, stream, 0, epoch, from);
+        let payload = change.payload();
+        let frame = self.place(header, payload.len(), |out| {
+            out.extend_from_slice(&payload);
+            Ok(payload.len())
+        })?;
+        self.fold(&header, &frame, &change, (0, 0))
+    }
+
+    /// Before `bytes` of a stream are placed: take out of the order what would make more than the budget
+    /// pending. Room was reserved for the frames.
+    pub(super) fn make_order_room(&mut self, stream: u32, bytes: usize) -> Result<()> {
+        while let Some((victim, order)) = self.orders.next_to_leave(stream, bytes as u64) {
+            let placed = self.place_order(victim, 0, order);
+            self.must(placed)?;
+        }
+        Ok(())
+    }
+
+    /// Let a stream join the order of its log if it can, and if there is room to say so.
+    pub(super) fn join_order(&mut self, stream: u32) -> Result<()> {
+        let Some(order) = self.orders.joins(stream) else {
+            return Ok(());
+        };
+        if !matches!(
+            self.fits(Kind::Order, ORDER_FRAME, RESERVE_SEGMENTS),
+            Ok(true)
+        ) {
+            return Ok(());
+        }
+        let next = self.next_llsn(stream)?;
+        let placed = self.place_order(stream, next, order);
+        self.must(placed)
     }
 
     pub(super) fn place_preamble(&mut self, state: &[u8]) -> Result<()> {

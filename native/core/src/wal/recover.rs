@@ -25,7 +25,8 @@ use crate::wal::files::Files;
 use crate::wal::frame::{FLAG_MORE, Kind};
 use crate::wal::identity::NodeIdentity;
 use crate::wal::marks::Marks;
-use crate::wal::segment::FIRST_FRAME;
+use crate::wal::order::Orders;
+use crate::wal::segment::{FIRST_FRAME, SegmentHeader};
 use crate::wal::segments::{Sealed, Segment};
 use crate::wal::state::State;
 use crate::wal::store::{Options, Store, new_pool};
@@ -122,12 +123,23 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
             if files.ready_slots() == 0 {
                 files.make_slot(identity.segment_bytes.into())?;
             }
-            Appender::create(sizes, identity.node, entropy, pool)?
+            let mut appender = Appender::create(sizes, identity.node, entropy, pool)?;
+            appender.orders = Orders::new(options.order_bytes_max);
+            appender
         }
         Some(newest) => {
             newest.check_header(&*vfs, identity.node)?;
-            let (state, active) = recover(&*vfs, dir, newest, &options, &mut report)?;
-            Appender::new(state, active, sizes, used, identity.node, entropy, pool)
+            let mut orders = Orders::new(options.order_bytes_max);
+            let (state, active) = recover(&*vfs, dir, newest, &options, &mut orders, &mut report)?;
+            if !report.clean {
+                // The manifest may say so all the same, if files were put here from elsewhere.
+                files.begin()?;
+            }
+            let mut appender =
+                Appender::new(state, active, sizes, used, identity.node, entropy, pool);
+            appender.state_bytes += orders.encoded_len();
+            appender.orders = orders;
+            appender
         }
     };
     view.set_segments(segments);
@@ -262,7 +274,12 @@ pub struct Folded {
 }
 
 /// Fold the frames of the active segment that the walk has not passed yet.
-pub fn fold(walk: &mut Walk, segment: &Segment, state: &mut State) -> Result<Folded> {
+pub fn fold(
+    walk: &mut Walk,
+    segment: &Segment,
+    state: &mut State,
+    orders: &mut Orders,
+) -> Result<Folded> {
     let mut folded = Folded {
         frames: 0,
         closed: false,
@@ -275,6 +292,7 @@ pub fn fold(walk: &mut Walk, segment: &Segment, state: &mut State) -> Result<Fol
         };
         let (change, timestamps) = super::frame_change(&frame, payload).map_err(corrupt)?;
         state.apply(&frame.header, &change).map_err(corrupt)?;
+        orders.fold(state, &frame.header, frame.length, &change);
         segment
             .note(&frame, &change, timestamps, payload)
             .map_err(corrupt)?;
@@ -289,12 +307,18 @@ fn recover(
     dir: &Path,
     newest: &Arc<Segment>,
     options: &Options,
+    orders: &mut Orders,
     report: &mut OpenReport,
 ) -> Result<(State, Active)> {
     let file = newest.reader(vfs)?;
+    let mut format = [0; 8];
+    file.read_exact_at(&mut format, 0)?;
+    if !SegmentHeader::has_orders(&format) {
+        orders.silence();
+    }
     let (mut state, mut walk) = begin(vfs, dir, Arc::clone(&file), newest)?;
     let begin = walk.offset;
-    let folded = fold(&mut walk, newest, &mut state)?;
+    let folded = fold(&mut walk, newest, &mut state, orders)?;
     let watermark = Watermark::read(vfs, dir)?;
     let reason = walk.ended.take().unwrap_or_default();
     report.clean &= folded.closed;

@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::wal::appender::{Appender, Sequenced};
 use crate::wal::change::{Change, Restart};
 use crate::wal::frame::{FrameHeader, Kind, frame_len};
+use crate::wal::order::ORDER_FRAME;
 use crate::wal::producer::{Admission, ProducerId};
 use crate::wal::room::RESERVE_SEGMENTS;
 use crate::wal::state::{Stream, fits};
@@ -89,8 +90,10 @@ impl Appender {
             growth += self.state.growth(&header, &batch.change());
             frames.push((header, batch));
         }
-        self.reserve(Kind::Batch, bytes, RESERVE_SEGMENTS)?;
+        let leaving = self.orders.room(stream, bytes as u64);
+        self.reserve(Kind::Batch, bytes + leaving, RESERVE_SEGMENTS)?;
         self.reserve_state(growth)?;
+        self.make_order_room(stream, bytes)?;
         for (header, batch) in frames {
             let placed = self.place_verified(header, batch);
             self.must(placed)?;
@@ -194,6 +197,23 @@ impl Store {
         inner.appender.append_batches(stream, epoch, at, batches)
     }
 
+    /// Say that a stream with explicit commits is one of log `log`: those share one order, and of what is
+    /// pending of them a reader of the files never has to hold more than the budget.
+    pub fn share_order(&self, stream: u32, log: u128) -> Result<()> {
+        let mut inner = self.guard()?;
+        let appender = &mut inner.appender;
+        if !appender.state.stream(stream)?.explicit_commit {
+            let reason = "only streams with explicit commits share an order";
+            return Err(Error::InvalidArgument(reason.into()));
+        }
+        if appender.orders.log_of(stream) == Some(log) {
+            return Ok(());
+        }
+        appender.reserve_state(ORDER_FRAME)?;
+        appender.orders.register(&appender.state, stream, log);
+        appender.join_order(stream)
+    }
+
     /// The group that makes everything appended so far durable.
     pub fn latest(&self) -> Result<u64> {
         Ok(self.guard()?.appender.latest())
@@ -226,11 +246,22 @@ impl Store {
         let first = restart.first;
         let change = Change::Restart(id, restart);
         loop {
-            let stream = self.guard()?.appender.state.next_stream;
+            let (stream, log) = {
+                let appender = &self.guard()?.appender;
+                let old = appender.state.logs.get(&id).map(|log| log.stream);
+                let log = old.and_then(|old| appender.orders.log_of(old));
+                (appender.state.next_stream, log)
+            };
             match self.change(stream, Some(epoch), first, &change) {
                 // Another thread took the number.
                 Err(Error::NotDense { .. }) => {}
-                other => break other.map(|_| stream),
+                Err(error) => break Err(error),
+                Ok(_) => {
+                    if let Some(log) = log {
+                        self.share_order(stream, log)?;
+                    }
+                    break Ok(stream);
+                }
             }
         }
     }

@@ -111,7 +111,8 @@ impl Appender {
     pub(super) fn reserve_state(&mut self, growth: usize) -> Result<()> {
         let max = self.preamble_bytes_max();
         if growth > 0 && self.state_bytes + growth > max {
-            self.state_bytes = self.state.encoded_len() + self.open_growth();
+            let orders = self.orders.encoded_len();
+            self.state_bytes = self.state.encoded_len() + self.open_growth() + orders;
             if self.state_bytes + growth > max {
                 let (size, max) = ((self.state_bytes + growth) as u64, max as u64);
                 let what = "state at the head of a segment";

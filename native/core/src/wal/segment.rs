@@ -20,7 +20,10 @@ use crate::limits::BLOCK_BYTES;
 const MAGIC: u32 = u32::from_le_bytes(*b"BRWS");
 
 /// Newest segment format this build reads and the one it writes.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
+
+/// First segment format with order frames.
+pub const FORMAT_ORDERS: u32 = 2;
 
 /// Offset of the first frame.
 pub const FIRST_FRAME: u32 = BLOCK_BYTES as u32;
@@ -51,6 +54,12 @@ impl SegmentHeader {
         block.put_u32(crc32c::crc32c(&block));
         block.resize(BLOCK_BYTES, 0);
         block
+    }
+
+    /// Whether segments of the format that this block names hold order frames.
+    pub fn has_orders(block: &[u8]) -> bool {
+        let mut take = Take::new("segment header", block);
+        take.u32().is_ok() && take.u32().is_ok_and(|format| format >= FORMAT_ORDERS)
     }
 
     /// Check a header block read from `path`.

@@ -148,7 +148,12 @@ impl Segment {
     pub fn check_header(&self, vfs: &dyn Vfs, node: u128) -> Result<()> {
         let mut block = vec![0; BLOCK_BYTES];
         self.reader(vfs)?.read_exact_at(&mut block, 0)?;
-        let found = SegmentHeader::decode(&block, self.path())?;
+        self.check_block(&block, node)
+    }
+
+    /// Check a header block that was read.
+    pub fn check_block(&self, block: &[u8], node: u128) -> Result<()> {
+        let found = SegmentHeader::decode(block, self.path())?;
         let (number, salt, bytes) = (self.number, self.seed.salt, u64::from(self.bytes));
         if found
             != (SegmentHeader {

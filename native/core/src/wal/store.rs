@@ -33,6 +33,7 @@ use crate::vfs::{BufPool, SyncMethod, Vfs, VfsLock};
 use crate::wal::appender::{Appender, NewRecord, Sequenced, Ticket};
 use crate::wal::files::Files;
 use crate::wal::marks::Marks;
+use crate::wal::order::ORDER_BYTES_DEFAULT;
 use crate::wal::parts::Group;
 use crate::wal::room::{columns_bytes, record_bytes};
 use crate::wal::state::State;
@@ -60,6 +61,8 @@ pub struct Options {
     pub index_bytes_max: usize,
     /// Heads and pages of large batches that lookups come back to.
     pub lookup_bytes_max: usize,
+    /// Bytes of a log's records of which a reader of the files may not know the place yet.
+    pub order_bytes_max: u64,
     /// Random number: node identity and checksum salts come from it.
     pub entropy: u64,
     /// What the lock file says about the holder.
@@ -78,6 +81,7 @@ impl Default for Options {
             recent_bytes_max: 16 << 20,
             index_bytes_max: 64 << 20,
             lookup_bytes_max: LOOKUP_BYTES_DEFAULT,
+            order_bytes_max: ORDER_BYTES_DEFAULT,
             entropy: 0,
             holder: String::new(),
         }
@@ -445,7 +449,7 @@ impl Inner {
 }
 
 /// Buffers for parts and reads.
-pub(super) fn new_pool() -> BufPool {
+pub fn new_pool() -> BufPool {
     BufPool::new(64, 64 << 20)
 }
 

@@ -112,6 +112,9 @@ impl Appender {
         // Gone with the same group.
         self.touched.extend(replaced);
         self.rollbacks += u64::from(matches!(change, Change::Rollback));
+        if matches!(change, Change::Commit(_)) {
+            self.join_order(stream)?;
+        }
         Ok(group)
     }
 

@@ -4,10 +4,10 @@
 //! header: a preamble, then changes. Accepted means that every byte belongs to a frame that
 //! applied. A change encodes to what it was decoded from; and whatever was accepted, the state it
 //! adds up to can be written as a preamble and read again: otherwise the next segment could not
-//! be opened.
+//! be opened. What is pending in the orders of logs is added up from any frames.
 
 use braidlog_core::wal::{
-    Change, FIRST_FRAME, FLAG_MORE, FRAME_HEADER, Frame, Kind, Seed, State, frame_change,
+    Change, FIRST_FRAME, FLAG_MORE, FRAME_HEADER, Frame, Kind, Orders, Seed, State, frame_change,
     parse_frame,
 };
 
@@ -112,6 +112,7 @@ struct Fold {
     preamble: Vec<u8>,
     /// There once the preamble is complete.
     state: Option<State>,
+    orders: Orders,
 }
 
 impl Fold {
@@ -146,7 +147,11 @@ impl Fold {
             }
             return Ok(true);
         };
-        Ok(state.apply(header, &change).is_ok())
+        if state.apply(header, &change).is_err() {
+            return Ok(false);
+        }
+        self.orders.fold(state, header, frame.length, &change);
+        Ok(true)
     }
 
     fn end(&self, verdict: Verdict) -> Result<Verdict, Broken> {

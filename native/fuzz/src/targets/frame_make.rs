@@ -2,8 +2,8 @@
 
 use braidlog_core::batch::parse_head;
 use braidlog_core::wal::{
-    Change, CommitContext, Cursor, FLAG_MORE, FRAME_HEADER, FrameHeader, Kind, NewLog, Restart,
-    Seed, State, frame_change, frame_len, parse_frame, seal_frame,
+    Change, CommitContext, Cursor, FLAG_MORE, FRAME_HEADER, FrameHeader, Kind, NewLog, Order,
+    Restart, Seed, State, frame_change, frame_len, parse_frame, seal_frame,
 };
 
 use super::batch_make::{self, Size};
@@ -182,7 +182,7 @@ impl<'r> Maker<'r> {
             .find(|log| log.stream == stream)
             .map_or(0, |log| log.log.id);
         let name = format!("cursor {}", self.rng.below(4));
-        let change = match self.rng.below(8) {
+        let change = match self.rng.below(9) {
             0 => {
                 header.llsn = committed + self.rng.below((next - committed) as usize + 1) as u64;
                 Change::Rollback
@@ -211,6 +211,14 @@ impl<'r> Maker<'r> {
                 Change::Restart(id, restart)
             }
             5 => Change::DeleteCursor(name),
+            6 => {
+                header.llsn = if self.rng.one_in(3) { 0 } else { next };
+                Change::Order(Order {
+                    log: self.rng.below(2) as u128,
+                    budget: self.rng.below(2000) as u64,
+                    pending: self.rng.below(500) as u64,
+                })
+            }
             _ => Change::SetCursor(
                 name,
                 Cursor {

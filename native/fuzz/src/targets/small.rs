@@ -138,14 +138,17 @@ impl Checkpoints {
             return;
         }
         let state = u32_at(bytes, 36) as usize;
+        let len = state.saturating_add(u32_at(bytes, 40) as usize);
+        let end = len.saturating_add(CHECKPOINT_SUM + 4).min(bytes.len());
         let index = CHECKPOINT_SUM + 4 + state.min(bytes.len());
-        if index < bytes.len() {
+        if index < end {
+            // Behind the end may stand what is left of a longer one.
+            let rest = bytes.split_off(end);
             let mut side = bytes.split_off(index);
             side::reseal(&mut side, rng);
             bytes.append(&mut side);
+            bytes.extend_from_slice(&rest);
         }
-        let len = state.saturating_add(u32_at(bytes, 40) as usize);
-        let end = len.saturating_add(CHECKPOINT_SUM + 4).min(bytes.len());
         let head = crc32c::crc32c(&bytes[..CHECKPOINT_SUM]);
         let crc = crc32c::crc32c_append(head, &bytes[CHECKPOINT_SUM + 4..end]);
         put_u32(bytes, CHECKPOINT_SUM, crc);

@@ -21,7 +21,12 @@ fn held(vfs: &MemoryVfs) -> Vec<u8> {
 
 /// A log with commits, cuts, cursors and copies, some way into a segment and not closed.
 fn busy() -> Driver {
+    busy_with(false)
+}
+
+fn busy_with(orders: bool) -> Driver {
     let mut driver = Driver::new(options());
+    driver.orders = orders;
     let (plain, ordered) = (
         driver.create("plain", false),
         driver.create("ordered", true),
@@ -72,6 +77,14 @@ fn an_open_goes_by_it_and_finds_the_same_without_it() {
         report.scanned_bytes * 4 < scanned.scanned_bytes,
         "{report:?} {scanned:?}"
     );
+}
+
+/// It does not have the order: an open has to see the frames that say it.
+#[test]
+fn there_is_none_while_a_stream_is_in_order() {
+    let driver = busy_with(true);
+    driver.store.close().unwrap();
+    assert!(Checkpoint::decode(&held(&driver.vfs)).is_none());
 }
 
 #[test]

@@ -20,6 +20,8 @@ pub struct Driver {
     pub options: Options,
     /// What each mark of the trace acknowledged.
     pub acked: Vec<Moment>,
+    /// Whether logs with commits share an order.
+    pub orders: bool,
     submitted: u64,
     opened: u64,
 }
@@ -88,6 +90,7 @@ impl Driver {
             history: History::default(),
             options,
             acked: Vec::new(),
+            orders: true,
             submitted: 0,
             opened: 1,
         }
@@ -102,6 +105,7 @@ impl Driver {
             history,
             options,
             acked,
+            orders: true,
             submitted,
             opened,
         }
@@ -130,6 +134,9 @@ impl Driver {
         self.history.create(stream, Expected::new(name, explicit));
         assert_eq!(self.store.create_log(log).unwrap(), stream);
         self.ack();
+        if explicit && self.orders {
+            self.store.share_order(stream, 1).unwrap();
+        }
         stream
     }
 

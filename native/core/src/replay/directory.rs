@@ -1,0 +1,144 @@
+//! One node's files: what they add up to, before anything but the newest segment is read.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::forward::Held;
+use crate::error::{Error, Result};
+use crate::manifest::{Identity, Manifest, WalFiles};
+use crate::vfs::{Vfs, VfsFile, VfsLock};
+use crate::wal::{
+    FIRST_FRAME, LOCK, NodeIdentity, Orders, Segment, State, View, Watermark, check_durable,
+    check_newest, fold, new_pool, open_slot, range_of, reach, read_preamble, tables,
+};
+
+/// How directories are read.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Most bytes that are pending in one directory; `None`: what its writer promised.
+    pub order_bytes_max: Option<u64>,
+    /// Memory for the number indexes of what is not in order.
+    pub index_bytes_max: usize,
+    /// What the lock file says about the holder.
+    pub holder: String,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            order_bytes_max: None,
+            index_bytes_max: 16 << 20,
+            holder: "replay".into(),
+        }
+    }
+}
+
+/// A directory that no writer has, and none gets while this lives.
+pub struct Directory {
+    /// Where it is.
+    pub path: PathBuf,
+    pub(super) options: Options,
+    pub(super) vfs: Arc<dyn Vfs>,
+    pub(super) node: u128,
+    pub(super) view: Arc<View>,
+    pub(super) state: State,
+    pub(super) orders: Orders,
+    pub(super) newest: Option<Arc<Held>>,
+    pub(super) bytes: Arc<AtomicU64>,
+    _lock: Box<dyn VfsLock>,
+}
+
+impl Directory {
+    /// Open a directory for reading: its newest segment is read here, once, and kept in memory.
+    ///
+    /// Fails with [`Error::Locked`] if a node runs on it, [`Error::Corruption`] if durable bytes of the
+    /// newest segment are damaged. A torn tail is no damage: nobody was promised what was in it.
+    pub fn open(vfs: Arc<dyn Vfs>, path: &Path, options: Options) -> Result<Self> {
+        let Some(identity) = NodeIdentity::read(&*vfs, path)? else {
+            return Err(Error::NotFound {
+                what: format!("a Braidlog node at {}", path.display()),
+            });
+        };
+        let lock = vfs.lock(&path.join(LOCK), &options.holder)?;
+        let who = Identity {
+            object: identity.wal,
+            node: identity.node,
+        };
+        let manifest = Manifest::<WalFiles>::open_read_only(Arc::clone(&vfs), path, who)?;
+        let files = Arc::clone(manifest.version());
+        let mark = Watermark::read(&*vfs, path)?;
+        if let Some(mark) = mark {
+            check_newest(path, &files, mark)?;
+        }
+        let segments = tables(path, &files, identity.segment_bytes)?;
+        let view = View::new(
+            Arc::clone(&vfs),
+            path.to_owned(),
+            new_pool(),
+            0,
+            options.index_bytes_max,
+            0,
+        );
+        let mut directory = Self {
+            path: path.to_owned(),
+            options,
+            vfs,
+            node: identity.node,
+            view: Arc::new(view),
+            state: State::default(),
+            orders: Orders::default(),
+            newest: None,
+            bytes: Arc::default(),
+            _lock: lock,
+        };
+        if let Some(newest) = segments.last() {
+            directory.read_newest(newest, mark, manifest.closed())?;
+        }
+        directory.view.set_segments(segments);
+        for (number, stream) in &directory.state.streams {
+            directory.view.publish(*number, range_of(stream));
+        }
+        Ok(directory)
+    }
+
+    fn read_newest(
+        &mut self,
+        newest: &Arc<Segment>,
+        mark: Option<Watermark>,
+        closed: bool,
+    ) -> Result<()> {
+        let file = open_slot(&*self.vfs, newest.path(), newest.bytes.into())?;
+        let held = Arc::new(Held::read(&*file)?);
+        let mut block = vec![0; FIRST_FRAME as usize];
+        held.read_exact_at(&mut block, 0)?;
+        newest.check_block(&block, self.node)?;
+        self.bytes.fetch_add(held.len()?, Ordering::Relaxed);
+        let file = Arc::clone(&held) as Arc<dyn VfsFile>;
+        let (mut state, mut walk) = read_preamble(file, newest, newest.bytes)?;
+        let folded = fold(&mut walk, newest, &mut state, &mut self.orders)?;
+        let ghosts = if closed && folded.closed {
+            Vec::new()
+        } else {
+            walk.ghosts(reach(newest, mark))?
+        };
+        let reason = walk.ended.clone().unwrap_or_default();
+        check_durable(newest, &walk, &ghosts, mark, &reason)?;
+        (self.state, self.newest) = (state, Some(held));
+        Ok(())
+    }
+
+    /// The logs in it by name: (stream, options, whether commits are frames).
+    pub fn logs(&self) -> BTreeMap<String, (u32, Vec<u8>, bool)> {
+        let logs = self.state.logs.values();
+        let row = |log: &crate::wal::Log| {
+            let options = log.log.options.clone();
+            (
+                log.log.name.clone(),
+                (log.stream, options, log.log.explicit_commit),
+            )
+        };
+        logs.map(row).collect()
+    }
+}

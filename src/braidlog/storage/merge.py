@@ -1,0 +1,214 @@
+"""Raw directories, merged: the records of one log in its order, in bounded memory.
+
+*Theory of operation.* The merge is the core's: one pass over each file, front to back,
+what is not in order in the file through the number index, copies compared byte by byte.
+Memory does not grow with the log. For each directory it is its newest segment, what the
+node that wrote it promised (``order_bytes_max``, `PENDING_BYTES_DEFAULT` unless it was
+told otherwise), and a few MiB to read with.
+
+Which directories may be trusted is not decided here, but by the fault log:
+`braidlog.faultlog.raw.open_raw` asks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Literal, Self, TypeAlias
+
+from braidlog import _native
+
+__all__ = [
+    "PENDING_BYTES_DEFAULT",
+    "Encoded",
+    "Figures",
+    "OnHole",
+    "RawDirectory",
+    "RawLog",
+    "RawMerge",
+    "SourceFigures",
+]
+
+PENDING_BYTES_DEFAULT: Final = 64 << 20
+"""What a writer promises of each log, unless it is told another ``order_bytes_max``."""
+
+_READ_BYTES: Final = 1 << 20
+
+OnHole: TypeAlias = Literal["stop", "fail", "skip"]
+"""Where no directory has a record: end there, raise, or go on behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawLog:
+    """A log of a directory's catalog; in a cluster a replica or a Raft group."""
+
+    name: str
+    stream: int
+    options: bytes
+    explicit_commit: bool
+    """False: an embedded log, where durable means committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Records ``first..first + count`` of an encoded batch."""
+
+    position: int
+    """GLSN of the first of them."""
+    stream: int
+    llsn: int
+    first: int
+    count: int
+    batch: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFigures:
+    """What was read of one directory."""
+
+    path: str
+    bytes: int
+    """Of segment files, front to back, each once."""
+    late_bytes: int
+    """Of batches that are not in order in the file, through the number index."""
+    pending_bytes_peak: int
+    """Most bytes that were held because their place was not known yet."""
+    failure: str | None
+    """Damage that ended it early; the other directories had the records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a merge did so far."""
+
+    next: int
+    """Position behind the last record."""
+    records: int
+    bytes: int
+    duplicates: int
+    """Copies that were compared and found the same."""
+    holes: tuple[tuple[int, int], ...]
+    """Positions that no directory has. Of a merge that ended at one, that one."""
+    sources: tuple[SourceFigures, ...]
+
+
+class RawDirectory:
+    """The directory of one node that is not running, locked while this is open."""
+
+    def __init__(self, path: str | Path, *, order_bytes_max: int | None = None) -> None:
+        """Read the newest segment of a directory.
+
+        `order_bytes_max` replaces what the writer promised, for a log that breaks it.
+
+        Raises:
+            LockedError: a node runs on it.
+            NotFoundError: there is no node's directory.
+            CorruptionError: durable bytes of the newest segment are damaged.
+        """
+        self.path = Path(path)
+        self.native = _native.RawDirectory.open(
+            self.path, order_bytes_max=order_bytes_max
+        )
+
+    def logs(self) -> list[RawLog]:
+        """Return the logs of the catalog by name."""
+        return [RawLog(*row) for row in self.native.logs()]
+
+    def close(self) -> None:
+        """Let go of the directory, once what reads it is closed. Idempotent."""
+        self.native.close()
+
+    def __enter__(self) -> Self:
+        """Return this."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+
+class RawMerge:
+    """The records of a log in raw directories, once, in the order of their positions.
+
+    Iterating gives Arrow data of about 1 MiB with the columns of a log, positions
+    without a gap: ``pyarrow.record_batch(batch)``.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[tuple[RawDirectory, Mapping[int, int]]],
+        *,
+        begin: int | None = None,
+        on_hole: OnHole = "stop",
+    ) -> None:
+        """Merge streams of directories, each with a number the same in all of them.
+
+        Begins at the position `begin`; without one at the first that was not trimmed.
+
+        Raises:
+            InvalidArgumentError: `on_hole` is none of the three.
+            CorruptionError: the number index of a trimmed log is damaged.
+        """
+        rows = [(directory.native, dict(streams)) for directory, streams in sources]
+        self._native = _native.RawMerge(rows, begin=begin, on_hole=on_hole)
+        self._stack = ExitStack()
+
+    def own(self, directory: RawDirectory) -> None:
+        """Close a directory with this."""
+        self._stack.callback(directory.close)
+
+    def __iter__(self) -> Iterator[_native.ArrowBatch]:
+        """Give out the records as Arrow data.
+
+        Raises:
+            CorruptionError: copies differ (both places are named), damage that no other
+                directory makes up for, or a hole and ``on_hole="fail"``.
+            TooLargeError: a writer did not keep what it promised; ``order_bytes_max``
+                reads it anyway, with that much memory.
+        """
+        return iter(self._native)
+
+    def encoded(self) -> Iterator[list[Encoded]]:
+        """Give out the records as they are stored, about 1 MiB at a time.
+
+        Raises what iterating raises.
+        """
+        while rows := self._native.encoded(_READ_BYTES):
+            yield [Encoded(*row) for row in rows]
+
+    def drain(self, records: int = (1 << 62)) -> tuple[int, int]:
+        """Read and check up to `records` records: (records, bytes of their batches)."""
+        return self._native.drain(records)
+
+    def figures(self) -> Figures:
+        """Return what was done so far."""
+        found = self._native.figures()
+        sources = tuple(SourceFigures(**row) for row in found.pop("sources"))
+        holes = tuple(tuple(hole) for hole in found.pop("holes"))
+        return Figures(**found, holes=holes, sources=sources)
+
+    def close(self) -> None:
+        """End the merge and let go of its directories. Idempotent."""
+        self._native.close()
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        """Return this."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
