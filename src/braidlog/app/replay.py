@@ -249,6 +249,7 @@ class Replay:
 
     def _open(self, target: Target, start: Start | None, end: int) -> None:
         self._end = end
+        self._target = target
         if target.begun(self.partitions):
             self._state = target.open(self.partitions)
             self._executor = self._execute()
@@ -397,6 +398,11 @@ class Replay:
         self.survey.check_code()
         self._end = max(self._end, self.survey.position)
 
+    def sync(self) -> None:
+        """Make the state durable, so that it outlives a crash of the machine."""
+        self._state.sync()
+        self._target.synced(self.partitions)
+
     def close(self) -> None:
         """Close the state; a replay that is not at its end can go on from it."""
         self._executor.rollback()
@@ -421,7 +427,8 @@ def replay(
 ) -> Replayed:
     """Make the state of an application in a directory, from its log.
 
-    Interrupted at any moment and called again, it goes on, and gives the same state.
+    Interrupted at any moment and called again, it goes on, and gives the same state;
+    after a crash of the machine it starts over. The state is durable on return.
     Options are those of `Replay`. ``until`` is the last position, or a `Moment`: then
     everything before the first record that is later.
 
@@ -434,6 +441,7 @@ def replay(
     with Replay(application, source, target, **options) as going:
         going.advance()
         going.compare_ahead()
+        going.sync()
         return going.result()
 
 

@@ -47,9 +47,10 @@ _BUSY_MS: Final = 10_000
 class SqlitePartition:
     """The database of one virtual partition."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, unsynced: bool = False) -> None:
         """Open the file, creating it if there is none."""
         self._path = path
+        self._unsynced = unsynced
         self._changes: list[Change] = []
         self._readers: list[Reader] = []
         self._readers_lock = threading.Lock()
@@ -60,7 +61,8 @@ class SqlitePartition:
         self._connection = self._connect(create)
         self._guarded = Guarded(self._connection)
         self._run("PRAGMA journal_mode = WAL")
-        self._run("PRAGMA synchronous = NORMAL")
+        level = "OFF" if self._unsynced else "NORMAL"
+        self._run(f"PRAGMA synchronous = {level}")
         self._run("PRAGMA foreign_keys = ON")
         self._run(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
         if not self._connection.table_exists("main", f"{PREFIX}progress"):
@@ -218,6 +220,15 @@ class SqlitePartition:
             self._run("ROLLBACK")
         self._look_at_schema()  # A step of the schema may be among what went.
 
+    def sync(self) -> None:
+        """Make everything durable that was committed, and sync from here on."""
+        self._unsynced = False
+        self._run("PRAGMA synchronous = NORMAL")
+        self._run("PRAGMA wal_checkpoint(TRUNCATE)")
+        # Also what a checkpoint wrote before that did not sync.
+        with self._path.open("rb") as file:
+            os.fsync(file.fileno())
+
     # -- reading beside the writer -----------------------------------------------
 
     def view(self) -> DatabaseView:
@@ -286,15 +297,21 @@ class SqliteState:
     """A directory of databases: ``partition-0000.db`` and so on."""
 
     def __init__(
-        self, path: Path, partitions: int, *, only: Collection[int] | None = None
+        self,
+        path: Path,
+        partitions: int,
+        *,
+        only: Collection[int] | None = None,
+        unsynced: bool = False,
     ) -> None:
         """Open all of them, creating those that are missing.
 
-        Or ``only`` some: the others hold nothing.
+        Or ``only`` some: the others hold nothing. ``unsynced``: nothing is durable
+        before `sync`, and a crash of the machine may leave databases that are damaged.
         """
         path.mkdir(parents=True, exist_ok=True)
         self._partitions = [
-            SqlitePartition(database_path(path, number))
+            SqlitePartition(database_path(path, number), unsynced=unsynced)
             if only is None or number in only
             else AbsentPartition()
             for number in range(partitions)
@@ -309,6 +326,12 @@ class SqliteState:
     def failures(self) -> tuple[type[Exception], ...]:
         """What SQLite raises when the machine fails it."""
         return FAILURES
+
+    def sync(self) -> None:
+        """Make everything durable that was committed, and sync from here on."""
+        for partition in self._partitions:
+            if isinstance(partition, SqlitePartition):
+                partition.sync()
 
     def restore(self, partition: int, path: Path) -> None:
         """Replace a partition by a copy of it.

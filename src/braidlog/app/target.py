@@ -2,17 +2,19 @@
 
 | file | what |
 |---|---|
-| ``replay.json`` | which partitions of which application; whether restoring was done |
+| ``replay.json`` | which partitions of which application, whether it can go on |
 | ``partition-NNNN.db`` | their databases |
 
 The mark is there before the databases are. Without it nothing in the directory is ours,
-and nothing is touched.
+and nothing is touched. Databases are synced at the end only: until then the mark names
+the boot of the machine, and after another one replay starts over.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +27,7 @@ from braidlog.errors import AlreadyExistsError, CorruptionError, InvalidArgument
 __all__ = ["Target"]
 
 _MARK: Final = "replay.json"
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,16 @@ class _Mark:
     partitions: list[int]
     cut: str
     restored: bool
+    boot: str
+    """The databases are as they were written as long as this is so; empty: for ever."""
+
+
+def boot() -> str:
+    """Return what names the boot of this machine, or something that never returns."""
+    try:
+        return _BOOT.read_text(encoding="ascii").strip()
+    except OSError:
+        return secrets.token_hex(16)
 
 
 class Target:
@@ -87,11 +100,13 @@ class Target:
                 f" {mine.partitions}: choose another directory"
             )
             raise InvalidArgumentError(msg)
-        return found.restored
+        return found.restored and found.boot in ("", boot())
 
-    def _mark(self, partitions: frozenset[int], *, restored: bool) -> _Mark:
-        name = self._application.name
-        return _Mark(name, sorted(partitions), self._cut, restored)
+    def _mark(
+        self, partitions: frozenset[int], *, restored: bool, synced: bool = False
+    ) -> _Mark:
+        name, since = self._application.name, "" if synced else boot()
+        return _Mark(name, sorted(partitions), self._cut, restored, since)
 
     def start_over(self, partitions: frozenset[int]) -> None:
         """Remove what a replay left here, and mark the directory for this one."""
@@ -104,6 +119,10 @@ class Target:
         """Note that the databases are at one position: from here on replay goes on."""
         self._write(self._mark(partitions, restored=True))
 
+    def synced(self, partitions: frozenset[int]) -> None:
+        """Note that the databases are durable as they are."""
+        self._write(self._mark(partitions, restored=True, synced=True))
+
     def _write(self, mark: _Mark) -> None:
         aside = self.path / f"{_MARK}.new"
         with aside.open("w", encoding="utf-8") as file:
@@ -111,9 +130,19 @@ class Target:
             file.flush()
             os.fsync(file.fileno())
         aside.replace(self.path / _MARK)
+        directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
         self._found = mark
 
     def open(self, partitions: frozenset[int]) -> SqliteState:
-        """Open the databases of these partitions, and the one of partition 0."""
+        """Open the databases of these partitions, and the one of partition 0.
+
+        What is written there is durable when the state was synced.
+        """
+        if self._found is not None and not self._found.boot:
+            self.restored(partitions)
         count = self._application.partitions
-        return SqliteState(self.path, count, only=partitions | {0})
+        return SqliteState(self.path, count, only=partitions | {0}, unsynced=True)

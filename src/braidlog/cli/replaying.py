@@ -7,7 +7,7 @@ import itertools
 import re
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from braidlog.app import Application
     from braidlog.app.audit import Audit
     from braidlog.app.inputs import Input
+    from braidlog.app.rawinput import Cut
     from braidlog.app.replay import Outlook, Replay, Replayed
 
 __all__ = ["app"]
@@ -60,7 +61,21 @@ def _partitions(_: click.Context, __: click.Parameter, text: str | None) -> Any:
 @app.command("replay")
 @click.argument("program", metavar="MODULE:NAME")
 @click.argument("state", type=_DIRECTORY)
-@click.option("--log", "log", metavar="LOG", help="With --cluster: the log.")
+@click.option("--log", "log", metavar="LOG", help="With --cluster or --raw: the log.")
+@click.option(
+    "--raw",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Directory of a node that does not run any more. Once for each node.",
+)
+@click.option(
+    "--cut",
+    type=click.Choice(["strict", "any-copy"]),
+    default="strict",
+    show_default=True,
+    help="With --raw, where no directory has a record: end there, or go on behind it.",
+)
 @click.option(
     "--until", type=parameters.POSITION, help="Last position that is executed."
 )
@@ -105,14 +120,17 @@ def replay_(
     state: Path,
     *,
     log: str | None,
+    raw: tuple[Path, ...],
+    cut: Cut,
     until: int | None,
     as_of: int | None,
     **options: Any,
 ) -> None:
     """Make the state of an application in STATE, from its log.
 
-    The log is that of the directory of the application (--data), or of a cluster.
-    Interrupted, the same command goes on.
+    The log is that of the directory of the application (--data), of a cluster, or of
+    the directories of a cluster that is dead (--raw). Interrupted, the same command
+    goes on.
     """
     from braidlog.app.replay import Moment, replay
 
@@ -120,9 +138,16 @@ def replay_(
         raise click.UsageError("--until and --as-of exclude each other")
     application = load(program)
     end = until if as_of is None else Moment(as_of)
-    with _input(session, log) as source, _shown("replaying") as progress:
+    source = _input(session, log) if not raw else _raw(raw, log, cut)
+    with source as opened, _shown("replaying") as progress:
         done = replay(
-            application, source, state, until=end, progress=progress, **options
+            application,
+            opened,
+            state,
+            cut=cut,
+            until=end,
+            progress=progress,
+            **options,
         )
     _tell(session, done)
     if done.differences:
@@ -148,6 +173,21 @@ def _input(session: Session, log: str | None) -> Iterator[Input]:
         return
     with contextlib.closing(DirectoryInput(session.data)) as source:
         yield source
+
+
+@contextlib.contextmanager
+def _raw(directories: Sequence[Path], log: str | None, cut: Cut) -> Iterator[Input]:
+    from braidlog.app.rawinput import RawInput
+    from braidlog.app.source import LOG_NAME
+
+    name = LOG_NAME if log is None else log
+    with contextlib.closing(RawInput(directories, name, cut=cut)) as source:
+        yield source
+    for begin, end in source.figures.holes if source.figures else ():
+        message(f"no directory has the positions {begin} to {end - 1}")
+    for each in source.figures.sources if source.figures else ():
+        if each.failure is not None:
+            message(f"{each.path} was read as far as its damage: {each.failure}")
 
 
 @contextlib.contextmanager

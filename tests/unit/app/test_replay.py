@@ -142,6 +142,25 @@ def test_a_kill_between_two_databases(
     assert done.hashes == oracle(log, tmp_path / "oracle", COMMANDS + 2)
 
 
+def test_after_another_boot_it_starts_over(
+    log: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is synced before the end: a crash of the machine may have taken parts."""
+    monkeypatch.setattr("braidlog.app.replay._ROUND", 50)
+
+    def kill(outlook: Outlook) -> None:
+        if outlook.position >= 100:
+            raise _Killed
+
+    with pytest.raises(_Killed):
+        again(log, tmp_path / "again", progress=kill)
+    monkeypatch.setattr("braidlog.app.target.boot", lambda: "another")
+    assert again(log, tmp_path / "again").start == 0
+    # What came to its end was synced.
+    monkeypatch.setattr("braidlog.app.target.boot", lambda: "a third")
+    assert again(log, tmp_path / "again").start == COMMANDS + 2
+
+
 def test_an_earlier_end_starts_over(log: Records, tmp_path: Path) -> None:
     again(log, tmp_path / "again")
     done = again(log, tmp_path / "again", until=100)
