@@ -22,7 +22,6 @@ from typing import Any, Final
 
 from braidlog.app.hazards import home, name_of
 from braidlog.app.pieces import Piece, Pieces, pieces_of, source_of
-from braidlog.app.syntax import canonical
 from braidlog.errors import InvalidArgumentError
 
 __all__ = ["Unhashable", "Values", "content_hash", "source_of"]
@@ -58,7 +57,7 @@ def content_hash(function: Callable[..., Any], *, strict: bool = True) -> bytes:
 
 
 def _piece_text(piece: Piece, values: Values) -> str:
-    parts = [canonical(piece.tree)]
+    parts = [piece.canonical]
     for name in sorted(piece.names):
         try:
             parts.append(f"{name}={values.text(piece.names[name])}")

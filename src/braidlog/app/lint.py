@@ -86,6 +86,8 @@ def lint(function: Callable[..., Any]) -> list[Finding]:
 
 def permitted(pieces: Pieces) -> frozenset[str]:
     """Return the full names whose use comments permit."""
+    if not any("braidlog:" in piece.text for piece in pieces):
+        return frozenset()
     return frozenset(f.subject for f in _split(pieces)[1] if f.subject)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import dis
+import functools
 import inspect
 import linecache
 import textwrap
@@ -18,6 +19,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final, TypeAlias
 
 from braidlog.app.hazards import is_library
+from braidlog.app.syntax import canonical
 from braidlog.errors import InvalidArgumentError
 
 __all__ = ["Piece", "Pieces", "Source", "pieces_of", "source_of"]
@@ -41,6 +43,8 @@ class Piece:
     file: str
     line: int
     text: str
+    canonical: str
+    """The tree as `syntax.canonical` writes it."""
 
     @property
     def name(self) -> str:
@@ -109,15 +113,17 @@ class Pieces:
             self._visit(piece.names[name])
 
     def _piece(self, value: Source) -> Piece:
-        text, line, file = _source(value)
-        tree = _tree(value, text, line)
-        names, missing = self._names(value, tree)
-        return Piece(value, tree, names, missing, file, line, text)
+        written = _written(value)
+        names, missing = self._names(value, written)
+        file, line, text = written.file, written.line, written.text
+        return Piece(
+            value, written.tree, names, missing, file, line, text, written.canonical
+        )
 
     def _names(
-        self, value: Source, tree: ast.AST
+        self, value: Source, written: _Written
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
-        read = _names_read(tree)
+        tree, read = written.tree, written.read
         names: dict[str, Any] = {}
         missing = []
         if isinstance(value, FunctionType):
@@ -129,7 +135,7 @@ class Pieces:
                         names[name] = value
                     else:
                         missing.append(name)
-            wanted = read & _globals_of(value.__code__)
+            wanted = written.wanted
             space = value.__globals__
         else:
             wanted, space = read, vars(inspect.getmodule(value) or object)
@@ -163,12 +169,47 @@ def pieces_of(function: Callable[..., Any]) -> Pieces:
     return Pieces(function)
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What the text of a piece says: the same for every function made of it."""
+
+    text: str
+    line: int
+    file: str
+    tree: ast.AST
+    read: frozenset[str]
+    wanted: frozenset[str]
+    """Of the names that it reads, those that its code looks for in its module."""
+    canonical: str
+
+
+def _written(value: Source) -> _Written:
+    if isinstance(value, FunctionType):
+        # Equal code in another file may have other comments.
+        return _written_code(value.__code__, value.__code__.co_filename)
+    text, line, file = _source(value)
+    tree = _tree(value, text, line)
+    read = frozenset(_names_read(tree))
+    return _Written(text, line, file, tree, read, read, canonical(tree))
+
+
+@functools.lru_cache(maxsize=1024)
+def _written_code(code: CodeType, _: str) -> _Written:
+    text, line, file = _source(code)
+    tree = _tree(code, text, line)
+    read = frozenset(_names_read(tree))
+    wanted = read & _globals_of(code)
+    return _Written(text, line, file, tree, read, wanted, canonical(tree))
+
+
 def source_of(function: Callable[..., Any]) -> str:
     """Return the text of a function.
 
     Raises:
         InvalidArgumentError: there is none: it was made at a prompt or in C.
     """
+    if isinstance(function, FunctionType):
+        return _written(function).text
     return _source(function)[0]
 
 
@@ -185,7 +226,7 @@ def _source(value: Any) -> tuple[str, int, str]:
     return textwrap.dedent("".join(lines)), max(line, 1), file
 
 
-def _tree(value: Source, text: str, line: int) -> ast.AST:
+def _tree(value: object, text: str, line: int) -> ast.AST:
     try:
         found: ast.AST = ast.parse(text).body[0]
     except (SyntaxError, IndexError) as error:

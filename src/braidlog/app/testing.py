@@ -160,7 +160,8 @@ def _run(
 
 
 def _path() -> str:
-    return os.pathsep.join(os.path.abspath(entry) for entry in sys.path)  # noqa: PTH100
+    entries = ["", *sys.path]  # The first is the working directory.
+    return os.pathsep.join(os.path.abspath(entry) for entry in entries)  # noqa: PTH100
 
 
 def _child(where: Path) -> None:

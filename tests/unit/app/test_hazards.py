@@ -139,7 +139,7 @@ def test_sums_of_floats(load: Load) -> None:
     # The lint does not see what the argument holds.
     assert rules(load, "def p(ctx, x): return sum(x)\n") == []
     assert "math.fsum" in refused(load, "def p(ctx, x): return sum(x)\n")
-    with pytest.raises(EnvironmentMismatchError, match="sum: '0x1.0p0' in the log"):
+    with pytest.raises(EnvironmentMismatchError, match=r"sum: .* in the log"):
         check({"sum": "0x1.0p0"}, {"sum": "0x1.f"}, "refuse")
 
 
@@ -267,6 +267,7 @@ def test_order_of_records(tmp_path: Path) -> None:
 
 def test_the_document_has_the_same_table() -> None:
     section = DOCUMENT.read_text().split("### What catches what")[1]
+    section = section.split("\n## ")[0]
     rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| ([^|]+) \|$", section, re.M)
     found = {name: set(layers.split(", ")) for name, layers in rows if name != "hazard"}
     assert found == COVERED
