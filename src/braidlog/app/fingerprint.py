@@ -74,7 +74,7 @@ def environment(packages: tuple[str, ...] = ()) -> dict[str, Any]:
         "sqlite options": _sqlite_options(),
         "packages": {name: version(name) for name in ("apsw", "cbor2", *packages)},
         "float": f"{sys.float_info.mant_dig} {sys.float_info.max_exp}",
-        "sum": sum([0.1] * 10).hex(),
+        "sum": float(sum([0.1] * 10)).hex(),
         "libm": _libm(),
         "braidlog": version("braidlog"),
         "release": platform.python_version(),

@@ -273,7 +273,7 @@ def _globals_of(code: CodeType) -> set[str]:
     return found
 
 
-def _closure(function: FunctionType, read: set[str]) -> list[tuple[str, Any]]:
+def _closure(function: FunctionType, read: frozenset[str]) -> list[tuple[str, Any]]:
     names = function.__code__.co_freevars
     cells = zip(names, function.__closure__ or (), strict=True)
     return [(name, cell) for name, cell in cells if name in read]
