@@ -3,7 +3,13 @@
 | module | what lives there |
 |---|---|
 | ``application``, ``procedure`` | registration: procedures, flags, catalog |
-| ``content``, ``draws`` | which code a procedure is; its random numbers |
+| ``content``, ``syntax``, ``pieces`` | which code a procedure is |
+| ``lint``, ``syntaxrules``, ``setrules``, ``hazards`` | what its source shows |
+| ``guard``, ``standins`` | how it runs: what it can reach |
+| ``draws`` | its random numbers |
+| ``fingerprint`` | versions and mathematics of the machine |
+| ``watchdog`` | stops commands that take too long |
+| ``testing`` | runs an application twice, as differently as can be |
 | ``codec``, ``entries`` | deterministic CBOR; the kinds of records |
 | ``executor``, ``book``, ``shared``, ``running`` | executing the log over any state |
 | ``context``, ``outcome``, ``answers`` | what a procedure sees, and what it gives |
@@ -24,11 +30,14 @@ from braidlog.app.errors import (
     CallExpiredError,
     ConflictError,
     DeterminismError,
+    DeterminismWarning,
     DivergedError,
     EncodingError,
+    EnvironmentMismatchError,
     ExecutionError,
     OutcomeUnknownError,
     ProcedureError,
+    StepBudgetError,
     UnknownProcedureError,
 )
 from braidlog.app.waiting import PendingCall
@@ -44,12 +53,15 @@ __all__ = [
     "ConflictError",
     "Context",
     "DeterminismError",
+    "DeterminismWarning",
     "DivergedError",
     "EncodingError",
+    "EnvironmentMismatchError",
     "ExecutionError",
     "Host",
     "OutcomeUnknownError",
     "PendingCall",
     "ProcedureError",
+    "StepBudgetError",
     "UnknownProcedureError",
 ]

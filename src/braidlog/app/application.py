@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from braidlog.app.content import source_of
 from braidlog.app.entries import Catalog
-from braidlog.app.errors import DeterminismError, UnknownProcedureError
+from braidlog.app.errors import (
+    DeterminismError,
+    DeterminismWarning,
+    UnknownProcedureError,
+)
+from braidlog.app.fingerprint import environment
 from braidlog.app.procedure import RULES, Mode, Partitions, Procedure, parameters
 from braidlog.errors import AlreadyExistsError, InvalidArgumentError
 
@@ -30,7 +36,8 @@ class Application:
     executed one after the other, and each partition has its own database. ``schema`` is
     SQL, one text or its steps: a later version may append steps, which are executed on
     every partition at one position of the log. ``results_kept`` says how many calls a
-    partition remembers, so that a retry gets the first answer.
+    partition remembers, so that a retry gets the first answer. ``packages`` names
+    installed packages whose versions procedures depend on.
     """
 
     def __init__(
@@ -40,6 +47,7 @@ class Application:
         partitions: int = 8,
         schema: str | Sequence[str] = "",
         results_kept: int = 10_000,
+        packages: Sequence[str] = (),
     ) -> None:
         """Name the application; register procedures, then open it.
 
@@ -56,6 +64,7 @@ class Application:
         self.partitions = partitions
         self.schema = [schema] if isinstance(schema, str) else list(schema)
         self.results_kept = results_kept
+        self.packages = tuple(packages)
         self._named: dict[str, Procedure] = {}
         self._all: dict[tuple[str, bytes], Procedure] = {}
 
@@ -107,7 +116,8 @@ class Application:
         only replay still calls, kept under its ``name`` beside its successor.
 
         Raises:
-            DeterminismError: a replay would not do what the function does.
+            DeterminismError: a replay would not do what the function does; its
+                ``findings`` say where and what to do instead.
             InvalidArgumentError: the declaration makes no sense.
             AlreadyExistsError: the name is taken.
         """
@@ -115,16 +125,14 @@ class Application:
         def register(function: F) -> F:
             mode: Mode = _mode(read_only=read_only, effects=effects)
             strict = mode == "command"
-            if strict and (findings := RULES.lint(function)):
-                listed = "\n".join(str(finding) for finding in findings)
-                msg = f"{function.__name__} cannot be replayed:\n{listed}"
-                raise DeterminismError(msg, procedure=function.__name__)
+            if strict:
+                _check(function)
             self._add(
                 Procedure(
                     name=name or function.__name__,
                     function=function,
                     call=RULES.guarded(function) if strict else function,
-                    content=RULES.content_hash(function),
+                    content=RULES.content_hash(function, strict=strict),
                     source=source_of(function),
                     mode=mode,
                     key=key,
@@ -173,16 +181,23 @@ class Application:
             raise UnknownProcedureError(msg)
         return procedure
 
+    def procedures(self) -> list[Procedure]:
+        """Return all procedures, by name and content; also retired ones."""
+        return [procedure for _, procedure in sorted(self._all.items())]
+
     def logged(self, name: str, content: bytes) -> Procedure | None:
         """Return the code that a command in the log names, or None."""
         return self._all.get((name, content))
 
     def catalog(self, version: int) -> Catalog:
         """Return the entry that says what this program has."""
-        procedures = [
-            [p.name, p.content, p.source, p.flags] for _, p in sorted(self._all.items())
-        ]
-        return Catalog(version, procedures, self.schema, {})
+        procedures = [[p.name, p.content, p.source, p.flags] for p in self.procedures()]
+        return Catalog(version, procedures, self.schema, self.environment)
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """The facts of this machine that procedures depend on."""
+        return environment(self.packages)
 
     def open(self, path: str | Path, **options: Any) -> Host:
         """Open a directory with the log and the state, creating it if there is none.
@@ -198,6 +213,19 @@ class Application:
         from braidlog.app.calls import AsyncHost
 
         return AsyncHost(self, path, options)
+
+
+def _check(function: Callable[..., Any]) -> None:
+    """Refuse what cannot be replayed, and warn of what may not."""
+    findings = RULES.lint(function)
+    errors = tuple(finding for finding in findings if finding.level == "error")
+    if errors:
+        listed = "\n".join(str(finding) for finding in errors)
+        msg = f"{function.__name__} cannot be replayed:\n{listed}"
+        raise DeterminismError(msg, procedure=function.__name__, findings=errors)
+    for finding in findings:
+        # Of the line that has the decorator.
+        warnings.warn(str(finding), DeterminismWarning, stacklevel=4)
 
 
 def _mode(*, read_only: bool, effects: bool) -> Mode:

@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 from braidlog.app.answers import answer
 from braidlog.app.application import Application
 from braidlog.app.entries import CallId
+from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.host import Runner
 from braidlog.app.outcome import Outcome
 from braidlog.app.procedure import Procedure, bind
@@ -176,9 +177,18 @@ def _beside(
 
 
 def open_host(
-    application: Application, path: str | os.PathLike[str], **options: Any
+    application: Application,
+    path: str | os.PathLike[str],
+    *,
+    environment: EnvironmentRule = "refuse",
+    **options: Any,
 ) -> Host:
-    """Open ``path``: the log in ``log/``, the databases in ``state/``."""
+    """Open ``path``: the log in ``log/``, the databases in ``state/``.
+
+    ``environment`` says what to do with commands that the databases lack and that were
+    logged under other versions: refuse to open, or execute them all the same. Other
+    options are those of the log.
+    """
     where = Path(path)
     where.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
@@ -186,7 +196,7 @@ def open_host(
         stack.callback(log.close)
         state = SqliteState(where / _STATE, application.partitions)
         stack.callback(state.close)
-        host = Host(Runner(application, log, state))
+        host = Host(Runner(application, log, state, environment=environment))
         stack.pop_all()
     return host
 

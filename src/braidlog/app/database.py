@@ -14,9 +14,17 @@ import cbor2
 
 from braidlog.app import sqlrules
 from braidlog.app.changes import Change, Shape, quoted
-from braidlog.app.errors import DeterminismError
+from braidlog.app.errors import DeterminismError, StepBudgetError
 
-__all__ = ["FAILURES", "Database", "DatabaseView", "Guarded", "Reader", "content_hash"]
+__all__ = [
+    "FAILURES",
+    "STEPS_MAX",
+    "Database",
+    "DatabaseView",
+    "Guarded",
+    "Reader",
+    "content_hash",
+]
 
 FAILURES: Final = (
     MemoryError,
@@ -32,6 +40,10 @@ FAILURES: Final = (
 )
 """What SQLite raises when the machine fails it; all else is the statement's fault."""
 
+STEPS_MAX: Final = 2_000_000
+"""Statements, rows read and rows changed of one command on one partition. Part of what
+a command is: fixed for ever."""
+
 # Constants of the state hash: its size, and how many rows are hashed together.
 _HASH_BYTES: Final = 16
 _ROWS: Final = 512
@@ -41,10 +53,13 @@ _CHECKED_MAX: Final = 1000
 class Database:
     """What a procedure sees of the database of one partition."""
 
-    __slots__ = ("_changes", "_checked", "_cursor", "failure", "faults")
+    __slots__ = ("_changes", "_checked", "_cursor", "failure", "faults", "steps")
 
     def __init__(self, connection: apsw.Connection, changes: list[Change]) -> None:
         """Wrap a connection; procedures get one from their context."""
+        # What the command may still do: counts of SQLite's own steps depend on what
+        # was executed before, so statements, rows read and rows changed are counted.
+        self.steps = STEPS_MAX
         self._cursor = connection.cursor()
         self._changes = changes
         self._checked: set[str] = set()
@@ -61,13 +76,16 @@ class Database:
 
         Raises:
             DeterminismError: a replay might get something else.
+            StepBudgetError: the command has done more than one may.
             apsw.Error: SQLite refused the statement, and nothing of it remains.
         """
         if sql not in self._checked:
             self._check(sql)
         before = len(self._changes)
         try:
-            return self._cursor.execute(sql, values).fetchall()
+            found = self._cursor.execute(sql, values)
+            rows = list(itertools.islice(found, max(self.steps, 0) + 1))
+            self._spend(1 + len(rows) + len(self._changes) - before)
         except Exception as error:
             if isinstance(error, FAILURES):
                 self.failure = error
@@ -85,6 +103,16 @@ class Database:
                 msg = f"not inside a procedure: {error} ({sql})"
                 raise DeterminismError(msg) from error
             raise
+        return rows
+
+    def _spend(self, steps: int) -> None:
+        self.steps -= steps
+        if self.steps >= 0:
+            return
+        msg = f"a command does at most {STEPS_MAX} statements, rows read and changed"
+        error = StepBudgetError(msg)
+        self.faults.append(error)  # It must not end well if it catches this.
+        raise error
 
     def row(self, sql: str, values: Any = ()) -> tuple[Any, ...] | None:
         """Return the first row, or None."""
@@ -144,6 +172,7 @@ class Reader(Guarded):
         """Wrap a connection that was opened read-only."""
         super().__init__(connection)
         self.handle = Database(connection, [])
+        self.handle.steps = 1 << 62  # Reading is not logged, so it needs no bound.
 
 
 class DatabaseView:

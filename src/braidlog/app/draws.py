@@ -2,7 +2,8 @@
 
 Numbers come from BLAKE2b in counter mode: block ``i`` is ``blake2b(i as 8 bytes,
 little-endian, key=seed)``, its 64 bytes are eight numbers of 64 bits, little-endian.
-Nothing here may change: it would change what old commands do.
+Nothing here may change: it would change what old commands do. `docs/formats.md` says
+how each method draws; there is none that needs the C library, as gauss would.
 """
 
 from __future__ import annotations
@@ -13,12 +14,18 @@ from collections.abc import MutableSequence, Sequence
 from hashlib import blake2b
 from typing import Final, TypeVar
 
-__all__ = ["Draws"]
+from braidlog.app.errors import StepBudgetError
+
+__all__ = ["DRAWS_MAX", "Draws"]
 
 T = TypeVar("T")
 
 _BLOCK: Final = struct.Struct("<8Q")
 _BITS: Final = 64
+
+DRAWS_MAX: Final = 1 << 20
+"""Numbers of 64 bits that one command may draw. Part of what a command is: fixed for
+ever."""
 
 
 class Draws:
@@ -35,6 +42,9 @@ class Draws:
 
     def _next(self) -> int:
         if not self._numbers:
+            if self.count >= DRAWS_MAX:
+                msg = f"a command draws at most {DRAWS_MAX} numbers"
+                raise StepBudgetError(msg)
             block = self._blocks.to_bytes(8, "little")
             self._blocks += 1
             self._numbers = [*_BLOCK.unpack(blake2b(block, key=self._seed).digest())]
@@ -64,6 +74,16 @@ class Draws:
             raise ValueError(msg)
         return lowest + self._below(highest - lowest + 1)
 
+    def randrange(self, begin: int, end: int | None = None, step: int = 1) -> int:
+        """Return one of ``range(begin, end, step)``, or of ``range(begin)``."""
+        if end is None:
+            begin, end = 0, begin
+        count = -((begin - end) // step)
+        if count <= 0:
+            msg = f"there is nothing from {begin} to below {end} in steps of {step}"
+            raise ValueError(msg)
+        return begin + step * self._below(count)
+
     def choice(self, items: Sequence[T]) -> T:
         """Return one of ``items``."""
         if not items:
@@ -76,6 +96,17 @@ class Draws:
         for i in range(len(items) - 1, 0, -1):
             j = self._below(i + 1)
             items[i], items[j] = items[j], items[i]
+
+    def sample(self, items: Sequence[T], count: int) -> list[T]:
+        """Return ``count`` of ``items`` in a random order, no place of them twice."""
+        left = list(items)
+        if not 0 <= count <= len(left):
+            msg = f"there are no {count} of {len(left)} items"
+            raise ValueError(msg)
+        for i in range(count):
+            j = i + self._below(len(left) - i)
+            left[i], left[j] = left[j], left[i]
+        return left[:count]
 
     def bytes(self, count: int) -> bytes:
         """Return ``count`` random bytes."""

@@ -6,18 +6,21 @@ BusyError                  wait, then call again
 ConflictError              others were faster too often: call again
 OutcomeUnknownError        repeat with the same call id
 EncodingError              a value is nothing that a log can hold
-EnvironmentMismatchError   the log was written in another environment than this one
 ApplicationMismatchError   the directory has another application or another shape
 UnknownProcedureError      the log has a command whose code is not here
 CallExpiredError           the call is too old to know whether it was executed
 DeterminismError           a procedure asked for something that replay cannot repeat
 DivergedError              this host computed something else than the log says
+StepBudgetError            a procedure did more than a command may
+EnvironmentMismatchError   commands were logged under other versions
+GivenUpError               the watchdog stopped a command
 ExecutionError             the machine failed a command: see ``__cause__``
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
 from braidlog.errors import (
     ClosedError,
@@ -28,6 +31,10 @@ from braidlog.errors import (
     UnavailableError,
 )
 
+if TYPE_CHECKING:
+    from braidlog.app.fingerprint import Difference
+    from braidlog.app.lint import Finding
+
 __all__ = [
     "Abort",
     "ApplicationMismatchError",
@@ -35,12 +42,16 @@ __all__ = [
     "CallExpiredError",
     "ConflictError",
     "DeterminismError",
+    "DeterminismWarning",
     "DivergedError",
     "EncodingError",
     "EnvironmentMismatchError",
     "ExecutionError",
+    "GiveUp",
+    "GivenUpError",
     "OutcomeUnknownError",
     "ProcedureError",
+    "StepBudgetError",
     "UnknownProcedureError",
 ]
 
@@ -138,6 +149,22 @@ class DeterminismError(ProcedureError):
     code = 119
     hint = "Take it from the context or from the arguments, or declare effects=True"
 
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        procedure: str = "",
+        kind: str = "",
+        findings: Sequence[Finding] = (),
+    ) -> None:
+        """Name what was reached for, or all that the lint found."""
+        super().__init__(message, procedure=procedure, kind=kind)
+        self.findings = tuple(findings)
+
+
+class DeterminismWarning(UserWarning):
+    """The lint found something that may differ at replay."""
+
 
 class DivergedError(CorruptionError):
     """A command gave something else here than the log says it gave."""
@@ -172,11 +199,47 @@ class ExecutionError(ClosedError):
     hint = "Fix the cause and open again: what was acknowledged is in the log"
 
 
-class EnvironmentMismatchError(FormatError):
-    """The outcomes in the log were made in another environment than this one."""
+class StepBudgetError(ProcedureError):
+    """A procedure did more than one command may; the same on every host."""
 
-    code = 122
+    code = 125
+    hint = "Do it in several calls, or declare effects=True"
+
+
+class EnvironmentMismatchError(InvalidArgumentError):
+    """Commands that are to be executed here were logged under other versions."""
+
+    code = 126
     hint = (
-        "Replay in the environment that it names, or anyway: a difference that matters"
-        " shows in the outcomes"
+        "Execute them where they were logged and take a snapshot, or say"
+        " environment='report' and compare outcomes"
     )
+
+    def __init__(
+        self, message: str = "", *, differences: Sequence[Difference] = ()
+    ) -> None:
+        """Name every fact that differs."""
+        super().__init__(message)
+        self.differences = tuple(differences)
+
+
+class GiveUp(BaseException):  # noqa: N818, RUF100
+    """Raised inside a procedure that takes too long; passes ``except Exception``."""
+
+
+class GivenUpError(ClosedError):
+    """A command was stopped in the middle; the executor cannot go on.
+
+    Whoever feeds it rolls it back, logs an `AbortEntry`, and opens a new executor that
+    knows of it. So the command ends in the same way on every host.
+    """
+
+    code = 127
+
+    def __init__(
+        self, message: str = "", *, position: int = 0, reason: str = ""
+    ) -> None:
+        """Name the command."""
+        super().__init__(message)
+        self.position = position
+        self.reason = reason

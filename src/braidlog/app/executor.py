@@ -17,6 +17,7 @@ randomness or on how records were grouped.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, Protocol
 
 from braidlog.app import entries
@@ -25,7 +26,13 @@ from braidlog.app.book import Book
 from braidlog.app.codec import encode
 from braidlog.app.context import Context
 from braidlog.app.entries import CallId, Command, Effect
-from braidlog.app.errors import ExecutionError, UnknownProcedureError
+from braidlog.app.errors import (
+    ExecutionError,
+    GivenUpError,
+    GiveUp,
+    UnknownProcedureError,
+)
+from braidlog.app.fingerprint import EnvironmentRule, check
 from braidlog.app.outcome import Outcome, Status, digest_of
 from braidlog.app.procedure import Procedure
 from braidlog.app.running import Ran, evaluate, failed
@@ -72,11 +79,19 @@ class Executor:
         *,
         given_up: Callable[[int], str | None] | None = None,
         partitions: Collection[int] | None = None,
+        environment: EnvironmentRule = "refuse",
+        watchdog: AbstractContextManager[object] | None = None,
     ) -> None:
-        """Begin where the state is."""
+        """Begin where the state is.
+
+        ``environment`` says what to do with commands that were logged under other
+        versions; ``watchdog`` is entered around each command, and raises `GiveUp`.
+        """
         self.application = application
         self._state = state
         self._given_up = given_up
+        self._environment = environment
+        self._watchdog = nullcontext() if watchdog is None else watchdog
         self._books = [Book(n, each) for n, each in enumerate(state.partitions)]
         self._only = None if partitions is None else frozenset(partitions)
         mine = self._books
@@ -115,6 +130,8 @@ class Executor:
 
         Raises:
             UnknownProcedureError: the program has not the code that a command names.
+            EnvironmentMismatchError: a command was logged under other versions.
+            GivenUpError: the watchdog stopped a command; roll back.
             ExecutionError: the machine failed; nothing can be applied any more.
             CorruptionError: a record is missing, or is none of a command log.
         """
@@ -128,6 +145,10 @@ class Executor:
             else:
                 outcome = None
                 self.shared.apply(position, entry)
+        except GiveUp as error:
+            reason = str(error) or "it took too long"
+            msg = f"the command at {position} was stopped: {reason}"
+            raise GivenUpError(msg, position=position, reason=reason) from error
         except self._state.failures as error:
             msg = f"the state failed at position {position}: {error}"
             raise ExecutionError(msg) from error
@@ -209,6 +230,9 @@ class Executor:
                 f" content hash {entry.content.hex()}"
             )
             raise UnknownProcedureError(msg)
+        if self.shared.foreign and self._environment == "refuse":
+            mine = self.application.environment
+            check(self.shared.environment, mine, self._environment)
         reason = self._given_up(position) if self._given_up is not None else None
         now = max(timestamp, *[book.progress.time for book in books])
         context = self._context(books, now, entry.seed)
@@ -234,7 +258,8 @@ class Executor:
         """Run a procedure; its changes stay, if it ended well and ``keep``."""
         for book in books:
             book.state.mark()
-        ran = evaluate(procedure, context, arguments, self._state.failures)
+        with self._watchdog:
+            ran = evaluate(procedure, context, arguments, self._state.failures)
         for book in books:
             if (fault := book.state.spoiled()) is not None:
                 ran = failed(fault)

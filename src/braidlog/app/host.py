@@ -36,6 +36,7 @@ from braidlog.app.errors import (
     OutcomeUnknownError,
 )
 from braidlog.app.executor import Executor
+from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.outcome import Outcome, Status
 from braidlog.app.procedure import Procedure
 from braidlog.app.running import evaluate
@@ -73,12 +74,21 @@ class Runner:
     It owns both from here on: `close` closes them.
     """
 
-    def __init__(self, application: Application, log: CommandLog, state: State) -> None:
+    def __init__(
+        self,
+        application: Application,
+        log: CommandLog,
+        state: State,
+        *,
+        environment: EnvironmentRule = "refuse",
+    ) -> None:
         """Apply what is in the log, say that this host is active, and go on.
 
         Raises:
             ApplicationMismatchError: the log or the state is of another application.
             UnknownProcedureError: the log has a command whose code is not here.
+            EnvironmentMismatchError: commands that the state lacks were logged under
+                other versions.
             TrimmedError: the log begins behind the state: restore a snapshot.
             CorruptionError: the log ends before the state.
         """
@@ -101,7 +111,7 @@ class Runner:
         self._outcomes_logged = 0
         self._executed = 0
         self.on_settled: list[Callable[[], None]] = []
-        self._executor = Executor(application, state)
+        self._executor = Executor(application, state, environment=environment)
         self._open()
         limit = max(1, min(_CALLS_MAX, self._executor.shared.results_kept // 2))
         self._calls = Calls(application.partitions, limit)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final, Literal, TypeAlias
 
-from braidlog.app import content
+from braidlog.app import content, guard, lint
 from braidlog.app.codec import encode
 from braidlog.app.errors import EncodingError
 from braidlog.errors import InvalidArgumentError
@@ -50,18 +50,18 @@ def partition_of(key: object, partitions: int) -> int:
 class Rules:
     """What is asked of the code of procedures, and how it is run."""
 
-    content_hash: Callable[[Callable[..., Any]], bytes]
+    content_hash: Callable[..., bytes]
     """The 16 bytes that name what a function does."""
-    lint: Callable[[Callable[..., Any]], Sequence[object]]
-    """What in a function cannot be replayed; nothing, if it may be registered."""
+    lint: Callable[[Callable[..., Any]], Sequence[lint.Finding]]
+    """What in a function cannot be replayed: errors refuse, warnings are shown."""
     guarded: Callable[[Callable[..., Any]], Callable[..., Any]]
     """The function as it is called."""
 
 
 RULES: Final = Rules(
     content_hash=content.content_hash,
-    lint=lambda function: (),
-    guarded=lambda function: function,
+    lint=lint.lint,
+    guarded=guard.guarded,
 )
 
 

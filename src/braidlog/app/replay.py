@@ -22,11 +22,12 @@ from typing import Any, Final, Literal, Protocol, Self, TypeAlias
 
 from braidlog.app.application import Application
 from braidlog.app.entries import Outcomes, unpack
-from braidlog.app.errors import DivergedError, EnvironmentMismatchError
+from braidlog.app.errors import DivergedError
 from braidlog.app.executor import Executor
+from braidlog.app.fingerprint import EnvironmentRule, check
 from braidlog.app.inputs import Input
 from braidlog.app.sqlite import SqliteState
-from braidlog.app.survey import Survey, environment_differences
+from braidlog.app.survey import Survey
 from braidlog.app.target import Target
 from braidlog.errors import BeyondEndError, InvalidArgumentError, TrimmedError
 
@@ -145,7 +146,7 @@ class Replay:
         partitions: Collection[int] | None = None,
         across: Across = "include",
         outcomes: Check = "strict",
-        environment: Check = "strict",
+        environment: EnvironmentRule = "refuse",
         starts: Starts | None = None,
         progress: Callable[[Outlook], None] | None = None,
     ) -> None:
@@ -173,6 +174,8 @@ class Replay:
         self.environment = self._compare_environment(environment)
         self.partitions = self._chosen(partitions, across)
         self._open(target, start, self.survey.position)
+        facts = self._executor.shared.environment
+        check(facts, self.application.environment, environment)
 
     # -- before anything is executed ---------------------------------------------
 
@@ -212,20 +215,13 @@ class Replay:
         beyond.add(itertools.islice(following, _AHEAD_RECORDS))
         survey.given_up |= beyond.given_up
 
-    def _compare_environment(self, check: Check) -> tuple[str, ...]:
-        if check == "off":
-            return ()
-        mine = self.application.catalog(0).fingerprint
-        found = tuple(
-            f"{name} was {theirs!r} at {position}, is {ours!r} here"
-            for position, name, theirs, ours in environment_differences(
-                self.survey, mine
-            )
+    def _compare_environment(self, rule: EnvironmentRule) -> tuple[str, ...]:
+        mine = self.application.environment
+        return tuple(
+            f"from {position} on {difference}"
+            for position, theirs in self.survey.environments
+            for difference in check(theirs, mine, rule)
         )
-        if found and check == "strict":
-            msg = "the outcomes in the log are those of another environment: "
-            raise EnvironmentMismatchError(msg + "; ".join(found))
-        return found
 
     def _chosen(
         self, partitions: Collection[int] | None, across: Across
@@ -271,6 +267,7 @@ class Replay:
             self.application,
             self._state,
             given_up=self.survey.given_up.get,
+            environment="off",  # All of it was looked at.
             partitions=self.partitions,
         )
         executor.shared.on_difference = self._differs

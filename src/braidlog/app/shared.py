@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from braidlog.app.entries import AbortEntry, Catalog, Create, Entry, Host, Outcomes
 from braidlog.app.errors import ApplicationMismatchError
+from braidlog.app.fingerprint import Difference, check
 from braidlog.app.outcome import COMPONENTS, Status, difference, status_of
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Shared:
             self._digests[position] = digest, procedure, (number,)
         for book in books:
             book.stored = []
+        self.foreign = self._differences()
         if self._stored:
             self._check(self._stored["name"], self._stored["partitions"])
 
@@ -64,6 +66,16 @@ class Shared:
                 f" {mine[1]}"
             )
             raise ApplicationMismatchError(msg)
+
+    def _differences(self) -> list[Difference]:
+        """Return what matters and is another than where commands are logged."""
+        return check(self.environment, self._application.environment, "report")
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """The facts of the machine that logs commands; empty before a catalog."""
+        found: dict[str, Any] = self._stored.get("environment", {})
+        return found
 
     @property
     def identity(self) -> bytes:
@@ -130,7 +142,9 @@ class Shared:
             version=entry.version,
             schema=entry.schema,
             procedures=procedures,
+            environment=entry.fingerprint,
         )
+        self.foreign = self._differences()
 
     def wanted_catalog(self) -> Catalog | None:
         """Return the catalog to log, if the program has another than the log.
@@ -145,9 +159,9 @@ class Shared:
             raise ApplicationMismatchError(msg)
         catalog = self._application.catalog(self._stored.get("version", 0) + 1)
         procedures = [[name, content] for name, content, *_ in catalog.procedures]
-        if (procedures, schema) == (self._stored.get("procedures"), stored):
-            return None
-        return catalog
+        mine = (procedures, schema, catalog.fingerprint)
+        known = (self._stored.get("procedures"), stored)
+        return None if mine == (*known, self._stored.get("environment")) else catalog
 
     def try_schema(self, catalog: Catalog) -> None:
         """Execute the new steps on every partition, and take them back.

@@ -21,7 +21,14 @@ from braidlog.app import sqlrules
 from braidlog.app.absent import AbsentPartition
 from braidlog.app.changes import PREFIX, Change, apply_change, hook_of, shapes_of
 from braidlog.app.codec import decode, encode
-from braidlog.app.database import FAILURES, Database, DatabaseView, Guarded, Reader
+from braidlog.app.database import (
+    FAILURES,
+    STEPS_MAX,
+    Database,
+    DatabaseView,
+    Guarded,
+    Reader,
+)
 from braidlog.app.state import Kept, Progress, Saved
 from braidlog.errors import CorruptionError, InvalidArgumentError, NotFoundError
 
@@ -125,6 +132,7 @@ class SqlitePartition:
         """Begin a command."""
         self._changes.clear()
         self.handle.faults.clear()
+        self.handle.steps = STEPS_MAX
         self._connection.execute("SAVEPOINT command", prepare_flags=_OURS)
         self._guarded.inside = True
 

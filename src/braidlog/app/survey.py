@@ -16,7 +16,7 @@ from braidlog.app.entries import AbortEntry, Catalog, Command, Create, Effect, u
 from braidlog.app.errors import ApplicationMismatchError, UnknownProcedureError
 from braidlog.app.executor import RecordLike
 
-__all__ = ["Survey", "environment_differences"]
+__all__ = ["Survey"]
 
 
 @dataclass(slots=True)
@@ -127,19 +127,3 @@ class Survey:
         wanted = set(partitions)
         reached = [group for group in self.groups() if wanted & group]
         return frozenset().union(*reached)
-
-
-def environment_differences(
-    survey: Survey, mine: dict[str, Any]
-) -> list[tuple[int, str, Any, Any]]:
-    """Return where outcomes were made in another environment than this.
-
-    Each is the position of a catalog, what differs, what it was there and what it is
-    here.
-    """
-    return [
-        (position, name, theirs.get(name), mine.get(name))
-        for position, theirs in survey.environments
-        for name in sorted({*theirs, *mine})
-        if theirs.get(name) != mine.get(name)
-    ]

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 _CHECK: Final = click.Choice(["strict", "report", "off"])
+_RULE: Final = click.Choice(["refuse", "report", "off"])
 _DIRECTORY: Final = click.Path(file_okay=False, path_type=Path)
 
 
@@ -107,8 +108,8 @@ def _partitions(_: click.Context, __: click.Parameter, text: str | None) -> Any:
 )
 @click.option(
     "--environment",
-    type=_CHECK,
-    default="strict",
+    type=_RULE,
+    default="refuse",
     show_default=True,
     help="Outcomes that were made in another environment: refuse, or go on.",
 )
@@ -235,7 +236,7 @@ def _tell(session: Session, done: Replayed) -> None:
     help="With --follow: how often.",
 )
 @click.option("--rounds", type=click.IntRange(min=1), hidden=True)
-@click.option("--environment", type=_CHECK, default="strict", show_default=True)
+@click.option("--environment", type=_RULE, default="refuse", show_default=True)
 @click.pass_obj
 def verify(
     session: Session,

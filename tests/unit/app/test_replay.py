@@ -243,14 +243,27 @@ def test_another_environment_is_refused_before_anything_runs(
 ) -> None:
     log = Records(bank)
     log.command("deposit", 1, 5)
-    there = bank.catalog(2)._replace(fingerprint={"python": "2.7", "sqlite": "3.1"})
-    log.add(there)
-    with pytest.raises(EnvironmentMismatchError, match=r"python was '2.7' at 4, is"):
+    facts = {**bank.environment, "python": "2.7", "sqlite": "3.1"}
+    log.add(bank.catalog(2)._replace(fingerprint=facts))
+    with pytest.raises(EnvironmentMismatchError, match=r"python: '2.7' in the log"):
         again(log, tmp_path / "again")
     assert not (tmp_path / "again").exists()
     done = again(log, tmp_path / "again", environment="report")
-    assert any(text.startswith("sqlite was '3.1' at 4") for text in done.environment)
-    assert again(log, tmp_path / "off", environment="off").environment == ()
+    assert [text[:24] for text in done.environment] == [
+        "from 4 on python: '2.7' ",
+        "from 4 on sqlite: '3.1' ",
+    ]
+    off = again(log, tmp_path / "again", environment="off")
+    assert (off.start, off.environment) == (4, ())
+    # The state knows it as well, when the catalog is no longer ahead.
+    log.command("deposit", 1, 5)
+    with pytest.raises(EnvironmentMismatchError):
+        replay(
+            bank,
+            ListInput(log.records),
+            tmp_path / "again",
+            starts=lambda _: Copies(4, tmp_path),
+        )
 
 
 @pytest.mark.parametrize("until", [None, 12])
