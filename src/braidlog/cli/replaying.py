@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from braidlog.app.inputs import Input
     from braidlog.app.rawinput import Cut
     from braidlog.app.replay import Outlook, Replay, Replayed
+    from braidlog.app.starts import SnapshotStarts
 
 __all__ = ["app"]
 
@@ -87,6 +88,13 @@ def _partitions(_: click.Context, __: click.Parameter, text: str | None) -> Any:
     help="Execute what is before the first record after TIME.",
 )
 @click.option(
+    "--snapshots",
+    type=_DIRECTORY,
+    metavar="DIR",
+    help="Begin from one of these [default: snapshots in the data directory].",
+)
+@click.option("--from-zero", is_flag=True, help="Begin without a snapshot.")
+@click.option(
     "--partitions",
     callback=_partitions,
     metavar="LIST",
@@ -125,6 +133,8 @@ def replay_(
     cut: Cut,
     until: int | None,
     as_of: int | None,
+    snapshots: Path | None,
+    from_zero: bool,
     **options: Any,
 ) -> None:
     """Make the state of an application in STATE, from its log.
@@ -147,6 +157,7 @@ def replay_(
             state,
             cut=cut,
             until=end,
+            starts=None if from_zero else _starts(session, application, snapshots),
             progress=progress,
             **options,
         )
@@ -158,6 +169,15 @@ def replay_(
             "find what the procedure takes from outside",
             CORRUPTION,
         )
+
+
+def _starts(
+    session: Session, application: Application, path: Path | None
+) -> SnapshotStarts:
+    from braidlog.app.starts import SnapshotStarts
+
+    where = session.data / "snapshots" if path is None else path
+    return SnapshotStarts(where, application.partitions)
 
 
 @contextlib.contextmanager
@@ -227,6 +247,13 @@ def _tell(session: Session, done: Replayed) -> None:
     metavar="DIR",
     help="Keep the replayed state here, and go on from it the next time.",
 )
+@click.option(
+    "--snapshots",
+    type=_DIRECTORY,
+    metavar="DIR",
+    help="Begin from one of these [default: snapshots in the data directory].",
+)
+@click.option("--from-zero", is_flag=True, help="Begin without a snapshot.")
 @click.option("--follow", is_flag=True, help="Compare again and again.")
 @click.option(
     "--every",
@@ -245,6 +272,8 @@ def verify(
     log: str | None,
     state: Path | None,
     work: Path | None,
+    snapshots: Path | None,
+    from_zero: bool,
     follow: bool,
     every: int,
     rounds: int | None,
@@ -252,7 +281,8 @@ def verify(
 ) -> None:
     """Compare the state of a host with a replay of its log.
 
-    The host may run meanwhile: it is not stopped, and does not wait.
+    The replay begins from the newest snapshot, and what later snapshots say is compared
+    as well. The host may run meanwhile: it is not stopped, and does not wait.
     """
     application = load(program)
     live = session.data / "state" if state is None else state
@@ -261,12 +291,18 @@ def verify(
         if work is None:
             made = stack.enter_context(tempfile.TemporaryDirectory(prefix="replay-"))
             work = Path(made) / "state"
-        going = stack.enter_context(_begin(application, source, work, environment))
+        starts = _starts(session, application, snapshots)
+        first = None if from_zero else starts
+        going = stack.enter_context(
+            _begin(application, source, work, environment, first)
+        )
+        told = going.position
         for number in itertools.count(1):
-            audit = _compare(application, going, live)
-            _tell_audit(session, audit)
-            if audit.findings:
-                raise _differs(audit)
+            for audit in _compare(application, going, live, starts, told):
+                _tell_audit(session, audit)
+                if audit.findings:
+                    raise _differs(audit)
+            told = going.position
             if not follow or number == rounds:
                 return
             time.sleep(every / 1000)
@@ -274,7 +310,11 @@ def verify(
 
 @contextlib.contextmanager
 def _begin(
-    application: Application, source: Input, work: Path, environment: str
+    application: Application,
+    source: Input,
+    work: Path,
+    environment: str,
+    starts: SnapshotStarts | None,
 ) -> Iterator[Replay]:
     from braidlog.app.replay import Replay
     from braidlog.app.target import Target
@@ -287,18 +327,28 @@ def _begin(
             source,
             Target(work, application),
             environment=check,
+            starts=starts,
             progress=progress,
         ) as going,
     ):
         yield going
 
 
-def _compare(application: Application, going: Replay, live: Path) -> Audit:
+def _compare(
+    application: Application,
+    going: Replay,
+    live: Path,
+    starts: SnapshotStarts,
+    told: int,
+) -> Iterator[Audit]:
+    """Compare with the snapshots since ``told``, then with the live state."""
     from braidlog.app.audit import compare, look_at
 
-    seen = look_at(live, range(application.partitions))
+    snapshots = [seen for seen in starts.seen() if seen and seen[0].position > told]
+    now = look_at(live, range(application.partitions))
     going.go_on()  # After the look: the log has what was seen.
-    return compare(going, seen)
+    for seen in [*snapshots, now]:
+        yield compare(going, seen)
 
 
 def _tell_audit(session: Session, audit: Audit) -> None:
