@@ -33,7 +33,7 @@ from braidlog.app.errors import (
     UnknownProcedureError,
 )
 from braidlog.app.fingerprint import EnvironmentRule, check
-from braidlog.app.outcome import Outcome, Status, digest_of
+from braidlog.app.outcome import Outcome, Status, bytes_of_changes, digest_of
 from braidlog.app.procedure import Procedure
 from braidlog.app.running import Ran, evaluate, failed
 from braidlog.app.shared import Shared
@@ -299,7 +299,7 @@ class Executor:
     ) -> Outcome:
         home = books[0]
         draws, nows = (0, 0) if context is None else (context.draws, context.nows)
-        digest = digest_of(ran.status, encode(changes), ran.body, draws, nows)
+        digest = digest_of(ran.status, bytes_of_changes(changes), ran.body, draws, nows)
         if ran.status == Status.OK:
             for book in books:
                 book.touch(position, now)
