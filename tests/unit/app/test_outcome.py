@@ -9,7 +9,10 @@ import pytest
 
 from braidlog.app.outcome import bytes_of_changes, digest_of
 
-ROWS = [[18, "account", 5, 5, [5, -3, 1.5, None, b"\x00", "ä"]], [9, "t", [1], None, []]]
+ROWS = [
+    [18, "account", 5, 5, [5, -3, 1.5, None, b"\x00", "ä"]],
+    [9, "t", [1], None, []],
+]
 
 
 def test_the_bytes_of_changes_are_fixed() -> None:
