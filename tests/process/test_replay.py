@@ -90,7 +90,7 @@ def test_hash_seed_locale_and_time_zone_change_nothing(tmp_path: Path) -> None:
     elsewhere = [
         {"PYTHONHASHSEED": "0", "TZ": "Pacific/Auckland", "LC_ALL": "C"},
         {"PYTHONHASHSEED": "4294967295", "TZ": "America/Caracas", "LC_ALL": "C.UTF-8"},
-        {"PYTHONGC": "1", "LC_ALL": "tr_TR.UTF-8", "PYTHONOPTIMIZE": "1"},
+        {"PYTHONMALLOC": "malloc", "LC_ALL": "tr_TR.UTF-8", "PYTHONUTF8": "1"},
     ]
     running = [
         start("wide", tmp_path / str(number), *words, **more)

@@ -17,6 +17,9 @@
 | ``sqlite``, ``database``, ``changes``, ``sqlrules`` | that state in SQLite |
 | ``source`` | the log as a host needs it |
 | ``host``, ``waiting``, ``calls`` | a host over a log; blocking and async calls |
+| ``replay``, ``survey``, ``target``, ``absent`` | states made again, or parts of them |
+| ``inputs``, ``rawinput``, ``starts`` | what replay reads: logs, directories, snapshots |
+| ``audit`` | a live state beside a replay |
 """
 
 from braidlog.app.application import Application
