@@ -3,9 +3,11 @@
 
 PYTHON ?= python3
 JAVA ?=
-# What the bounded runs spend: seconds of fuzzing for each decoder, and more arguments.
+# What the bounded runs spend: seconds of fuzzing for each decoder, processes of the tests, and more
+# arguments. A file's tests stay in one process: they share a cluster or a Java runtime.
 FUZZ_SECONDS ?= 5
 PYTEST ?=
+TEST_JOBS ?= 2
 SIM ?= --count 1000 --jobs 2 --keep-going
 BENCH ?= --full
 BENCH_CLUSTER ?=
@@ -32,7 +34,7 @@ setup: $(stamps)/dependencies $(if $(JAVA),$(stamps)/java)  ## Make .venv with t
 build: setup $(stamps)/native  ## Build the native module in release mode
 
 test: build  ## Run the Python tests (PYTEST="-k name" to choose)
-	$(bin)/python -m pytest $(PYTEST)
+	$(bin)/python -m pytest -n $(TEST_JOBS) --dist loadfile $(PYTEST)
 
 lint: build  ## Check format, lint rules and layers
 	$(bin)/ruff format --check .

@@ -67,6 +67,8 @@ class Nemesis:
         half = (len(self._nodes) - 1) // 2
         self.down_max = storm.down_max if storm.down_max is not None else half
         self.applied: dict[str, int] = {}
+        # What outages took down: groups may have nodes that came later.
+        self.unplugged: dict[str, None] = {}
         self._over = False
 
     async def run(self) -> None:
@@ -107,7 +109,7 @@ class Nemesis:
         world.network.deaf.clear()
         for host in world.network.hosts.values():
             host.refusing = False
-        for name in self.nodes:
+        for name in dict.fromkeys([*self.nodes, *self.unplugged]):
             node = world.nodes[name]
             _mend_disk(node)
             if node.rate != 1.0:
@@ -198,6 +200,7 @@ def _outage(nemesis: Nemesis) -> _Undo:
 
 def _unplug(nemesis: Nemesis, names: Sequence[str]) -> _Undo:
     nodes = [nemesis.world.nodes[name] for name in names]
+    nemesis.unplugged.update(dict.fromkeys(names))
     for node in nodes:
         if node.alive:
             nemesis.world.crash(node.name, power=False)

@@ -2,7 +2,8 @@
 
 The header is that of docs/design/0006, "Frames". Only one-way frames (request 0) behind
 the first of a direction are touched: an answer that never comes on a connection that
-lives is no fault that TCP has, and the first frame is the greeting.
+lives is no fault that TCP has, and the first frame is the greeting. Who begins in
+another language, as a client does to find out what listens, is let through as it is.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from random import Random
 
+from braidlog.wire.foreign import FIRST_BYTES, foreign
 from sim.errors import MisuseError
 
 __all__ = ["Fate", "FrameFaults", "FrameFilter"]
@@ -56,6 +58,7 @@ class FrameFilter:
         self._random = random
         self._partial = bytearray()
         self._first = True
+        self._foreign = False
 
     def lag(self) -> float:
         """Draw how many seconds a repeated or delayed frame is behind."""
@@ -68,6 +71,8 @@ class FrameFilter:
             MisuseError: the bytes are no frames.
         """
         self._partial += data
+        if self._speaks_otherwise():
+            return [(Fate.PASS, self.rest())]
         frames = []
         while (size := self._size()) is not None and size <= len(self._partial):
             frame = bytes(self._partial[:size])
@@ -80,6 +85,11 @@ class FrameFilter:
         rest = bytes(self._partial)
         self._partial.clear()
         return rest
+
+    def _speaks_otherwise(self) -> bool:
+        if self._first and not self._foreign:
+            self._foreign = bool(foreign(bytes(self._partial[:FIRST_BYTES])))
+        return self._foreign
 
     def _size(self) -> int | None:
         if len(self._partial) < _HEADER_BYTES:

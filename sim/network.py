@@ -29,6 +29,7 @@ from sim.frames import FrameFaults, FrameFilter
 from sim.listener import SimServer
 from sim.pipe import Pipe
 from sim.process import Process
+from sim.tls import ClientHello
 from sim.transport import SimTransport
 
 if TYPE_CHECKING:
@@ -268,7 +269,7 @@ class Network:
         options: dict[str, Any],
     ) -> SimServer:
         """Listen on a port of the running process's host; 0 and None choose one."""
-        _refuse_options(options)
+        _refuse_options(options, "ssl", "sock")
         process = self.loop.process()
         host = self.host(process.name)
         if self.resolve(name, host) is not host:
@@ -288,14 +289,15 @@ class Network:
         port: int | None,
         options: dict[str, Any],
     ) -> tuple[SimTransport, asyncio.BaseProtocol]:
-        """Connect the running process.
+        """Connect the running process; with `ssl`, that fails once it is connected.
 
         Raises:
             ConnectionRefusedError: nobody listens there.
+            ssl.SSLError: TLS was asked for; or another `OSError`, see `ClientHello`.
             TimeoutError: nothing came back for too long.
             socket.gaierror: there is no such host.
         """
-        _refuse_options(options)
+        _refuse_options(options, "sock")
         process = self.loop.process()
         source = self.host(process.name)
         if port is None:
@@ -303,9 +305,19 @@ class Network:
         target = self.resolve(name, source)
         attempt = Attempt(self, process, source, target, port)
         transport = await attempt.transport()
+        if options.get("ssl"):
+            await self._fail_handshake(transport)
         protocol = factory()
         transport.begin(protocol)
         return transport, protocol
+
+    async def _fail_handshake(self, transport: SimTransport) -> None:
+        handshake = ClientHello()
+        transport.begin(handshake)
+        try:
+            await handshake.failure()
+        finally:
+            transport.abort()
 
     def establish(
         self, process: Process, source: Host, target: Host, port: int
@@ -348,7 +360,7 @@ class Network:
             end.vanish()
 
 
-def _refuse_options(options: dict[str, Any]) -> None:
-    for name in ("ssl", "sock"):
+def _refuse_options(options: dict[str, Any], *names: str) -> None:
+    for name in names:
         if options.get(name) is not None:
             raise MisuseError(f"the simulated network has no {name}")

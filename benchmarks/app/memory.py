@@ -23,6 +23,15 @@ class MemoryLog:
         """One past the last position."""
         return len(self._records) + 1
 
+    @property
+    def as_of(self) -> tuple[float, int]:
+        """Now, and the end."""
+        return time.monotonic(), self.end
+
+    def latest(self, timeout: float | None = None) -> int:  # noqa: ARG002, RUF100
+        """Return one past the last position."""
+        return self.end
+
     def submit(
         self, value: bytes, key: bytes | None, failed: Callable[[Exception], None]
     ) -> None:

@@ -17,9 +17,12 @@ __all__ = [
     "Follower",
     "FrameDecoder",
     "FrameIterator",
+    "Listing",
     "LogView",
     "MemoryDisk",
     "Pending",
+    "RawDirectory",
+    "RawMerge",
     "Record",
     "RecordIterator",
     "Replicas",
@@ -249,7 +252,7 @@ class RawDirectory:
 
     @staticmethod
     def open(
-        path: str | Path, *, order_bytes_max: int | None = None, holder: str = "replay"
+        path: str | Path, *, order_bytes_max: int | None = None, holder: str = ...
     ) -> RawDirectory: ...
     def logs(self) -> list[tuple[str, int, bytes, bool]]: ...
     def close(self) -> None: ...
@@ -399,6 +402,26 @@ def frame_header(
 class FrameIterator(Iterator[dict[str, Any]]):
     def __iter__(self) -> Self: ...
     def __next__(self) -> dict[str, Any]: ...
+
+@final
+class Listing:
+    """A durable list of numbered entries in a directory of its own; its one writer.
+
+    ``owner`` and ``holder`` say whose it is, ``process`` who has it open. A commit
+    that raises anything but an `InvalidArgumentError` has an unknown outcome until
+    `settle` succeeds: then it did not happen.
+    """
+
+    def __new__(
+        cls, path: str | Path, owner: bytes, holder: bytes, process: str
+    ) -> Self: ...
+    def entries(self) -> list[tuple[int, bytes]]: ...
+    def next_number(self) -> int: ...
+    def commit(
+        self, add: Sequence[tuple[int, bytes]], remove: Sequence[int]
+    ) -> None: ...
+    def settle(self) -> None: ...
+    def close(self) -> None: ...
 
 def inspect_segments(data: str | Path) -> list[dict[str, Any]]: ...
 def inspect_frames(

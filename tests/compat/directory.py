@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from compat.batches import Record, rows
 from compat.layouts import Layouts, Take, crc32c, table
+from compat.windows import note
 
 FORMATS = Path(__file__).parents[2] / "docs" / "formats.md"
 BLOCK = 4096
@@ -323,7 +324,7 @@ class Directory:
                 assert stream
                 assert header["llsn"] == stream.state["next"]
                 batch = LAYOUTS.head("batch_header", payload)
-                _note(stream.state["producers"], batch, header)
+                note(stream.state["producers"], batch, header)
                 stream.state["next"] += header["count"]
             case "trim":
                 assert stream
@@ -494,23 +495,3 @@ def _check_entry(
         before += frame.header["length"]
     assert samples == expected
     assert entry["bytes_at_sample"] == sampled
-
-
-def _note(producers: dict[int, Any], batch: dict[str, Any], frame: Any) -> None:
-    """Remember where a producer's records went, by the rules of a window."""
-    who = batch["producer_id"]
-    if not who:
-        return
-    window = producers.setdefault(who, {"id": who, "epoch": 0, "runs": []})
-    if window["epoch"] != batch["producer_epoch"]:
-        window.update(epoch=batch["producer_epoch"], runs=[])
-    sequence, llsn, count = batch["base_sequence"], frame["llsn"], frame["count"]
-    last = window["runs"][-1] if window["runs"] else None
-    if last and (last["sequence"] + last["count"], last["llsn"] + last["count"]) == (
-        sequence,
-        llsn,
-    ):
-        last["count"] += count
-    else:
-        window["runs"].append({"sequence": sequence, "llsn": llsn, "count": count})
-        del window["runs"][:-8]

@@ -37,8 +37,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     paths = {name: base / name for name in ("closed", "crashed", "reopened")}
     workload.write(paths["closed"], crashed=paths["crashed"])
     workload.write(paths["reopened"])
-    with braidlog.open(paths["reopened"]):
-        pass
+    with braidlog.open(paths["reopened"]) as node:
+        # Nothing is written before a change.
+        node.create_log("last")
     return paths
 
 

@@ -41,7 +41,7 @@ def directory(version: str, state: str, tmp_path: Path) -> Path:
 
 
 def test_there_is_one_for_each_format() -> None:
-    assert VERSIONS == ["v1", "v2"]
+    assert VERSIONS == ["v1", "v2", "v3"]
 
 
 def test_a_follower_reads_it(directory: Path, expected: dict[str, Any]) -> None:

@@ -98,6 +98,17 @@ def test_a_minority_is_down_at_a_time() -> None:
     assert down == {0, 1, 2}
 
 
+def test_an_outage_of_nodes_that_came_later_ends_with_the_storm() -> None:
+    storm = Storm("outages", {"outage": 1}, every_s=1.0, lasts_s=(60, 60))
+    with World(14) as world:
+        start(world)
+        # The nemesis breaks two of them by itself; the streams have moved to all.
+        nemesis = Nemesis(world, NODES[:2], storm, groups=lambda: [NODES[2:]])
+        world.run(nemesis.run())
+        assert nemesis.applied["outage"]
+        assert broken(world) == []
+
+
 def test_storms_name_faults_that_exist() -> None:
     for storm in STORMS.values():
         assert set(storm.weights) <= set(FAULTS)

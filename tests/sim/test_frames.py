@@ -54,6 +54,16 @@ def test_bytes_that_are_no_frames_are_refused() -> None:
         FrameFilter(FrameFaults, Random(1)).feed(b"\xff" * 20)
 
 
+@pytest.mark.parametrize("hello", [b"HEAD / HTTP/1.0\r\n\r\n", b"\x16\x03\x01\x02" * 9])
+@pytest.mark.parametrize("step", [1, 3, 100])
+def test_who_speaks_something_else_is_let_through(hello: bytes, step: int) -> None:
+    """So that a node can answer; what is shorter than a frame is not held back."""
+    filter_ = FrameFilter(lambda: FrameFaults(loss=1.0), Random(1))
+    found = fates(filter_, hello, step)
+    assert b"".join(data for _, data in found) == hello
+    assert {fate for fate, _ in found} == {Fate.PASS}
+
+
 def numbers(data: bytes) -> list[int]:
     found = []
     while data:

@@ -42,6 +42,9 @@ pub const LOOKUP_BYTES_DEFAULT: usize = 16 << 20;
 /// can make a decoder look at.
 pub const MANIFEST_EDIT_BYTES_MAX: usize = 16 << 20;
 
+/// Largest entry of a listing: a few hundred of them fit one manifest file.
+pub const LISTING_ENTRY_BYTES_MAX: usize = 256 << 10;
+
 /// Largest manifest file that is read, so that a wrong file cannot exhaust memory. A snapshot
 /// that would not fit is refused before it is written.
 pub const MANIFEST_FILE_BYTES_MAX: u64 = 256 << 20;

@@ -20,6 +20,7 @@ mod follower;
 mod gate;
 mod held;
 mod inspect;
+mod listing;
 mod log;
 mod notify;
 mod number;
@@ -43,6 +44,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<encode::BatchRecords>()?;
     m.add_class::<pending::Pending>()?;
     m.add_class::<follower::Follower>()?;
+    m.add_class::<listing::Listing>()?;
     m.add_class::<log::LogView>()?;
     m.add_class::<record::Record>()?;
     m.add_class::<record::RecordIterator>()?;

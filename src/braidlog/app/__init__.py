@@ -15,12 +15,20 @@
 | ``context``, ``outcome``, ``answers`` | what a procedure sees, and what it gives |
 | ``state`` | what the executor needs of a state |
 | ``sqlite``, ``database``, ``changes``, ``sqlrules`` | that state in SQLite |
+| ``marks`` | when snapshots are asked for, and when calls must wait |
+| ``snapshots``, ``snapshotfiles``, ``restoring`` | snapshots and trimming |
+| ``syncing`` | making files durable |
 | ``source`` | the log as a host needs it |
 | ``host``, ``waiting``, ``calls`` | a host over a log; blocking and async calls |
+| ``clustered``, ``hosting``, ``keeping``, ``copies`` | a host over a log of a cluster |
+| ``server``, ``process``, ``status``, ``metrics`` | a host that others call |
+| ``remote`` | calling an application whose hosts are elsewhere |
 | ``replay``, ``survey``, ``target``, ``absent`` | states made again, or parts of them |
-| ``inputs``, ``rawinput``, ``starts`` | what replay reads: logs, directories, snapshots |
+| ``inputs``, ``rawinput``, ``starts`` | what replay reads: logs, snapshots |
 | ``audit`` | a live state beside a replay |
 """
+
+import typing as _typing
 
 from braidlog.app.application import Application
 from braidlog.app.calls import AsyncHost, Host
@@ -38,11 +46,17 @@ from braidlog.app.errors import (
     EncodingError,
     EnvironmentMismatchError,
     ExecutionError,
+    LogBoundError,
     OutcomeUnknownError,
     ProcedureError,
+    SnapshotDamagedError,
+    SnapshotFailedError,
     StepBudgetError,
     UnknownProcedureError,
 )
+from braidlog.app.marks import Level, SnapshotSettings
+from braidlog.app.snapshotfiles import Snapshot
+from braidlog.app.snapshots import SnapshotStatus
 from braidlog.app.waiting import PendingCall
 
 __all__ = [
@@ -62,9 +76,31 @@ __all__ = [
     "EnvironmentMismatchError",
     "ExecutionError",
     "Host",
+    "Level",
+    "LogBoundError",
     "OutcomeUnknownError",
     "PendingCall",
     "ProcedureError",
+    "Snapshot",
+    "SnapshotDamagedError",
+    "SnapshotFailedError",
+    "SnapshotSettings",
+    "SnapshotStatus",
     "StepBudgetError",
     "UnknownProcedureError",
+    "connect",
+    "connect_sync",
 ]
+
+if _typing.TYPE_CHECKING:
+    from braidlog.app.remote import connect, connect_sync
+
+
+def __getattr__(name: str) -> object:
+    """Import the callers when they are asked for: they need an extra."""
+    if name in ("connect", "connect_sync"):
+        from braidlog.app import remote
+
+        return getattr(remote, name)
+    msg = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(msg)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from braidlog.app.content import source_of
@@ -13,14 +13,18 @@ from braidlog.app.errors import (
     DeterminismWarning,
     UnknownProcedureError,
 )
-from braidlog.app.fingerprint import environment
+from braidlog.app.fingerprint import EnvironmentRule
+from braidlog.app.fingerprint import environment as environment_of
 from braidlog.app.procedure import RULES, Mode, Partitions, Procedure, parameters
 from braidlog.errors import AlreadyExistsError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from ssl import SSLContext
 
     from braidlog.app.calls import AsyncHost, Host
+    from braidlog.app.hosting import ClusterHost
+    from braidlog.client.settings import ClientSettings
 
 __all__ = ["Application"]
 
@@ -197,12 +201,14 @@ class Application:
     @property
     def environment(self) -> dict[str, Any]:
         """The facts of this machine that procedures depend on."""
-        return environment(self.packages)
+        return environment_of(self.packages)
 
     def open(self, path: str | Path, **options: Any) -> Host:
         """Open a directory with the log and the state, creating it if there is none.
 
-        Returns when everything in the log is applied. See `braidlog.app.calls.Host`.
+        ``snapshots`` are `SnapshotSettings`; other options are those of
+        `braidlog.app.calls.open_host` and of `braidlog.open`. Returns when everything
+        in the log is applied. See `braidlog.app.calls.Host`.
         """
         from braidlog.app.calls import open_host
 
@@ -213,6 +219,55 @@ class Application:
         from braidlog.app.calls import AsyncHost
 
         return AsyncHost(self, path, options)
+
+    def open_cluster(
+        self,
+        seeds: str | Iterable[str],
+        directory: str | Path,
+        *,
+        log: str = "",
+        active: bool = True,
+        streams: int = 4,
+        join: str | Iterable[str] = (),
+        token: str = "",
+        ssl: SSLContext | None = None,
+        settings: ClientSettings | None = None,
+        environment: EnvironmentRule = "refuse",
+    ) -> ClusterHost:
+        """Open a host over a log of a cluster, with its state in ``directory``.
+
+        ``seeds`` are addresses of nodes; the ``log`` (named like the application unless
+        said) is made with ``streams`` if there is none. Any number of hosts may share
+        it; the last one that was opened ``active`` is, the others stand by. A host
+        whose directory is empty, or too old for the log, takes the state of a host
+        that listens at one of the addresses ``join``. ``environment`` as `open`.
+
+        Raises:
+            TrimmedError: the log begins behind the state, and there is none to take.
+            LockedError: another host has the directory open.
+            ApplicationMismatchError: the log is of another application.
+            TimeoutError_: no node answered.
+        """
+        from braidlog.app.hosting import open_cluster_host
+        from braidlog.app.remote import connect_sync
+        from braidlog.client.client import connect
+
+        addresses = [join] if isinstance(join, str) and join else list(join)
+        others = None
+        if addresses:
+            others = connect_sync(
+                ",".join(addresses), application=self.name, token=token, ssl=ssl
+            )
+        return open_cluster_host(
+            self,
+            lambda: connect(seeds, token=token, ssl=ssl, settings=settings),
+            directory,
+            log=log,
+            active=active,
+            streams=streams,
+            others=others,
+            environment=environment,
+        )
 
 
 def _check(function: Callable[..., Any]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -15,17 +16,22 @@ from braidlog.app.application import Application
 from braidlog.app.entries import CallId
 from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.host import Runner
+from braidlog.app.marks import SnapshotSettings
 from braidlog.app.outcome import Outcome
 from braidlog.app.procedure import Procedure, bind
+from braidlog.app.restoring import position_of, restore_if_needed
+from braidlog.app.snapshotfiles import Snapshot, SnapshotFiles
+from braidlog.app.snapshots import Keeper, SnapshotStatus
 from braidlog.app.source import EmbeddedLog
 from braidlog.app.sqlite import SqliteState
 from braidlog.app.waiting import PendingCall
 from braidlog.errors import InvalidArgumentError
 
-__all__ = ["AsyncHost", "Host", "open_host"]
+__all__ = ["AsyncHost", "Host", "beside", "open_host"]
 
 _LOG: Final = "log"
 _STATE: Final = "state"
+_SNAPSHOTS: Final = "snapshots"
 
 
 class Host:
@@ -35,9 +41,10 @@ class Host:
     the call is durable and its effects are there, also after a crash.
     """
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, keeper: Keeper | None = None) -> None:
         """Wrap a runner; users call `Application.open`."""
         self.runner = runner
+        self._keeper = keeper
 
     def __enter__(self) -> Self:
         """Return the host."""
@@ -132,7 +139,7 @@ class Host:
             return pending.result(timeout)
         bound = bind(found, arguments, named)
         return answer(
-            _beside(self.runner, found, bound, call_id, timeout, stale, behind)
+            beside(self.runner, found, bound, call_id, timeout, stale, behind)
         )
 
     def wait_applied(self, position: int, timeout: float | None = None) -> None:
@@ -150,12 +157,41 @@ class Host:
         """
         return self.runner.hashes()
 
+    def snapshot(self) -> Snapshot:
+        """Take a snapshot now, and trim the log as far as the settings allow.
+
+        Calls go on meanwhile. On return it is durable and was read back.
+
+        Raises:
+            SnapshotFailedError: it was not taken; nothing was trimmed.
+        """
+        return self._kept().take()
+
+    def snapshots(self) -> list[Snapshot]:
+        """Return the snapshots from which the state can be restored, oldest first."""
+        return self._kept().snapshots()
+
+    def snapshot_status(self) -> SnapshotStatus:
+        """Return how far the log has grown, and what is wrong with its snapshots."""
+        return self._kept().status()
+
+    def _kept(self) -> Keeper:
+        if self._keeper is None:
+            msg = "this host takes no snapshots: its log cannot be trimmed"
+            raise InvalidArgumentError(msg)
+        return self._keeper
+
     def close(self) -> None:
-        """Wait for the calls on their way, store everything, release the directory."""
+        """Wait for the calls on their way, store everything, release the directory.
+
+        A snapshot that is being taken comes to its end first.
+        """
+        if self._keeper is not None:
+            self._keeper.close()
         self.runner.close()
 
 
-def _beside(
+def beside(
     runner: Runner,
     procedure: Procedure,
     arguments: list[Any],
@@ -168,11 +204,8 @@ def _beside(
     if procedure.mode == "effects":
         call = runner.new_call_id() if call_id is None else call_id
         return runner.effect(procedure, arguments, call)
-    target = runner.end() - 1
-    if behind is not None:
-        target -= behind
     if stale is None or not runner.caught_up_within(stale):
-        runner.wait_applied(target, timeout)
+        runner.wait_applied(runner.end(timeout) - 1 - (behind or 0), timeout)
     return runner.read(procedure, arguments)
 
 
@@ -180,14 +213,21 @@ def open_host(
     application: Application,
     path: str | os.PathLike[str],
     *,
+    snapshots: SnapshotSettings | None = None,
     environment: EnvironmentRule = "refuse",
+    step: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Host:
-    """Open ``path``: the log in ``log/``, the databases in ``state/``.
+    """Open ``path``: the log, the databases and the snapshots in ``log/`` and so on.
 
+    Databases that do not reach the log are restored from the newest snapshot.
     ``environment`` says what to do with commands that the databases lack and that were
-    logged under other versions: refuse to open, or execute them all the same. Other
-    options are those of the log.
+    logged under other versions: refuse to open, or execute them all the same.
+    ``step`` is told before each step of a snapshot. Other options are those of the log.
+
+    Raises:
+        TrimmedError: there is no snapshot that reaches the log.
+        SnapshotDamagedError: those that do are damaged.
     """
     where = Path(path)
     where.mkdir(parents=True, exist_ok=True)
@@ -196,7 +236,14 @@ def open_host(
         stack.callback(log.close)
         state = SqliteState(where / _STATE, application.partitions)
         stack.callback(state.close)
-        host = Host(Runner(application, log, state, environment=environment))
+        files = SnapshotFiles(where / _SNAPSHOTS, step)
+        stack.callback(files.close)
+        restore_if_needed(state, files, log.identity, log.first, log.end)
+        settings = snapshots or SnapshotSettings()
+        keeper = Keeper(log, state, files, settings, position_of(state))
+        runner = Runner(application, log, state, keeper, environment=environment)
+        host = Host(runner, keeper)
+        keeper.start(runner)
         stack.pop_all()
     return host
 
@@ -352,6 +399,10 @@ class AsyncHost:
     async def hashes(self) -> tuple[int, list[bytes]]:
         """Return a position and the state hash of each partition there."""
         return await asyncio.to_thread(self.blocking.hashes)
+
+    async def snapshot(self) -> Snapshot:
+        """Take a snapshot now; see `Host.snapshot`."""
+        return await asyncio.to_thread(self.blocking.snapshot)
 
     async def close(self) -> None:
         """Wait for the calls on their way, store everything, release the directory."""

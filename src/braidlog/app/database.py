@@ -204,6 +204,12 @@ class DatabaseView:
         self._reader.inside = False
         return content_hash(self._reader.connection, self._shapes, self._internal)
 
+    def size(self) -> int:
+        """Return about how many bytes a copy has."""
+        self._reader.inside = False
+        pages = self._reader.run("PRAGMA page_count")[0][0]
+        return int(pages * self._reader.run("PRAGMA page_size")[0][0])
+
     def copy(self, path: Path) -> None:
         """Write the database to a new file; durable on return.
 

@@ -3,6 +3,7 @@
 ProcedureError             the procedure refused or failed: look at ``kind``
 └─ Abort                   it said so itself; raised inside procedures
 BusyError                  wait, then call again
+└─ LogBoundError           the log must be trimmed first: a snapshot is on its way
 ConflictError              others were faster too often: call again
 OutcomeUnknownError        repeat with the same call id
 EncodingError              a value is nothing that a log can hold
@@ -11,6 +12,8 @@ UnknownProcedureError      the log has a command whose code is not here
 CallExpiredError           the call is too old to know whether it was executed
 DeterminismError           a procedure asked for something that replay cannot repeat
 DivergedError              this host computed something else than the log says
+SnapshotFailedError        fix the disk; the log is kept, and it is tried again
+SnapshotDamagedError       a snapshot is not what was written: look at ``path``
 StepBudgetError            a procedure did more than a command may
 EnvironmentMismatchError   commands were logged under other versions
 GivenUpError               the watchdog stopped a command
@@ -49,8 +52,11 @@ __all__ = [
     "ExecutionError",
     "GiveUp",
     "GivenUpError",
+    "LogBoundError",
     "OutcomeUnknownError",
     "ProcedureError",
+    "SnapshotDamagedError",
+    "SnapshotFailedError",
     "StepBudgetError",
     "UnknownProcedureError",
 ]
@@ -91,6 +97,16 @@ class BusyError(UnavailableError):
 
     code = 112
     hint = "Wait for answers, then call again"
+
+
+class LogBoundError(BusyError):
+    """The call got no position: the log has grown to its hard mark."""
+
+    code = 130
+    hint = (
+        "Wait for a snapshot and call again; if it lasts, Host.snapshot_status() says"
+        " what holds the log"
+    )
 
 
 class ConflictError(UnavailableError):
@@ -197,6 +213,20 @@ class ExecutionError(ClosedError):
 
     code = 121
     hint = "Fix the cause and open again: what was acknowledged is in the log"
+
+
+class SnapshotFailedError(UnavailableError):
+    """A snapshot was not taken; nothing was trimmed, and the older ones are there."""
+
+    code = 131
+    hint = "Fix the cause (often space), then take it again"
+
+
+class SnapshotDamagedError(CorruptionError):
+    """A snapshot is not what was written."""
+
+    code = 132
+    hint = "Look at the disk; take another snapshot if the host runs"
 
 
 class StepBudgetError(ProcedureError):

@@ -15,7 +15,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -25,30 +25,28 @@ from braidlog.app.entries import (
     CallId,
     Command,
     Create,
-    Host,
     Outcomes,
     key_of,
     pack,
 )
-from braidlog.app.errors import (
-    ConflictError,
-    ExecutionError,
-    OutcomeUnknownError,
-)
-from braidlog.app.executor import Executor
+from braidlog.app.errors import ConflictError, ExecutionError
+from braidlog.app.executor import Executor, RecordLike
+from braidlog.app.figures import Figures
 from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.outcome import Outcome, Status
 from braidlog.app.procedure import Procedure
+from braidlog.app.role import Role
 from braidlog.app.running import evaluate
+from braidlog.app.snapshotfiles import Image, views_of
+from braidlog.app.snapshots import Gauge
 from braidlog.app.source import CommandLog
 from braidlog.app.state import State
-from braidlog.app.waiting import Calls, PendingCall, Waiter
+from braidlog.app.waiting import Calls, PendingCall, Waiter, unknown
 from braidlog.errors import (
     ClosedError,
     CorruptionError,
     InvalidArgumentError,
     LogError,
-    TimeoutError_,
     TrimmedError,
     UnavailableError,
 )
@@ -68,7 +66,7 @@ _ATTEMPTS: Final = 64
 _CALLS_MAX: Final = 4096
 
 
-class Runner:
+class Runner(Figures):
     """Executes a log on a state, and takes calls.
 
     It owns both from here on: `close` closes them.
@@ -79,10 +77,16 @@ class Runner:
         application: Application,
         log: CommandLog,
         state: State,
+        gauge: Gauge | None = None,
         *,
+        active: bool = True,
+        host: bytes | None = None,
         environment: EnvironmentRule = "refuse",
     ) -> None:
         """Apply what is in the log, say that this host is active, and go on.
+
+        Not ``active``, it is a standby: it follows, and takes calls all the same, but
+        writes nothing of its own until `promote`. ``host`` is its identity.
 
         Raises:
             ApplicationMismatchError: the log or the state is of another application.
@@ -95,6 +99,10 @@ class Runner:
         self.application = application
         self._log = log
         self._state = state
+        self._gauge = gauge
+        self.answered = 0
+        self.applied = 0
+        self.busy_s = 0.0
         self._turn = threading.Lock()
         self._committing = threading.Lock()
         self._lock = threading.Lock()
@@ -112,7 +120,9 @@ class Runner:
         self._executed = 0
         self.on_settled: list[Callable[[], None]] = []
         self._executor = Executor(application, state, environment=environment)
-        self._open()
+        identity = os.urandom(16) if host is None else host
+        self.role = Role(identity, self._executor.shared, log)
+        self._open(active=active)
         limit = max(1, min(_CALLS_MAX, self._executor.shared.results_kept // 2))
         self._calls = Calls(application.partitions, limit)
         self.position = self._executor.position
@@ -123,40 +133,62 @@ class Runner:
 
     # -- opening -----------------------------------------------------------------
 
-    def _open(self) -> None:
+    def _open(self, *, active: bool) -> None:
         executor, log, mine = self._executor, self._log, self.application
-        if log.end == 1:
+        end = log.latest()
+        if end == 1:
             name = (os.urandom(16), mine.name, mine.partitions, mine.results_kept)
-            log.append(pack(Create(*name)))
-        if executor.highest >= log.end:
+            end = log.append(pack(Create(*name))) + 1
+        if executor.highest >= end:
             msg = f"the state has position {executor.highest}, the log ends before it"
             raise CorruptionError(msg)
         if executor.position + 1 < log.first:
             msg = f"the state ends at {executor.position}, the log begins later"
             raise TrimmedError(msg, first=log.first)
-        self._catch_up()
-        shared = executor.shared
-        catalog = shared.wanted_catalog()
-        if catalog is not None:
-            shared.try_schema(catalog)
-            log.append(pack(catalog))
-        log.append(pack(Host(os.urandom(16), shared.epoch + 1)))
-        self._catch_up()
+        self._catch_up(end)
+        if active:
+            self.role.log_catalog(self.role.wanted_catalog())
+            self._catch_up(self.role.claim() + 1)
         executor.commit(everywhere=True)
 
-    def _catch_up(self) -> None:
+    def _catch_up(self, end: int) -> None:
         executor = self._executor
-        while executor.position + 1 < self._log.end:
-            executor.feed(self._log.read(executor.position + 1, _ROUND))
+        while executor.position + 1 < end:
+            self._feed(self._log.read(executor.position + 1, _ROUND))
             executor.commit()
+
+    def _feed(self, records: Iterable[RecordLike]) -> list[Outcome]:
+        if self._gauge is None:
+            return self._executor.feed(records)
+        return self._gauge.feed(self._executor, records)
+
+    def promote(self, timeout: float | None = None) -> None:
+        """Make this host the active one; it is on return. Nothing if it is already.
+
+        What the log has from the active host behind this entry does not count.
+
+        Raises:
+            FencedError: another host did so at the same time.
+            TimeoutError_: the entry was not applied within ``timeout`` seconds.
+        """
+        self._check_open()
+        role = self.role
+        if role.active:
+            return
+        self.wait_applied(self._log.latest(timeout) - 1, timeout)
+        with self._turn:
+            catalog = role.wanted_catalog()
+        role.log_catalog(catalog)
+        self.wait_applied(role.claim(), timeout)
+        role.check_active()
 
     # -- the thread --------------------------------------------------------------
 
     def _serve(self) -> None:
         try:
             while not (self._closing and self.position + 1 >= self._log.end):
-                if self.position + 1 >= self._log.end:
-                    self._caught_up = time.monotonic()
+                if self._failure is not None:
+                    return
                 if self._log.wait(self.position + 1, _IDLE_S):
                     self._round()
                 elif not self._closing:
@@ -169,11 +201,17 @@ class Runner:
 
     def _round(self) -> None:
         executor = self._executor
+        records = self._log.read(self.position + 1, _ROUND)
+        began = time.monotonic()
         with self._turn:
-            outcomes = executor.feed(self._log.read(self.position + 1, _ROUND))
+            if self._failure is not None:
+                return
+            outcomes = self._feed(records)
             with self._committing:
                 executor.commit()
-        self.position = executor.position
+                self.applied += executor.position - self.position
+                self.position = executor.position
+        self.busy_s += time.monotonic() - began
         if self._watchers:
             with self._progress:
                 self._progress.notify_all()
@@ -188,6 +226,7 @@ class Runner:
             answered = [(calls.pop(outcome.call), outcome) for outcome in outcomes]
             if self._gated or self._closing:
                 self._drained.notify_all()
+        self.answered += sum(len(waiters) for waiters, _ in answered)
         for waiters, outcome in answered:
             for waiter in waiters:
                 waiter.settle(outcome)
@@ -198,10 +237,12 @@ class Runner:
         """Append the digests that the log does not have, if there are enough."""
         shared = self._executor.shared
         self._executed = 0
+        if not self.role.active:
+            return
         digests = shared.unlogged(self._outcomes_logged, _OUTCOMES)
         if len(digests) < least:
             return
-        value = pack(Outcomes(shared.epoch, digests))
+        value = pack(Outcomes(self.role.claimed, digests))
         try:
             self._log.submit(value, None, self._outcomes_lost)
             self._outcomes_logged = digests[-1][0]
@@ -218,8 +259,9 @@ class Runner:
         with self._lock:
             waiters = self._calls.pop(call)
             self._drained.notify_all()
+        refused = isinstance(error, UnavailableError) and error.outcome == "certain"
         for waiter in waiters:
-            waiter.settle(_unknown(call, error))
+            waiter.settle(error if refused else unknown(call, error))
         for flush in self.on_settled:
             flush()
 
@@ -232,7 +274,7 @@ class Runner:
             self._drained.notify_all()
         for call, waiters in waiting:
             for waiter in waiters:
-                waiter.settle(_unknown(call, error))
+                waiter.settle(unknown(call, error))
         for flush in self.on_settled:
             flush()
         with self._progress:
@@ -256,13 +298,16 @@ class Runner:
         self, procedure: Procedure, arguments: list[Any], call: CallId, waiter: Waiter
     ) -> None:
         """Append a command; ``waiter`` hears of its outcome."""
-        if call.issued > self._log.end:
+        if self._gauge is not None:
+            self._gauge.admit()
+        if call.issued > self._log.end and call.issued > self._log.latest():
             msg = f"the call id {call.hex()} was not made here: use Host.new_call_id"
             raise InvalidArgumentError(msg)
         count = self.application.partitions
         numbers = procedure.partitions(arguments, count)
         if (stopped := self._executor.stopped(numbers)) is not None:
             raise stopped
+        self.role.check_code(procedure)
         command = Command(
             call,
             os.urandom(16),
@@ -305,8 +350,11 @@ class Runner:
         """
         count = self.application.partitions
         numbers = procedure.partitions(arguments, count)
+        self.role.check_code(procedure)
         touched = range(count) if numbers is None else numbers
         for _ in range(_ATTEMPTS):
+            if self._gauge is not None:
+                self._gauge.admit()
             if (stopped := self._executor.stopped(numbers)) is not None:
                 raise stopped
             prepared = self._prepare(procedure, arguments, call, numbers, touched)
@@ -383,36 +431,10 @@ class Runner:
 
     # -- reads -------------------------------------------------------------------
 
-    def wait_applied(self, position: int, timeout: float | None = None) -> None:
-        """Wait until everything up to ``position`` is executed and committed.
-
-        Raises:
-            TimeoutError_: it was not within ``timeout`` seconds.
-        """
-        if self.position >= position:
-            return
-        with self._progress:
-            self._watchers += 1
-            try:
-                done = self._progress.wait_for(
-                    lambda: self.position >= position or self._failure is not None,
-                    timeout,
-                )
-            finally:
-                self._watchers -= 1
-        self._check_open()
-        if not done:
-            msg = f"position {position} was not applied in {timeout} s"
-            raise TimeoutError_(msg)
-
-    def caught_up_within(self, seconds: float) -> bool:
-        """Whether the state was that of the end of the log so many seconds ago."""
-        return time.monotonic() - self._caught_up <= seconds
-
-    def end(self) -> int:
+    def end(self, timeout: float | None = None) -> int:
         """Return one past the last position that is durable."""
         self._check_open()
-        return self._log.end
+        return self._log.latest(timeout)
 
     def read(self, procedure: Procedure, arguments: list[Any]) -> Outcome:
         """Execute a read-only procedure on what is committed now, in this thread."""
@@ -434,17 +456,25 @@ class Runner:
             0, call, procedure.name, ran.status, ran.body, b"", error=ran.error
         )
 
-    def hashes(self) -> tuple[int, list[bytes]]:
-        """Return a position and the state hash of each partition there."""
-        with self._committing:
+    def mark(self) -> Image:
+        """Hold the state between two commands; the caller closes the views.
+
+        Raises:
+            DivergedError: a partition is stopped, so it is at no one position.
+        """
+        executor = self._executor
+        with self._turn, self._committing:
             self._check_open()
-            position = self.position
-            views = [partition.view() for partition in self._state.partitions]
-        try:
-            return position, [view.hash() for view in views]
-        finally:
-            for view in views:
-                view.close()
+            if (stopped := executor.stopped(None)) is not None:
+                raise stopped
+            try:
+                executor.commit(everywhere=True)
+            except ExecutionError as error:
+                self._fail(error)  # Nothing may be executed from here.
+                raise
+            views = views_of(self._state.partitions)
+            facts = executor.shared.facts()
+            return Image(executor.position, time.time_ns() // 1000, views, facts)
 
     # -- closing -----------------------------------------------------------------
 
@@ -466,10 +496,3 @@ class Runner:
             self._executor.rollback()
         self._state.close()
         self._log.close()
-
-
-def _unknown(call: bytes, error: Exception) -> OutcomeUnknownError:
-    msg = f"the host failed before it answered the call {call.hex()}: {error}"
-    unknown = OutcomeUnknownError(msg)
-    unknown.__cause__ = error
-    return unknown

@@ -397,7 +397,7 @@ class Replay:
 
     def sync(self) -> None:
         """Make the state durable, so that it outlives a crash of the machine."""
-        self._state.sync()
+        self._state.settle()
         self._target.synced(self.partitions)
 
     def close(self) -> None:

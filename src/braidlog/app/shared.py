@@ -17,6 +17,7 @@ from braidlog.app.outcome import COMPONENTS, Status, difference, status_of
 if TYPE_CHECKING:
     from braidlog.app.application import Application
     from braidlog.app.book import Book
+    from braidlog.app.procedure import Procedure
 
 __all__ = ["OnDifference", "Shared"]
 
@@ -38,6 +39,8 @@ class Shared:
         """
         self._application = application
         self._books = books
+        self.mismatches = 0
+        """Outcomes of this host that differed from those in the log, since it began."""
         self._stored = books[0].progress.shared
         self._digests: OrderedDict[int, tuple[bytes, str, tuple[int, ...]]]
         self._digests = OrderedDict()
@@ -95,6 +98,30 @@ class Shared:
         epoch: int = self._stored.get("epoch", 0)
         return epoch
 
+    def facts(self) -> dict[str, Any]:
+        """Return what the state alone does not say, for a snapshot of it."""
+        catalog = self._application.catalog(self._stored.get("version", 0))
+        return {
+            "application": self.identity,
+            "name": self._application.name,
+            "partitions": self._application.partitions,
+            "results_kept": self.results_kept,
+            "host": self._stored.get("host", b""),
+            "epoch": self.epoch,
+            "catalog": list(catalog),
+        }
+
+    @property
+    def host(self) -> bytes:
+        """Identity of the active host; empty if there was none."""
+        host: bytes = self._stored.get("host", b"")
+        return host
+
+    def has(self, procedure: Procedure) -> bool:
+        """Whether the catalog has this code: then every host is told to have it."""
+        named = [procedure.name, procedure.content]
+        return named in self._stored.get("procedures", [])
+
     def apply(self, position: int, entry: Entry) -> None:
         """Apply a record that is no command.
 
@@ -123,6 +150,8 @@ class Shared:
             self._stored.update(facts)
 
     def _create(self, position: int, entry: Create) -> None:
+        if self.identity and position > 1:
+            return  # Two hosts began the log at a time: the first of them counts.
         self._check(entry.name, entry.partitions)
         if self.identity and self.identity != entry.application:
             msg = "the state beside this log was made from another log"
@@ -220,6 +249,7 @@ class Shared:
             self.compared += 1
             component = difference(mine[0], digest)
             if component is not None:
+                self.mismatches += 1
                 self._stop(position, at, mine[1], component, mine[2])
         return True
 

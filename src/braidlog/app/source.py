@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 from braidlog.app.executor import RecordLike
 from braidlog.errors import ClosedError
 from braidlog.storage.node import open_node
+from braidlog.storage.retention import lowest_pin
 
-__all__ = ["LOG_NAME", "CommandLog", "EmbeddedLog"]
+__all__ = ["LOG_NAME", "CommandLog", "EmbeddedLog", "KeptCommandLog"]
 
 LOG_NAME: Final = "commands"
 """Of the log in the directory of an application."""
@@ -29,7 +31,18 @@ class CommandLog(Protocol):
 
     @property
     def end(self) -> int:
-        """One past the last position that is durable."""
+        """One past the last position that is durable, as far as it is known here."""
+
+    @property
+    def as_of(self) -> tuple[float, int]:
+        """A moment of the monotonic clock, and the end of the log then or later."""
+
+    def latest(self, timeout: float | None = None) -> int:
+        """Return one past the last position that is durable now, whoever wrote it.
+
+        Raises:
+            TimeoutError_: that could not be found out in ``timeout`` seconds.
+        """
 
     def submit(
         self, value: bytes, key: bytes | None, failed: Callable[[Exception], None]
@@ -45,7 +58,10 @@ class CommandLog(Protocol):
         """Append, and return the position once it is durable."""
 
     def read(self, begin: int, limit: int) -> Iterable[RecordLike]:
-        """Return up to ``limit`` durable records from ``begin`` on."""
+        """Return up to ``limit`` durable records from ``begin`` on.
+
+        At least one, waiting for it, unless there was a `wake`.
+        """
 
     def wait(self, position: int, timeout: float) -> bool:
         """Wait until a position is durable; False after ``timeout`` or a `wake`."""
@@ -55,6 +71,33 @@ class CommandLog(Protocol):
 
     def close(self) -> None:
         """Release the log."""
+
+
+class KeptCommandLog(CommandLog, Protocol):
+    """A log that a host may trim: what snapshots need besides."""
+
+    @property
+    def identity(self) -> str:
+        """What no other log has."""
+
+    @property
+    def capacity(self) -> int | None:
+        """Bytes that it may have, None if it has no bound."""
+
+    def size(self, begin: int, end: int) -> int:
+        """Return about how many bytes there are from ``begin`` to ``end``."""
+
+    def trim(self, before: int) -> int:
+        """Let what is below ``before`` go, as far as pins allow; return the first."""
+
+    def pinned(self) -> int | None:
+        """Return the lowest position that a cursor holds, or None."""
+
+    def cursors(self) -> dict[str, int]:
+        """Return the positions of the named cursors."""
+
+    def set_cursor(self, name: str, position: int) -> None:
+        """Store a cursor that does not pin; durable on return."""
 
 
 class EmbeddedLog:
@@ -73,6 +116,15 @@ class EmbeddedLog:
     @property
     def end(self) -> int:
         """One past the last position that is durable."""
+        return self._log.end
+
+    @property
+    def as_of(self) -> tuple[float, int]:
+        """Now, and the end of the log: nobody else writes it."""
+        return time.monotonic(), self._log.end
+
+    def latest(self, timeout: float | None = None) -> int:  # noqa: ARG002, RUF100
+        """Return one past the last position that is durable."""
         return self._log.end
 
     def submit(
@@ -96,6 +148,42 @@ class EmbeddedLog:
             StoreFailedError: nothing more will come.
         """
         return self._log.wait(position, timeout=timeout)
+
+    @property
+    def identity(self) -> str:
+        """What no other log has."""
+        return self._log.id
+
+    @property
+    def capacity(self) -> int | None:
+        """Bytes that it may have."""
+        stats = self._node._backend.store.stats()
+        return int(stats["segments_max"] * stats["segment_bytes"])
+
+    def size(self, begin: int, end: int) -> int:
+        """Return about how many bytes there are from ``begin`` to ``end``."""
+        total = 0.0
+        for segment in self._log.segments():
+            inside = min(end, segment.end) - max(begin, segment.begin)
+            if inside > 0:
+                total += segment.bytes * inside / (segment.end - segment.begin)
+        return int(total)
+
+    def trim(self, before: int) -> int:
+        """Let what is below ``before`` go, as far as pins allow; return the first."""
+        return self._log.trim(before)
+
+    def pinned(self) -> int | None:
+        """Return the lowest position that a cursor holds, or None."""
+        return lowest_pin(self._log._cursor_rows(), time.time_ns() // 1000)
+
+    def cursors(self) -> dict[str, int]:
+        """Return the positions of the named cursors."""
+        return {cursor.name: cursor.position for cursor in self._log.cursors()}
+
+    def set_cursor(self, name: str, position: int) -> None:
+        """Store a cursor that does not pin; durable on return."""
+        self._log.set_cursor(name, position)
 
     def wake(self) -> None:
         """End the waits."""

@@ -7,6 +7,7 @@ log, whose records are executed again from the position that is in the same tran
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import threading
@@ -28,8 +29,10 @@ from braidlog.app.database import (
     DatabaseView,
     Guarded,
     Reader,
+    content_hash,
 )
 from braidlog.app.state import Kept, Progress, Saved
+from braidlog.app.syncing import sync
 from braidlog.errors import CorruptionError, InvalidArgumentError, NotFoundError
 
 __all__ = ["SqlitePartition", "SqliteState", "database_path", "look"]
@@ -228,14 +231,16 @@ class SqlitePartition:
             self._run("ROLLBACK")
         self._look_at_schema()  # A step of the schema may be among what went.
 
-    def sync(self) -> None:
+    def settle(self) -> None:
         """Make everything durable that was committed, and sync from here on."""
         self._unsynced = False
         self._run("PRAGMA synchronous = NORMAL")
         self._run("PRAGMA wal_checkpoint(TRUNCATE)")
-        # Also what a checkpoint wrote before that did not sync.
-        with self._path.open("rb") as file:
-            os.fsync(file.fileno())
+        # Also what a checkpoint wrote before that did not sync. Without a connection:
+        # closing the file ends the locks that SQLite has on it.
+        self.close()
+        sync(self._path)
+        self._open()
 
     # -- reading beside the writer -----------------------------------------------
 
@@ -251,12 +256,29 @@ class SqlitePartition:
         with self._readers_lock:
             self._readers.append(reader)
 
+    def sync(self) -> None:
+        """Make what was committed before the call durable, whatever the machine does.
+
+        Beside the writer: what a checkpoint moves meanwhile, it syncs itself. Only the
+        log of the database is opened: closing the database file would end the locks
+        that SQLite has on it.
+        """
+        log = self._path.with_name(self._path.name + "-wal")
+        with contextlib.suppress(FileNotFoundError), log.open("rb") as file:
+            os.fsync(file.fileno())
+
     def restore(self, path: Path) -> None:
         """Replace the database by a copy that `DatabaseView.copy` made."""
         self.close()
+        fresh = self._path.with_name(self._path.name + ".new")
+        shutil.copyfile(path, fresh)
+        sync(fresh)
+        # A crash from here on leaves a database without what its WAL had: whoever
+        # restores notes first that it must be done again.
         for suffix in ("-wal", "-shm"):
             self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
-        shutil.copyfile(path, self._path)
+        fresh.replace(self._path)
+        sync(self._path.parent)
         self._open()
 
     def close(self) -> None:
@@ -301,6 +323,26 @@ def _close_reader(reader: Reader) -> None:
     reader.connection.close()
 
 
+def _hash_of(path: Path) -> bytes:
+    """Return the hash of a copy, whose tables, indexes and pages are sound."""
+    # Immutable: nothing beside the file is looked at, or made.
+    connection = apsw.Connection(
+        f"{path.absolute().as_uri()}?immutable=1",
+        flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
+    )
+    try:
+        found = connection.execute("PRAGMA integrity_check(1)").fetchall()
+        if found != [("ok",)]:
+            msg = f"{path.name} is damaged: {found[0][0]}"
+            raise CorruptionError(msg, path=str(path))
+        return content_hash(connection, shapes_of(connection), _HASHED)
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        msg = f"{path.name} is damaged: {error}"
+        raise CorruptionError(msg, path=str(path)) from error
+    finally:
+        connection.close()
+
+
 class SqliteState:
     """A directory of databases: ``partition-0000.db`` and so on."""
 
@@ -315,9 +357,10 @@ class SqliteState:
         """Open all of them, creating those that are missing.
 
         Or ``only`` some: the others hold nothing. ``unsynced``: nothing is durable
-        before `sync`, and a crash of the machine may leave databases that are damaged.
+        before `settle`, and a crash of the machine may leave damaged databases.
         """
         path.mkdir(parents=True, exist_ok=True)
+        self._path = path
         self._partitions = [
             SqlitePartition(database_path(path, number), unsynced=unsynced)
             if only is None or number in only
@@ -335,11 +378,11 @@ class SqliteState:
         """What SQLite raises when the machine fails it."""
         return FAILURES
 
-    def sync(self) -> None:
+    def settle(self) -> None:
         """Make everything durable that was committed, and sync from here on."""
         for partition in self._partitions:
             if isinstance(partition, SqlitePartition):
-                partition.sync()
+                partition.settle()
 
     def restore(self, partition: int, path: Path) -> None:
         """Replace a partition by a copy of it.
@@ -352,6 +395,21 @@ class SqliteState:
             msg = f"partition {partition} was not opened"
             raise InvalidArgumentError(msg)
         found.restore(path)
+
+    def hash_of(self, path: Path) -> bytes:
+        """Check a copy, and return its state hash."""
+        return _hash_of(path)
+
+    def sync(self) -> None:
+        """Make what was committed before the call durable."""
+        for partition in self._partitions:
+            if isinstance(partition, SqlitePartition):
+                partition.sync()
+        directory = os.open(self._path, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
     def close(self) -> None:
         """Close all databases."""

@@ -72,6 +72,9 @@ class View(Protocol):
     def hash(self) -> bytes:
         """Return 16 bytes that stand for the content: equal content, equal hash."""
 
+    def size(self) -> int:
+        """Return about how many bytes a copy has."""
+
     def copy(self, path: Path) -> None:
         """Write it to a new file, which `State.restore` takes; durable on return."""
 
@@ -150,7 +153,14 @@ class State(Protocol):
         """What it raises when the machine fails: no outcome of a command."""
 
     def restore(self, partition: int, path: Path) -> None:
-        """Replace a partition by a snapshot of it."""
+        """Replace a partition by a copy of it; durable on return."""
+
+    def hash_of(self, path: Path) -> bytes:
+        """Read a copy from the beginning to the end, and return what `View.hash` would.
+
+        Raises:
+            CorruptionError: it is no sound copy.
+        """
 
     def close(self) -> None:
         """Close all partitions."""

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 from braidlog.app.answers import answer
 from braidlog.app.entries import CallId
-from braidlog.app.errors import BusyError
+from braidlog.app.errors import BusyError, OutcomeUnknownError
 from braidlog.app.outcome import Outcome
 from braidlog.errors import TimeoutError_
 
-__all__ = ["Calls", "PendingCall", "Waiter"]
+__all__ = ["Calls", "PendingCall", "Waiter", "unknown"]
 
 
 class Waiter(Protocol):
@@ -126,3 +126,11 @@ class Calls:
     def all(self) -> Iterable[bytes]:
         """Return all calls that have no outcome."""
         return list(self._waiters)
+
+
+def unknown(call: bytes, error: Exception) -> OutcomeUnknownError:
+    """Return what a call gets whose host failed before it answered."""
+    msg = f"the host failed before it answered the call {call.hex()}: {error}"
+    found = OutcomeUnknownError(msg)
+    found.__cause__ = error
+    return found

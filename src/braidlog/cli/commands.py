@@ -21,6 +21,7 @@ __all__ = [
     "ClusterCommand",
     "Command",
     "EitherCommand",
+    "HostsCommand",
     "LocalCommand",
     "PlainCommand",
     "command",
@@ -48,6 +49,15 @@ def _cluster_option(*, hidden: bool = False) -> click.Option:
         metavar="HOST:PORT,...",
         hidden=hidden,
         help="Nodes of a cluster, one is enough [env: BRAIDLOG_CLUSTER].",
+    )
+
+
+def _hosts_option() -> click.Option:
+    return click.Option(
+        ["--hosts", "cluster"],
+        envvar="BRAIDLOG_HOSTS",
+        metavar="HOST:PORT,...",
+        help="Hosts of an application, one is enough [env: BRAIDLOG_HOSTS].",
     )
 
 
@@ -174,6 +184,16 @@ class ClusterCommand(Command):
         return Session(_DATA, ctx.params.pop("as_json"), cluster)
 
 
+class HostsCommand(ClusterCommand):
+    """A command on the hosts of an application, which are the session's cluster."""
+
+    way: ClassVar[str] = "--hosts"
+
+    def shared(self) -> list[click.Parameter]:
+        """Return the options for hosts."""
+        return [_hosts_option(), *_access_options(), _json_option()]
+
+
 def _target(ctx: click.Context) -> Target | None:
     seeds, token, file, authority = (
         ctx.params.pop(name) for name in ("cluster", "token", "token_file", "tls_ca")
@@ -182,7 +202,8 @@ def _target(ctx: click.Context) -> Target | None:
         raise click.UsageError("--token and --token-file exclude each other")
     for name, option in (("token", "--token"), ("tls_ca", "--tls-ca")):
         if not seeds and _said(ctx, name):
-            raise click.UsageError(f"{option} needs --cluster")
+            way = getattr(ctx.command, "way", "--cluster")
+            raise click.UsageError(f"{option} needs {way}")
     if not seeds:
         return None
     # The one that is nearer to the command counts.

@@ -176,6 +176,8 @@ def _install_hint(error: ImportError) -> str:
         "msgspec": "cluster",
         "prometheus_client": "cluster",
         "uvloop": "cluster",
+        "apsw": "app",
+        "cbor2": "app",
     }
     extra = extras.get((error.name or "").partition(".")[0])
     return f"pip install 'braidlog[{extra}]'" if extra else ""

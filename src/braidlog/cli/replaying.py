@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from braidlog.cli import parameters
-from braidlog.cli.commands import EitherCommand
+from braidlog.cli.applications import load
+from braidlog.cli.commands import EitherCommand, command
 from braidlog.cli.failures import CORRUPTION, USAGE, Problem
 from braidlog.cli.output import facts, line, message
-from braidlog.cli.programs import load
 from braidlog.cli.progress import meter
 from braidlog.cli.session import Session
 
@@ -29,22 +29,11 @@ if TYPE_CHECKING:
     from braidlog.app.replay import Outlook, Replay, Replayed
     from braidlog.app.starts import SnapshotStarts
 
-__all__ = ["app"]
+__all__ = ["replay_", "verify"]
 
 _CHECK: Final = click.Choice(["strict", "report", "off"])
 _RULE: Final = click.Choice(["refuse", "report", "off"])
 _DIRECTORY: Final = click.Path(file_okay=False, path_type=Path)
-
-
-class Group(click.Group):
-    """A group whose commands work on a directory or on a cluster."""
-
-    command_class = EitherCommand
-
-
-@click.group(cls=Group)
-def app() -> None:
-    """Work with applications: procedures whose calls are the log."""
 
 
 def _partitions(_: click.Context, __: click.Parameter, text: str | None) -> Any:
@@ -60,7 +49,7 @@ def _partitions(_: click.Context, __: click.Parameter, text: str | None) -> Any:
     return frozenset(found)
 
 
-@app.command("replay")
+@command("replay", kind=EitherCommand)
 @click.argument("program", metavar="MODULE:NAME")
 @click.argument("state", type=_DIRECTORY)
 @click.option("--log", "log", metavar="LOG", help="With --cluster or --raw: the log.")
@@ -232,7 +221,7 @@ def _tell(session: Session, done: Replayed) -> None:
     facts(session, done, shown)
 
 
-@app.command("verify")
+@command("verify", kind=EitherCommand)
 @click.argument("program", metavar="MODULE:NAME")
 @click.option("--log", "log", metavar="LOG", help="With --cluster: the log.")
 @click.option(

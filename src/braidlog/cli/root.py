@@ -10,8 +10,9 @@ from typing import Any, NoReturn
 import click
 
 import braidlog
-from braidlog.cli import failures
+from braidlog.cli import failures, replaying
 from braidlog.cli.append import append
+from braidlog.cli.applications import app
 from braidlog.cli.bench import bench
 from braidlog.cli.clusters import cluster, node
 from braidlog.cli.cursors import cursor
@@ -23,7 +24,6 @@ from braidlog.cli.logs import log
 from braidlog.cli.output import message
 from braidlog.cli.reading import read, tail
 from braidlog.cli.repair import repair, verify
-from braidlog.cli.replaying import app
 from braidlog.cli.rescue import rescue
 from braidlog.cli.serve import serve, up
 from braidlog.cli.stats import stats
@@ -131,6 +131,9 @@ def main() -> None:
     """Run the command line."""
 
 
+app.add_command(replaying.replay_)
+app.add_command(replaying.verify)
+
 for _command in (
     log,
     append,
@@ -147,9 +150,9 @@ for _command in (
     rescue,
     bench,
     demo,
-    app,
     serve,
     up,
+    app,
     cluster,
     node,
     stream,

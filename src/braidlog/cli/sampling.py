@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http.client import HTTPException
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from braidlog.cli import health
@@ -41,22 +42,28 @@ class Sample:
     metadata: Metadata
     statuses: dict[int, dict[str, Any]] = field(default_factory=dict)
     """By node: what those say that can be asked."""
+    hosts: tuple[dict[str, Any], ...] = ()
+    """Of applications: what those say that can be asked."""
 
 
 class Statuses:
-    """Asks nodes for their status over HTTP, all at a time."""
+    """Asks nodes and hosts for their status over HTTP, all at a time."""
 
     def __init__(self, urls: Iterable[str]) -> None:
         """Ask nothing yet."""
         self._urls = tuple(urls)
 
-    def ask(self) -> dict[int, dict[str, Any]]:
-        """Return what each node says; those that say nothing are left out."""
+    def ask(self) -> tuple[dict[int, dict[str, Any]], tuple[dict[str, Any], ...]]:
+        """Return what each node and each host of an application says.
+
+        Those that say nothing are left out.
+        """
         if not self._urls:
-            return {}
+            return {}, ()
         with ThreadPoolExecutor(min(_THREADS_MAX, len(self._urls))) as pool:
             found = [status for status in pool.map(_status, self._urls) if status]
-        return {int(status["node"]): status for status in found}
+        nodes = {int(status["node"]): status for status in found if "node" in status}
+        return nodes, tuple(status for status in found if "application" in status)
 
 
 def status_urls(text: str | None) -> tuple[str, ...]:
@@ -80,7 +87,8 @@ def _status(url: str) -> dict[str, Any] | None:
             status = json.loads(answer.read(_STATUS_BYTES_MAX))
     except (urllib.error.URLError, HTTPException, OSError, ValueError):
         return None  # The metadata says whether the node is down.
-    return status if isinstance(status, dict) and "node" in status else None
+    known = isinstance(status, dict) and ("node" in status or "application" in status)
+    return status if known else None
 
 
 class Sampler:
@@ -113,6 +121,10 @@ class Sampler:
         described["nodes"] = [
             row | _said(row["node"], sample, before, elapsed)
             for row in described["nodes"]
+        ]
+        described["hosts"] = [
+            _hosted(host, before, elapsed)
+            for host in sorted(sample.hosts, key=itemgetter("application", "host"))
         ]
         return described
 
@@ -180,3 +192,19 @@ def _said(
         "appends_per_second": rate,
         "wal_bytes": now["storage"]["segments"] * now["storage"]["segment_bytes"],
     }
+
+
+def _hosted(
+    host: dict[str, Any], before: Sample | None, elapsed: float
+) -> dict[str, Any]:
+    """Return a host of an application, and how many calls it answers."""
+    then = [old for old in (before.hosts if before else ()) if _same(old, host)]
+    # A host that started again begins to count again.
+    rate = None
+    if then and elapsed > 0 and host["calls"] >= then[0]["calls"]:
+        rate = _rate(host["calls"] - then[0]["calls"], elapsed)
+    return host | {"calls_per_second": rate}
+
+
+def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return bool(one["host"] == other["host"])

@@ -15,9 +15,12 @@ from braidlog.cli.failures import NOT_FOUND, USAGE, Problem
 if TYPE_CHECKING:
     from braidlog.client import BlockingClient
 
-__all__ = ["Target", "token_of"]
+__all__ = ["Target", "probe", "token_of"]
 
 _PROBE_S: Final = 3.0
+_HINT: Final = (
+    "check --cluster or BRAIDLOG_CLUSTER; `braidlog up` starts a cluster here"
+)
 # A file with more than this is not one token.
 _TOKEN_CHARACTERS_MAX: Final = 4096
 
@@ -41,12 +44,17 @@ class Target:
         from braidlog.client import connect_sync
         from braidlog.client.routing import parse_seeds
 
-        seeds, context = parse_seeds(self.seeds), self._tls()
-        _probe(seeds)
+        seeds, context = parse_seeds(self.seeds), self.context()
+        probe(seeds, "node", _HINT)
         with connect_sync(seeds, token=self.token, ssl=context) as client:
             yield client
 
-    def _tls(self) -> ssl.SSLContext | None:
+    def context(self) -> ssl.SSLContext | None:
+        """Return what TLS connections use; None without TLS.
+
+        Raises:
+            Problem: The file holds no certificate.
+        """
         if self.authority is None:
             return None
         try:
@@ -56,8 +64,12 @@ class Target:
             raise Problem(text, "--tls-ca needs a file in PEM format", USAGE) from None
 
 
-def _probe(seeds: tuple[str, ...]) -> None:
-    """Fail at once where the client would go on trying: nobody is there at all."""
+def probe(seeds: tuple[str, ...], what: str, hint: str) -> None:
+    """Fail at once where a client would go on trying: nobody is there at all.
+
+    Raises:
+        Problem: Nothing listens at any of the addresses.
+    """
     reasons = []
     for seed in seeds:
         host, _, port = seed.rpartition(":")
@@ -67,11 +79,8 @@ def _probe(seeds: tuple[str, ...]) -> None:
             reasons.append(f"{seed}: {error.strerror or error}")
         else:
             return
-    raise Problem(
-        f"no node can be reached ({'; '.join(reasons)})",
-        "check --cluster or BRAIDLOG_CLUSTER; `braidlog up` starts a cluster here",
-        NOT_FOUND,
-    )
+    text = f"no {what} can be reached ({'; '.join(reasons)})"
+    raise Problem(text, hint, NOT_FOUND)
 
 
 def token_of(token: str | None, file: Path | None) -> str:

@@ -26,7 +26,7 @@ from braidlog.errors import UnavailableError
 if TYPE_CHECKING:
     from braidlog.client import BlockingClient
 
-__all__ = ["top"]
+__all__ = ["hosts", "top"]
 
 _BLOCKS: Final = "·▁▂▃▄▅▆▇█"
 _COLORS: Final = {
@@ -55,7 +55,8 @@ _COLORS: Final = {
     metavar="HOST:PORT[,...]",
     envvar="BRAIDLOG_STATUS",
     help="HTTP addresses of nodes, for what only they know: how far each replica is"
-    " behind, connections, bytes [env: BRAIDLOG_STATUS].",
+    " behind, connections, bytes; and of hosts of applications"
+    " [env: BRAIDLOG_STATUS].",
 )
 @click.pass_obj
 def top(session: Session, *, once: bool, interval: float, statuses: str | None) -> None:
@@ -104,7 +105,7 @@ def _looks(
 
 def _sample(client: BlockingClient, statuses: Statuses) -> Sample:
     metadata = client.metadata()
-    return Sample(time.monotonic(), metadata, statuses.ask())
+    return Sample(time.monotonic(), metadata, *statuses.ask())
 
 
 def _print_lines(session: Session, looks: Iterator[dict[str, Any]]) -> None:
@@ -138,6 +139,8 @@ def frame(look: dict[str, Any]) -> RenderableType:
         parts.append(Text(printable(look["error"]), "bold red"))
     if "nodes" in look:
         parts += [_nodes(look), _logs(look), _streams(look)]
+    if look.get("hosts"):
+        parts.append(hosts(look["hosts"]))
     return Group(*parts)
 
 
@@ -207,6 +210,26 @@ def _streams(look: dict[str, Any]) -> Table:
             f"{row['committed']:,}",
             _lag(row["lag"]),
             _braid(row["braid"], most[row["log"]]),
+        )
+    return table
+
+
+def hosts(rows: list[dict[str, Any]]) -> Table:
+    """Return hosts of applications for a terminal."""
+    table = _table("application", "host", "role", "state")
+    for name in ("applied", "lag", "calls/s", "waiting", "replay s"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(
+            printable(row["application"]),
+            row["host"][:8],
+            row["role"],
+            _state("ok" if row["ready"] else "degraded"),
+            f"{row['applied']:,}",
+            f"{row['lag']:,}",
+            _number(row.get("calls_per_second")),
+            f"{row['waiting']:,}",
+            f"{row['replay_seconds']:,.1f}",
         )
     return table
 

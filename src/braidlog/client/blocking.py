@@ -6,10 +6,8 @@ the same name and arguments. Safe to use from many threads.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import ssl as tls
-import threading
 from collections.abc import (
     AsyncGenerator,
     Callable,
@@ -22,12 +20,12 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
+from braidlog.client.background import BackgroundLoop
 from braidlog.client.client import Client, connect
 from braidlog.client.cursor import ClusterCursor
 from braidlog.client.log import ClusterLog
 from braidlog.client.scan import Scan
 from braidlog.client.settings import ClientSettings
-from braidlog.errors import ClosedError
 from braidlog.types import Producer, Timestamp
 
 if TYPE_CHECKING:
@@ -50,57 +48,10 @@ A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
 
 
-def _new_loop() -> asyncio.AbstractEventLoop:
-    """Return the faster event loop, where it is installed."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
-
-
-class _Loop:
-    """An event loop in a thread of its own."""
-
-    def __init__(self) -> None:
-        self._loop = _new_loop()
-        self._thread = threading.Thread(
-            target=self._serve, name="braidlog-client", daemon=True
-        )
-        self._thread.start()
-
-    def _serve(self) -> None:
-        self._loop.run_forever()
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.close()
-
-    def run(self, call: Coroutine[Any, Any, T]) -> T:
-        future = self.begin(call)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()  # An interrupt: nobody waits any more.
-            raise
-
-    def begin(self, call: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start a call; calls begin in the order in which they were given."""
-        if not self._thread.is_alive():
-            call.close()
-            msg = "the client is closed"
-            raise ClosedError(msg)
-        return asyncio.run_coroutine_threadsafe(call, self._loop)
-
-    def close(self) -> None:
-        if not self._thread.is_alive():
-            return
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-
-
 class _Blocking(Generic[A_co]):
     """Something of the async client, and the loop that it lives on."""
 
-    def __init__(self, loop: _Loop, target: A_co) -> None:
+    def __init__(self, loop: BackgroundLoop, target: A_co) -> None:
         """Users get these from a `BlockingClient`."""
         self._loop = loop
         self._target = target
@@ -134,7 +85,7 @@ def _iterate(
             while (chunk := self._loop.run(_next(chunks))) is not None:
                 yield from chunk
         finally:
-            if self._loop._thread.is_alive():
+            if self._loop.alive:
                 self._loop.run(chunks.aclose())
 
     return call
@@ -313,7 +264,7 @@ class BlockingClient(_Blocking[Client]):
 
     def __init__(self, make: Callable[[], Client]) -> None:
         """Start the loop; entering connects."""
-        super().__init__(_Loop(), make())
+        super().__init__(BackgroundLoop(), make())
 
     def __enter__(self) -> Self:
         """Find the cluster."""
@@ -335,7 +286,7 @@ class BlockingClient(_Blocking[Client]):
 
     def close(self) -> None:
         """Close all connections and the loop. Idempotent."""
-        if self._loop._thread.is_alive():
+        if self._loop.alive:
             self._close()
         self._loop.close()
 

@@ -14,12 +14,12 @@ from typing import Any, Final, TypeVar
 
 from braidlog.client.attempts import first_of
 from braidlog.client.link import Answer, Connector, Link
+from braidlog.client.links import Links
 from braidlog.client.retry import Backoff, Verdict, verdict_of
 from braidlog.client.routing import Routes
 from braidlog.client.settings import ClientSettings
 from braidlog.errors import (
     ClosedError,
-    ConnectionLostError,
     LogError,
     NotFoundError,
     NotPrimaryError,
@@ -50,10 +50,8 @@ class Cluster:
         self.settings = settings
         self.closed = False
         self._seeds = seeds
-        self._connector = connector
+        self._links = Links(connector, settings.connect_timeout_s)
         self._routes: Routes | None = None
-        self._links: dict[str, Link] = {}
-        self._connecting: dict[str, asyncio.Task[Link]] = {}
         self._refreshing: asyncio.Task[Routes] | None = None
         self._watchers: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
@@ -75,14 +73,12 @@ class Cluster:
         """Close all connections. Idempotent."""
         self.closed = True
         self._changed.set()
-        tasks: list[asyncio.Task[Any]] = [*self._connecting.values(), *self._watchers]
+        tasks: list[asyncio.Task[Any]] = [*self._watchers]
         tasks += [self._refreshing] if self._refreshing else []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        links, self._links = self._links, {}
-        for link in links.values():
-            await link.close()
+        await self._links.close()
 
     def check_open(self) -> None:
         """Raise `ClosedError` after `close`."""
@@ -114,66 +110,16 @@ class Cluster:
     # -- connections -------------------------------------------------------------
 
     async def link(self, address: str) -> Link:
-        """Return the connection to an address, a new one if there is none.
-
-        Raises:
-            ConnectionLostError: nobody answers there.
-        """
+        """Return the connection to an address; see `Links.link`."""
         self.check_open()
-        link = self._links.get(address)
-        if link is not None and not link.closed:
-            return link
-        connecting = self._connecting.get(address)
-        if connecting is None:
-            connecting = asyncio.create_task(self._connect(address))
-            self._connecting[address] = connecting
-            connecting.add_done_callback(lambda done: self._connected(address, done))
-        return await asyncio.shield(connecting)
-
-    def _connected(self, address: str, connecting: asyncio.Task[Link]) -> None:
-        self._connecting.pop(address, None)
-        # Those who waited have the error; if all were cancelled nobody needs it.
-        if not connecting.cancelled():
-            connecting.exception()
-
-    async def _connect(self, address: str) -> Link:
-        try:
-            async with asyncio.timeout(self.settings.connect_timeout_s):
-                link = await self._connector(address)
-        except TimeoutError as error:
-            if isinstance(error, LogError):
-                raise
-            msg = f"{address} did not answer in {self.settings.connect_timeout_s} s"
-            raise ConnectionLostError(msg) from error
-        except OSError as error:
-            if isinstance(error, LogError):
-                raise
-            msg = f"cannot connect to {address}: {error}"
-            raise ConnectionLostError(msg) from error
-        if self.closed:
-            await link.close()
-            self.check_open()
-        self._links[address] = link
-        return link
+        return await self._links.link(address)
 
     async def ask(
         self, address: str, message: Message, payload: bytes = b"", *, within: float
     ) -> Answer:
-        """Send one request and return the answer.
-
-        Raises:
-            TimeoutError_: not ``within`` so many seconds.
-            LogError: what the node says, or the connection.
-        """
-        try:
-            async with asyncio.timeout(within):
-                link = await self.link(address)
-                return await link.request(message, payload)
-        except TimeoutError as error:
-            if isinstance(error, LogError):
-                raise
-            msg = f"{address} did not answer in {within:.3g} s"
-            raise TimeoutError_(msg) from error
+        """Send one request and return the answer; see `Links.ask`."""
+        self.check_open()
+        return await self._links.ask(address, message, payload, within=within)
 
     async def ask_node(
         self, node: int, message: Message, payload: bytes = b"", *, within: float

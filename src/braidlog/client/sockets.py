@@ -69,10 +69,27 @@ class SocketLink(asyncio.BufferedProtocol):
         """Wait for the handshake."""
         await self._ready
 
-    async def silent(self, patience_s: float) -> bool:
-        """Tell whether the other side has said nothing until it closed, or for long."""
+    async def check_silence(self, patience_s: float) -> None:
+        """See what listens if it has said nothing until it closed, or for long.
+
+        A node that is merely slow may still greet: then that is not waited for.
+
+        Raises:
+            ForeignPeerError: it is no node.
+        """
         await asyncio.wait([self._ready], timeout=patience_s)
-        return not self._rules.heard
+        if self._rules.heard:
+            return
+        checking = asyncio.create_task(check_listener(self._address))
+        try:
+            await asyncio.wait(
+                [self._ready, checking], return_when=asyncio.FIRST_COMPLETED
+            )
+            if not self._rules.heard:
+                await checking
+        finally:
+            checking.cancel()
+            await asyncio.gather(checking, return_exceptions=True)
 
     def request(self, message: Message, payload: bytes = b"") -> asyncio.Future[Answer]:
         """Send a request behind all earlier ones; the future gives its answer."""
@@ -233,8 +250,8 @@ def socket_connector(
             msg = f"{address} does not use TLS: connect without it"
             raise ForeignPeerError(msg) from error
         try:
-            if context is None and await link.silent(_SILENCE_S):
-                await check_listener(address)
+            if context is None:
+                await link.check_silence(_SILENCE_S)
             await link.ready()
         except BaseException:
             transport.abort()

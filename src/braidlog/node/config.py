@@ -25,6 +25,7 @@ __all__ = [
     "NodeSettings",
     "SecuritySettings",
     "TimingSettings",
+    "check_exposure",
     "host_and_port",
     "load",
     "parse",
@@ -167,26 +168,11 @@ class NodeConfig:
         return named | {f"[cluster] voters.{node}": each for node, each in voters}
 
     def _check_exposure(self) -> None:
-        security = self.security
-        if bool(security.certificate) != bool(security.key):
-            msg = "[security] certificate and key belong together"
-            raise InvalidArgumentError(msg)
-        exposed = [
-            key
-            for key, address in (
-                ("listen", self.node.listen),
-                ("http", self.node.http),
-            )
-            if address and not _is_loopback(host_and_port(address)[0])
-        ]
-        protected = security.certificate and security.tokens
-        if exposed and not protected and not security.insecure:
-            msg = (
-                f"[node] {exposed[0]} is reachable from other machines, and there is "
-                "no TLS with tokens: set [security] certificate, key and tokens, or "
-                "insecure = true if the network is trusted"
-            )
-            raise InvalidArgumentError(msg)
+        listens = {
+            "[node] listen": self.node.listen,
+            "[node] http": self.node.http,
+        }
+        check_exposure(listens, self.security)
 
     @property
     def advertise(self) -> str:
@@ -212,6 +198,33 @@ def host_and_port(address: str, what: str = "address") -> tuple[str, int]:
         msg = f"{what}: {address!r} is not host:port"
         raise InvalidArgumentError(msg)
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def check_exposure(listens: Mapping[str, str], security: SecuritySettings) -> None:
+    """Refuse to listen beyond loopback without TLS and tokens.
+
+    ``listens`` has the addresses by the settings that they come from; empty ones are
+    passed over.
+
+    Raises:
+        InvalidArgumentError: names the setting.
+    """
+    if bool(security.certificate) != bool(security.key):
+        msg = "[security] certificate and key belong together"
+        raise InvalidArgumentError(msg)
+    exposed = [
+        setting
+        for setting, address in listens.items()
+        if address and not _is_loopback(host_and_port(address, setting)[0])
+    ]
+    protected = security.certificate and security.tokens
+    if exposed and not protected and not security.insecure:
+        msg = (
+            f"{exposed[0]} is reachable from other machines, and there is "
+            "no TLS with tokens: set [security] certificate, key and tokens, or "
+            "insecure = true if the network is trusted"
+        )
+        raise InvalidArgumentError(msg)
 
 
 def _is_loopback(host: str) -> bool:

@@ -13,17 +13,16 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from socketserver import ThreadingMixIn
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from braidlog.node.config import host_and_port
-from braidlog.node.metrics import StatusCollector
-from braidlog.node.status import NodeStatus, as_json
 
-__all__ = ["StatusServer"]
+__all__ = ["Status", "StatusServer"]
 
 _WAIT_S: Final = 2.0
 
@@ -40,16 +39,40 @@ class _Quiet(WSGIRequestHandler):
         """Say nothing: a scrape every few seconds is not news."""
 
 
-class StatusServer:
-    """Serves `/metrics`, `/health`, `/ready` and `/status` of one node."""
+class Status(Protocol):
+    """What somebody says of itself; see `braidlog.node.status.NodeStatus`."""
 
-    def __init__(self, address: str, status: Callable[[], NodeStatus]) -> None:
+    @property
+    def healthy(self) -> bool:
+        """Whether it works."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it serves."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it as JSON objects."""
+
+
+S = TypeVar("S", bound=Status)
+
+
+class StatusServer(Generic[S]):
+    """Serves `/metrics`, `/health`, `/ready` and `/status` of one process."""
+
+    def __init__(
+        self,
+        address: str,
+        status: Callable[[], S],
+        collector: Callable[[Callable[[], S]], Collector],
+        setting: str = "[node] http",
+    ) -> None:
         """Bind the address; `status` is called on the loop."""
         self._loop = asyncio.get_running_loop()
         self._status = status
         self._registry = CollectorRegistry()
-        self._registry.register(StatusCollector(self._ask))
-        host, port = host_and_port(address, "[node] http")
+        self._registry.register(collector(self._ask))
+        host, port = host_and_port(address, setting)
         self._server = make_server(
             host, port, self._answer, server_class=_Server, handler_class=_Quiet
         )
@@ -72,8 +95,8 @@ class StatusServer:
         await self._loop.run_in_executor(None, self._server.shutdown)
         self._server.server_close()
 
-    def _ask(self) -> NodeStatus:
-        async def status() -> NodeStatus:
+    def _ask(self) -> S:
+        async def status() -> S:
             return self._status()
 
         future = asyncio.run_coroutine_threadsafe(status(), self._loop)
@@ -99,5 +122,5 @@ class StatusServer:
         status = self._ask()
         wanted = {"/health": status.healthy, "/ready": status.ready}.get(path, True)
         code = "200 OK" if wanted else "503 Service Unavailable"
-        body = json.dumps(as_json(status), indent=2).encode() + b"\n"
+        body = json.dumps(status.as_json(), indent=2).encode() + b"\n"
         return code, "application/json", body

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import ssl
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
@@ -15,7 +14,6 @@ from typing import Any, Final, Self
 
 from braidlog.errors import (
     CorruptionError,
-    InvalidArgumentError,
     NotFoundError,
     UnavailableError,
 )
@@ -25,10 +23,9 @@ from braidlog.node.config import NodeConfig, host_and_port
 from braidlog.node.errors import DamagedNodeError
 from braidlog.node.identity import is_new
 from braidlog.node.node import ClusterNode
+from braidlog.node.security import authorizer, contexts, peer_token
 from braidlog.node.syncer import Syncer, ThreadSyncer
 from braidlog.storage.streams import NodeStore
-from braidlog.wire.server import Authorizer, allow_all
-from braidlog.wire.tokens import parse_tokens
 
 __all__ = ["NodeServer"]
 
@@ -85,7 +82,7 @@ class NodeServer:
 
     async def _start(self, stack: AsyncExitStack) -> None:
         config = self._config
-        tls = _tls(config)
+        tls = contexts(config.security)
         store = self._store or open_store(config)
         syncer = self._syncer or ThreadSyncer(store)
         stack.push_async_callback(syncer.close)
@@ -99,9 +96,9 @@ class NodeServer:
                 config,
                 store,
                 syncer,
-                authorize=_authorizer(config),
+                authorize=authorizer(config.security),
                 tls=tls[1],
-                token=_peer_token(config),
+                token=peer_token(config.security),
                 seed=self._seed,
                 faults=faults,
             )
@@ -198,40 +195,6 @@ def _damage_explained(config: NodeConfig) -> Iterator[None]:
 def _http(config: NodeConfig, node: ClusterNode) -> Any:
     # Late: a node without metrics needs no library for them.
     from braidlog.node.http import StatusServer
+    from braidlog.node.metrics import StatusCollector
 
-    return StatusServer(config.node.http, node.status)
-
-
-def _authorizer(config: NodeConfig) -> Authorizer:
-    file = config.security.tokens
-    if not file:
-        return allow_all
-    return parse_tokens(_text(file)).authorize
-
-
-def _peer_token(config: NodeConfig) -> str:
-    file = config.security.peer_token
-    return _text(file).strip() if file else ""
-
-
-def _text(file: str) -> str:
-    try:
-        return Path(file).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        msg = f"{file}: {error}"
-        raise InvalidArgumentError(msg) from error
-
-
-def _tls(config: NodeConfig) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
-    """Return what servers and clients of this node use."""
-    security = config.security
-    if not security.certificate:
-        return None, None
-    try:
-        server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        server.load_cert_chain(security.certificate, security.key)
-        client = ssl.create_default_context(cafile=security.authority or None)
-    except (OSError, ssl.SSLError) as error:
-        msg = f"[security] certificate, key or authority: {error}"
-        raise InvalidArgumentError(msg) from error
-    return server, client
+    return StatusServer(config.node.http, node.status, StatusCollector)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["GroupStatus", "NodeStatus", "ReplicaStatus", "as_json"]
+__all__ = ["GroupStatus", "NodeStatus", "ReplicaStatus"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,6 @@ class NodeStatus:
     storage: dict[str, int]
     """Figures of the write-ahead log."""
 
-
-def as_json(status: NodeStatus) -> dict[str, Any]:
-    """Return it as JSON objects."""
-    return asdict(status)
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON objects."""
+        return asdict(self)

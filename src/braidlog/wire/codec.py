@@ -28,6 +28,8 @@ _decoders: Final = {
     kind: msgspec.msgpack.Decoder(message) for kind, message in MESSAGES.items()
 }
 
+_CALL_BYTES: Final = 16
+
 _Sized: TypeAlias = messages.Records | messages.Replicate | messages.Entries
 
 
@@ -108,9 +110,18 @@ def _welcome(message: messages.Welcome, payload: int) -> str:
     return _bare(message, payload)
 
 
+def _call(message: messages.Call, payload: int) -> str:
+    if len(message.call) != _CALL_BYTES:
+        return f"a call id of {len(message.call)} bytes, it has {_CALL_BYTES}"
+    return _filled(message, payload)
+
+
 # Any other message has no payload.
 _CHECKS: Final[dict[type[Message], Callable[[Any, int], str]]] = {
     messages.Append: _filled,
+    messages.Call: _call,
+    messages.CallResult: _free,
+    messages.SnapshotPart: _free,
     messages.Execute: _filled,
     messages.Consensus: _filled,
     messages.Executed: _free,

@@ -74,6 +74,10 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     messages.Read: messages.Records,
     messages.GetMetadata: messages.Metadata,
     messages.Execute: messages.Executed,
+    messages.Call: messages.CallResult,
+    messages.GetAppStatus: messages.AppStatus,
+    messages.Promote: messages.AppStatus,
+    messages.FetchSnapshot: messages.SnapshotPart,
 }
 """Requests, and how each is answered unless it fails."""
 

@@ -13,14 +13,26 @@ pulled synchronization and the one-step seal are ours (`docs/design/0006-cluster
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Annotated, ClassVar, Final, TypeAlias
+from typing import Final
 
-import msgspec
+from braidlog.wire.application import (
+    AppStatus,
+    Call,
+    CallResult,
+    FetchSnapshot,
+    GetAppStatus,
+    Promote,
+    SnapshotPart,
+)
+from braidlog.wire.base import LogId, Message, Number, Value
 
 __all__ = [
     "MESSAGES",
+    "AppStatus",
     "Append",
     "Appended",
+    "Call",
+    "CallResult",
     "Commit",
     "Configure",
     "Consensus",
@@ -30,6 +42,8 @@ __all__ = [
     "Failed",
     "Faults",
     "Fetch",
+    "FetchSnapshot",
+    "GetAppStatus",
     "GetMetadata",
     "Goodbye",
     "Hello",
@@ -42,36 +56,22 @@ __all__ = [
     "Number",
     "Ping",
     "Pong",
+    "Promote",
     "Read",
     "Recorded",
     "Records",
     "Replicate",
     "Report",
     "Run",
+    "SnapshotPart",
     "StreamConfig",
     "StreamInfo",
     "StreamReport",
     "StreamRun",
     "StreamStatus",
+    "Value",
     "Welcome",
 ]
-
-
-# Checked when a message is decoded, and only then.
-Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-"""Positions, identities, epochs, sizes: what the core holds in 63 bits."""
-LogId: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
-"""Identity of a log."""
-
-
-class Value(msgspec.Struct, frozen=True, array_like=True):
-    """Part of a message."""
-
-
-class Message(Value, frozen=True, array_like=True):
-    """Base of all messages."""
-
-    KIND: ClassVar[int] = 0
 
 
 class StreamStatus(IntEnum):
@@ -495,5 +495,6 @@ class Recorded(Message, frozen=True, array_like=True):
 
 
 MESSAGES: Final[dict[int, type[Message]]] = {
-    each.KIND: each for each in Message.__subclasses__()
+    each.KIND: each
+    for each in sorted(Message.__subclasses__(), key=lambda message: message.KIND)
 }

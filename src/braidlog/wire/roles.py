@@ -2,7 +2,7 @@
 
 A role includes those before it: `read`, `append`, `admin`, `peer`. What a command of
 the metadata repository needs is decided where commands are known; `Execute` needs the
-least that any of them does.
+least that any of them does. So does `Call`: what a procedure needs, its host decides.
 """
 
 from __future__ import annotations
@@ -49,6 +49,10 @@ NEEDED: Final[dict[type[Message], Role]] = {
     messages.Read: Role.READ,
     messages.GetMetadata: Role.READ,
     messages.Execute: Role.READ,
+    messages.Call: Role.READ,
+    messages.GetAppStatus: Role.READ,
+    messages.Promote: Role.ADMIN,
+    messages.FetchSnapshot: Role.ADMIN,
     messages.Append: Role.APPEND,
     messages.Consensus: Role.PEER,
     messages.Replicate: Role.PEER,

@@ -159,7 +159,11 @@ class Machine(RuleBasedStateMachine):
         (outcome,) = self.feed()
         touched = self.touched_since(self.base)
         if effect.partitions[0] in touched:
-            assert outcome.status == Status.VOID
+            # Computed so long ago that a repeat would not be known as one.
+            late = len(self.calls) - self.base > KEPT
+            assert outcome.status in (
+                (Status.VOID, Status.EXPIRED) if late else (Status.VOID,)
+            )
             return
         self.accounts[self.doubled] = 2 * self.accounts.get(self.doubled, 0)
         assert answer(outcome) == self.accounts[self.doubled]

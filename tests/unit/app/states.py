@@ -49,6 +49,9 @@ class DictView:
         content = encode([self._disk["data"], self._disk["results"]])
         return blake2b(content, digest_size=16).digest()
 
+    def size(self) -> int:
+        return len(encode(self._disk))
+
     def copy(self, path: Path) -> None:
         path.write_bytes(encode(self._disk))
 
@@ -141,6 +144,9 @@ class DictState:
         self.partitions = [
             DictPartition(disk.setdefault(n, {})) for n in range(partitions)
         ]
+
+    def hash_of(self, path: Path) -> bytes:
+        return DictView(decode(path.read_bytes())).hash()
 
     def restore(self, partition: int, path: Path) -> None:
         disk = self.partitions[partition].disk

@@ -92,5 +92,5 @@ def many(monkeypatch: pytest.MonkeyPatch) -> ClusterCli:
         return BlockingClient(client)
 
     monkeypatch.setattr("braidlog.client.connect_sync", connect)
-    monkeypatch.setattr("braidlog.cli.target._probe", lambda _: None)
+    monkeypatch.setattr("braidlog.cli.target.probe", lambda *_: None)
     return ClusterCli(fake)

@@ -97,4 +97,4 @@ def test_addresses_of_statuses() -> None:
     for wrong in ("a", ":1", "a:b"):
         with pytest.raises(InvalidArgumentError, match="host:port"):
             status_urls(wrong)
-    assert Statuses(["http://127.0.0.1:1/status"]).ask() == {}
+    assert Statuses(["http://127.0.0.1:1/status"]).ask() == ({}, ())

@@ -192,6 +192,48 @@ async def test_who_is_no_node_is_found_out(
         assert caught.value.speaks == speaks
 
 
+class Late(Served):
+    """A node that reads its first connection when others come, and never those."""
+
+    def __init__(self, cluster: FakeCluster, made: list[Late]) -> None:
+        super().__init__(cluster, 1)
+        self.made = made
+        self.held = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.made.append(self)
+        if len(self.made) > 1:
+            self.made[0].read(b"")
+
+    def data_received(self, data: bytes) -> None:
+        self.read(data)
+
+    def read(self, data: bytes) -> None:
+        self.held += data
+        if self is self.made[0] and len(self.made) > 1:
+            held, self.held = self.held, b""
+            super().data_received(held)
+
+
+async def test_a_node_that_greets_late_is_taken_at_once(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long one could still look for what else listens there."""
+    monkeypatch.setattr("braidlog.client.sockets._SILENCE_S", 0.0)
+    monkeypatch.setattr("braidlog.client.listeners._PATIENCE_S", 1e6)
+    made: list[Late] = []
+    loop = asyncio.get_running_loop()
+    async with await loop.create_server(
+        lambda: Late(cluster, made), "127.0.0.1", 0
+    ) as listening:
+        host, port = listening.sockets[0].getsockname()
+        link = await socket_connector(token="t")(f"{host}:{port}")
+        assert not link.closed
+        await link.close()
+    assert len(made) > 1
+
+
 async def test_another_version_of_the_protocol(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

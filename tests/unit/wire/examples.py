@@ -24,6 +24,30 @@ CONFIG = m.StreamConfig(
 STREAM = m.StreamInfo(3, 2, m.StreamStatus.SEALED, (1, 2), (3,), 4)
 INFO = m.LogInfo(LOG, "orders", (STREAM,), 9, 40, 1, 2, 1, b"o", 1_700_000_000_000_000)
 NODE = m.NodeInfo(1, "localhost:7400", True, True, False, LOG, True)
+APP = m.AppStatus(
+    application="bank",
+    partitions=2,
+    host=LOG,
+    active=True,
+    epoch=3,
+    active_host=LOG,
+    ready=True,
+    why="",
+    applied=40,
+    end=41,
+    first=1,
+    calls=30,
+    waiting=2,
+    connections=1,
+    executed=38,
+    busy_us=1500,
+    stopped=(1,),
+    mismatches=1,
+    kept=39,
+    snapshot=20,
+    snapshot_us=1_700_000_000_000_000,
+    hashes=(LOG, LOG),
+)
 
 EXAMPLES: list[tuple[Message, bytes]] = [
     (m.Hello(1, 1, "test", 3, "secret", "braidlog 1", LOG, 12), b""),
@@ -49,4 +73,11 @@ EXAMPLES: list[tuple[Message, bytes]] = [
     (m.Configure(8, (CONFIG,), (4,)), b""),
     (m.Faults(1, 4, (1, 2, 3), (2,), True), b""),
     (m.Recorded(3, 1, 4, True), b""),
+    (m.Call(LOG, "deposit", 5000, 1000, 2), b"arguments"),
+    (m.CallResult(40, 0, "deposit", 41), b"result"),
+    (m.GetAppStatus(True), b""),
+    (APP, b""),
+    (m.Promote(), b""),
+    (m.FetchSnapshot(1, 2, 4096, 8192), b""),
+    (m.SnapshotPart(1, 40, (8192, 4096), (LOG, LOG)), b"bytes"),
 ]

@@ -5,6 +5,7 @@
 mod crash;
 mod damage;
 mod faults;
+mod listing;
 mod model;
 mod orphans;
 mod plain;

@@ -1,0 +1,101 @@
+"""What can be seen of a host beside its thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from braidlog.app.application import Application
+from braidlog.app.executor import Executor
+from braidlog.app.snapshotfiles import close_all, views_of
+from braidlog.app.source import CommandLog
+from braidlog.app.state import State
+from braidlog.app.waiting import Calls
+from braidlog.errors import TimeoutError_
+
+__all__ = ["Figures"]
+
+
+class Figures:
+    """The part of a host that looks; `Runner` has the thread."""
+
+    application: Application
+    position: int
+    _calls: Calls
+    _caught_up: float
+    _committing: threading.Lock
+    _executor: Executor
+    _failure: Exception | None
+    _log: CommandLog
+    _state: State
+    _turn: threading.Lock
+
+    _progress: threading.Condition
+    _watchers: int
+
+    def _check_open(self) -> None:
+        raise NotImplementedError
+
+    def wait_applied(self, position: int, timeout: float | None = None) -> None:
+        """Wait until everything up to ``position`` is executed and committed.
+
+        Raises:
+            TimeoutError_: it was not within ``timeout`` seconds.
+        """
+        if self.position >= position:
+            return
+        with self._progress:
+            self._watchers += 1
+            try:
+                done = self._progress.wait_for(
+                    lambda: self.position >= position or self._failure is not None,
+                    timeout,
+                )
+            finally:
+                self._watchers -= 1
+        self._check_open()
+        if not done:
+            msg = f"position {position} was not applied in {timeout} s"
+            raise TimeoutError_(msg)
+
+    def caught_up_within(self, seconds: float) -> bool:
+        """Whether the state was that of the end of the log so many seconds ago."""
+        moment, end = self._log.as_of
+        if self.position + 1 >= end:
+            self._caught_up = max(self._caught_up, moment)
+        return time.monotonic() - self._caught_up <= seconds
+
+    @property
+    def known(self) -> range:
+        """Positions that the log has, as far as they are known here."""
+        end = max(self._log.as_of[1], self._log.end, self.position + 1)
+        return range(min(self._log.first, end), end)
+
+    @property
+    def waiting(self) -> int:
+        """How many calls have no answer yet."""
+        return self._calls.on_their_way
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the host stopped, if it did."""
+        return self._failure
+
+    @property
+    def mismatches(self) -> int:
+        """Outcomes that differed from those in the log."""
+        return self._executor.shared.mismatches
+
+    def stopped_partitions(self) -> tuple[int, ...]:
+        """Return the partitions that diverged from the log."""
+        count = range(self.application.partitions)
+        return tuple(n for n in count if self._executor.stopped([n]) is not None)
+
+    def hashes(self) -> tuple[int, list[bytes]]:
+        """Return a position and the state hash of each partition there."""
+        with self._committing:
+            self._check_open()
+            position = self.position
+            views = views_of(self._state.partitions)
+        with close_all(views):
+            return position, [view.hash() for view in views]

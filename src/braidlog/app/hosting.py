@@ -1,0 +1,157 @@
+"""Opening a host over a cluster log: its directory, its cursor, its first state."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from braidlog.app.application import Application
+from braidlog.app.calls import Host
+from braidlog.app.clustered import ClusteredLog
+from braidlog.app.copies import Copies
+from braidlog.app.errors import ApplicationMismatchError
+from braidlog.app.fingerprint import EnvironmentRule
+from braidlog.app.host import Runner
+from braidlog.app.joining import make_state
+from braidlog.app.keeping import Keeper
+from braidlog.app.snapshotfiles import close_all
+from braidlog.app.sqlite import SqliteState
+from braidlog.errors import CorruptionError, LockedError
+
+if TYPE_CHECKING:
+    from braidlog.app.remote import Caller
+    from braidlog.client.client import Client
+
+__all__ = ["ClusterHost", "open_cluster_host"]
+
+_STATE: Final = "state"
+_COPY: Final = "copy"
+_INCOMING: Final = "incoming"
+_STREAMS: Final = 4
+
+
+class ClusterHost(Host):
+    """A host whose log is in a cluster; other hosts may share it. See `Host`.
+
+    Calls of one thread are executed in their order if they belong to one partition;
+    those of different partitions may change places, unless one waits for the other.
+    """
+
+    def __init__(
+        self, runner: Runner, keeper: Keeper, copies: Copies, stack: ExitStack
+    ) -> None:
+        """Wrap a runner; users call `Application.open_cluster`."""
+        super().__init__(runner)
+        self.keeper = keeper
+        self.copies = copies
+        self._stack = stack
+
+    @property
+    def active(self) -> bool:
+        """Whether this host is the active one."""
+        return self.runner.role.active
+
+    def promote(self, timeout: float | None = None) -> None:
+        """Make this host the active one; see `Runner.promote`."""
+        self.runner.promote(timeout)
+
+    def close(self) -> None:
+        """Wait for the calls on their way, store everything, release the directory."""
+        self._stack.close()
+
+
+def open_cluster_host(
+    application: Application,
+    make: Callable[[], Client],
+    directory: str | os.PathLike[str],
+    *,
+    log: str = "",
+    active: bool = True,
+    streams: int = _STREAMS,
+    others: Caller | None = None,
+    environment: EnvironmentRule = "refuse",
+) -> ClusterHost:
+    """Open a directory beside a log of a cluster; see `Application.open_cluster`."""
+    where = Path(directory)
+    where.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        stack.enter_context(_locked(where))
+        shared = ClusteredLog(make, log or application.name, streams=streams)
+        stack.callback(shared.close)
+        identity = _identity(where, shared.identity)
+        shared.latest()
+        keeper = Keeper(shared, f"app-{identity.hex()}", shared.first)
+        stack.callback(keeper.stop)
+        count = application.partitions
+        make_state(where / _STATE, where / _INCOMING, count, shared.first, others)
+        state = SqliteState(where / _STATE, application.partitions)
+        stack.callback(state.close)
+        runner = Runner(
+            application,
+            shared,
+            state,
+            active=active,
+            host=identity,
+            environment=environment,
+        )
+        # From here on the runner closes log and state; both may be closed twice.
+        stack.callback(runner.close)
+        stack.callback(keeper.stop)
+        keeper.follow(lambda: _synced(runner, state))
+        copies = Copies(runner, where / _COPY)
+        stack.callback(copies.forget)
+        host = ClusterHost(runner, keeper, copies, stack.pop_all())
+    return host
+
+
+@contextlib.contextmanager
+def _locked(where: Path) -> Iterator[None]:
+    lock = os.open(where / "LOCK", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            msg = f"another host has {where} open"
+            raise LockedError(msg, path=str(where)) from None
+        yield
+    finally:
+        os.close(lock)
+
+
+def _identity(where: Path, log: str) -> bytes:
+    """Return the identity of the host, made at its first start.
+
+    Raises:
+        ApplicationMismatchError: the directory was made beside another log.
+    """
+    file = where / "host.json"
+    if file.exists():
+        try:
+            known = json.loads(file.read_text())
+            identity, beside = bytes.fromhex(known["host"]), known["log"]
+        except (ValueError, KeyError, TypeError) as error:
+            msg = f"{file} does not say which host this is: {error!r}"
+            raise CorruptionError(msg, path=str(file)) from error
+        if beside != log:
+            msg = f"the state in {where} is that of the log {beside}, this is {log}"
+            raise ApplicationMismatchError(msg, path=str(where))
+        return identity
+    identity = os.urandom(16)
+    new = file.with_suffix(".new")
+    new.write_text(json.dumps({"host": identity.hex(), "log": log}))
+    new.replace(file)
+    return identity
+
+
+def _synced(runner: Runner, state: SqliteState) -> int:
+    """Make the state durable, and return up to where it is."""
+    image = runner.mark()
+    with close_all(image.views):
+        state.sync()
+    return image.position

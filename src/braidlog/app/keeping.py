@@ -1,0 +1,76 @@
+"""What a host still needs of its log: a cursor with a lease, moved as it goes on."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from braidlog.errors import LogError
+
+__all__ = ["Keeper", "Keeping"]
+
+_LOGGER = logging.getLogger("braidlog")
+
+_EVERY_S: Final = 10.0
+_LEASE_S: Final = 60.0
+
+
+class Keeping(Protocol):
+    """A log that keeps what somebody asks for."""
+
+    def keep(self, name: str, position: int, lease_s: float) -> None:
+        """Keep what begins at ``position`` for so many seconds."""
+
+
+class Keeper:
+    """Moves the cursor of a host, in a thread of its own.
+
+    A host that is gone holds nothing up for longer than its lease. One that comes back
+    later and finds its place trimmed takes the state of another host.
+    """
+
+    def __init__(self, log: Keeping, name: str, first: int) -> None:
+        """Keep everything from ``first`` on; `follow` lets go of more.
+
+        Raises:
+            LogError: the cursor could not be stored.
+        """
+        self._log = log
+        self._name = name
+        self._synced: Callable[[], int] = lambda: first - 1
+        self.kept = first - 1
+        """Last position whose effects are durable at this host."""
+        self._stopping = threading.Event()
+        self.move()
+        self._thread = threading.Thread(
+            target=self._serve, name="braidlog-keeper", daemon=True
+        )
+        self._thread.start()
+
+    def follow(self, synced: Callable[[], int]) -> None:
+        """Let go of what ``synced`` makes durable; it returns up to where."""
+        self._synced = synced
+
+    def move(self) -> None:
+        """Move the cursor now.
+
+        Raises:
+            LogError: it could not be stored.
+        """
+        kept = self._synced()
+        self._log.keep(self._name, kept + 1, _LEASE_S)
+        self.kept = kept
+
+    def _serve(self) -> None:
+        while not self._stopping.wait(_EVERY_S):
+            try:
+                self.move()
+            except (LogError, OSError) as error:
+                _LOGGER.warning("the cursor %r was not moved: %s", self._name, error)
+
+    def stop(self) -> None:
+        """Move it no more; the lease ends by itself."""
+        self._stopping.set()
+        self._thread.join()

@@ -1,0 +1,360 @@
+"""``braidlog app``: hosts of applications, and calls of their procedures."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.live import Live
+from rich.text import Text
+
+from braidlog.cli import parameters
+from braidlog.cli.commands import ClusterCommand, HostsCommand
+from braidlog.cli.failures import FAILURE, NOT_FOUND, USAGE, Problem
+from braidlog.cli.output import line, message, rows
+from braidlog.cli.session import Session
+from braidlog.cli.target import probe
+from braidlog.cli.top import hosts as hosts_table
+from braidlog.errors import LogError
+
+if TYPE_CHECKING:
+    from braidlog.app import Application, Host
+    from braidlog.app.remote import Caller
+
+__all__ = ["app"]
+
+_DIRECTORY = click.Path(file_okay=False, path_type=Path)
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_NOBODY = "check --hosts or BRAIDLOG_HOSTS; `braidlog app run` starts a host"
+
+
+@click.group()
+def app() -> None:
+    """Run applications on a log, and call their procedures."""
+
+
+def load(name: str) -> Application:
+    """Return the application that ``module:attribute`` names.
+
+    Raises:
+        Problem: There is none.
+    """
+    from braidlog.app import Application
+
+    module, colon, attribute = name.partition(":")
+    if not colon or not module or not attribute:
+        text = f"{name!r} names no application"
+        raise Problem(text, "write MODULE:APP, as in shop.orders:app", USAGE)
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = getattr(importlib.import_module(module), attribute, None)
+    except ModuleNotFoundError as error:
+        if error.name is None or not module.startswith(error.name):
+            raise
+        text = f"there is no module {module!r}"
+        raise Problem(text, "run it where the module is, or set PYTHONPATH") from None
+    if not isinstance(found, Application):
+        text = f"{module} has no application {attribute!r}"
+        raise Problem(text, "name an `Application` of the module", NOT_FOUND)
+    return found
+
+
+@app.command(cls=ClusterCommand)
+@click.argument("application", metavar="MODULE:APP")
+@click.option(
+    "--directory",
+    type=_DIRECTORY,
+    help="Keep log and state in this directory, for this process alone.",
+)
+@click.option(
+    "--log", "log_name", help="Log of the cluster [default: the application's name]."
+)
+@click.option("--state", type=_DIRECTORY, help="Directory of this host's state.")
+@click.option("--listen", default="", metavar="HOST:PORT", help="Take calls there.")
+@click.option(
+    "--http",
+    default="",
+    metavar="HOST:PORT",
+    help="Metrics, health and readiness there.",
+)
+@click.option("--standby", is_flag=True, help="Follow; `app promote` makes it active.")
+@click.option(
+    "--join",
+    default="",
+    metavar="HOST:PORT,...",
+    help="Hosts to take the state from, if the one here is too old.",
+)
+@click.option("--certificate", type=_FILE, help="PEM certificate chain of the host.")
+@click.option("--key", type=_FILE, help="PEM private key.")
+@click.option(
+    "--tokens", type=_FILE, help="Tokens and roles, made by `braidlog token create`."
+)
+@click.option(
+    "--insecure", is_flag=True, help="Listen beyond loopback without TLS and tokens."
+)
+@click.pass_obj
+def run(
+    session: Session,
+    /,
+    application: str,
+    directory: Path | None,
+    log_name: str | None,
+    state: Path | None,
+    join: str,
+    *,
+    standby: bool,
+    **serving: Any,
+) -> None:
+    """Run a host of an application until SIGTERM or Ctrl-C.
+
+    With --directory it is the only one. With --cluster and --state its log is in the
+    cluster, and any number of hosts on any machines may share it.
+    """
+    from braidlog.app.process import run as run_host
+
+    found = load(application)
+    settings = _settings(serving)
+    cluster = session.cluster
+
+    def opened() -> Host:
+        if directory is not None:
+            return found.open(directory)
+        assert cluster is not None, "checked below"
+        assert state is not None, "checked below"
+        return found.open_cluster(
+            cluster.seeds,
+            state,
+            log=log_name or "",
+            active=not standby,
+            join=join,
+            token=cluster.token,
+            ssl=cluster.context(),
+        )
+
+    if directory is None and (cluster is None or state is None):
+        text = "a host needs --directory, or --cluster and --state"
+        raise Problem(text, "braidlog app run --help", USAGE)
+    if directory is not None and (standby or join or state or log_name):
+        text = "--standby, --join, --state and --log are for hosts over a cluster"
+        raise Problem(text, "say --cluster, and leave out --directory", USAGE)
+    sys.exit(run_host(opened, settings))
+
+
+def _settings(given: dict[str, Any]) -> Any:
+    from braidlog.app.process import ServeSettings
+    from braidlog.node.config import SecuritySettings
+
+    files = ("certificate", "key", "tokens")
+    security = SecuritySettings(
+        **{name: str(given[name]) if given[name] else "" for name in files},
+        insecure=given["insecure"],
+    )
+    return ServeSettings(listen=given["listen"], http=given["http"], security=security)
+
+
+@contextmanager
+def _caller(session: Session) -> Iterator[Caller]:
+    """Connect to the hosts."""
+    from braidlog.app.remote import connect_sync
+    from braidlog.client.routing import parse_seeds
+
+    target = session.cluster
+    if target is None:
+        text = "no hosts are named"
+        raise Problem(text, "say --hosts HOST:PORT, or set BRAIDLOG_HOSTS", USAGE)
+    seeds, context = parse_seeds(target.seeds), target.context()
+    probe(seeds, "host", _NOBODY)
+    with connect_sync(seeds, token=target.token, ssl=context) as caller:
+        yield caller
+
+
+@app.command(cls=HostsCommand)
+@click.argument("procedure")
+@click.argument("arguments", nargs=-1)
+@click.option("--call-id", help="Of an earlier try: the call is executed once.")
+@click.option(
+    "--timeout",
+    type=parameters.seconds,
+    default="30",
+    show_default=True,
+    help="Seconds to wait for the answer, with all repeats.",
+)
+@click.option(
+    "--stale",
+    type=parameters.seconds,
+    help="Let a read-only procedure see a state that is so many seconds old.",
+)
+@click.option("--directory", type=_DIRECTORY, help="Open this directory for the call.")
+@click.option("--app", "application", metavar="MODULE:APP", help="With --directory.")
+@click.pass_obj
+def call(
+    session: Session,
+    /,
+    procedure: str,
+    arguments: tuple[str, ...],
+    call_id: str | None,
+    timeout: float,
+    stale: float | None,
+    directory: Path | None,
+    application: str | None,
+) -> None:
+    """Call a procedure and print what it returns, as JSON.
+
+    Each argument is JSON; what is not JSON is taken as text. A call whose answer did
+    not come is repeated with the --call-id that the failure names.
+    """
+    from braidlog.app import CallId
+
+    values = [_value(text) for text in arguments]
+    with ExitStack() as stack:
+        caller: Any
+        if directory is not None:
+            if application is None:
+                raise Problem("--directory needs --app", "say --app MODULE:APP", USAGE)
+            caller = stack.enter_context(load(application).open(directory))
+        else:
+            caller = stack.enter_context(_caller(session))
+        call = caller.new_call_id() if call_id is None else CallId.parse(call_id)
+        try:
+            result = caller.call(
+                procedure, *values, call_id=call, timeout=timeout, stale=stale
+            )
+        except LogError as error:
+            if error.outcome == "unknown":
+                error.add_note(f"repeat it with --call-id {call.hex()}")
+            raise
+    text = json.dumps(result, ensure_ascii=False, default=str)
+    line(session, text, result=json.loads(text), call_id=call.hex())
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+@app.command(cls=HostsCommand)
+@click.option("--watch", is_flag=True, help="Go on looking until Ctrl-C.")
+@click.option(
+    "--interval",
+    type=parameters.seconds,
+    default="1",
+    show_default=True,
+    help="Seconds between two looks.",
+)
+@click.pass_obj
+def status(session: Session, *, watch: bool, interval: float) -> None:
+    """Show how the hosts are: who is active, how far each is behind."""
+    with _caller(session) as caller:
+        if not watch:
+            found, failed = _look(caller)
+            rows(session, found, empty="no host answers", shown=_shown)
+            for address, why in failed.items():
+                message(f"{address}: {why}")
+            if failed:
+                raise Problem(f"{len(failed)} hosts did not answer", "", FAILURE)
+            return
+        if session.as_json or not sys.stdout.isatty():
+            _watch_lines(session, caller, interval)
+        _watch_live(caller, interval)
+
+
+def _look(caller: Caller) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    from braidlog.app.status import row
+
+    found: list[dict[str, Any]] = []
+    failed: dict[str, str] = {}
+    for address, said in caller.statuses().items():
+        if isinstance(said, LogError):
+            failed[address] = said.message
+        else:
+            found.append({"address": address, **row(said)})
+    return found, failed
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    names = ("address", "application", "role", "ready", "applied", "lag", "waiting")
+    more = ("calls", "epoch", "kept", "stopped", "replay_seconds", "why")
+    return {name: row[name] for name in (*names, *more)}
+
+
+def _watch_lines(session: Session, caller: Caller, interval: float) -> None:
+    while True:
+        rows(session, _look(caller)[0], empty="no host answers", shown=_shown)
+        sys.stdout.flush()
+        time.sleep(interval)
+
+
+def _watch_live(caller: Caller, interval: float) -> None:
+    before: dict[str, int] = {}
+    with Live(Text("looking"), screen=True, auto_refresh=False) as live:
+        while True:
+            found, _ = _look(caller)
+            for row in found:
+                calls = row["calls"]
+                if (then := before.get(row["host"])) is not None:
+                    row["calls_per_second"] = max(0, calls - then) / interval
+                before[row["host"]] = calls
+            live.update(hosts_table(found), refresh=True)
+            time.sleep(interval)
+
+
+@app.command(cls=HostsCommand)
+@click.option(
+    "--host",
+    "address",
+    metavar="HOST:PORT",
+    help="Which [default: the first of --hosts].",
+)
+@click.pass_obj
+def promote(session: Session, *, address: str | None) -> None:
+    """Make a host the active one; the one that was stands by from then on."""
+    with _caller(session) as caller:
+        said = caller.promote(address)
+    text = f"host {said.host.hex()[:8]} is active in epoch {said.epoch}"
+    line(session, text, host=said.host.hex(), epoch=said.epoch, active=said.active)
+
+
+@app.command(cls=HostsCommand)
+@click.argument("target", type=_DIRECTORY)
+@click.pass_obj
+def snapshot(session: Session, /, target: Path) -> None:
+    """Write the state of a host into a new directory, one database a partition.
+
+    All of them are as of one position; the host goes on meanwhile.
+    """
+    from braidlog.app.joining import take_copy
+
+    if target.exists() and any(target.iterdir()):
+        text = f"{target} is not empty"
+        raise Problem(text, "name a directory that is not there yet", USAGE)
+    with _caller(session) as caller:
+        new = target.with_name(f"{target.name}.part")
+        made = take_copy(caller, new, _progress)
+        if target.exists():
+            target.rmdir()
+        new.replace(target)
+    text = f"{len(made.sizes)} partitions as of position {made.position} in {target}"
+    line(
+        session,
+        text,
+        position=made.position,
+        bytes=sum(made.sizes),
+        hashes=[each.hex() for each in made.hashes],
+        directory=str(target),
+    )
+
+
+def _progress(done: int, total: int) -> None:
+    if sys.stderr.isatty():
+        end = "\n" if done == total else "\r"
+        click.echo(f"{done:,} of {total:,} bytes{end}", err=True, nl=False)

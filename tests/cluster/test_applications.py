@@ -1,0 +1,242 @@
+"""Hosts of an application over the log of a cluster, as processes and in this one.
+
+Whatever host or node is killed: acknowledged calls are applied once, money is
+conserved, and all hosts have the same state; see `cluster.bank`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import braidlog
+from braidlog.app import Abort, Application, ApplicationMismatchError
+from braidlog.app.clustered import ClusteredLog
+from braidlog.app.entries import CallId
+from braidlog.app.hosting import ClusterHost
+from braidlog.app.remote import connect_sync
+from braidlog.errors import LockedError, NotReadyError, TrimmedError
+from braidlog.testing.cluster import LocalCluster
+from cluster.bank import SMALL, Bank
+from cluster.banks import ledger
+from cluster.hosts import Hosts
+from unit.app.banking import SCHEMA, make_bank
+
+ROUNDS = int(os.environ.get("BRAIDLOG_ROUNDS", "3"))
+SEED = int(os.environ.get("BRAIDLOG_SEED", "0")) or random.randrange(1, 1_000_000)
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(90)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    directory = tmp_path_factory.mktemp("nodes")
+    with LocalCluster(3, directory=directory, settings=SMALL) as cluster:
+        yield cluster
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(90 + 20 * ROUNDS)
+def test_a_bank_keeps_its_promises_whatever_is_killed(tmp_path: Path) -> None:
+    print(f"BRAIDLOG_SEED={SEED}")  # noqa: T201, RUF100
+    tally = Bank(tmp_path, SEED).run(ROUNDS)
+    print(tally)  # noqa: T201, RUF100
+    assert tally.rounds == ROUNDS
+    assert tally.acknowledged > 0
+
+
+def opened(
+    cluster: LocalCluster, directory: Path, log: str, **options: object
+) -> ClusterHost:
+    bank = options.pop("bank", None) or make_bank()
+    assert isinstance(bank, Application)
+    return bank.open_cluster(cluster.seeds, directory, log=log, **options)  # type: ignore[arg-type]
+
+
+def test_a_standby_follows_and_takes_over(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    with (
+        opened(cluster, tmp_path / "a", "over") as first,
+        opened(cluster, tmp_path / "b", "over", active=False) as second,
+    ):
+        assert (first.active, second.active) == (True, False)
+        first.call("deposit", 1, 100)
+        # It sees what was acknowledged elsewhere, and takes calls itself.
+        assert second.call("balance", 1) == 100
+        assert second.call("balance", 1, stale=60) == 100
+        assert second.call("transfer", 1, 2, 30) == [70, 30]
+        assert first.call("balance", 2) == 30
+        second.promote()
+        second.promote()  # Nothing more.
+        first.call("deposit", 1, 1)
+        assert (first.active, second.active) == (False, True)
+        # Enough for both to log outcomes, if both were active.
+        for _ in range(3):
+            calls = [first.submit("deposit", 3, 1) for _ in range(700)]
+            assert [call.result() for call in calls][-1] % 700 == 0
+        second.wait_applied(first.position)
+        assert first.hashes()[1] == second.hashes()[1]
+        assert (first.runner.mismatches, second.runner.mismatches) == (0, 0)
+    read = ledger(cluster.seeds, "over")
+    assert [epoch for _, epoch in read.hosts] == [1, 2]
+    since = read.hosts[1][0]
+    epochs = {epoch for position, epoch in read.outcomes if position > since}
+    assert epochs == {2}, "the old host still writes outcomes"
+
+
+def test_a_call_that_is_repeated_elsewhere_is_executed_once(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    with (
+        opened(cluster, tmp_path / "a", "once") as first,
+        opened(cluster, tmp_path / "b", "once", active=False) as second,
+    ):
+        call = first.new_call_id()
+        assert first.call("deposit", 1, 5, call_id=call) == 5
+        # A host that has not read so far yet asks the cluster whether it was made.
+        assert second.call("deposit", 1, 5, call_id=CallId(call)) == 5
+        assert first.call("balance", 1) == 5
+        other = second.new_call_id()
+        with pytest.raises(Abort):
+            second.call("transfer", 1, 2, 50, call_id=other)
+        with pytest.raises(Abort):
+            first.call("transfer", 1, 2, 50, call_id=other)
+
+
+def test_hosts_that_begin_a_log_at_a_time_agree(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    hosts: list[ClusterHost] = []
+
+    def begin(number: int) -> None:
+        hosts.append(opened(cluster, tmp_path / str(number), "begun"))
+
+    threads = [threading.Thread(target=begin, args=(n,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(hosts) == 3
+    for number, host in enumerate(hosts):
+        host.call("deposit", number, 7)
+    assert [host.call("total") for host in hosts] == [21, 21, 21]
+    assert sum(host.active for host in hosts) == 1
+    for host in hosts:
+        host.close()
+
+
+def test_a_host_without_state_takes_that_of_another(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    with opened(cluster, tmp_path / "host-0", "bank") as host:
+        for account in range(20):
+            host.call("deposit", account, 5)
+        host.keeper.move()
+        kept = host.keeper.kept
+        assert kept == host.position
+        assert trimmed(cluster.seeds, "bank", kept + 1) == kept + 1
+        # What the host still needs is kept for it.
+        host.call("deposit", 1, 1)
+        assert trimmed(cluster.seeds, "bank", host.position + 1) == kept + 1
+    with pytest.raises(TrimmedError, match="join a host"):
+        opened(cluster, tmp_path / "new", "bank")
+    hosts = Hosts(cluster.seeds, tmp_path)
+    try:
+        hosts.start(0)
+        hosts.wait_ready(0)
+        bank = make_bank(results_kept=100_000)
+        options = {"bank": bank, "active": False, "join": hosts.address(0)}
+        with (
+            opened(cluster, tmp_path / "new", "bank", **options) as host,
+            connect_sync(hosts.address(0), application="bank") as caller,
+        ):
+            assert host.call("total") == 101
+            caller.call("deposit", 3, 1)
+            said = caller.status(hashes=True)
+            host.wait_applied(said.applied)
+            assert tuple(host.hashes()[1]) == said.hashes
+    finally:
+        hosts.close()
+
+
+def trimmed(seeds: str, log: str, before: int) -> int:
+    async def trim() -> int:
+        async with braidlog.connect(seeds) as client:
+            return await (await client.log(log)).trim(before)
+
+    return asyncio.run(trim())
+
+
+def test_a_directory_belongs_to_one_host_and_one_log(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    with (
+        opened(cluster, tmp_path, "mine"),
+        pytest.raises(LockedError, match="another host"),
+    ):
+        opened(cluster, tmp_path, "mine")
+    with pytest.raises(ApplicationMismatchError, match="that of the log"):
+        opened(cluster, tmp_path, "yours")
+    other = Application("shop", partitions=3, schema=SCHEMA)
+    with pytest.raises(ApplicationMismatchError, match="this is 'bank'"):
+        opened(cluster, tmp_path / "shop", "mine", bank=other)
+
+
+def test_new_code_waits_until_the_log_has_its_catalog(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    newer = make_bank()
+
+    @newer.procedure(key="account")
+    def close(ctx: object, account: int) -> int:
+        return account
+
+    with (
+        opened(cluster, tmp_path / "a", "newer") as first,
+        opened(cluster, tmp_path / "b", "newer", bank=newer, active=False) as second,
+    ):
+        with pytest.raises(NotReadyError, match="promote"):
+            second.call("close", 1)
+        # What both have is taken.
+        assert second.call("deposit", 1, 1) == 1
+        second.promote()
+        assert second.call("close", 1) == 1
+        assert first.runner.failure is None or "close" in str(first.runner.failure)
+
+
+def test_a_host_reads_ahead_as_far_as_is_bounded(cluster: LocalCluster) -> None:
+    log = ClusteredLog(lambda: braidlog.connect(cluster.seeds), "ahead", streams=2)
+    try:
+        values = [b"%d" % number for number in range(60)]
+        positions = [log.append(value) for value in values]
+        assert positions == list(range(1, 61))
+        assert log.latest() == 61
+        assert log.wait(1, 30)
+        # It does not stop before it is full, and then it does.
+        deadline = time.monotonic() + 30
+        while len(log._chunks) < 16 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        assert len(log._chunks) == 16
+        assert log.end < 61
+        found: list[bytes] = []
+        while len(found) < 60:
+            some = log.read(len(found) + 1, 3)
+            assert 0 < len(some) <= 3
+            assert some[0].position == len(found) + 1
+            found += [record.value for record in some]
+        assert found == values
+        assert not log.wait(61, 0.01)
+        log.wake()
+        assert list(log.read(61, 3)) == []
+    finally:
+        log.close()
+        log.close()

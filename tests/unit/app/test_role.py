@@ -1,0 +1,156 @@
+"""Hosts that share a log: who is active, what the others do, what is stale."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from braidlog.app import ApplicationMismatchError, Host
+from braidlog.app.entries import Create, Outcomes, pack, unpack
+from braidlog.app.entries import Host as HostEntry
+from braidlog.app.host import Runner
+from braidlog.app.sqlite import SqliteState
+from braidlog.errors import FencedError, TimeoutError_
+from unit.app.banking import make_bank
+from unit.app.shared_log import Contents, SharedLog
+
+
+@contextlib.contextmanager
+def opened(
+    path: Path, log: SharedLog, name: bytes, *, active: bool = True
+) -> Iterator[Host]:
+    bank = make_bank()
+    state = SqliteState(path / name.hex(), bank.partitions)
+    host = Host(Runner(bank, log, state, active=active, host=name * 16))
+    try:
+        yield host
+    finally:
+        host.close()
+
+
+def logged(contents: Contents, kind: type) -> list[tuple[int, object]]:
+    entries = [(r.position, unpack(r.value, r.position)) for r in contents.records]
+    return [(position, entry) for position, entry in entries if type(entry) is kind]
+
+
+def test_of_two_that_begin_a_log_the_first_counts(tmp_path: Path) -> None:
+    contents = Contents()
+    log = SharedLog(contents)
+
+    def other() -> None:
+        log.before_append = lambda: None
+        contents.append(pack(Create(b"other" * 3 + b"!", "bank", 3, 10_000)))
+
+    log.before_append = other  # Between the look at the empty log and the append.
+    with opened(tmp_path, log, b"a") as host:
+        assert host.call("deposit", 1, 5) == 5
+        assert host.runner._executor.shared.identity == b"other" * 3 + b"!"
+    assert len(logged(contents, Create)) == 2
+
+
+def test_who_begins_the_log_of_another_application_is_told(tmp_path: Path) -> None:
+    contents = Contents()
+    log = SharedLog(contents)
+    foreign = pack(Create(bytes(16), "shop", 3, 10_000))
+    log.before_append = lambda: (contents.append(foreign), None)[1]
+    with pytest.raises(ApplicationMismatchError, match="this is 'shop'"):
+        opened(tmp_path, log, b"a").__enter__()
+
+
+def test_of_two_that_are_promoted_at_a_time_the_first_counts(tmp_path: Path) -> None:
+    contents = Contents()
+    log = SharedLog(contents)
+    with (
+        opened(tmp_path, SharedLog(contents), b"a") as first,
+        opened(tmp_path, log, b"b", active=False) as second,
+        opened(tmp_path, SharedLog(contents), b"c", active=False) as third,
+    ):
+
+        def overtake() -> None:
+            log.before_append = lambda: None
+            third.runner.promote()
+
+        log.before_append = overtake
+        with pytest.raises(FencedError, match=(b"c" * 16).hex()) as caught:
+            second.runner.promote()
+        assert (caught.value.given, caught.value.current) == (2, 2)
+        first.wait_applied(len(contents.records))
+        roles = [each.runner.role.active for each in (first, second, third)]
+        assert roles == [False, False, True]
+        second.runner.promote()
+        assert second.runner.role.active
+
+
+def test_a_host_that_does_not_know_yet_that_it_was_replaced_harms_nobody(
+    tmp_path: Path,
+) -> None:
+    contents = Contents()
+    log = SharedLog(contents)
+    with (
+        opened(tmp_path, log, b"a") as first,
+        opened(tmp_path, SharedLog(contents), b"b", active=False) as second,
+    ):
+        first.call("deposit", 1, 1)
+        at = first.position
+        log.hold()
+        second.runner.promote()
+        assert first.runner.role.active, "it cannot know"
+        # What it says of outcomes is of an older epoch, and wrong on top.
+        contents.append(pack(Outcomes(1, [(at, bytes(21))])))
+        second.call("deposit", 1, 1)
+        assert second.runner.mismatches == 0
+        contents.append(pack(Outcomes(2, [(at, bytes(21))])))
+        second.wait_applied(len(contents.records))
+        assert second.runner.mismatches == 1
+        assert second.runner.stopped_partitions() == (second_partition(second),)
+        log.let_go()
+
+
+def second_partition(host: Host) -> int:
+    partitions = host.application.find("deposit").partitions([1, 1], 3)
+    assert partitions is not None
+    return partitions[0]
+
+
+def test_a_standby_writes_nothing(tmp_path: Path) -> None:
+    contents = Contents()
+    with (
+        opened(tmp_path, SharedLog(contents), b"a") as first,
+        opened(tmp_path, SharedLog(contents), b"b", active=False) as second,
+    ):
+        calls = [second.submit("deposit", 1, 1) for _ in range(1500)]
+        assert [call.result() for call in calls][-1] == 1500
+        first.wait_applied(second.position)
+    said = [entry.epoch for _, entry in logged(contents, Outcomes)]  # type: ignore[attr-defined]
+    assert said
+    assert set(said) == {1}
+    assert len(logged(contents, HostEntry)) == 1
+
+
+def test_a_host_that_is_cut_off_reads_no_more_than_is_allowed(tmp_path: Path) -> None:
+    contents = Contents()
+    log = SharedLog(contents)
+    with (
+        opened(tmp_path, SharedLog(contents), b"a") as first,
+        opened(tmp_path, log, b"b", active=False) as second,
+    ):
+        first.call("deposit", 1, 1)
+        assert second.call("balance", 1) == 1
+        log.hold()
+        first.call("deposit", 1, 1)
+        asked = log.asked
+        # Recent enough: nobody is asked.
+        assert second.call("balance", 1, stale=60) == 1
+        assert log.asked == asked
+        # Its last look at the end is too old, and it knows that it lacks something.
+        log.looked -= 100
+        second.runner._caught_up -= 100
+        for options in ({}, {"stale": 60.0}):
+            with pytest.raises(TimeoutError_, match="was not applied"):
+                second.call("balance", 1, timeout=0.05, **options)  # type: ignore[arg-type]
+        assert second.call("balance", 1, behind=2) == 1
+        log.let_go()
+        assert second.call("balance", 1) == 2
