@@ -1,4 +1,4 @@
-"""A key-value store: put, get, compare-and-set, and a time to live by the log's time.
+"""A key-value store: put, get, delete, compare-and-set, exchange, and a time to live.
 
 python examples/keyvalue.py [directory]
 """
@@ -8,7 +8,7 @@ import sys
 import tempfile
 from typing import Any
 
-from braidlog.app import Application, Context
+from braidlog.app import Abort, Application, Context
 
 store = Application(
     "keyvalue",
@@ -39,6 +39,25 @@ def swap(ctx: Context, key: str, version: int, value: Any) -> bool:
     return True
 
 
+@store.procedure(key="key")
+def delete(ctx: Context, key: str) -> bool:
+    """Remove a value; whether there was one."""
+    gone = ctx.execute("DELETE FROM item WHERE key = ? RETURNING key", (key,))
+    return bool(gone)
+
+
+@store.procedure(partitions=lambda one, other: [one, other])
+def exchange(ctx: Context, one: str, other: str) -> None:
+    """Give each of two keys the value of the other, on both partitions or on none."""
+    rows = {key: ctx.on(key).row(FOUND, (key, ctx.now)) for key in (one, other)}
+    for key, source in ((one, other), (other, one)):
+        mine, theirs = rows[key], rows[source]
+        if mine is None or theirs is None:
+            raise Abort("both keys must be there")
+        row = (key, theirs[0], mine[1] + 1)
+        ctx.on(key).execute("REPLACE INTO item VALUES (?, ?, ?, NULL)", row)
+
+
 @store.procedure(key="key", read_only=True)
 def get(ctx: Context, key: str) -> list[Any] | None:
     """Return value and version, or None."""
@@ -61,6 +80,9 @@ async def main(directory: str) -> None:
 
         await asyncio.gather(*(count() for _ in range(20)))
         print("counted to", (await host.call("get", "counter"))[0])
+        await host.call("exchange", "greeting", "counter")
+        print("exchanged:", (await host.call("get", "greeting"))[0])
+        print("deleted:", await host.call("delete", "counter"))
         await host.call("put", "brief", "gone soon", ttl_ms=1)
         await asyncio.sleep(0.02)
         print("after its time:", await host.call("get", "brief"))

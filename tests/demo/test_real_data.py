@@ -6,6 +6,7 @@ The files are looked for in the folder that ``BRAIDLOG_SHARED_DATA`` names, else
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 from pathlib import Path
@@ -64,3 +65,28 @@ def test_import_kill_resume_replay_and_spark(tmp_path: Path) -> None:
     assert sum(row["changes"] for row in report["changes_per_month"]) == _EVENTS
     assert {Path(path).suffix for path in report["files"]} == {".png", ".html"}
     assert not list((tmp_path / "out").glob("log-*")), "cleaned up"
+
+
+@pytest.mark.real_data
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_files_as_the_state_of_an_application(tmp_path: Path) -> None:
+    """All changes as calls; the state, and its replay, are what the oracle says."""
+    from braidlog.demo.events import path_bytes
+    from braidlog.demo.files import read_lines, read_oracle
+
+    events, oracle = recorded()
+    place = Path(__file__).parents[2] / "examples" / "change_events.py"
+    spec = importlib.util.spec_from_file_location("change_events", place)
+    assert spec is not None
+    assert spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    files = example.run(tmp_path, map(json.loads, read_lines(events)))
+    expected = sorted(
+        [source, path_bytes(path), *entry]
+        for source, tree in read_oracle(oracle).items()
+        for path, entry in tree.items()
+    )
+    assert files == expected
+    assert list((tmp_path / "again").glob("partition-*.db"))

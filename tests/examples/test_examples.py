@@ -20,6 +20,7 @@ SAYS = {
         "accounts have 40000, branches 40000",
         "made again from the log: the same",
     ],
+    "change_events": ["300 changes, 35 files", "replayed: the same"],
     "cluster": [
         "node 2 was killed",
         "300 appends acknowledged",
@@ -46,6 +47,8 @@ SAYS = {
         "version 1",
         "['hello', 1]",
         "counted to 20",
+        "exchanged: 20",
+        "deleted: True",
         "after its time: None",
     ],
     "pandas_frame": ["1970-01-01", "10", "33"],
@@ -82,8 +85,8 @@ def test_an_example(name: str, tmp_path: Path) -> None:
         at = ran.stdout.index(words, at) + len(words)
     if name == "cluster":
         return  # Its directories are those of nodes.
-    if name in ("bank", "keyvalue"):
-        data /= "log"
+    if name in ("bank", "change_events", "keyvalue"):
+        data = data / "app" / "log" if name == "change_events" else data / "log"
     with braidlog.open(data) as node:
         assert node.report["clean"]
         assert all(node.log(name).end > 1 for name in node.logs())

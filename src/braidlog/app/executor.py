@@ -16,7 +16,7 @@ randomness or on how records were grouped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, Protocol
 
@@ -33,12 +33,12 @@ from braidlog.app.errors import (
     UnknownProcedureError,
 )
 from braidlog.app.fingerprint import EnvironmentRule, check
-from braidlog.app.outcome import Outcome, Status, digest_of
+from braidlog.app.outcome import Outcome, Status, bytes_of_changes, digest_of
 from braidlog.app.procedure import Procedure
 from braidlog.app.running import Ran, evaluate, failed
 from braidlog.app.shared import Shared
 from braidlog.app.state import Kept, State
-from braidlog.errors import CorruptionError
+from braidlog.errors import CorruptionError, InvalidArgumentError
 
 __all__ = ["Executor", "RecordLike"]
 
@@ -67,7 +67,9 @@ class Executor:
     """Executes the records of one application's log on its state.
 
     ``given_up`` says which commands ahead have an ABORT entry behind them; they get
-    that outcome instead of being executed.
+    that outcome instead of being executed. Of some ``partitions`` alone only these
+    execute, and no command may touch them and others; what belongs to the whole
+    application is kept in the partition 0 all the same.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Executor:
         state: State,
         *,
         given_up: Callable[[int], str | None] | None = None,
+        partitions: Collection[int] | None = None,
         environment: EnvironmentRule = "refuse",
         watchdog: AbstractContextManager[object] | None = None,
     ) -> None:
@@ -90,7 +93,11 @@ class Executor:
         self._environment = environment
         self._watchdog = nullcontext() if watchdog is None else watchdog
         self._books = [Book(n, each) for n, each in enumerate(state.partitions)]
-        going = [b.progress.applied for b in self._books if b.stopped is None]
+        self._only = None if partitions is None else frozenset(partitions)
+        mine = self._books
+        if self._only is not None:
+            mine = [b for b in mine if b.number == 0 or b.number in self._only]
+        going = [b.progress.applied for b in mine if b.stopped is None]
         self.position = min(going) if going else self._highest()
         self._settled = self.position
         self.shared = Shared(application, self._books)
@@ -148,6 +155,29 @@ class Executor:
         self.position = position
         return outcome
 
+    def pass_over(self, position: int) -> None:
+        """Go on behind ``position``, although nobody has what the log had here."""
+        self.position = max(self.position, position)
+
+    def last(self, number: int) -> int:
+        """Return the position of the last command that a partition executed."""
+        return self._books[number].progress.last
+
+    def _elsewhere(self, position: int, numbers: Sequence[int] | None) -> bool:
+        """Whether a command touches none of the partitions that execute here."""
+        if self._only is None:
+            return False
+        touched = range(len(self._books)) if numbers is None else numbers
+        if self._only.issuperset(touched):
+            return False
+        if self._only.isdisjoint(touched):
+            return True
+        msg = (
+            f"the command at {position} touches the partitions {list(touched)}, of"
+            f" which only {sorted(self._only)} execute here"
+        )
+        raise InvalidArgumentError(msg)
+
     def _touched(self, numbers: Sequence[int] | None) -> list[Book]:
         if numbers is None:
             return self._books
@@ -156,6 +186,8 @@ class Executor:
     def _execute(
         self, position: int, timestamp: int, entry: Command | Effect
     ) -> Outcome | None:
+        if self._elsewhere(position, entry.partitions):
+            return None
         books = self._touched(entry.partitions)
         missing = [book for book in books if book.progress.applied < position]
         if not missing:
@@ -267,7 +299,7 @@ class Executor:
     ) -> Outcome:
         home = books[0]
         draws, nows = (0, 0) if context is None else (context.draws, context.nows)
-        digest = digest_of(ran.status, encode(changes), ran.body, draws, nows)
+        digest = digest_of(ran.status, bytes_of_changes(changes), ran.body, draws, nows)
         if ran.status == Status.OK:
             for book in books:
                 book.touch(position, now)

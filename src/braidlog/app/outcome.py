@@ -10,15 +10,29 @@ import struct
 import zlib
 from enum import IntEnum
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-__all__ = ["COMPONENTS", "Outcome", "Status", "difference", "digest_of", "status_of"]
+import msgspec
+
+from braidlog.app.codec import encode
+
+__all__ = [
+    "COMPONENTS",
+    "Outcome",
+    "Status",
+    "bytes_of_changes",
+    "difference",
+    "digest_of",
+    "status_of",
+]
 
 COMPONENTS: Final = ("status", "changes", "result", "draws", "times asked for")
 
 _HASH_BYTES: Final = 16
 _HEAD: Final = struct.Struct("<BQQQ")
 _CHECKS: Final = struct.Struct("5B")
+# Nobody decodes what is only hashed, and this takes a thirtieth of the time of CBOR.
+_ROWS: Final = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 class Status(IntEnum):
@@ -44,6 +58,18 @@ class Outcome(NamedTuple):
     digest: bytes
     repeated: bool = False
     error: Exception | None = None
+
+
+def bytes_of_changes(changes: list[list[Any]]) -> bytes:
+    """Return what stands for the changes of a command in its digest.
+
+    MessagePack in its shortest form; CBOR where that has no place for a value, such as
+    an integer of more than 64 bits in a state that is not SQLite.
+    """
+    try:
+        return _ROWS(changes)
+    except (OverflowError, TypeError):
+        return encode(changes)
 
 
 def digest_of(

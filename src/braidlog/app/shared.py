@@ -6,8 +6,8 @@ Stored with the partition 0, whose position says up to where it is.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from braidlog.app.entries import AbortEntry, Catalog, Create, Entry, Host, Outcomes
 from braidlog.app.errors import ApplicationMismatchError
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from braidlog.app.book import Book
     from braidlog.app.procedure import Procedure
 
-__all__ = ["Shared"]
+__all__ = ["OnDifference", "Shared"]
+
+OnDifference: TypeAlias = Callable[[int, str, str, tuple[int, ...]], None]
+"""Hears of an outcome that differs: position, procedure, component, partitions."""
 
 # Digests that wait for the log to name them; the oldest go when nobody does.
 _DIGESTS_MAX: Final = 100_000
@@ -41,6 +44,9 @@ class Shared:
         self._stored = books[0].progress.shared
         self._digests: OrderedDict[int, tuple[bytes, str, tuple[int, ...]]]
         self._digests = OrderedDict()
+        # In place of stopping the partitions, for who replays to find differences.
+        self.on_difference: OnDifference | None = None
+        self.compared = 0
         compared = self._stored.get("compared", 0)
         for position, digest, procedure, number in sorted(
             (position, digest, procedure, book.number)
@@ -224,16 +230,31 @@ class Shared:
                     break
         return found
 
-    def _compare(self, position: int, entry: Outcomes) -> None:
+    @property
+    def uncompared(self) -> int:
+        """How many outcomes no record has confirmed yet."""
+        return len(self._digests)
+
+    def compare(self, position: int, entry: Outcomes) -> bool:
+        """Compare outcomes with those of a record, also one that lies further on.
+
+        False if they do not count, because they are of a host that was active before.
+        """
         if entry.epoch < self.epoch:
-            return  # Of a host that was active before.
+            return False
         for at, digest in entry.digests:
-            mine, procedure, numbers = self._digests.pop(at, (digest, "", ()))
-            component = difference(mine, digest)
+            mine = self._digests.pop(at, None)
+            if mine is None:
+                continue
+            self.compared += 1
+            component = difference(mine[0], digest)
             if component is not None:
                 self.mismatches += 1
-                self._stop(position, at, procedure, component, numbers)
-        if entry.digests:
+                self._stop(position, at, mine[1], component, mine[2])
+        return True
+
+    def _compare(self, position: int, entry: Outcomes) -> None:
+        if self.compare(position, entry) and entry.digests:
             self._store(position, compared=entry.digests[-1][0])
 
     def _compare_given_up(self, position: int, entry: AbortEntry) -> None:
@@ -252,6 +273,9 @@ class Shared:
         component: str,
         numbers: tuple[int, ...],
     ) -> None:
+        if self.on_difference is not None:
+            self.on_difference(at, procedure, component, numbers)
+            return
         for number in numbers:
             book = self._books[number]
             if book.progress.applied < position:

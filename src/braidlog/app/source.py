@@ -16,9 +16,10 @@ from braidlog.errors import ClosedError
 from braidlog.storage.node import open_node
 from braidlog.storage.retention import lowest_pin
 
-__all__ = ["CommandLog", "EmbeddedLog", "KeptCommandLog"]
+__all__ = ["LOG_NAME", "CommandLog", "EmbeddedLog", "KeptCommandLog"]
 
-_NAME: Final = "commands"
+LOG_NAME: Final = "commands"
+"""Of the log in the directory of an application."""
 
 
 class CommandLog(Protocol):
@@ -105,7 +106,7 @@ class EmbeddedLog:
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Open the directory as its writer; options as `braidlog.open`."""
         self._node = open_node(path, **options)
-        self._log = self._node.create_log(_NAME, exist_ok=True)
+        self._log = self._node.create_log(LOG_NAME, exist_ok=True)
 
     @property
     def first(self) -> int:

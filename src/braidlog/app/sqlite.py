@@ -11,7 +11,7 @@ import contextlib
 import os
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +19,7 @@ from typing import Any, Final
 import apsw
 
 from braidlog.app import sqlrules
+from braidlog.app.absent import AbsentPartition
 from braidlog.app.changes import PREFIX, Change, apply_change, hook_of, shapes_of
 from braidlog.app.codec import decode, encode
 from braidlog.app.database import (
@@ -32,9 +33,9 @@ from braidlog.app.database import (
 )
 from braidlog.app.state import Kept, Progress, Saved
 from braidlog.app.syncing import sync
-from braidlog.errors import CorruptionError, InvalidArgumentError
+from braidlog.errors import CorruptionError, InvalidArgumentError, NotFoundError
 
-__all__ = ["SqlitePartition", "SqliteState"]
+__all__ = ["SqlitePartition", "SqliteState", "database_path", "look"]
 
 _TABLES: Final = f"""
 CREATE TABLE {PREFIX}progress(id INTEGER PRIMARY KEY CHECK (id = 0), value BLOB);
@@ -49,14 +50,17 @@ _STATEMENTS_CACHED: Final = 500
 _OURS: Final = apsw.SQLITE_PREPARE_PERSISTENT
 # Checkpoints sync the database, so they come every 16 MiB, not every 4.
 _CHECKPOINT_PAGES: Final = 4000
+# The last connection to go holds the database while it empties the WAL.
+_BUSY_MS: Final = 10_000
 
 
 class SqlitePartition:
     """The database of one virtual partition."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, unsynced: bool = False) -> None:
         """Open the file, creating it if there is none."""
         self._path = path
+        self._unsynced = unsynced
         self._changes: list[Change] = []
         self._readers: list[Reader] = []
         self._readers_lock = threading.Lock()
@@ -67,7 +71,8 @@ class SqlitePartition:
         self._connection = self._connect(create)
         self._guarded = Guarded(self._connection)
         self._run("PRAGMA journal_mode = WAL")
-        self._run("PRAGMA synchronous = NORMAL")
+        level = "OFF" if self._unsynced else "NORMAL"
+        self._run(f"PRAGMA synchronous = {level}")
         self._run("PRAGMA foreign_keys = ON")
         self._run(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
         if not self._connection.table_exists("main", f"{PREFIX}progress"):
@@ -226,6 +231,17 @@ class SqlitePartition:
             self._run("ROLLBACK")
         self._look_at_schema()  # A step of the schema may be among what went.
 
+    def settle(self) -> None:
+        """Make everything durable that was committed, and sync from here on."""
+        self._unsynced = False
+        self._run("PRAGMA synchronous = NORMAL")
+        self._run("PRAGMA wal_checkpoint(TRUNCATE)")
+        # Also what a checkpoint wrote before that did not sync. Without a connection:
+        # closing the file ends the locks that SQLite has on it.
+        self.close()
+        sync(self._path)
+        self._open()
+
     # -- reading beside the writer -----------------------------------------------
 
     def view(self) -> DatabaseView:
@@ -274,6 +290,39 @@ class SqlitePartition:
         self._connection.close()
 
 
+def database_path(path: Path, number: int) -> Path:
+    """Return where the database of a partition is."""
+    return path / f"partition-{number:04}.db"
+
+
+def look(path: Path) -> tuple[Progress, DatabaseView]:
+    """Return what a database holds now, also while a host writes to it.
+
+    Closing the view closes the connection.
+
+    Raises:
+        NotFoundError: there is no database.
+    """
+    if not path.exists():
+        msg = f"there is no state of an application in {path.parent}"
+        raise NotFoundError(msg)
+    connection = apsw.Connection(os.fspath(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        connection.set_busy_timeout(_BUSY_MS)
+        reader = Reader(connection)
+        shapes = shapes_of(connection)
+        view = DatabaseView(reader, shapes, _HASHED, _close_reader)
+        rows = reader.run(f"SELECT value FROM {PREFIX}progress")
+    except BaseException:
+        connection.close()
+        raise
+    return Progress(**decode(rows[0][0])) if rows else Progress(), view
+
+
+def _close_reader(reader: Reader) -> None:
+    reader.connection.close()
+
+
 def _hash_of(path: Path) -> bytes:
     """Return the hash of a copy, whose tables, indexes and pages are sound."""
     # Immutable: nothing beside the file is looked at, or made.
@@ -297,17 +346,30 @@ def _hash_of(path: Path) -> bytes:
 class SqliteState:
     """A directory of databases: ``partition-0000.db`` and so on."""
 
-    def __init__(self, path: Path, partitions: int) -> None:
-        """Open all of them, creating those that are missing."""
+    def __init__(
+        self,
+        path: Path,
+        partitions: int,
+        *,
+        only: Collection[int] | None = None,
+        unsynced: bool = False,
+    ) -> None:
+        """Open all of them, creating those that are missing.
+
+        Or ``only`` some: the others hold nothing. ``unsynced``: nothing is durable
+        before `settle`, and a crash of the machine may leave damaged databases.
+        """
         path.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._partitions = [
-            SqlitePartition(path / f"partition-{number:04}.db")
+            SqlitePartition(database_path(path, number), unsynced=unsynced)
+            if only is None or number in only
+            else AbsentPartition()
             for number in range(partitions)
         ]
 
     @property
-    def partitions(self) -> Sequence[SqlitePartition]:
+    def partitions(self) -> Sequence[SqlitePartition | AbsentPartition]:
         """The databases, by partition."""
         return self._partitions
 
@@ -316,9 +378,23 @@ class SqliteState:
         """What SQLite raises when the machine fails it."""
         return FAILURES
 
+    def settle(self) -> None:
+        """Make everything durable that was committed, and sync from here on."""
+        for partition in self._partitions:
+            if isinstance(partition, SqlitePartition):
+                partition.settle()
+
     def restore(self, partition: int, path: Path) -> None:
-        """Replace a partition by a copy of it."""
-        self._partitions[partition].restore(path)
+        """Replace a partition by a copy of it.
+
+        Raises:
+            InvalidArgumentError: the partition is not among those that were opened.
+        """
+        found = self._partitions[partition]
+        if isinstance(found, AbsentPartition):
+            msg = f"partition {partition} was not opened"
+            raise InvalidArgumentError(msg)
+        found.restore(path)
 
     def hash_of(self, path: Path) -> bytes:
         """Check a copy, and return its state hash."""
@@ -327,7 +403,8 @@ class SqliteState:
     def sync(self) -> None:
         """Make what was committed before the call durable."""
         for partition in self._partitions:
-            partition.sync()
+            if isinstance(partition, SqlitePartition):
+                partition.sync()
         directory = os.open(self._path, os.O_RDONLY)
         try:
             os.fsync(directory)

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import click
 
 import braidlog
-from braidlog.cli import failures
+from braidlog.cli import failures, replaying
 from braidlog.cli.append import append
 from braidlog.cli.applications import app
 from braidlog.cli.bench import bench
@@ -130,6 +130,9 @@ Exit codes: 0 done, 1 failure, 2 usage, 3 not found, 4 locked by another writer,
 def main() -> None:
     """Run the command line."""
 
+
+app.add_command(replaying.replay_)
+app.add_command(replaying.verify)
 
 for _command in (
     log,

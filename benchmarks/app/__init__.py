@@ -1,0 +1,1 @@
+"""Applications beside the same procedures unlogged, and beside plain SQLite."""

@@ -1,0 +1,66 @@
+"""Measure applications beside the floor and SQLite: ``python -m benchmarks.app``."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from benchmarks import machine, report, session
+from benchmarks.app.plan import Plan, quick
+from benchmarks.app.questions import QUESTIONS
+
+_RESULTS = Path(__file__).parents[1] / "results"
+
+
+def main() -> int:
+    """Run the questions asked for; return the exit status."""
+    arguments = _arguments()
+    console = report.console()
+    with session.scratch(arguments.directory) as directory:
+        plan = _plan(arguments, directory)
+        facts = machine.describe(directory, plan.parameters())
+        report.header(console, facts)
+        rows, failed = session.measure(console, QUESTIONS, plan, arguments.only)
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    lines = arguments.output / "app.jsonl"
+    report.json_lines(lines, facts, rows)
+    console.print(f"wrote {lines}", style="dim", highlight=False)
+    missed = [row for row in rows if row.missed]
+    session.name_misses(console, missed, failed)
+    unmeasured = any(row.unmeasured for row in rows)
+    return 1 if arguments.check and (missed or failed or unmeasured) else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.app", description=__doc__
+    )
+    names = [question.NAME for question in QUESTIONS]
+    parser.add_argument(
+        "--only", action="append", choices=names, help="one question (repeatable)"
+    )
+    parser.add_argument("--quick", action="store_true", help="shapes, not figures")
+    parser.add_argument("--rounds", type=int, help="rounds of every measurement")
+    parser.add_argument("--seed", type=int, default=1, help="of all random data")
+    parser.add_argument(
+        "--directory", type=Path, default=_RESULTS, help="file system to measure on"
+    )
+    parser.add_argument("--output", type=Path, default=_RESULTS, help="for results")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="exit with 1 when a target is missed or not measured",
+    )
+    return parser.parse_args()
+
+
+def _plan(arguments: argparse.Namespace, directory: Path) -> Plan:
+    plan = Plan(
+        directory,
+        rounds=arguments.rounds or (2 if arguments.quick else 5),
+        seed=arguments.seed,
+    )
+    return quick(plan) if arguments.quick else plan
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""Where replay reads commands: the directory of an application, or a cluster.
+
+Nothing here needs to be the writer of the log, or stops it: a directory is followed
+without a lock while its host goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from braidlog.app.executor import RecordLike
+from braidlog.app.source import LOG_NAME
+from braidlog.storage.node import open_node
+
+if TYPE_CHECKING:
+    from braidlog.client.blocking import BlockingClient
+
+__all__ = ["ClusterInput", "DirectoryInput", "Input"]
+
+
+class Input(Protocol):
+    """A log of commands, read in order, as often as it takes."""
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+
+    @property
+    def gaps(self) -> bool:
+        """Whether records may be missing in what is read."""
+
+    def read(self, begin: int | None, end: int | None = None) -> Iterator[RecordLike]:
+        """Read the records from ``begin`` up to ``end``, or to the last durable one.
+
+        Without ``begin`` from the first that can be read; none if ``begin`` is behind
+        the last.
+
+        Raises:
+            TrimmedError: ``begin`` is no longer in the log.
+        """
+
+    def close(self) -> None:
+        """Release it."""
+
+
+class DirectoryInput:
+    """The log of an application in a directory, beside its host or without one."""
+
+    gaps: Final = False
+
+    def __init__(self, path: str | Path) -> None:
+        """Follow the log of a directory that `Application.open` made.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        self.name = str(path)
+        self._node = open_node(Path(path) / "log", read_only=True)
+        self._log = self._node.log(LOG_NAME)
+
+    def read(self, begin: int | None, end: int | None = None) -> Iterator[RecordLike]:
+        """Read the records that are durable now."""
+        return self._log.read(*_bounds(begin, end, self._log.end))
+
+    def close(self) -> None:
+        """Stop following."""
+        self._node.close()
+
+
+class ClusterInput:
+    """A log of a cluster. The client remains the caller's."""
+
+    gaps: Final = False
+
+    def __init__(self, client: BlockingClient, log: str) -> None:
+        """Read a log by its name.
+
+        Raises:
+            NotFoundError: the cluster has no such log.
+        """
+        self.name = log
+        self._log = client.log(log)
+
+    def read(self, begin: int | None, end: int | None = None) -> Iterator[RecordLike]:
+        """Read the records that are committed now."""
+        self._log.refresh()
+        return self._log.read(*_bounds(begin, end, self._log.end))
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def _bounds(begin: int | None, end: int | None, last: int) -> tuple[int | None, int]:
+    end = last if end is None else min(end, last)
+    return (None if begin is None else min(begin, end)), end

@@ -1,0 +1,102 @@
+"""Replay from the directories of nodes that do not run any more.
+
+A command is one record at one position, also if it touches several partitions. So it is
+there as a whole wherever one valid directory has it, and there are no copies of it for
+single partitions that could be missing. What can be missing is a position, in all
+directories; there the two cuts differ.
+
+=========== ==========================================================================
+strict      ends in front of the first position that no valid directory has
+any-copy    goes on behind it: every command that one valid directory has is executed
+=========== ==========================================================================
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from braidlog import _native
+from braidlog.app.executor import RecordLike
+from braidlog.app.source import LOG_NAME
+from braidlog.faultlog.raw import open_raw
+from braidlog.storage.merge import Figures, OnHole
+
+__all__ = ["Cut", "RawInput"]
+
+Cut: TypeAlias = Literal["strict", "any-copy"]
+
+_ON_HOLE: Final[dict[Cut, OnHole]] = {"strict": "stop", "any-copy": "skip"}
+
+
+class RawInput:
+    """A log in raw directories: those of a dead cluster that the fault log calls valid.
+
+    Or the directory of an embedded log. They are locked while they are read. Copies are
+    compared, and two that differ end it with both places named.
+    """
+
+    def __init__(
+        self,
+        directories: Sequence[str | Path],
+        log: str = LOG_NAME,
+        *,
+        cut: Cut = "strict",
+        order_bytes_max: int | None = None,
+    ) -> None:
+        """Name directories and log; nothing is opened before it is read."""
+        self.name = f"{log} in {', '.join(map(str, directories))}"
+        self.cut = cut
+        self.gaps = cut == "any-copy"
+        self.figures: Figures | None = None
+        """What the last reading found: copies, holes, damage."""
+        self._directories = list(directories)
+        self._log = log
+        self._order_bytes_max = order_bytes_max
+        self._reading: Generator[RecordLike] | None = None
+
+    def read(self, begin: int | None, end: int | None = None) -> Iterator[RecordLike]:
+        """Read the records once, in order; ends an earlier reading.
+
+        Raises:
+            LockedError: a node runs on one of the directories.
+            NotReadyError: a directory that may know more is missing; it is named.
+            InvalidArgumentError: no choice of directories is safe.
+            NotFoundError: no valid directory has the log.
+            CorruptionError: copies differ, or damage that no other directory makes up
+                for.
+        """
+        self.close()
+        self._reading = self._records(begin, end)
+        return self._reading
+
+    def _records(self, begin: int | None, end: int | None) -> Generator[RecordLike]:
+        merge = open_raw(
+            self._directories,
+            self._log,
+            begin=begin,
+            on_hole=_ON_HOLE[self.cut],
+            order_bytes_max=self._order_bytes_max,
+        )
+        with contextlib.closing(merge):
+            try:
+                for rows in merge.encoded():
+                    for row in rows:
+                        if end is not None and row.position >= end:
+                            return
+                        last = row.first + row.count
+                        if end is not None:
+                            last = min(last, row.first + end - row.position)
+                        yield from _native.Batch(row.batch).records(
+                            row.position - row.first, row.first, last
+                        )
+            finally:
+                self.figures = merge.figures()
+
+    def close(self) -> None:
+        """Let go of the directories."""
+        if self._reading is not None:
+            self._reading.close()
+            self._reading = None

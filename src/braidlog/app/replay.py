@@ -1,0 +1,450 @@
+"""Replay: the state of an application, made again from snapshots and its log.
+
+*Theory of operation.* The log is surveyed first, without executing anything: so missing
+code, another environment, and commands on partitions that were not asked for are
+refused at the beginning. Then the same executor that hosts use is fed from the newest
+usable snapshot on, and the outcomes that the log names are compared with those that
+come out.
+
+*Invariants.* The state after a position depends on the log alone: not on where the
+replay began, whether it was killed and went on, or in how many processes the partitions
+are. Nothing is answered, appended or trimmed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, Self, TypeAlias
+
+from braidlog.app.application import Application
+from braidlog.app.entries import Outcomes, unpack
+from braidlog.app.errors import DivergedError
+from braidlog.app.executor import Executor
+from braidlog.app.fingerprint import EnvironmentRule, check
+from braidlog.app.inputs import Input
+from braidlog.app.sqlite import SqliteState
+from braidlog.app.survey import Survey
+from braidlog.app.target import Target
+from braidlog.errors import BeyondEndError, InvalidArgumentError, TrimmedError
+
+__all__ = [
+    "Difference",
+    "Moment",
+    "Outlook",
+    "Replay",
+    "Replayed",
+    "Start",
+    "Starts",
+    "replay",
+]
+
+Check: TypeAlias = Literal["strict", "report", "off"]
+"""Of a difference to the log: raise, go on and report it, or do not look."""
+
+Across: TypeAlias = Literal["include", "refuse"]
+"""Partitions that commands on the chosen ones touch as well."""
+
+# More than a host takes: nobody waits for an answer, and commits are cheaper by the
+# command.
+_ROUND: Final = 8192
+# A host logs outcomes at least so often, so this far behind a position are those of it.
+_AHEAD_RECORDS: Final = 16_384
+
+
+class Start(Protocol):
+    """A snapshot that a replay can begin from."""
+
+    @property
+    def position(self) -> int:
+        """All partitions are as they were after this position."""
+
+    def restore(self, state: SqliteState, partitions: Collection[int]) -> None:
+        """Put its partitions into an empty state."""
+
+
+Starts: TypeAlias = Callable[[int | None], Start | None]
+"""Gives the newest usable snapshot, at a position or before, if there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """An instant of the log's own time: everything up to its timestamp."""
+
+    microseconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A command that gave something else than the log says."""
+
+    position: int
+    procedure: str
+    component: str
+    partitions: tuple[int, ...]
+
+    def __str__(self) -> str:
+        """Say it in one line."""
+        return (
+            f"the command at {self.position} ({self.procedure}) gave another outcome"
+            f" than the log says; first difference: {self.component}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """How far a replay is."""
+
+    position: int
+    end: int
+    """The position that it goes to."""
+    commands_per_second: float
+    seconds_left: float
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a replay did."""
+
+    application: str
+    source: str
+    start: int
+    """Position of the state that it began from; 0 for none."""
+    position: int
+    """Everything up to here is in the state, and nothing beyond."""
+    time: int
+    """Timestamp of that position, in microseconds; 0 if nothing was read."""
+    records: int
+    commands: int
+    log_bytes: int
+    """Of the values of records."""
+    seconds: float
+    commands_per_second: float
+    compared: int
+    """Outcomes that the log names."""
+    differences: tuple[Difference, ...]
+    environment: tuple[str, ...]
+    missing: int
+    """Positions that no copy of the log has."""
+    hashes: dict[int, bytes]
+    """State hash of each partition that was replayed."""
+
+
+class Replay:
+    """A replay in progress: an executor between an input and a state."""
+
+    def __init__(
+        self,
+        application: Application,
+        source: Input,
+        target: Target,
+        *,
+        until: int | Moment | None = None,
+        partitions: Collection[int] | None = None,
+        across: Across = "include",
+        outcomes: Check = "strict",
+        environment: EnvironmentRule = "refuse",
+        starts: Starts | None = None,
+        progress: Callable[[Outlook], None] | None = None,
+    ) -> None:
+        """Survey the log and open the state; nothing is executed yet.
+
+        Raises:
+            ApplicationMismatchError: the log is that of another application.
+            UnknownProcedureError: the program lacks code that the log needs.
+            EnvironmentMismatchError: outcomes were made in another environment.
+            InvalidArgumentError: the partitions do not exist, or commands touch others.
+            BeyondEndError: the log ends before ``until``.
+            TrimmedError: the log begins later, and no snapshot reaches it.
+        """
+        self.application = application
+        self.differences: list[Difference] = []
+        self._source = source
+        self._outcomes = outcomes
+        self._progress = progress
+        self._seconds = 0.0
+        self._commands = 0
+        start = self._choose(starts, until)
+        at = 0 if start is None else start.position
+        self.survey = self._look_ahead(at, until)
+        self.survey.check_code()
+        self.environment = self._compare_environment(environment)
+        self.partitions = self._chosen(partitions, across)
+        self._open(target, start, self.survey.position)
+        facts = self._executor.shared.environment
+        check(facts, self.application.environment, environment)
+
+    # -- before anything is executed ---------------------------------------------
+
+    def _choose(
+        self, starts: Starts | None, until: int | Moment | None
+    ) -> Start | None:
+        if starts is None:
+            return None
+        if isinstance(until, Moment):
+            # Where the moment is in the log shows only while it is read.
+            survey = Survey(self.application)
+            survey.add(self._source.read(None), time_max=until.microseconds)
+            return starts(survey.position)
+        return starts(until)
+
+    def _look_ahead(self, at: int, until: int | Moment | None) -> Survey:
+        survey = Survey(self.application, position=at)
+        if isinstance(until, Moment):
+            survey.add(self._source.read(at + 1), time_max=until.microseconds)
+        else:
+            end = None if until is None else until + 1
+            survey.add(self._source.read(at + 1, end))
+        if survey.first > at + 1:
+            msg = f"the log begins at {survey.first}, and no snapshot reaches it"
+            raise TrimmedError(msg, first=survey.first)
+        if isinstance(until, int) and until > survey.position:
+            msg = f"the log ends at {survey.position}, before {until}"
+            raise BeyondEndError(msg, next=survey.position + 1)
+        if until is not None:
+            self._add_given_up(survey)
+        return survey
+
+    def _add_given_up(self, survey: Survey) -> None:
+        # A command is given up by a record behind it, which may be beyond the end.
+        beyond = Survey(self.application)
+        following = self._source.read(survey.position + 1)
+        beyond.add(itertools.islice(following, _AHEAD_RECORDS))
+        survey.given_up |= beyond.given_up
+
+    def _compare_environment(self, rule: EnvironmentRule) -> tuple[str, ...]:
+        mine = self.application.environment
+        return tuple(
+            f"from {position} on {difference}"
+            for position, theirs in self.survey.environments
+            for difference in check(theirs, mine, rule)
+        )
+
+    def _chosen(
+        self, partitions: Collection[int] | None, across: Across
+    ) -> frozenset[int]:
+        everything = frozenset(range(self.application.partitions))
+        chosen = everything if partitions is None else frozenset(partitions)
+        if not chosen or not chosen <= everything:
+            msg = (
+                f"partitions are 0 to {len(everything) - 1}, and at least one:"
+                f" {sorted(chosen)}"
+            )
+            raise InvalidArgumentError(msg)
+        closed = self.survey.closed(chosen)
+        if closed != chosen and across == "refuse":
+            msg = (
+                f"commands on the partitions {sorted(chosen)} touch"
+                f" {sorted(closed - chosen)} as well"
+            )
+            raise InvalidArgumentError(msg)
+        return closed
+
+    def _open(self, target: Target, start: Start | None, end: int) -> None:
+        self._end = end
+        self._target = target
+        if target.begun(self.partitions):
+            self._state = target.open(self.partitions)
+            self._executor = self._execute()
+            at = 0 if start is None else start.position
+            if at <= self._executor.position and self._executor.highest <= end:
+                self.start = self._executor.position
+                return
+            self._state.close()
+        target.start_over(self.partitions)
+        self._state = target.open(self.partitions)
+        if start is not None:
+            start.restore(self._state, self.partitions | {0})
+        target.restored(self.partitions)
+        self._executor = self._execute()
+        self.start = self._executor.position
+
+    def _execute(self) -> Executor:
+        executor = Executor(
+            self.application,
+            self._state,
+            given_up=self.survey.given_up.get,
+            environment="off",  # All of it was looked at.
+            partitions=self.partitions,
+        )
+        executor.shared.on_difference = self._differs
+        return executor
+
+    def _differs(
+        self, position: int, procedure: str, component: str, numbers: tuple[int, ...]
+    ) -> None:
+        if self._outcomes == "off":
+            return
+        found = Difference(position, procedure, component, numbers)
+        self.differences.append(found)
+        if self._outcomes == "strict":
+            raise DivergedError(
+                str(found),
+                position=position,
+                procedure=procedure,
+                component=component,
+                partitions=numbers,
+            )
+
+    # -- executing ---------------------------------------------------------------
+
+    @property
+    def position(self) -> int:
+        """Everything up to here is executed and committed."""
+        return self._executor.position
+
+    @property
+    def end(self) -> int:
+        """Where the replay ends."""
+        return self._end
+
+    def last(self, partition: int) -> int:
+        """Return the position of the last command that a partition executed."""
+        return self._executor.last(partition)
+
+    def advance(self, position: int | None = None) -> None:
+        """Execute up to a position, or up to the end, and commit.
+
+        Raises:
+            DivergedError: a command gave another outcome than the log says.
+            ExecutionError: the machine failed; a replay to the same directory goes on.
+        """
+        target = self._end if position is None else min(position, self._end)
+        began = time.perf_counter()
+        before = self._seconds
+        executor, source = self._executor, self._source
+        records = source.read(executor.position + 1, target + 1)
+        while chunk := list(itertools.islice(records, _ROUND)):
+            if source.gaps:
+                for record in chunk:
+                    executor.pass_over(record.position - 1)
+                    self._commands += len(executor.feed((record,)))
+            else:
+                self._commands += len(executor.feed(chunk))
+            executor.commit()
+            self._seconds = before + time.perf_counter() - began
+            self._tell()
+        executor.commit(everywhere=True)
+        self._seconds = before + time.perf_counter() - began
+
+    def _tell(self) -> None:
+        if self._progress is None:
+            return
+        done = self.position - self.start
+        left = (self._end - self.position) * self._seconds / max(done, 1)
+        rate = self._commands / max(self._seconds, 1e-9)
+        self._progress(Outlook(self.position, self._end, rate, left))
+
+    def compare_ahead(self) -> None:
+        """Compare with outcomes that the log names behind the position.
+
+        Raises:
+            DivergedError: a command gave another outcome than the log says.
+        """
+        shared = self._executor.shared
+        following = self._source.read(self.position + 1)
+        for record in itertools.islice(following, _AHEAD_RECORDS):
+            if not shared.uncompared:
+                return
+            entry = unpack(record.value, record.position)
+            if isinstance(entry, Outcomes):
+                shared.compare(record.position, entry)
+
+    def hashes(self, partitions: Collection[int] | None = None) -> dict[int, bytes]:
+        """Return the state hash of partitions, by default of all that are replayed."""
+        found = {}
+        for number in sorted(self.partitions if partitions is None else partitions):
+            view = self._state.partitions[number].view()
+            try:
+                found[number] = view.hash()
+            finally:
+                view.close()
+        return found
+
+    def result(self) -> Replayed:
+        """Return what was done so far."""
+        survey = self.survey
+        return Replayed(
+            application=self.application.name,
+            source=self._source.name,
+            start=self.start,
+            position=self.position,
+            time=survey.time,
+            records=survey.records,
+            commands=self._commands,
+            log_bytes=survey.log_bytes,
+            seconds=self._seconds,
+            commands_per_second=self._commands / max(self._seconds, 1e-9),
+            compared=self._executor.shared.compared,
+            differences=tuple(self.differences),
+            environment=self.environment,
+            missing=survey.missing,
+            hashes=self.hashes(),
+        )
+
+    def go_on(self) -> None:
+        """Take what came to the log since as the new end.
+
+        Raises:
+            UnknownProcedureError: the program lacks code that the log needs by now.
+        """
+        self.survey.add(self._source.read(self._end + 1))
+        self.survey.check_code()
+        self._end = max(self._end, self.survey.position)
+
+    def sync(self) -> None:
+        """Make the state durable, so that it outlives a crash of the machine."""
+        self._state.settle()
+        self._target.synced(self.partitions)
+
+    def close(self) -> None:
+        """Close the state; a replay that is not at its end can go on from it."""
+        self._executor.rollback()
+        self._state.close()
+
+    def __enter__(self) -> Self:
+        """Return this."""
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        """Close."""
+        self.close()
+
+
+def replay(
+    application: Application,
+    source: Input,
+    directory: str | Path,
+    *,
+    cut: str = "strict",
+    **options: Any,
+) -> Replayed:
+    """Make the state of an application in a directory, from its log.
+
+    Interrupted at any moment and called again, it goes on, and gives the same state;
+    after a crash of the machine it starts over. The state is durable on return.
+    Options are those of `Replay`. ``until`` is the last position, or a `Moment`: then
+    everything before the first record that is later.
+
+    Raises:
+        AlreadyExistsError: the directory has other files.
+        DivergedError: a command gave another outcome than the log says; `Replay` names
+            what else is refused.
+    """
+    target = Target(Path(directory), application, cut=cut)
+    with Replay(application, source, target, **options) as going:
+        going.advance()
+        going.compare_ahead()
+        going.sync()
+        return going.result()
+
+
+def groups_of(groups: Sequence[frozenset[int]], processes: int) -> list[frozenset[int]]:
+    """Spread groups of partitions over processes, the largest first."""
+    spread: list[set[int]] = [set() for _ in range(min(processes, len(groups)))]
+    for group in sorted(groups, key=len, reverse=True):
+        min(spread, key=len).update(group)
+    return [frozenset(each) for each in spread]

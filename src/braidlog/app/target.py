@@ -1,0 +1,148 @@
+"""The directory that a replay makes: marked, so that it goes on where it was killed.
+
+| file | what |
+|---|---|
+| ``replay.json`` | which partitions of which application, whether it can go on |
+| ``partition-NNNN.db`` | their databases |
+
+The mark is there before the databases are. Without it nothing in the directory is ours,
+and nothing is touched. Databases are synced at the end only: until then the mark names
+the boot of the machine, and after another one replay starts over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from braidlog.app.application import Application
+from braidlog.app.sqlite import SqliteState
+from braidlog.errors import AlreadyExistsError, CorruptionError, InvalidArgumentError
+
+__all__ = ["Target"]
+
+_MARK: Final = "replay.json"
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    application: str
+    partitions: list[int]
+    cut: str
+    restored: bool
+    boot: str
+    """The databases are as they were written as long as this is so; empty: for ever."""
+
+
+def boot() -> str:
+    """Return what names the boot of this machine, or something that never returns."""
+    try:
+        return _BOOT.read_text(encoding="ascii").strip()
+    except OSError:
+        return secrets.token_hex(16)
+
+
+class Target:
+    """A directory that holds, or will hold, a replayed state."""
+
+    def __init__(
+        self, path: Path, application: Application, *, cut: str = "strict"
+    ) -> None:
+        """Look at the directory; nothing is created yet.
+
+        Raises:
+            AlreadyExistsError: it has files, and no replay made them.
+            CorruptionError: its mark cannot be read.
+        """
+        self.path = path
+        self._application = application
+        self._cut = cut
+        self._found = self._read()
+
+    def _read(self) -> _Mark | None:
+        try:
+            text = (self.path / _MARK).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            if self.path.exists() and any(self.path.iterdir()):
+                msg = f"{self.path} has files, and is not the state of a replay"
+                raise AlreadyExistsError(msg) from None
+            return None
+        try:
+            return _Mark(**json.loads(text))
+        except (TypeError, ValueError) as error:
+            msg = f"the mark of a replay is damaged: {self.path / _MARK}"
+            raise CorruptionError(msg, path=str(self.path / _MARK)) from error
+
+    def begun(self, partitions: frozenset[int]) -> bool:
+        """Whether a replay of these partitions was begun here and can go on.
+
+        Raises:
+            InvalidArgumentError: what was begun here is something else.
+        """
+        if self._found is None:
+            return False
+        found, mine = self._found, self._mark(partitions, restored=True)
+        if (found.application, found.cut) != (mine.application, mine.cut):
+            msg = (
+                f"{self.path} has a replay of {found.application!r}, cut"
+                f" {found.cut}: choose another directory"
+            )
+            raise InvalidArgumentError(msg)
+        if found.partitions != mine.partitions:
+            msg = (
+                f"{self.path} has a replay of the partitions {found.partitions}, not of"
+                f" {mine.partitions}: choose another directory"
+            )
+            raise InvalidArgumentError(msg)
+        return found.restored and found.boot in ("", boot())
+
+    def _mark(
+        self, partitions: frozenset[int], *, restored: bool, synced: bool = False
+    ) -> _Mark:
+        name, since = self._application.name, "" if synced else boot()
+        return _Mark(name, sorted(partitions), self._cut, restored, since)
+
+    def start_over(self, partitions: frozenset[int]) -> None:
+        """Remove what a replay left here, and mark the directory for this one."""
+        if self._found is not None:
+            shutil.rmtree(self.path)
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._write(self._mark(partitions, restored=False))
+
+    def restored(self, partitions: frozenset[int]) -> None:
+        """Note that the databases are at one position: from here on replay goes on."""
+        self._write(self._mark(partitions, restored=True))
+
+    def synced(self, partitions: frozenset[int]) -> None:
+        """Note that the databases are durable as they are."""
+        self._write(self._mark(partitions, restored=True, synced=True))
+
+    def _write(self, mark: _Mark) -> None:
+        aside = self.path / f"{_MARK}.new"
+        with aside.open("w", encoding="utf-8") as file:
+            json.dump(asdict(mark), file)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(self.path / _MARK)
+        directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+        self._found = mark
+
+    def open(self, partitions: frozenset[int]) -> SqliteState:
+        """Open the databases of these partitions, and the one of partition 0.
+
+        What is written there is durable when the state was synced.
+        """
+        if self._found is not None and not self._found.boot:
+            self.restored(partitions)
+        count = self._application.partitions
+        return SqliteState(self.path, count, only=partitions | {0}, unsynced=True)

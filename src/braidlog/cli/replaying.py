@@ -1,0 +1,364 @@
+"""``braidlog app replay`` and ``braidlog app verify``: states made again from logs."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from braidlog.cli import parameters
+from braidlog.cli.applications import load
+from braidlog.cli.commands import EitherCommand, command
+from braidlog.cli.failures import CORRUPTION, USAGE, Problem
+from braidlog.cli.output import facts, line, message
+from braidlog.cli.progress import meter
+from braidlog.cli.session import Session
+
+if TYPE_CHECKING:
+    from braidlog.app import Application
+    from braidlog.app.audit import Audit
+    from braidlog.app.inputs import Input
+    from braidlog.app.rawinput import Cut
+    from braidlog.app.replay import Outlook, Replay, Replayed
+    from braidlog.app.starts import SnapshotStarts
+
+__all__ = ["replay_", "verify"]
+
+_CHECK: Final = click.Choice(["strict", "report", "off"])
+_RULE: Final = click.Choice(["refuse", "report", "off"])
+_DIRECTORY: Final = click.Path(file_okay=False, path_type=Path)
+
+
+def _partitions(_: click.Context, __: click.Parameter, text: str | None) -> Any:
+    """Return the numbers of ``0-3,7``."""
+    if text is None:
+        return None
+    found: set[int] = set()
+    for part in text.split(","):
+        span = re.fullmatch(r"\s*(\d{1,4})(?:-(\d{1,4}))?\s*", part)
+        if span is None:
+            raise click.BadParameter(f"{text!r} are no partitions; write 0-3,7")
+        found.update(range(int(span[1]), int(span[2] or span[1]) + 1))
+    return frozenset(found)
+
+
+@command("replay", kind=EitherCommand)
+@click.argument("program", metavar="MODULE:NAME")
+@click.argument("state", type=_DIRECTORY)
+@click.option("--log", "log", metavar="LOG", help="With --cluster or --raw: the log.")
+@click.option(
+    "--raw",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Directory of a node that does not run any more. Once for each node.",
+)
+@click.option(
+    "--cut",
+    type=click.Choice(["strict", "any-copy"]),
+    default="strict",
+    show_default=True,
+    help="With --raw, where no directory has a record: end there, or go on behind it.",
+)
+@click.option(
+    "--until", type=parameters.POSITION, help="Last position that is executed."
+)
+@click.option(
+    "--as-of",
+    type=parameters.timestamp,
+    metavar="TIME",
+    help="Execute what is before the first record after TIME.",
+)
+@click.option(
+    "--snapshots",
+    type=_DIRECTORY,
+    metavar="DIR",
+    help="Begin from one of these [default: snapshots in the data directory].",
+)
+@click.option("--from-zero", is_flag=True, help="Begin without a snapshot.")
+@click.option(
+    "--partitions",
+    callback=_partitions,
+    metavar="LIST",
+    help="Replay these alone, such as 0-3,7.",
+)
+@click.option(
+    "--across",
+    type=click.Choice(["include", "refuse"]),
+    default="include",
+    show_default=True,
+    help="Partitions that commands on these touch as well.",
+)
+@click.option(
+    "--outcomes",
+    type=_CHECK,
+    default="strict",
+    show_default=True,
+    help="Commands that give something else than the log says: stop, or go on.",
+)
+@click.option(
+    "--environment",
+    type=_RULE,
+    default="refuse",
+    show_default=True,
+    help="Outcomes that were made in another environment: refuse, or go on.",
+)
+@click.pass_obj
+def replay_(
+    session: Session,
+    /,
+    program: str,
+    state: Path,
+    *,
+    log: str | None,
+    raw: tuple[Path, ...],
+    cut: Cut,
+    until: int | None,
+    as_of: int | None,
+    snapshots: Path | None,
+    from_zero: bool,
+    **options: Any,
+) -> None:
+    """Make the state of an application in STATE, from its log.
+
+    The log is that of the directory of the application (--data), of a cluster, or of
+    the directories of a cluster that is dead (--raw). Interrupted, the same command
+    goes on.
+    """
+    from braidlog.app.replay import Moment, replay
+
+    if until is not None and as_of is not None:
+        raise click.UsageError("--until and --as-of exclude each other")
+    application = load(program)
+    end = until if as_of is None else Moment(as_of)
+    source = _input(session, log) if not raw else _raw(raw, log, cut)
+    with source as opened, _shown("replaying") as progress:
+        done = replay(
+            application,
+            opened,
+            state,
+            cut=cut,
+            until=end,
+            starts=None if from_zero else _starts(session, application, snapshots),
+            progress=progress,
+            **options,
+        )
+    _tell(session, done)
+    if done.differences:
+        raise Problem(
+            f"{len(done.differences)} outcomes differ from the log, the first at"
+            f" {done.differences[0].position}",
+            "find what the procedure takes from outside",
+            CORRUPTION,
+        )
+
+
+def _starts(
+    session: Session, application: Application, path: Path | None
+) -> SnapshotStarts:
+    from braidlog.app.starts import SnapshotStarts
+
+    where = session.data / "snapshots" if path is None else path
+    return SnapshotStarts(where, application.partitions)
+
+
+@contextlib.contextmanager
+def _input(session: Session, log: str | None) -> Iterator[Input]:
+    from braidlog.app.inputs import ClusterInput, DirectoryInput
+
+    if session.cluster is not None:
+        if log is None:
+            raise Problem(
+                "which log of the cluster is it?", "name it with --log", USAGE
+            )
+        with session.client() as client:
+            yield ClusterInput(client, log)
+        return
+    with contextlib.closing(DirectoryInput(session.data)) as source:
+        yield source
+
+
+@contextlib.contextmanager
+def _raw(directories: Sequence[Path], log: str | None, cut: Cut) -> Iterator[Input]:
+    from braidlog.app.rawinput import RawInput
+    from braidlog.app.source import LOG_NAME
+
+    name = LOG_NAME if log is None else log
+    with contextlib.closing(RawInput(directories, name, cut=cut)) as source:
+        yield source
+    for begin, end in source.figures.holes if source.figures else ():
+        message(f"no directory has the positions {begin} to {end - 1}")
+    for each in source.figures.sources if source.figures else ():
+        if each.failure is not None:
+            message(f"{each.path} was read as far as its damage: {each.failure}")
+
+
+@contextlib.contextmanager
+def _shown(label: str) -> Iterator[Any]:
+    with meter(label, None, unit="positions") as bar:
+
+        def show(outlook: Outlook) -> None:
+            bar.at(outlook.position, outlook.end)
+
+        yield show
+
+
+def _tell(session: Session, done: Replayed) -> None:
+    def shown(named: dict[str, Any]) -> dict[str, Any]:
+        named["differences"] = [str(each) for each in done.differences]
+        named["seconds"] = round(done.seconds, 3)
+        named["commands_per_second"] = round(done.commands_per_second)
+        hashes = named.pop("hashes")
+        return {**named, **{f"partition {n}": text for n, text in hashes.items()}}
+
+    facts(session, done, shown)
+
+
+@command("verify", kind=EitherCommand)
+@click.argument("program", metavar="MODULE:NAME")
+@click.option("--log", "log", metavar="LOG", help="With --cluster: the log.")
+@click.option(
+    "--state",
+    type=_DIRECTORY,
+    metavar="DIR",
+    help="The databases of the host [default: state in the data directory].",
+)
+@click.option(
+    "--work",
+    type=_DIRECTORY,
+    metavar="DIR",
+    help="Keep the replayed state here, and go on from it the next time.",
+)
+@click.option(
+    "--snapshots",
+    type=_DIRECTORY,
+    metavar="DIR",
+    help="Begin from one of these [default: snapshots in the data directory].",
+)
+@click.option("--from-zero", is_flag=True, help="Begin without a snapshot.")
+@click.option("--follow", is_flag=True, help="Compare again and again.")
+@click.option(
+    "--every",
+    type=parameters.duration,
+    default="60s",
+    show_default=True,
+    help="With --follow: how often.",
+)
+@click.option("--rounds", type=click.IntRange(min=1), hidden=True)
+@click.option("--environment", type=_RULE, default="refuse", show_default=True)
+@click.pass_obj
+def verify(
+    session: Session,
+    program: str,
+    *,
+    log: str | None,
+    state: Path | None,
+    work: Path | None,
+    snapshots: Path | None,
+    from_zero: bool,
+    follow: bool,
+    every: int,
+    rounds: int | None,
+    environment: str,
+) -> None:
+    """Compare the state of a host with a replay of its log.
+
+    The replay begins from the newest snapshot, and what later snapshots say is compared
+    as well. The host may run meanwhile: it is not stopped, and does not wait.
+    """
+    application = load(program)
+    live = session.data / "state" if state is None else state
+    with contextlib.ExitStack() as stack:
+        source = stack.enter_context(_input(session, log))
+        if work is None:
+            made = stack.enter_context(tempfile.TemporaryDirectory(prefix="replay-"))
+            work = Path(made) / "state"
+        starts = _starts(session, application, snapshots)
+        first = None if from_zero else starts
+        going = stack.enter_context(
+            _begin(application, source, work, environment, first)
+        )
+        told = going.position
+        for number in itertools.count(1):
+            for audit in _compare(application, going, live, starts, told):
+                _tell_audit(session, audit)
+                if audit.findings:
+                    raise _differs(audit)
+            told = going.position
+            if not follow or number == rounds:
+                return
+            time.sleep(every / 1000)
+
+
+@contextlib.contextmanager
+def _begin(
+    application: Application,
+    source: Input,
+    work: Path,
+    environment: str,
+    starts: SnapshotStarts | None,
+) -> Iterator[Replay]:
+    from braidlog.app.replay import Replay
+    from braidlog.app.target import Target
+
+    check: Any = environment
+    with (
+        _shown("replaying") as progress,
+        Replay(
+            application,
+            source,
+            Target(work, application),
+            environment=check,
+            starts=starts,
+            progress=progress,
+        ) as going,
+    ):
+        yield going
+
+
+def _compare(
+    application: Application,
+    going: Replay,
+    live: Path,
+    starts: SnapshotStarts,
+    told: int,
+) -> Iterator[Audit]:
+    """Compare with the snapshots since ``told``, then with the live state."""
+    from braidlog.app.audit import compare, look_at
+
+    snapshots = [seen for seen in starts.seen() if seen and seen[0].position > told]
+    now = look_at(live, range(application.partitions))
+    going.go_on()  # After the look: the log has what was seen.
+    for seen in [*snapshots, now]:
+        yield compare(going, seen)
+
+
+def _tell_audit(session: Session, audit: Audit) -> None:
+    if session.as_json:
+        facts(session, audit)
+        return
+    for each in audit.findings:
+        stopped = ", stopped since it diverged" if each.stopped else ""
+        message(
+            f"partition {each.partition} at {each.position}{stopped}: the state has"
+            f" {each.hash.hex()}, replay gives {each.replayed.hex()}"
+        )
+    if not audit.findings:
+        count = len(audit.compared)
+        line(session, f"{count} partitions are what the log gives at {audit.position}")
+
+
+def _differs(audit: Audit) -> Problem:
+    numbers = ", ".join(str(each.partition) for each in audit.findings)
+    return Problem(
+        f"the state is not what the log gives: partition {numbers}",
+        "stop the host, move its state away and open it again: it is made anew",
+        CORRUPTION,
+    )

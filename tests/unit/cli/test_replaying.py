@@ -1,0 +1,105 @@
+"""``braidlog app replay`` and ``braidlog app verify``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from braidlog.app.entries import Outcomes
+from braidlog.app.source import EmbeddedLog
+from unit.app.banking import make_bank
+from unit.app.records import Records
+from unit.cli.conftest import Cli
+
+BANK = "unit.cli.test_replaying:bank"
+bank = make_bank()
+
+
+@pytest.fixture
+def hosted(tmp_path: Path) -> Cli:
+    with bank.open(tmp_path / "bank") as host:
+        for account in range(20):
+            host.call("deposit", account, 100)
+        for account in range(1, 20):
+            host.call("transfer", account, account - 1, 5)
+    return Cli(tmp_path / "bank")
+
+
+def test_replay_says_what_it_did(hosted: Cli, tmp_path: Path) -> None:
+    state = str(tmp_path / "again")
+    [done] = hosted.json("app", "replay", BANK, state)
+    assert done["commands"] == 39
+    assert sorted(done["hashes"]) == ["0", "1", "2"]
+    text = hosted.run("app", "replay", BANK, state).stdout
+    assert "commands_per_second" in text
+    assert f"partition 0          {done['hashes']['0']}" in text
+
+
+def test_replay_up_to_a_position_or_time(hosted: Cli, tmp_path: Path) -> None:
+    [early] = hosted.json("app", "replay", BANK, str(tmp_path / "a"), "--until", "9")
+    assert early["position"] == 9
+    [same] = hosted.json(
+        "app", "replay", BANK, str(tmp_path / "b"), "--as-of", str(early["time"])
+    )
+    assert same["position"] >= 9
+    assert same["time"] <= early["time"]
+    words = ("app", "replay", BANK, str(tmp_path / "c"))
+    hosted.run(*words, "--until", "9", "--as-of", "2020-01-01", code=2)
+    assert "before 999" in hosted.run(*words, "--until", "999", code=6).stderr
+
+
+def test_replay_of_some_partitions(hosted: Cli, tmp_path: Path) -> None:
+    words = ("app", "replay", BANK, str(tmp_path / "again"), "--partitions")
+    text = hosted.run(*words, "0-1", "--across", "refuse", code=1).stderr
+    assert "as well" in text
+    assert "write 0-3,7" in hosted.run(*words, "0-x", code=2).stderr
+    hosted.run(*words, "0,7", code=1)
+
+
+def test_replay_says_what_differs(tmp_path: Path) -> None:
+    log = Records(bank)
+    position = log.command("deposit", 1, 100)
+    log.add(Outcomes(1, [(position, bytes(21))]))
+    embedded = EmbeddedLog(tmp_path / "bank" / "log")
+    for record in log.records:
+        embedded.append(record.value)
+    embedded.close()
+    cli = Cli(tmp_path / "bank")
+    words = ("app", "replay", BANK, str(tmp_path / "again"))
+    said = f"the command at {position} (deposit) gave another outcome"
+    assert said in cli.run(*words, code=5).stderr
+    ran = cli.run(*words, "--outcomes", "report", code=5)
+    assert said in ran.stdout
+    assert "1 outcomes differ from the log" in ran.stderr
+    cli.run(*words, "--outcomes", "off")
+
+
+def test_what_names_no_application(hosted: Cli, tmp_path: Path) -> None:
+    for wrong, code, words in (
+        ("bank", 2, "names no application"),
+        ("nowhere.to.be:found", 1, "there is no module"),
+        ("unit.cli.test_replaying:BANK", 3, "has no application 'BANK'"),
+    ):
+        ran = hosted.run("app", "replay", wrong, str(tmp_path / "x"), code=code)
+        assert words in ran.stderr
+
+
+def test_verify_compares_with_the_databases(hosted: Cli, tmp_path: Path) -> None:
+    text = hosted.run("app", "verify", BANK).stdout
+    assert text.startswith("3 partitions are what the log gives at ")
+    work = str(tmp_path / "work")
+    words = ("app", "verify", BANK, "--work", work)
+    found = hosted.json(*words, "--follow", "--every", "1ms", "--rounds", "3")
+    assert [each["compared"] for each in found] == [[0, 1, 2]] * 3
+    database = apsw.Connection(str(hosted.data / "state" / "partition-0002.db"))
+    database.execute("DELETE FROM account")
+    database.close()
+    ran = hosted.run(*words, code=5)
+    assert "partition 2 at" in ran.stderr
+    assert "the state is not what the log gives: partition 2" in ran.stderr
+
+
+def test_there_is_nothing_to_replay(tmp_path: Path) -> None:
+    Cli(tmp_path / "none").run("app", "replay", BANK, str(tmp_path / "x"), code=3)
