@@ -79,6 +79,9 @@ def test_a_seed_run_twice_gives_the_same_trace() -> None:
         (20210, "connections"),
         (20792, "all"),
         (20805, "outages"),
+        # A node that did not vote said that it lives to voters of its settings only.
+        (30859, "clocks"),
+        (30871, "clocks"),
     ],
 )
 def test_a_seed_that_found_something(seed: int, storm: str) -> None:

@@ -1,7 +1,8 @@
 """Where the other nodes are, for a node that is no member of the repository.
 
 Members read it in their log. Others ask a voter for what is newer, and the next voter
-if that one does not answer.
+if that one does not answer. Who votes may have changed since the settings were written,
+so they learn that too.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Directory:
         """Prepare."""
         self._node = node
         self._known = 0
+        self._voters: tuple[int, ...] = ()
         self._turn = 0
         self._asked = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -48,9 +50,17 @@ class Directory:
         if self._timer is not None:
             self._timer.cancel()
 
+    @property
+    def voters(self) -> tuple[int, ...]:
+        """Return the other nodes that vote, as configured and as it was last heard.
+
+        Both, because those of the settings know who votes now, if they still run.
+        """
+        known = dict.fromkeys((*self._node.config.cluster.voters, *self._voters))
+        return tuple(each for each in known if each != self._node.id)
+
     def _ask(self) -> None:
-        node = self._node
-        voters = [each for each in node.config.cluster.voters if each != node.id]
+        node, voters = self._node, self.voters
         if node.member is not None or not voters:
             return
         self._asked += 1
@@ -81,6 +91,7 @@ class Directory:
             self._ask_in(_PAUSE_S, turn=1)
             return
         self._known = max(self._known, answer.index)
+        self._voters = tuple(each.node for each in answer.nodes if each.voter)
         self._node.acquaintance.learn(answer)
         self._node.peers.know(
             {

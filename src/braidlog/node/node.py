@@ -430,8 +430,14 @@ class ClusterNode:
         """
         if self.member is not None:
             return self.member.leader
-        ways = (self._leader_heard, *self.config.cluster.voters)
+        ways = (self._leader_heard, *self._directory.voters)
         return next((each for each in ways if self.peers.is_connected(each)), 0)
+
+    @property
+    def voters(self) -> tuple[int, ...]:
+        """Return the other nodes that may lead, for a node that is no member."""
+        heard = (self._leader_heard,) if self._leader_heard else ()
+        return tuple(dict.fromkeys((*self._directory.voters, *heard)))
 
     # --- to look at
 

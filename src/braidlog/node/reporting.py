@@ -65,7 +65,7 @@ class Reporting:
         if node.member is not None:
             return (node.leader,) if node.leader not in (0, node.id) else ()
         # Whom this node last heard of may be gone; any voter may be the next.
-        return tuple(voter for voter in node.config.cluster.voters if voter != node.id)
+        return node.voters
 
     def _make(self, streams: tuple[StreamReport, ...], *, full: bool) -> Report:
         self._number += 1

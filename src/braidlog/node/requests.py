@@ -123,7 +123,7 @@ class Requests:
                 lambda done: answer(*_metadata(member, done)),
             )
             return
-        for voter in node.config.cluster.voters:
+        for voter in node.voters:
             if node.peers.is_connected(voter):
                 wait = message.wait_ms / 1000
                 self._forwarding.forward(
