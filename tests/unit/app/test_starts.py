@@ -10,6 +10,7 @@ import pytest
 
 from braidlog.app.audit import compare
 from braidlog.app.codec import encode
+from braidlog.app.inputs import DirectoryInput
 from braidlog.app.replay import Replay, replay
 from braidlog.app.sqlite import SqliteState
 from braidlog.app.starts import SnapshotStarts
@@ -152,3 +153,22 @@ def test_the_tail_is_compared_at_every_snapshot(
 
 def test_there_are_none(tmp_path: Path) -> None:
     assert SnapshotStarts(tmp_path / "none", 3)(None) is None
+
+
+def test_the_snapshots_that_a_host_takes(tmp_path: Path) -> None:
+    """The log before them is gone; the host goes on beside the replay."""
+    bank = make_bank()
+    with bank.open(tmp_path / "bank") as host:
+        for account in range(30):
+            host.call("deposit", account, 100)
+        taken = host.snapshot()
+        for account in range(29):
+            host.call("transfer", account, account + 1, 50)
+        position, hashes = host.hashes()
+        source = DirectoryInput(tmp_path / "bank")
+        real = SnapshotStarts(tmp_path / "bank" / "snapshots", 3)
+        done = replay(bank, source, tmp_path / "again", starts=real, until=position)
+        source.close()
+    assert done.start == taken.position
+    assert done.commands == 29
+    assert list(done.hashes.values()) == hashes
