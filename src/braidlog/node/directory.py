@@ -3,6 +3,9 @@
 Members read it in their log. Others ask a voter for what is newer, and the next voter
 if that one does not answer. Who votes may have changed since the settings were written,
 so they learn that too.
+
+A member that starts, or was away, may have to follow a leader that its log does not
+have yet. It cannot answer that one, so it is sent nothing that says more: it asks too.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ class Directory:
         self._node = node
         self._known = 0
         self._voters: tuple[int, ...] = ()
+        self._sought = 0
         self._turn = 0
         self._asked = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -59,9 +63,15 @@ class Directory:
         known = dict.fromkeys((*self._node.config.cluster.voters, *self._voters))
         return tuple(each for each in known if each != self._node.id)
 
+    def seek(self, node: int) -> None:
+        """Ask as a member too, until it is known where a node is."""
+        if self._asked >= 0 and not self._sought and self._node.member is not None:
+            self._sought = node
+            self._ask()
+
     def _ask(self) -> None:
         node, voters = self._node, self.voters
-        if node.member is not None or not voters:
+        if not voters or (node.member is not None and not self._sought):
             return
         self._asked += 1
         asked = self._asked
@@ -100,4 +110,6 @@ class Directory:
                 if each.node != self._node.id
             }
         )
+        if self._sought in self._node.peers.nodes:
+            self._sought = 0
         self._ask_in(_PAUSE_S)

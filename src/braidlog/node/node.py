@@ -278,7 +278,8 @@ class ClusterNode:
         self._guarded(self._dispatch, node, event.message, event.payload)
 
     def _dispatch(self, node: int, message: Message, payload: memoryview) -> None:
-        self.peers.heard(node)
+        if not self.peers.heard(node) and node != self.id:
+            self._directory.seek(node)
         if isinstance(message, Replicate):
             self.replicas.replicate(message, payload)
         elif isinstance(message, Commit):

@@ -352,11 +352,12 @@ class Peers:
         """Return the nodes that are known."""
         return tuple(self._peers)
 
-    def heard(self, node: int) -> None:
-        """Note that a node has spoken: a link to it can be made."""
+    def heard(self, node: int) -> bool:
+        """Note that a node has spoken: a link to it can be made, if it is known."""
         peer = self._peers.get(node)
         if peer is not None:
             peer.heard()
+        return peer is not None
 
     def recheck(self, vacant: Collection[int] = ()) -> None:
         """Close the links to nodes that are not who they are known to be.

@@ -42,6 +42,7 @@ class Bench:
                 ),
                 send=lambda voter, message: self.sent.append((voter, message)),
                 know=self.known.update,
+                nodes=self.known,
             ),
             acquaintance=SimpleNamespace(learn=lambda _: None),
             replicas=SimpleNamespace(reports=tuple),
@@ -101,3 +102,24 @@ async def test_voters_that_came_later_are_asked_too(bench: Bench) -> None:
     await asyncio.sleep(0.01)
     assert {voter for voter, _ in bench.asked} == {1, 2, 3, 4, 6}
     bench.directory.close()
+
+
+async def test_a_member_asks_for_a_leader_that_its_log_does_not_have(
+    bench: Bench,
+) -> None:
+    """It could not answer it, and would be sent nothing that says where it is."""
+    bench.node.member = object()
+    bench.directory.start()
+    assert bench.asked == []
+    bench.directory.seek(4)
+    bench.answer(Metadata(6, 4, "c", (info(1, voter=True),), ()))
+    await asyncio.sleep(0.01)
+    # The voter that was asked is behind as well.
+    assert len(bench.asked) == 2
+    bench.answer(Metadata(7, 4, "c", (info(4, voter=True),), ()))
+    await asyncio.sleep(0.01)
+    assert len(bench.asked) == 2
+    assert bench.known[4] == "n4:7400"
+    bench.directory.close()
+    bench.directory.seek(6)
+    assert len(bench.asked) == 2
