@@ -29,7 +29,6 @@ from braidlog.metarepo.collector import Collector
 from braidlog.metarepo.group import Group
 from braidlog.node.directory import Directory
 from braidlog.node.replica_store import ReplicaStore
-from braidlog.node.reporting import Reporting
 from braidlog.raft import election
 from braidlog.raft.quorum import Vote
 from braidlog.types import Producer
@@ -234,18 +233,6 @@ def learner_told_once(patch: Patch) -> None:
     patch.setattr(pushing, "_settled", wrong)
 
 
-def alive_to_the_first(patch: Patch) -> None:
-    """Nodes that do not vote tell only the first voters that they live."""
-
-    def wrong(reporting: Any) -> tuple[int, ...]:
-        node = reporting._node
-        if node.member is not None:
-            return (node.leader,) if node.leader not in (0, node.id) else ()
-        return tuple(node.config.cluster.voters)
-
-    patch.setattr(Reporting, "_listeners", wrong)
-
-
 PLANTED: Mapping[str, Planted] = {
     "ack before cut": Planted(ack_before_cut, _CALM, (1,)),
     "one vote elects": Planted(one_vote_elects, _LEADERS, ()),
@@ -259,9 +246,6 @@ PLANTED: Mapping[str, Planted] = {
     "trim forgotten": Planted(trim_forgotten, _LONG, (2,)),
     "stale metadata": Planted(stale_metadata, _LEADERS, ()),
     "nodes that are strangers": Planted(strangers, _CALM, (), apart=True),
-    "alive to the first voters": Planted(
-        alive_to_the_first, STORMS["clocks"], (30859, 30871), slow=True
-    ),
     "learner told once": Planted(learner_told_once, _UNTOLD, (28,), slow=True),
     "report before the sync": Planted(
         mutations.reported_before_the_sync, _OUTAGES, (), apart=True
