@@ -136,7 +136,8 @@ pub fn reseal(input: &mut Input, rng: &mut Rng) {
             }
             Kind::Identity => seal(bytes, 44),
             Kind::Watermark => seal(bytes, 32),
-            Kind::Checkpoint => Checkpoints::seal(bytes, rng),
+            // One that lies with a right checksum is for verification to find; decoding it has a target of its own.
+            Kind::Checkpoint => {}
             Kind::Manifest | Kind::Other => {}
         }
     }
