@@ -16,6 +16,7 @@ from braidlog.app.errors import (
 from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.fingerprint import environment as environment_of
 from braidlog.app.procedure import RULES, Mode, Partitions, Procedure, parameters
+from braidlog.app.watchdog import WATCHDOG_S
 from braidlog.errors import AlreadyExistsError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from braidlog.app.calls import AsyncHost, Host
     from braidlog.app.hosting import ClusterHost
+    from braidlog.app.marks import SnapshotSettings
     from braidlog.client.settings import ClientSettings
 
 __all__ = ["Application"]
@@ -233,6 +235,8 @@ class Application:
         ssl: SSLContext | None = None,
         settings: ClientSettings | None = None,
         environment: EnvironmentRule = "refuse",
+        snapshots: SnapshotSettings | None = None,
+        watchdog: float | None = WATCHDOG_S,
     ) -> ClusterHost:
         """Open a host over a log of a cluster, with its state in ``directory``.
 
@@ -240,7 +244,9 @@ class Application:
         said) is made with ``streams`` if there is none. Any number of hosts may share
         it; the last one that was opened ``active`` is, the others stand by. A host
         whose directory is empty, or too old for the log, takes the state of a host
-        that listens at one of the addresses ``join``. ``environment`` as `open`.
+        that listens at one of the addresses ``join``. ``environment``, ``watchdog`` and
+        ``snapshots`` as `open`: each host takes its own, and the active one trims the
+        log to them.
 
         Raises:
             TrimmedError: the log begins behind the state, and there is none to take.
@@ -267,6 +273,8 @@ class Application:
             streams=streams,
             others=others,
             environment=environment,
+            snapshots=snapshots,
+            watchdog=watchdog,
         )
 
 
