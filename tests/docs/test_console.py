@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import braidlog
-from braidlog.faultlog import Configuration, FaultLog, FaultRecord
 from docs.documents import ROOT, blocks
 
 OPERATING = ROOT / "docs" / "operating.md"
@@ -33,22 +32,8 @@ def damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     data = bytearray(slot.read_bytes())
     data[data.find(b"00004 00004") + 50] ^= 1
     slot.write_bytes(data)
-    failed_nodes(tmp_path)
     (tmp_path / "rows.jsonl").write_text('{"v":"a"}\n{"v":"b"}\n{"w":"c"}\n')
     return tmp_path
-
-
-def failed_nodes(path: Path) -> None:
-    """Let node 2 fail, then node 1; node 2 comes back, and all die."""
-    first = Configuration(1, 0, (1, 2, 3))
-    second = first.without([2])
-    third = second.without([1])
-    back = third.with_back(FaultRecord("green", 2, third, viable=False))
-    for node, last in ((1, second), (2, back), (3, back)):
-        (path / f"n{node}").mkdir()
-        with FaultLog.open(path / f"n{node}", "green", node) as log:
-            log.record(last, viable=True)
-    (path / "streams.json").write_text('{"1": [2, 3]}')
 
 
 def shown(text: str) -> list[tuple[str, list[str]]]:
