@@ -7,26 +7,34 @@ conserved, and all hosts have the same state; see `cluster.bank`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
+import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import braidlog
-from braidlog.app import Abort, Application, ApplicationMismatchError
+from braidlog.app import (
+    Abort,
+    Application,
+    ApplicationMismatchError,
+    SnapshotSettings,
+)
 from braidlog.app.clustered import ClusteredLog
 from braidlog.app.entries import CallId
 from braidlog.app.hosting import ClusterHost
+from braidlog.app.process import HostServer, ServeSettings
 from braidlog.app.remote import connect_sync
 from braidlog.errors import LockedError, NotReadyError, TrimmedError
 from braidlog.testing.cluster import LocalCluster
 from cluster.bank import SMALL, Bank
 from cluster.banks import ledger
-from cluster.hosts import Hosts
+from cluster.hosts import Hosts, free_ports
 from unit.app.banking import SCHEMA, make_bank
 
 ROUNDS = int(os.environ.get("BRAIDLOG_ROUNDS", "3"))
@@ -139,8 +147,8 @@ def test_a_host_without_state_takes_that_of_another(
     with opened(cluster, tmp_path / "host-0", "bank") as host:
         for account in range(20):
             host.call("deposit", account, 5)
-        host.keeper.move()
-        kept = host.keeper.kept
+        host.cursor.move()
+        kept = host.cursor.kept
         assert kept == host.position
         assert trimmed(cluster.seeds, "bank", kept + 1) == kept + 1
         # What the host still needs is kept for it.
@@ -165,6 +173,76 @@ def test_a_host_without_state_takes_that_of_another(
             assert tuple(host.hashes()[1]) == said.hashes
     finally:
         hosts.close()
+
+
+def test_hosts_take_snapshots_and_the_log_goes_to_the_second_best(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    given = SnapshotSettings(reserve_bytes=0, kept=1, snapshots_min=2)
+    standby = {"snapshots": given, "active": False}
+    with opened(cluster, tmp_path / "a", "kept", snapshots=given) as first:
+        with opened(cluster, tmp_path / "b", "kept", **standby) as second:
+            for account in range(40):
+                first.call("deposit", account, 5)
+            older = first.snapshot()
+            assert first_of(cluster.seeds, "kept") == 1
+            second.call("transfer", 1, 2, 1)
+            newer = second.snapshot()
+            assert newer.position > older.position
+            # The active host notices, and knows what it may do without a pin.
+            wait(lambda: first_of(cluster.seeds, "kept") == older.position + 1)
+            assert first.snapshot_status().alarms == ()
+        shutil.rmtree(tmp_path / "b" / "state")
+        first.call("deposit", 1, 1)
+        with opened(cluster, tmp_path / "b", "kept", **standby) as second:
+            restored = second.runner.applied  # What it executed beyond that is more.
+            assert restored <= first.position - newer.position
+            assert second.call("balance", 2) == 6
+            # One without state, from the process of another.
+            address = f"127.0.0.1:{free_ports(1)[0]}"
+            with served(first, address):
+                third = opened(cluster, tmp_path / "c", "kept", **standby, join=address)
+            with third:
+                assert third.call("total") == 201
+                for host in (first, second, third):
+                    host.wait_applied(host.runner.end() - 1)
+                found = [host.hashes() for host in (first, second, third)]
+                assert found[0] == found[1] == found[2]
+
+
+@contextlib.contextmanager
+def served(host: ClusterHost, address: str) -> Iterator[None]:
+    """Let others call a host of this process."""
+    ready, over = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        async with HostServer(host, ServeSettings(listen=address)):
+            ready.set()
+            await asyncio.to_thread(over.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    try:
+        assert ready.wait(30)
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def wait(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline, "it does not come"
+        time.sleep(0.1)
+
+
+def first_of(seeds: str, log: str) -> int:
+    async def ask() -> int:
+        async with braidlog.connect(seeds) as client:
+            return (await (await client.log(log)).refresh()).start
+
+    return asyncio.run(ask())
 
 
 def trimmed(seeds: str, log: str, before: int) -> int:

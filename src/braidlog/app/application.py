@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from braidlog.app.calls import AsyncHost, Host
     from braidlog.app.hosting import ClusterHost
+    from braidlog.app.marks import SnapshotSettings
     from braidlog.client.settings import ClientSettings
 
 __all__ = ["Application"]
@@ -233,6 +234,7 @@ class Application:
         ssl: SSLContext | None = None,
         settings: ClientSettings | None = None,
         environment: EnvironmentRule = "refuse",
+        snapshots: SnapshotSettings | None = None,
     ) -> ClusterHost:
         """Open a host over a log of a cluster, with its state in ``directory``.
 
@@ -240,7 +242,8 @@ class Application:
         said) is made with ``streams`` if there is none. Any number of hosts may share
         it; the last one that was opened ``active`` is, the others stand by. A host
         whose directory is empty, or too old for the log, takes the state of a host
-        that listens at one of the addresses ``join``. ``environment`` as `open`.
+        that listens at one of the addresses ``join``. ``environment`` and ``snapshots``
+        as `open`: each host takes its own, and the active one trims the log to them.
 
         Raises:
             TrimmedError: the log begins behind the state, and there is none to take.
@@ -267,6 +270,7 @@ class Application:
             streams=streams,
             others=others,
             environment=environment,
+            snapshots=snapshots,
         )
 
 

@@ -177,6 +177,11 @@ class Host:
         taken = self._keeper.snapshots() if self._keeper is not None else []
         return taken[-1] if taken else None
 
+    @property
+    def growth(self) -> SnapshotStatus | None:
+        """How far the log has grown, if the host takes snapshots."""
+        return self._keeper.status() if self._keeper is not None else None
+
     def snapshot_status(self) -> SnapshotStatus:
         """Return how far the log has grown, and what is wrong with its snapshots."""
         return self._kept().status()

@@ -22,6 +22,7 @@ from braidlog.client.client import Client
 from braidlog.client.log import ClusterLog
 from braidlog.client.retry import Backoff, Verdict, verdict_of
 from braidlog.errors import ClosedError, LogError, NotFoundError, TimeoutError_
+from braidlog.storage.retention import lowest_pin
 
 if TYPE_CHECKING:
     from braidlog._native import Record
@@ -36,10 +37,12 @@ _AHEAD: Final = 16
 _LOOK_S: Final = 0.5
 # What was submitted last, outcomes, may take so long when the log is closed.
 _CLOSE_S: Final = 2.0
+# Records from whose length that of all others is estimated.
+_SAMPLE: Final = 256
 
 
 class ClusteredLog:
-    """One log of a cluster; a `CommandLog`."""
+    """One log of a cluster; a `KeptCommandLog`."""
 
     def __init__(
         self, make: Callable[[], Client], name: str, *, streams: int = 0
@@ -62,6 +65,7 @@ class ClusteredLog:
         self._under_way: set[asyncio.Future[int]] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._as_of = (0.0, 1)
+        self._trimmed = 1
         self._client = make()
         self._loop = BackgroundLoop()
         try:
@@ -92,7 +96,7 @@ class ClusteredLog:
     @property
     def first(self) -> int:
         """First position that can be read."""
-        return self._log.first
+        return max(self._trimmed, self._log.first)
 
     @property
     def end(self) -> int:
@@ -257,6 +261,47 @@ class ClusteredLog:
         self._loop.run(
             self._log.set_cursor(name, position, pin=True, lease=lease_s),
         )
+
+    @property
+    def capacity(self) -> int | None:
+        """None: the disks of the nodes are shared by all logs."""
+        return None
+
+    def size(self, begin: int, end: int) -> int:
+        """Return about how many bytes of values there are from ``begin`` to ``end``.
+
+        The cluster counts no bytes of a log: the first records stand for the others.
+        """
+        return self._loop.run(self._estimate(begin, end))
+
+    async def _estimate(self, begin: int, end: int) -> int:
+        count = bytes_seen = 0
+        async for record in self._log.read(begin, min(end, begin + _SAMPLE)):
+            count += 1
+            bytes_seen += len(record.value)
+        return bytes_seen * (end - begin) // count if count else 0
+
+    def trim(self, before: int) -> int:
+        """Let what is below ``before`` go, as far as pins allow; return the first."""
+        self._trimmed = max(self._trimmed, self._loop.run(self._log.trim(before)))
+        return self._trimmed
+
+    def pinned(self) -> int | None:
+        """Return the lowest position that a cursor holds, or None."""
+        rows = self._loop.run(self._log._cursor_rows())
+        cursors = {
+            row.name: (row.position, row.pin, row.touched, row.lease) for row in rows
+        }
+        return lowest_pin(cursors, time.time_ns() // 1000)
+
+    def cursors(self) -> dict[str, int]:
+        """Return the positions of the named cursors."""
+        rows = self._loop.run(self._log._cursor_rows())
+        return {row.name: row.position for row in rows}
+
+    def set_cursor(self, name: str, position: int) -> None:
+        """Store a cursor that does not pin; durable on return."""
+        self._loop.run(self._log.set_cursor(name, position))
 
     def close(self) -> None:
         """Release the log. Idempotent."""

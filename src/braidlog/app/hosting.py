@@ -19,8 +19,11 @@ from braidlog.app.errors import ApplicationMismatchError
 from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.host import Runner
 from braidlog.app.joining import make_state
-from braidlog.app.keeping import CursorKeeper
-from braidlog.app.snapshotfiles import close_all
+from braidlog.app.keeping import LEASE_S, CursorKeeper
+from braidlog.app.marks import SnapshotSettings
+from braidlog.app.restoring import position_of
+from braidlog.app.snapshotfiles import SnapshotFiles, close_all
+from braidlog.app.snapshots import Keeper
 from braidlog.app.sqlite import SqliteState
 from braidlog.errors import CorruptionError, LockedError
 
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["ClusterHost", "open_cluster_host"]
 
 _STATE: Final = "state"
+_SNAPSHOTS: Final = "snapshots"
 _COPY: Final = "copy"
 _INCOMING: Final = "incoming"
 _STREAMS: Final = 4
@@ -44,11 +48,16 @@ class ClusterHost(Host):
     """
 
     def __init__(
-        self, runner: Runner, keeper: CursorKeeper, copies: Copies, stack: ExitStack
+        self,
+        runner: Runner,
+        snapshots: Keeper,
+        cursor: CursorKeeper,
+        copies: Copies,
+        stack: ExitStack,
     ) -> None:
         """Wrap a runner; users call `Application.open_cluster`."""
-        super().__init__(runner)
-        self.keeper = keeper
+        super().__init__(runner, snapshots)
+        self.cursor = cursor
         self.copies = copies
         self._stack = stack
 
@@ -76,6 +85,8 @@ def open_cluster_host(
     streams: int = _STREAMS,
     others: Caller | None = None,
     environment: EnvironmentRule = "refuse",
+    snapshots: SnapshotSettings | None = None,
+    step: Callable[[str], None] | None = None,
 ) -> ClusterHost:
     """Open a directory beside a log of a cluster; see `Application.open_cluster`."""
     where = Path(directory)
@@ -86,27 +97,42 @@ def open_cluster_host(
         stack.callback(shared.close)
         identity = _identity(where, shared.identity)
         shared.latest()
-        keeper = CursorKeeper(shared, f"app-{identity.hex()}", shared.first)
-        stack.callback(keeper.stop)
+        cursor = CursorKeeper(shared, f"app-{identity.hex()}", shared.first)
+        stack.callback(cursor.stop)
+        files = SnapshotFiles(where / _SNAPSHOTS, step)
+        stack.callback(files.close)
         count = application.partitions
-        make_state(where / _STATE, where / _INCOMING, count, shared.first, others)
-        state = SqliteState(where / _STATE, application.partitions)
+        make_state(where / _STATE, where / _INCOMING, count, files, shared, others)
+        state = SqliteState(where / _STATE, count)
         stack.callback(state.close)
+        keeper = Keeper(
+            shared,
+            state,
+            files,
+            snapshots or SnapshotSettings(),
+            position_of(state),
+            unpin=cursor.move,
+            # Another host moves its cursor now and then, and one that is gone never.
+            patience_s=LEASE_S,
+        )
         runner = Runner(
             application,
             shared,
             state,
+            keeper,
             active=active,
             host=identity,
             environment=environment,
         )
         # From here on the runner closes log and state; both may be closed twice.
         stack.callback(runner.close)
-        stack.callback(keeper.stop)
-        keeper.follow(lambda: _synced(runner, state))
+        stack.callback(cursor.stop)
+        cursor.follow(lambda: _synced(runner, state))
         copies = Copies(runner, where / _COPY)
         stack.callback(copies.forget)
-        host = ClusterHost(runner, keeper, copies, stack.pop_all())
+        stack.callback(keeper.close)
+        keeper.start(runner)
+        host = ClusterHost(runner, keeper, cursor, copies, stack.pop_all())
     return host
 
 

@@ -10,9 +10,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from braidlog.app.clustered import ClusteredLog
 from braidlog.app.copies import file_of
-from braidlog.app.errors import ApplicationMismatchError
+from braidlog.app.errors import ApplicationMismatchError, SnapshotDamagedError
 from braidlog.app.remote import AsyncCaller, Caller
+from braidlog.app.restoring import forget_restore, restore_if_needed
+from braidlog.app.snapshotfiles import SnapshotFiles
 from braidlog.app.sqlite import SqliteState
 from braidlog.errors import CorruptionError, LogError, TrimmedError
 from braidlog.wire.messages import SnapshotPart
@@ -26,25 +29,40 @@ Progress = Callable[[int, int], None]
 
 
 def make_state(
-    state: Path, incoming: Path, partitions: int, first: int, others: Caller | None
+    state: Path,
+    incoming: Path,
+    partitions: int,
+    files: SnapshotFiles,
+    log: ClusteredLog,
+    others: Caller | None,
 ) -> None:
-    """Take the state of another host, if the log does not reach the one that is there.
+    """Bring the state to where the log can go on from.
+
+    A state that the log reaches stays. Otherwise it is that of the newest snapshot of
+    this host, or else that of another host.
 
     Raises:
-        TrimmedError: the log begins at ``first``, behind the state, and there is no
-            other host to ask.
+        TrimmedError: the log begins behind state and snapshots, and there is no other
+            host to ask.
+        SnapshotDamagedError: the snapshots that the log reaches are damaged, and there
+            is no other host to ask.
         LogError: no other host gave its state.
     """
-    stored = _stored(state, partitions)
-    if stored is not None and stored + 1 >= first:
-        return
-    if others is None:
+    end, first = log.latest(), log.first
+    if file_of(state, 0).exists() or files.listed():
+        try:
+            _own(state, partitions, files, log.identity, first, end)
+        except (TrimmedError, SnapshotDamagedError) as error:
+            if others is None:
+                error.add_note("join a host that has a newer state")
+                raise
+            _LOGGER.warning("the state of another host is taken: %s", error)
+        else:
+            return
+    elif others is None:
         if first == 1:
             return  # All of it is in the log.
-        msg = (
-            f"the log begins at {first}, the state in {state} ends at {stored or 0}:"
-            " join a host that has one"
-        )
+        msg = f"the log begins at {first}, there is no state: join a host that has one"
         raise TrimmedError(msg, first=first)
     try:
         with others:
@@ -59,16 +77,16 @@ def make_state(
         raise ApplicationMismatchError(msg)
     shutil.rmtree(state, ignore_errors=True)
     incoming.rename(state)
+    forget_restore(files)
     _LOGGER.info("took the state of another host, as of position %d", made.position)
 
 
-def _stored(state: Path, partitions: int) -> int | None:
-    """Return the position of the state that is there, None if there is none."""
-    if not file_of(state, 0).exists():
-        return None
+def _own(
+    state: Path, partitions: int, files: SnapshotFiles, log: str, first: int, end: int
+) -> None:
     opened = SqliteState(state, partitions)
     try:
-        return min(partition.load().applied for partition in opened.partitions)
+        restore_if_needed(opened, files, log, first, end)
     finally:
         opened.close()
 

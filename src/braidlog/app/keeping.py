@@ -9,12 +9,13 @@ from typing import Final, Protocol
 
 from braidlog.errors import LogError
 
-__all__ = ["CursorKeeper", "Keeping"]
+__all__ = ["LEASE_S", "CursorKeeper", "Keeping"]
 
 _LOGGER = logging.getLogger("braidlog")
 
 _EVERY_S: Final = 10.0
-_LEASE_S: Final = 60.0
+LEASE_S: Final = 60.0
+"""So long a host that is gone holds up what others let go of."""
 
 
 class Keeping(Protocol):
@@ -43,6 +44,7 @@ class CursorKeeper:
         self.kept = first - 1
         """Last position whose effects are durable at this host."""
         self._stopping = threading.Event()
+        self._moving = threading.Lock()
         self.move()
         self._thread = threading.Thread(
             target=self._serve, name="braidlog-keeper", daemon=True
@@ -59,9 +61,10 @@ class CursorKeeper:
         Raises:
             LogError: it could not be stored.
         """
-        kept = self._synced()
-        self._log.keep(self._name, kept + 1, _LEASE_S)
-        self.kept = kept
+        with self._moving:  # Of two at a time the later must not have less.
+            kept = self._synced()
+            self._log.keep(self._name, kept + 1, LEASE_S)
+            self.kept = kept
 
     def _serve(self) -> None:
         while not self._stopping.wait(_EVERY_S):

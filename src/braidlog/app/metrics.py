@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from braidlog.app.status import HostStatus, replay_seconds
+
+# 0: open, 1: a snapshot is asked for, 2: calls are refused.
+LEVELS: Final = ("open", "snapshot", "full")
 
 __all__ = ["HostCollector"]
 
@@ -44,6 +48,11 @@ class HostCollector(Collector):
             "stopped_partitions": ("Partitions that diverged.", len(said.stopped)),
             "snapshot_position": ("Newest snapshot; 0: none.", said.snapshot),
             "snapshot_age_seconds": ("Since the newest snapshot; 0: none.", since),
+            "snapshot_level": ("Of the log.", LEVELS.index(said.level or "open")),
+            "log_bytes_since_snapshot": ("Log to replay.", said.since_bytes),
+            "log_seconds_since_snapshot": ("Its estimate.", said.since_us / 1_000_000),
+            "snapshot_failures": ("Attempts that failed in a row.", said.failures),
+            "snapshot_alarms": ("What is wrong with them.", len(said.alarms)),
             "replay_seconds": ("Estimated time of a replay.", replay_seconds(said)),
         }
         labels = ["application"]

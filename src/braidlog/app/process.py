@@ -134,12 +134,13 @@ class HostServer:
         return StatusServer(address, self.status, HostCollector, "--http")
 
     def _said(self, hashes: tuple[bytes, ...]) -> AppStatus:
-        keeper = getattr(self._host, "keeper", None)
+        cursor = getattr(self._host, "cursor", None)
         return status_of(
             self._host.runner,
             connections=len(self._sessions) if self._sessions is not None else 0,
-            kept=keeper.kept if keeper is not None else 0,
+            kept=cursor.kept if cursor is not None else 0,
             snapshot=self._host.newest_snapshot,
+            growth=self._host.growth,
             draining=self._calls is not None and self._calls.draining,
             hashes=hashes,
         )

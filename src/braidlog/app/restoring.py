@@ -17,7 +17,7 @@ from braidlog.app.state import State
 from braidlog.app.syncing import sync
 from braidlog.errors import CorruptionError, TrimmedError
 
-__all__ = ["position_of", "restore_if_needed", "usable"]
+__all__ = ["forget_restore", "position_of", "restore_if_needed", "usable"]
 
 _LOGGER = logging.getLogger("braidlog")
 _MARKER: Final = "RESTORING"
@@ -74,6 +74,14 @@ def restore_if_needed(
         raise SnapshotDamagedError(msg, path=damaged.path)
     msg = f"the state ends at {position}, the log begins at {first}: {reasons}"
     raise TrimmedError(msg, first=first)
+
+
+def forget_restore(files: SnapshotFiles) -> None:
+    """Note that the state was replaced as a whole after a restore that did not end."""
+    marker = files.path / _MARKER
+    if marker.exists():
+        marker.unlink()
+        sync(files.path)
 
 
 def _check_log(listed: Sequence[Snapshot], identity: str, end: int) -> None:

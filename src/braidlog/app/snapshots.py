@@ -5,6 +5,7 @@ commands; everything else happens beside the writers. `SnapshotFiles.write` stor
 reads back and lists. Only then the host says in the log how far its snapshots reach
 (a named cursor), and trims: to the position that `snapshots_min` hosts have, not beyond
 what a pin holds, and not before the files were read once more. Older snapshots go last.
+Of hosts that share a log each takes its own; the active one alone trims.
 
 *Invariants.* The log and any snapshot that is kept have no gap. A failure of any step
 is the failure of the snapshot: nothing makes a success of it later. Whatever fails here
@@ -55,6 +56,10 @@ _RECORD_BYTES: Final = 40
 _IDLE_S: Final = 1.0
 
 
+def _nothing() -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class SnapshotStatus:
     """How far the log has grown, and what is wrong, if anything is."""
@@ -99,12 +104,24 @@ class Keeper:
         settings: SnapshotSettings,
         position: int,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        unpin: Callable[[], None] = _nothing,
+        patience_s: float = 0.0,
     ) -> None:
-        """Take over the directory; ``position`` is that of the state."""
+        """Take over the directory; ``position`` is that of the state.
+
+        ``unpin`` lets go of what this host itself keeps of the log and needs no more.
+        Others may hold the log for ``patience_s`` before that is an alarm.
+        """
         self._log, self._state, self._files = log, state, files
         self._settings = settings.within(log.capacity)
         self._clock = clock
+        self._unpin, self._patience_s = unpin, patience_s
+        self._held: tuple[float, str] | None = None
+        self._said = 0
         self._runner: Runner | None = None
+        self._active = True
+        self._behind = False  # The log would go further if others had a newer one.
         self._taking = threading.Lock()
         self._lock = threading.Lock()  # Of the level and of what it follows from.
         self._wake = threading.Event()
@@ -116,7 +133,7 @@ class Keeper:
         self._taken = self._refused = 0
         self._first = log.first
         sound = [each for each in files.listed() if each.number not in files.damaged]
-        self._usable = usable(sound, self._first, log.end)[::-1]
+        self._usable = usable(sound, self._first, log.latest())[::-1]
         if files.damaged:
             self._alarms["damaged"] = f"snapshots {sorted(files.damaged)} are damaged"
         self._meter = Meter(self._first - 1)
@@ -246,8 +263,11 @@ class Keeper:
         if target is None:
             return
         kept = [each for each in self._usable if each.position >= target]
-        if self._log.first <= target:
-            self._trim(target, kept)
+        first = self._log.first
+        reaching = [each for each in kept if each.position + 1 >= first]
+        if reaching:
+            self._say(target, reaching)
+            self._trim(target, reaching)
         self._files.remove(
             [
                 each.number
@@ -258,35 +278,58 @@ class Keeper:
         self._alarm("damaged", None)
         with self._lock:
             self._usable = kept
-            self._first = self._log.first
-            self._meter.forget(self._first - 1)
-            self._judge()
+            self._follow()
+
+    def _follow(self) -> None:
+        """Note where the log begins now: another host may have trimmed it."""
+        self._first = self._log.first
+        self._usable = [e for e in self._usable if e.position + 1 >= self._first]
+        self._meter.forget(self._first - 1)
+        self._judge()
+
+    def _say(self, target: int, kept: list[Snapshot]) -> None:
+        """Say in the log up to where this host has snapshots, when they were read."""
+        name = f"{_CURSOR}{self._files.host}"
+        if self._log.cursors().get(name) == target + 1:
+            return
+        self._verify(kept)
+        self._said = target + 1
+        self._files.step("cursor")
+        self._log.set_cursor(name, target + 1)
+        self._unpin()
 
     def _trim(self, target: int, kept: list[Snapshot]) -> None:
-        name = f"{_CURSOR}{self._files.host}"
+        assert self._runner is not None, "nothing is taken before it starts"
+        if not self._runner.role.active:
+            self._hold(None)
+            self._behind = False
+            return
         cursors = self._log.cursors()
-        unsaid = cursors.get(name) != target + 1
-        if unsaid:
-            self._verify(kept)
-            self._files.step("cursor")
-            self._log.set_cursor(name, target + 1)
-            cursors[name] = target + 1
         hosts = sorted(at for each, at in cursors.items() if each.startswith(_CURSOR))
         wanted = self._settings.snapshots_min
         if len(hosts) < wanted:
-            held = f"{len(hosts)} of {wanted} hosts have a snapshot: the log is kept"
-            self._alarm("held", held)
+            had = f"{len(hosts)} of {wanted} hosts have a snapshot: the log is kept"
+            self._hold(had)
             return
         before = min(target + 1, hosts[-wanted])
         first, pin = self._log.first, self._log.pinned()
         if first < (before if pin is None else min(before, pin)):
-            if not unsaid:
+            if self._said != target + 1:
                 self._verify(kept)  # It may be long since.
+            self._said = 0
             self._files.step("trim")
             first = self._log.trim(before)
             self._files.step("trimmed")
         held = f"the log is kept from {first} on for others, {before} was asked for"
-        self._alarm("held", held if first < before else None)
+        self._hold(held if first < before else None)
+        self._behind = first <= target
+
+    def _hold(self, why: str | None) -> None:
+        """Note that others hold the log; an alarm if it lasts."""
+        now = self._clock()
+        since = self._held[0] if self._held is not None else now
+        self._held = None if why is None else (since, why)
+        self._alarm("held", why if now - since >= self._patience_s else None)
 
     def _verify(self, kept: list[Snapshot]) -> None:
         for snapshot in kept:
@@ -310,6 +353,7 @@ class Keeper:
             self._wake.wait(_IDLE_S)
             self._wake.clear()
             pause = self._schedule.wait(self._clock())
+            self._look()
             if not self._asked():
                 self._retry_trim()
             elif pause > 0:
@@ -330,7 +374,7 @@ class Keeper:
             if size >= soft[0] or seconds >= soft[1] or "damaged" in self._alarms:
                 return True
             # Full of what others hold: another snapshot would give nothing back.
-            return self._level == Level.FULL and "held" not in self._alarms
+            return self._level == Level.FULL and self._held is None
 
     def _automatic(self) -> None:
         try:
@@ -340,8 +384,19 @@ class Keeper:
         if self._asked():
             self._wake.set()
 
+    def _look(self) -> None:
+        """Notice what other hosts did: a trim, or that this one is active now."""
+        assert self._runner is not None, "the thread begins with it"
+        with self._lock:
+            if self._log.first != self._first:
+                self._follow()
+        active = self._runner.role.active
+        if active and not self._active and self._usable:
+            self._behind = True
+        self._active = active
+
     def _retry_trim(self) -> None:
-        if "held" in self._alarms or "trim" in self._alarms:
+        if self._held is not None or self._behind or "trim" in self._alarms:
             with self._taking:
                 if not self._closing:
                     self._try("trim", self._let_go)

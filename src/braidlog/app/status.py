@@ -7,6 +7,7 @@ from typing import Any
 
 from braidlog.app.host import Runner
 from braidlog.app.snapshotfiles import Snapshot
+from braidlog.app.snapshots import SnapshotStatus
 from braidlog.wire.messages import AppStatus
 
 __all__ = ["HostStatus", "replay_seconds", "row", "status_of"]
@@ -22,6 +23,7 @@ def status_of(
     kept: int = 0,
     draining: bool = False,
     snapshot: Snapshot | None = None,
+    growth: SnapshotStatus | None = None,
     hashes: tuple[bytes, ...] = (),
 ) -> AppStatus:
     """Return how a host is."""
@@ -51,6 +53,11 @@ def status_of(
         snapshot=snapshot.position if snapshot is not None else 0,
         snapshot_us=snapshot.time if snapshot is not None else 0,
         hashes=hashes,
+        level=growth.level.name.lower() if growth is not None else "",
+        since_bytes=growth.bytes_since if growth is not None else 0,
+        since_us=int(growth.seconds_since * 1_000_000) if growth is not None else 0,
+        failures=growth.failures if growth is not None else 0,
+        alarms=growth.alarms if growth is not None else (),
     )
 
 
@@ -101,6 +108,11 @@ def row(status: AppStatus) -> dict[str, Any]:
         "snapshot": status.snapshot or None,
         "snapshot_us": status.snapshot_us or None,
         "replay_seconds": round(replay_seconds(status), 3),
+        "level": status.level or None,
+        "bytes_since_snapshot": status.since_bytes,
+        "seconds_since_snapshot": round(status.since_us / 1_000_000, 3),
+        "snapshot_failures": status.failures,
+        "alarms": list(status.alarms),
         "hashes": [each.hex() for each in status.hashes],
     }
 

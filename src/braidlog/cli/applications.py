@@ -283,8 +283,8 @@ def _look(caller: Caller) -> tuple[list[dict[str, Any]], dict[str, str]]:
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
     names = ("address", "application", "role", "ready", "applied", "lag", "waiting")
-    more = ("calls", "epoch", "kept", "stopped", "replay_seconds", "why")
-    return {name: row[name] for name in (*names, *more)}
+    more = ("calls", "epoch", "kept", "stopped", "snapshot", "level", "replay_seconds")
+    return {name: row[name] for name in (*names, *more, "alarms", "why")}
 
 
 def _watch_lines(session: Session, caller: Caller, interval: float) -> None:

@@ -99,6 +99,16 @@ class AppStatus(Message, frozen=True, array_like=True):
     """When it was made, microseconds since the Unix epoch."""
     hashes: tuple[bytes, ...] = ()
     """State hash of each partition at `applied`, if they were asked for."""
+    level: str = ""
+    """How far the log has grown: open, snapshot, full; empty if it takes none."""
+    since_bytes: Number = 0
+    """Bytes of log since the newest snapshot."""
+    since_us: Number = 0
+    """Estimated time to replay them."""
+    failures: Number = 0
+    """Snapshots that failed since the last that did not."""
+    alarms: tuple[str, ...] = ()
+    """What an operator has to look at."""
 
 
 class Promote(Message, frozen=True, array_like=True):

@@ -18,6 +18,10 @@ class Contents:
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self.records: list[Record] = []
+        self.first = 1
+        self.trims = 0
+        self.pins: dict[str, int] = {}
+        self.cursors: dict[str, int] = {}
 
     def append(self, value: bytes) -> int:
         with self.changed:
@@ -92,3 +96,37 @@ class SharedLog:
 
     def close(self) -> None:
         pass
+
+
+class KeptSharedLog(SharedLog):
+    """The same with what snapshots need; a `KeptCommandLog`."""
+
+    identity = "shared"
+    capacity = None
+
+    @property
+    def first(self) -> int:  # type: ignore[override]
+        return self.contents.first
+
+    def size(self, begin: int, end: int) -> int:
+        return sum(len(r.value) for r in self.contents.records[begin - 1 : end - 1])
+
+    def trim(self, before: int) -> int:
+        with self.contents.changed:
+            allowed = min([before, *self.contents.pins.values()])
+            if allowed > self.contents.first:
+                self.contents.first = allowed
+                self.contents.trims += 1
+            return self.contents.first
+
+    def pin(self, name: str, position: int) -> None:
+        self.contents.pins[name] = position
+
+    def pinned(self) -> int | None:
+        return min(self.contents.pins.values(), default=None)
+
+    def cursors(self) -> dict[str, int]:
+        return dict(self.contents.cursors)
+
+    def set_cursor(self, name: str, position: int) -> None:
+        self.contents.cursors[name] = position

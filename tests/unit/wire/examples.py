@@ -47,6 +47,11 @@ APP = m.AppStatus(
     snapshot=20,
     snapshot_us=1_700_000_000_000_000,
     hashes=(LOG, LOG),
+    level="full",
+    since_bytes=4096,
+    since_us=2500,
+    failures=1,
+    alarms=("reserve: no space",),
 )
 
 EXAMPLES: list[tuple[Message, bytes]] = [
