@@ -23,6 +23,8 @@ from braidlog.app import (
     Abort,
     Application,
     ApplicationMismatchError,
+    Context,
+    ProcedureError,
     SnapshotSettings,
 )
 from braidlog.app.clustered import ClusteredLog
@@ -208,6 +210,38 @@ def test_hosts_take_snapshots_and_the_log_goes_to_the_second_best(
                     host.wait_applied(host.runner.end() - 1)
                 found = [host.hashes() for host in (first, second, third)]
                 assert found[0] == found[1] == found[2]
+
+
+def test_a_loop_is_given_up_by_all_hosts(cluster: LocalCluster, tmp_path: Path) -> None:
+    def bank() -> Application:
+        made = make_bank()
+
+        @made.procedure(key="account")
+        def forever(ctx: Context, account: int) -> None:
+            ctx.execute("INSERT OR REPLACE INTO account VALUES (?, 7)", (account,))
+            while True:
+                pass
+
+        return made
+
+    def host(name: str, **options: object) -> ClusterHost:
+        options |= {"bank": bank(), "watchdog": 1.0}
+        return opened(cluster, tmp_path / name, "loop", **options)
+
+    with host("a") as first, host("b", active=False) as second:
+        first.call("deposit", 1, 5)
+        with pytest.raises(ProcedureError, match="given up") as caught:
+            second.call("forever", 1, timeout=60)
+        assert caught.value.kind == "GivenUp"
+        assert second.call("deposit", 1, 5, timeout=60) == 10
+        # One that begins afterwards finds what the log says.
+        with host("c", active=False) as third:
+            hosts = (first, second, third)
+            for each in hosts:
+                each.wait_applied(first.runner.end() - 1, 60)
+            found = [each.hashes()[1] for each in hosts]
+            assert found[0] == found[1] == found[2]
+            assert [each.runner.mismatches for each in hosts] == [0, 0, 0]
 
 
 @contextlib.contextmanager

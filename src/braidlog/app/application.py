@@ -16,6 +16,7 @@ from braidlog.app.errors import (
 from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.fingerprint import environment as environment_of
 from braidlog.app.procedure import RULES, Mode, Partitions, Procedure, parameters
+from braidlog.app.watchdog import WATCHDOG_S
 from braidlog.errors import AlreadyExistsError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -235,6 +236,7 @@ class Application:
         settings: ClientSettings | None = None,
         environment: EnvironmentRule = "refuse",
         snapshots: SnapshotSettings | None = None,
+        watchdog: float | None = WATCHDOG_S,
     ) -> ClusterHost:
         """Open a host over a log of a cluster, with its state in ``directory``.
 
@@ -242,8 +244,9 @@ class Application:
         said) is made with ``streams`` if there is none. Any number of hosts may share
         it; the last one that was opened ``active`` is, the others stand by. A host
         whose directory is empty, or too old for the log, takes the state of a host
-        that listens at one of the addresses ``join``. ``environment`` and ``snapshots``
-        as `open`: each host takes its own, and the active one trims the log to them.
+        that listens at one of the addresses ``join``. ``environment``, ``watchdog`` and
+        ``snapshots`` as `open`: each host takes its own, and the active one trims the
+        log to them.
 
         Raises:
             TrimmedError: the log begins behind the state, and there is none to take.
@@ -271,6 +274,7 @@ class Application:
             others=others,
             environment=environment,
             snapshots=snapshots,
+            watchdog=watchdog,
         )
 
 

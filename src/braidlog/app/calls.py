@@ -25,6 +25,7 @@ from braidlog.app.snapshots import Keeper, SnapshotStatus
 from braidlog.app.source import EmbeddedLog
 from braidlog.app.sqlite import SqliteState
 from braidlog.app.waiting import PendingCall
+from braidlog.app.watchdog import WATCHDOG_S
 from braidlog.errors import InvalidArgumentError
 
 __all__ = ["AsyncHost", "Host", "beside", "open_host"]
@@ -227,6 +228,7 @@ def open_host(
     snapshots: SnapshotSettings | None = None,
     environment: EnvironmentRule = "refuse",
     step: Callable[[str], None] | None = None,
+    watchdog: float | None = WATCHDOG_S,
     **options: Any,
 ) -> Host:
     """Open ``path``: the log, the databases and the snapshots in ``log/`` and so on.
@@ -234,7 +236,9 @@ def open_host(
     Databases that do not reach the log are restored from the newest snapshot.
     ``environment`` says what to do with commands that the databases lack and that were
     logged under other versions: refuse to open, or execute them all the same.
-    ``step`` is told before each step of a snapshot. Other options are those of the log.
+    ``step`` is told before each step of a snapshot. A command that takes more than
+    ``watchdog`` seconds is given up; None waits for ever. Other options are those of
+    the log.
 
     Raises:
         TrimmedError: there is no snapshot that reaches the log.
@@ -252,7 +256,14 @@ def open_host(
         restore_if_needed(state, files, log.identity, log.first, log.end)
         settings = snapshots or SnapshotSettings()
         keeper = Keeper(log, state, files, settings, position_of(state))
-        runner = Runner(application, log, state, keeper, environment=environment)
+        runner = Runner(
+            application,
+            log,
+            state,
+            keeper,
+            environment=environment,
+            watchdog=watchdog,
+        )
         host = Host(runner, keeper)
         keeper.start(runner)
         stack.pop_all()

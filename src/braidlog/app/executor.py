@@ -388,7 +388,12 @@ class Executor:
             book.begin()
         now = max(now, *[book.progress.time for book in books])
         context = self._context(books, now, seed)
-        ran, changes = self._run(procedure, context, arguments, books, keep=False)
+        try:
+            ran, changes = self._run(procedure, context, arguments, books, keep=False)
+        except GiveUp:  # Nothing is in the log of it, so this host alone decides.
+            for book in books:
+                book.state.undo()
+            ran = Ran(Status.GIVEN_UP, encode(["Abort", "it took too long"]), None)
         if ran.status != Status.OK:
             return Outcome(
                 0, call, procedure.name, ran.status, ran.body, b"", error=ran.error

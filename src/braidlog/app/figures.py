@@ -1,13 +1,22 @@
-"""What can be seen of a host beside its thread."""
+"""What can be seen of a host beside its thread: reads, figures, images."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 import time
+from typing import Any
 
 from braidlog.app.application import Application
+from braidlog.app.context import Context
+from braidlog.app.entries import CallId
+from braidlog.app.errors import ExecutionError
 from braidlog.app.executor import Executor
-from braidlog.app.snapshotfiles import close_all, views_of
+from braidlog.app.outcome import Outcome
+from braidlog.app.procedure import Procedure
+from braidlog.app.running import evaluate
+from braidlog.app.snapshotfiles import Image, close_all, views_of
 from braidlog.app.source import CommandLog
 from braidlog.app.state import State
 from braidlog.app.waiting import Calls
@@ -34,6 +43,9 @@ class Figures:
     _watchers: int
 
     def _check_open(self) -> None:
+        raise NotImplementedError
+
+    def _fail(self, error: Exception) -> None:
         raise NotImplementedError
 
     def wait_applied(self, position: int, timeout: float | None = None) -> None:
@@ -99,3 +111,52 @@ class Figures:
             views = views_of(self._state.partitions)
         with close_all(views):
             return position, [view.hash() for view in views]
+
+    def new_call_id(self) -> CallId:
+        """Return the id of a call that is made now."""
+        return CallId.make(self.position + 1, os.urandom(9))
+
+    def end(self, timeout: float | None = None) -> int:
+        """Return one past the last position that is durable."""
+        self._check_open()
+        return self._log.latest(timeout)
+
+    def read(self, procedure: Procedure, arguments: list[Any]) -> Outcome:
+        """Execute a read-only procedure on what is committed now, in this thread."""
+        count = self.application.partitions
+        numbers = procedure.partitions(arguments, count)
+        touched = range(count) if numbers is None else numbers
+        with contextlib.ExitStack() as stack:
+            with self._committing:
+                self._check_open()
+                views = {n: self._state.partitions[n].view() for n in touched}
+            for view in views.values():
+                stack.callback(view.close)
+            handles = {n: view.handle for n, view in views.items()}
+            now = time.time_ns() // 1000
+            context = Context(handles, count, now, os.urandom(16))
+            ran = evaluate(procedure, context, arguments, self._state.failures)
+        call = CallId.make(0, bytes(9))
+        return Outcome(
+            0, call, procedure.name, ran.status, ran.body, b"", error=ran.error
+        )
+
+    def mark(self) -> Image:
+        """Hold the state between two commands; the caller closes the views.
+
+        Raises:
+            DivergedError: a partition is stopped, so it is at no one position.
+        """
+        executor = self._executor
+        with self._turn, self._committing:
+            self._check_open()
+            if (stopped := executor.stopped(None)) is not None:
+                raise stopped
+            try:
+                executor.commit(everywhere=True)
+            except ExecutionError as error:
+                self._fail(error)  # Nothing may be executed from here.
+                raise
+            views = views_of(self._state.partitions)
+            facts = executor.shared.facts()
+            return Image(executor.position, time.time_ns() // 1000, views, facts)

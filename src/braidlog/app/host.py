@@ -20,7 +20,6 @@ from functools import partial
 from typing import Any, Final
 
 from braidlog.app.application import Application
-from braidlog.app.context import Context
 from braidlog.app.entries import (
     CallId,
     Command,
@@ -29,15 +28,14 @@ from braidlog.app.entries import (
     key_of,
     pack,
 )
-from braidlog.app.errors import ConflictError, ExecutionError
+from braidlog.app.errors import ConflictError, ExecutionError, GivenUpError
 from braidlog.app.executor import Executor, RecordLike
 from braidlog.app.figures import Figures
 from braidlog.app.fingerprint import EnvironmentRule
+from braidlog.app.giveup import Abandoner, Ahead
 from braidlog.app.outcome import Outcome, Status
 from braidlog.app.procedure import Procedure
 from braidlog.app.role import Role
-from braidlog.app.running import evaluate
-from braidlog.app.snapshotfiles import Image, views_of
 from braidlog.app.snapshots import Gauge
 from braidlog.app.source import CommandLog
 from braidlog.app.state import State
@@ -82,11 +80,13 @@ class Runner(Figures):
         active: bool = True,
         host: bytes | None = None,
         environment: EnvironmentRule = "refuse",
+        watchdog: float | None = None,
     ) -> None:
         """Apply what is in the log, say that this host is active, and go on.
 
         Not ``active``, it is a standby: it follows, and takes calls all the same, but
-        writes nothing of its own until `promote`. ``host`` is its identity.
+        writes nothing of its own until `promote`. ``host`` is its identity. A command
+        that takes more than ``watchdog`` seconds is given up, on all hosts.
 
         Raises:
             ApplicationMismatchError: the log or the state is of another application.
@@ -112,6 +112,7 @@ class Runner(Figures):
         self._caught_up = time.monotonic()
         self._failure: Exception | None = None
         self._closing = False
+        self._ending = False
         self._finished = threading.Event()
         self._effects = threading.Lock()
         self._gated: frozenset[int] = frozenset()
@@ -119,13 +120,24 @@ class Runner(Figures):
         self._outcomes_logged = 0
         self._executed = 0
         self.on_settled: list[Callable[[], None]] = []
-        self._executor = Executor(application, state, environment=environment)
+        self._environment: EnvironmentRule = environment
+        self._ahead = Ahead(log)
+        self._abandoner = Abandoner(
+            log, self._ahead, watchdog, lambda: self._closing, lambda: self._ending
+        )
+        self._stopped: GivenUpError | None = None
+        self._executor = self._new_executor()
+        self.position = self._executor.position
         identity = os.urandom(16) if host is None else host
         self.role = Role(identity, self._executor.shared, log)
-        self._open(active=active)
+        try:
+            self._open(active=active)
+        except BaseException:
+            self._abandoner.close()
+            raise
+        self.applied = 0
         limit = max(1, min(_CALLS_MAX, self._executor.shared.results_kept // 2))
         self._calls = Calls(application.partitions, limit)
-        self.position = self._executor.position
         self._thread = threading.Thread(
             target=self._serve, name=f"braidlog-{application.name}", daemon=True
         )
@@ -145,17 +157,25 @@ class Runner(Figures):
         if executor.position + 1 < log.first:
             msg = f"the state ends at {executor.position}, the log begins later"
             raise TrimmedError(msg, first=log.first)
-        self._catch_up(end)
-        if active:
-            self.role.log_catalog(self.role.wanted_catalog())
-            self._catch_up(self.role.claim() + 1)
-        executor.commit(everywhere=True)
+        with self._abandoner.claiming(active):
+            self._catch_up(end)
+            if active:
+                self.role.log_catalog(self.role.wanted_catalog())
+                self._catch_up(self.role.claim() + 1)
+        self._executor.commit(everywhere=True)
 
     def _catch_up(self, end: int) -> None:
-        executor = self._executor
-        while executor.position + 1 < end:
-            self._feed(self._log.read(executor.position + 1, _ROUND))
-            executor.commit()
+        while self._executor.position + 1 < end:
+            self._step()
+
+    def _new_executor(self) -> Executor:
+        return Executor(
+            self.application,
+            self._state,
+            given_up=self._abandoner.given_up.get,
+            environment=self._environment,
+            watchdog=self._abandoner.watchdog,
+        )
 
     def _feed(self, records: Iterable[RecordLike]) -> list[Outcome]:
         if self._gauge is None:
@@ -175,11 +195,12 @@ class Runner(Figures):
         role = self.role
         if role.active:
             return
-        self.wait_applied(self._log.latest(timeout) - 1, timeout)
-        with self._turn:
-            catalog = role.wanted_catalog()
-        role.log_catalog(catalog)
-        self.wait_applied(role.claim(), timeout)
+        with self._abandoner.claiming(True):
+            self.wait_applied(self._log.latest(timeout) - 1, timeout)
+            with self._turn:
+                catalog = role.wanted_catalog()
+            role.log_catalog(catalog)
+            self.wait_applied(role.claim(), timeout)
         role.check_active()
 
     # -- the thread --------------------------------------------------------------
@@ -200,18 +221,7 @@ class Runner(Figures):
             self._finished.set()
 
     def _round(self) -> None:
-        executor = self._executor
-        records = self._log.read(self.position + 1, _ROUND)
-        began = time.monotonic()
-        with self._turn:
-            if self._failure is not None:
-                return
-            outcomes = self._feed(records)
-            with self._committing:
-                executor.commit()
-                self.applied += executor.position - self.position
-                self.position = executor.position
-        self.busy_s += time.monotonic() - began
+        outcomes = self._step()
         if self._watchers:
             with self._progress:
                 self._progress.notify_all()
@@ -219,6 +229,45 @@ class Runner(Figures):
         self._executed += len(outcomes)
         if self._executed >= _OUTCOMES:
             self._log_outcomes(_OUTCOMES)
+
+    def _step(self) -> list[Outcome]:
+        """Execute what comes next, and commit it."""
+        begin, limit = self._executor.position + 1, _ROUND
+        if (stopped := self._stopped) is not None:
+            # What came before it is answered first; it may be long until it is decided.
+            limit = stopped.position - begin
+            if limit <= 0:
+                self._stopped, limit = None, _ROUND
+                self._abandoner.decide(stopped, active=self.role.active)
+        records = self._ahead.read(begin, limit)
+        began = time.monotonic()
+        with self._turn:
+            if self._failure is not None:
+                return []
+            try:
+                outcomes = self._feed(records)
+            except GivenUpError as error:
+                self._take_back(begin - 1, records)
+                self._stopped = error
+                return []
+            with self._committing:
+                self._executor.commit()
+                self.applied += self._executor.position - self.position
+                self.position = self._executor.position
+        self.busy_s += time.monotonic() - began
+        return outcomes
+
+    def _take_back(self, committed: int, records: Sequence[RecordLike]) -> None:
+        """Be as after the last commit; a command was stopped in the middle."""
+        self._ahead.put_back(records)
+        with self._committing:
+            before = self._executor
+            before.rollback()
+            self._executor = self._new_executor()
+            # Partitions that were idle are said to be further back than they are.
+            self._executor.pass_over(committed)
+            self._executor.shared.mismatches = before.shared.mismatches
+            self.role.shared = self._executor.shared
 
     def _settle(self, outcomes: Sequence[Outcome]) -> None:
         calls = self._calls
@@ -289,10 +338,6 @@ class Runner(Figures):
             raise ClosedError(msg)
 
     # -- commands ----------------------------------------------------------------
-
-    def new_call_id(self) -> CallId:
-        """Return the id of a call that is made now."""
-        return CallId.make(self.position + 1, os.urandom(9))
 
     def submit(
         self, procedure: Procedure, arguments: list[Any], call: CallId, waiter: Waiter
@@ -429,53 +474,6 @@ class Runner(Figures):
             except Exception as error:  # Of the call that was held back.
                 waiter.settle(error)
 
-    # -- reads -------------------------------------------------------------------
-
-    def end(self, timeout: float | None = None) -> int:
-        """Return one past the last position that is durable."""
-        self._check_open()
-        return self._log.latest(timeout)
-
-    def read(self, procedure: Procedure, arguments: list[Any]) -> Outcome:
-        """Execute a read-only procedure on what is committed now, in this thread."""
-        count = self.application.partitions
-        numbers = procedure.partitions(arguments, count)
-        touched = range(count) if numbers is None else numbers
-        with contextlib.ExitStack() as stack:
-            with self._committing:
-                self._check_open()
-                views = {n: self._state.partitions[n].view() for n in touched}
-            for view in views.values():
-                stack.callback(view.close)
-            handles = {n: view.handle for n, view in views.items()}
-            now = time.time_ns() // 1000
-            context = Context(handles, count, now, os.urandom(16))
-            ran = evaluate(procedure, context, arguments, self._state.failures)
-        call = CallId.make(0, bytes(9))
-        return Outcome(
-            0, call, procedure.name, ran.status, ran.body, b"", error=ran.error
-        )
-
-    def mark(self) -> Image:
-        """Hold the state between two commands; the caller closes the views.
-
-        Raises:
-            DivergedError: a partition is stopped, so it is at no one position.
-        """
-        executor = self._executor
-        with self._turn, self._committing:
-            self._check_open()
-            if (stopped := executor.stopped(None)) is not None:
-                raise stopped
-            try:
-                executor.commit(everywhere=True)
-            except ExecutionError as error:
-                self._fail(error)  # Nothing may be executed from here.
-                raise
-            views = views_of(self._state.partitions)
-            facts = executor.shared.facts()
-            return Image(executor.position, time.time_ns() // 1000, views, facts)
-
     # -- closing -----------------------------------------------------------------
 
     def close(self) -> None:
@@ -489,9 +487,11 @@ class Runner(Figures):
         if self._failure is None:
             with contextlib.suppress(LogError):
                 self._log_outcomes(1)
+        self._ending = True
         self._log.wake()
         self._finished.wait()
         self._thread.join()
+        self._abandoner.close()
         if self._failure is not None:
             self._executor.rollback()
         self._state.close()

@@ -25,6 +25,7 @@ from braidlog.app.restoring import position_of
 from braidlog.app.snapshotfiles import SnapshotFiles, close_all
 from braidlog.app.snapshots import Keeper
 from braidlog.app.sqlite import SqliteState
+from braidlog.app.watchdog import WATCHDOG_S
 from braidlog.errors import CorruptionError, LockedError
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def open_cluster_host(
     environment: EnvironmentRule = "refuse",
     snapshots: SnapshotSettings | None = None,
     step: Callable[[str], None] | None = None,
+    watchdog: float | None = WATCHDOG_S,
 ) -> ClusterHost:
     """Open a directory beside a log of a cluster; see `Application.open_cluster`."""
     where = Path(directory)
@@ -123,6 +125,7 @@ def open_cluster_host(
             active=active,
             host=identity,
             environment=environment,
+            watchdog=watchdog,
         )
         # From here on the runner closes log and state; both may be closed twice.
         stack.callback(runner.close)

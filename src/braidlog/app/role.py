@@ -17,7 +17,7 @@ class Role:
     def __init__(self, host: bytes, shared: Shared, log: CommandLog) -> None:
         """Begin as a standby, whatever the host was before."""
         self.host = host
-        self._shared = shared
+        self.shared = shared
         self._log = log
         self.claimed = 0
         """Epoch of the last entry by which this host claimed to be active."""
@@ -25,12 +25,12 @@ class Role:
     @property
     def epoch(self) -> int:
         """Epoch of the active host, as far as the log was applied."""
-        return self._shared.epoch
+        return self.shared.epoch
 
     @property
     def active_host(self) -> bytes:
         """Identity of the active host, as far as the log was applied."""
-        return self._shared.host
+        return self.shared.host
 
     @property
     def active(self) -> bool:
@@ -50,7 +50,7 @@ class Role:
             ApplicationMismatchError: the schema does not begin as that of the log does.
             InvalidArgumentError: a step of the schema cannot be executed.
         """
-        shared = self._shared
+        shared = self.shared
         catalog = shared.wanted_catalog()
         if catalog is not None:
             shared.try_schema(catalog)
@@ -63,7 +63,7 @@ class Role:
 
     def claim(self) -> int:
         """Append that this host is active; of several at a time the first counts."""
-        self.claimed = self._shared.epoch + 1
+        self.claimed = self.shared.epoch + 1
         return self._log.append(pack(Host(self.host, self.claimed)))
 
     def check_active(self) -> None:
@@ -84,7 +84,7 @@ class Role:
         """
         # A host that lacks the code of a command stops: nobody may log one before the
         # log says that it is to be had.
-        if not self._shared.has(procedure):
+        if not self.shared.has(procedure):
             msg = (
                 f"the catalog in the log has another {procedure.name!r} than this host:"
                 " promote a host with this version, or call one with that of the log"

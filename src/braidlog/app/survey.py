@@ -77,7 +77,7 @@ class Survey:
             elif len(entry.partitions) > 1:
                 self._together.add(tuple(entry.partitions))
         elif isinstance(entry, AbortEntry):
-            self.given_up[entry.position] = entry.reason
+            self.given_up.setdefault(entry.position, entry.reason)  # The first counts.
         elif isinstance(entry, Catalog):
             self.environments.append((position, entry.fingerprint))
         elif isinstance(entry, Create):

@@ -16,7 +16,14 @@ from typing import Final, Self
 
 from braidlog.app.errors import GiveUp
 
-__all__ = ["Watchdog"]
+__all__ = ["WATCHDOG_S", "Watchdog"]
+
+WATCHDOG_S: Final = 10.0
+"""What a command may take, unless a host is told otherwise."""
+
+# An eighth of the time too late at most, within these.
+_LOOK_MIN_S: Final = 0.001
+_LOOK_MAX_S: Final = 1.0
 
 _raise_in: Final = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _raise_in.argtypes = (ctypes.c_ulong, ctypes.py_object)
@@ -45,12 +52,10 @@ class Watchdog:
     def __enter__(self) -> Self:
         """Begin a command in this thread."""
         with self._change:
-            idle = self._deadline is None
+            # The thread looks now and then: telling it would cost every command.
             self._deadline = time.monotonic() + self.seconds
             self._watched = threading.get_ident()
             self._fired = False
-            if idle:
-                self._change.notify()
         return self
 
     def __exit__(
@@ -76,12 +81,8 @@ class Watchdog:
     def _run(self) -> None:
         with self._change:
             while not self._closed:
-                if self._deadline is None or self._fired:
-                    self._change.wait(None if self._deadline is None else self.seconds)
-                    continue
-                left = self._deadline - time.monotonic()
-                if left > 0:
-                    self._change.wait(left)
-                    continue
-                self._fired = True
-                _raise_in(self._watched, GiveUp)
+                self._change.wait(min(max(self.seconds / 8, _LOOK_MIN_S), _LOOK_MAX_S))
+                late = self._deadline is not None and not self._fired
+                if late and time.monotonic() >= (self._deadline or 0.0):
+                    self._fired = True
+                    _raise_in(self._watched, GiveUp)

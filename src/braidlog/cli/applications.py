@@ -92,6 +92,13 @@ def load(name: str) -> Application:
     metavar="HOST:PORT,...",
     help="Hosts to take the state from, if the one here is too old.",
 )
+@click.option(
+    "--watchdog",
+    type=parameters.seconds,
+    default="10",
+    show_default=True,
+    help="Seconds after which a command is given up, on all hosts.",
+)
 @click.option("--certificate", type=_FILE, help="PEM certificate chain of the host.")
 @click.option("--key", type=_FILE, help="PEM private key.")
 @click.option(
@@ -109,6 +116,7 @@ def run(
     log_name: str | None,
     state: Path | None,
     join: str,
+    watchdog: float,
     *,
     standby: bool,
     **serving: Any,
@@ -126,7 +134,7 @@ def run(
 
     def opened() -> Host:
         if directory is not None:
-            return found.open(directory)
+            return found.open(directory, watchdog=watchdog)
         assert cluster is not None, "checked below"
         assert state is not None, "checked below"
         return found.open_cluster(
@@ -137,6 +145,7 @@ def run(
             join=join,
             token=cluster.token,
             ssl=cluster.context(),
+            watchdog=watchdog,
         )
 
     if directory is None and (cluster is None or state is None):

@@ -1,0 +1,173 @@
+"""Giving a command up: the log says so, then it ends in the same way on every host.
+
+*Theory of operation.* The watchdog stops a command in the middle. The host takes back
+what it has not committed and looks in the log behind the command for an ABORT entry.
+The active host appends one if there is none; of several the first counts. A standby
+waits for that of the active host, and now and then tries the command again with more
+time: where the active host executed it to its end there will be no entry. What was read
+on the way is kept, because a log is read in its order.
+
+*Invariant.* No command is given up before an entry that says so is durable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from braidlog.app.entries import AbortEntry, pack, unpack
+from braidlog.app.errors import GivenUpError
+from braidlog.app.executor import RecordLike
+from braidlog.app.source import CommandLog
+from braidlog.app.watchdog import Watchdog
+
+__all__ = ["Abandoner", "Ahead"]
+
+_LOGGER = logging.getLogger("braidlog")
+
+_ROUND: Final = 1024
+# How often a standby looks whether it is told to stop, or is made active.
+_LOOK_S: Final = 0.2
+# A standby gives a command up to so many times the time of the first try.
+_PATIENCE_MAX: Final = 4
+
+
+class Ahead:
+    """The records of a log in their order, some of which were read ahead."""
+
+    def __init__(self, log: CommandLog) -> None:
+        """Read from a log; nobody else does."""
+        self._log = log
+        self._kept: deque[RecordLike] = deque()
+
+    def read(self, begin: int, limit: int) -> list[RecordLike]:
+        """Return records from ``begin`` on, as `CommandLog.read`."""
+        while self._kept and self._kept[0].position < begin:
+            self._kept.popleft()
+        if not self._kept:
+            return list(self._log.read(begin, limit))
+        return [self._kept.popleft() for _ in range(min(limit, len(self._kept)))]
+
+    def put_back(self, records: Iterable[RecordLike]) -> None:
+        """Have records read again; they are those that were read last."""
+        self._kept.extendleft(reversed(list(records)))
+
+    def aborted(
+        self, position: int, end: int, stop: Callable[[], bool]
+    ) -> AbortEntry | None:
+        """Return the first entry below ``end`` that gives up ``position``.
+
+        Reads on until ``end``, unless there is one before or ``stop`` says so.
+        """
+        for record in self._kept:
+            if (found := _abort_of(record, position)) is not None:
+                return found
+        next_one = self._kept[-1].position + 1 if self._kept else position
+        while next_one < end and not stop():
+            if not self._log.wait(next_one, _LOOK_S):
+                continue
+            records = list(self._log.read(next_one, _ROUND))
+            self._kept.extend(records)
+            for record in records:
+                next_one = record.position + 1
+                if (found := _abort_of(record, position)) is not None:
+                    return found
+        return None
+
+
+def _abort_of(record: RecordLike, position: int) -> AbortEntry | None:
+    if record.position <= position:
+        return None
+    entry = unpack(record.value, record.position)
+    if isinstance(entry, AbortEntry) and entry.position == position:
+        return entry
+    return None
+
+
+class Abandoner:
+    """Decides what becomes of the commands that the watchdog stopped."""
+
+    def __init__(
+        self,
+        log: CommandLog,
+        ahead: Ahead,
+        seconds: float | None,
+        closing: Callable[[], bool],
+        ended: Callable[[], bool],
+    ) -> None:
+        """Watch commands, unless ``seconds`` is None.
+
+        Nobody waits for others when the host is ``closing``, nor for the log when it
+        has ``ended``.
+        """
+        self._log = log
+        self._ahead = ahead
+        self._closing = closing
+        self._ended = ended
+        self._seconds = seconds
+        self.watchdog = Watchdog(seconds) if seconds is not None else None
+        self._claiming = threading.Event()
+        self.given_up: dict[int, str] = {}
+
+    @contextlib.contextmanager
+    def claiming(self, active: bool) -> Iterator[None]:  # noqa: FBT001, RUF100
+        """Have this host append entries already: it is being made ``active``."""
+        if active:
+            self._claiming.set()
+        try:
+            yield
+        finally:
+            self._claiming.clear()
+
+    def decide(self, stopped: GivenUpError, *, active: bool) -> None:
+        """Return when the command may be tried again: given up, or with more time.
+
+        Raises:
+            GivenUpError: the host is being closed: it is tried again at the next start.
+            LogError: the log could not be asked, or not be appended to.
+        """
+        assert self.watchdog is not None, "nobody else gives up"
+        assert self._seconds is not None, "as above"
+        position = stopped.position
+        reason = f"it took more than {self._seconds:g} s"
+        _LOGGER.warning("the command at %d is stopped: %s", position, reason)
+        found = self._look(position)
+        if found is None and not (active or self._claiming.is_set()):
+            found = self._wait(position)
+        if found is None and (active or self._claiming.is_set()) and not self._ended():
+            at = self._log.append(pack(AbortEntry(position, reason)))
+            # Another host may have been faster: the first entry counts.
+            found = self._ahead.aborted(position, at + 1, self._ended)
+        if found is None and (self._ended() or (self._closing() and not active)):
+            raise stopped
+        if found is not None:
+            self.given_up[position] = found.reason
+            self.watchdog.seconds = self._seconds
+
+    def _look(self, position: int) -> AbortEntry | None:
+        return self._ahead.aborted(position, self._log.latest(), self._ended)
+
+    def _wait(self, position: int) -> AbortEntry | None:
+        """Wait for the active host, as long as the command had; then give it more."""
+        assert self.watchdog is not None, "checked by the caller"
+        assert self._seconds is not None, "as above"
+        deadline = time.monotonic() + max(self.watchdog.seconds, _LOOK_S)
+        while time.monotonic() < deadline and not self._closing():
+            if (found := self._look(position)) is not None:
+                return found
+            if self._claiming.wait(_LOOK_S):
+                return None
+        _LOGGER.warning("nobody gave up the command at %d: it is tried again", position)
+        longest = self._seconds * _PATIENCE_MAX
+        self.watchdog.seconds = min(longest, self.watchdog.seconds * 2)
+        return None
+
+    def close(self) -> None:
+        """End the watchdog."""
+        if self.watchdog is not None:
+            self.watchdog.close()
