@@ -246,7 +246,7 @@ PLANTED: Mapping[str, Planted] = {
     "trim forgotten": Planted(trim_forgotten, _LONG, (2,)),
     "stale metadata": Planted(stale_metadata, _LEADERS, ()),
     "nodes that are strangers": Planted(strangers, _CALM, (), apart=True),
-    "learner told once": Planted(learner_told_once, _UNTOLD, (28,), slow=True),
+    "learner told once": Planted(learner_told_once, _UNTOLD, (73, 85), slow=True),
     "report before the sync": Planted(
         mutations.reported_before_the_sync, _OUTAGES, (), apart=True
     ),
@@ -254,6 +254,6 @@ PLANTED: Mapping[str, Planted] = {
         mutations.epoch_reported_before_the_sync, _OUTAGES, (), apart=True
     ),
     "replica without a check of the epoch": Planted(
-        mutations.old_primary_is_heard, _REPLACED, (26, 35), slow=True
+        mutations.old_primary_is_heard, _REPLACED, (74, 114), slow=True
     ),
 }
