@@ -54,8 +54,10 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 
 async def fill(seeds: str) -> None:
     async with braidlog.connect(seeds) as client:
-        # Nobody answers for a stream before its fault log has a record.
         log = await client.create_log("a", replication=3)
+        # A node is given a replica when its fault log has a record, and not before.
+        while any(len(each.replicas) < 3 for each in await client.streams("a")):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
         await log.append_many([b"%d" % n for n in range(100)])
         await log.set_cursor("reader", 17)
 
