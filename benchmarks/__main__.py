@@ -13,8 +13,6 @@ from benchmarks.plan import GIB, Plan, quick
 from benchmarks.questions import QUESTIONS
 from benchmarks.rows import Row
 
-_RESULTS = Path(__file__).parent / "results"
-
 
 def main() -> int:
     """Run the questions asked for; return the exit status."""
@@ -28,31 +26,23 @@ def main() -> int:
     _write(console, arguments.output, facts, rows)
     missed = [row for row in rows if row.missed]
     _verdict(console, rows, missed, failed)
-    unmeasured = any(row.unmeasured for row in rows)
-    return 1 if arguments.check and (missed or failed or unmeasured) else 0
+    return session.status(rows, failed, check=arguments.check)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     names = [question.NAME for question in QUESTIONS]
-    parser.add_argument(
-        "--only", action="append", choices=names, help="one question (repeatable)"
-    )
+    session.add_options(parser, names)
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="small: shapes, not figures")
     size.add_argument(
         "--full", action="store_true", help="open after 10 GiB (needs 20 GiB of disk)"
     )
-    parser.add_argument("--rounds", type=int, help="rounds of every measurement")
-    parser.add_argument("--seed", type=int, default=1, help="of all random data")
     parser.add_argument(
-        "--directory", type=Path, default=_RESULTS, help="file system to measure on"
-    )
-    parser.add_argument("--output", type=Path, default=_RESULTS, help="for results")
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="exit with 1 when a target is missed or not measured",
+        "--directory",
+        type=Path,
+        default=session.RESULTS,
+        help="file system to measure on",
     )
     return parser.parse_args()
 

@@ -1,5 +1,6 @@
 """One run: where its data goes, which questions are asked, what is said at the end."""
 
+import argparse
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,8 @@ from rich.console import Console
 from benchmarks import contest, report
 from benchmarks.rows import Row
 
+RESULTS = Path(__file__).parent / "results"
+
 
 @contextmanager
 def scratch(parent: Path) -> Iterator[Path]:
@@ -22,6 +25,27 @@ def scratch(parent: Path) -> Iterator[Path]:
         yield made
     finally:
         shutil.rmtree(made, ignore_errors=True)
+
+
+def add_options(parser: argparse.ArgumentParser, questions: Sequence[str]) -> None:
+    """Add the options that every command of benchmarks has."""
+    parser.add_argument(
+        "--only", action="append", choices=questions, help="one question (repeatable)"
+    )
+    parser.add_argument("--rounds", type=int, help="rounds of every measurement")
+    parser.add_argument("--seed", type=int, default=1, help="of all random data")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="for results")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="exit with 1 when a target is missed or not measured",
+    )
+
+
+def status(rows: Sequence[Row], failed: Sequence[str], *, check: bool) -> int:
+    """Return the exit status: 1 if ``check`` and a target was not seen to be met."""
+    short = any(row.missed or row.unmeasured for row in rows)
+    return 1 if check and (short or failed) else 0
 
 
 def measure(

@@ -8,8 +8,6 @@ from benchmarks import machine, report, session
 from benchmarks.app.plan import Plan, quick
 from benchmarks.app.questions import QUESTIONS
 
-_RESULTS = Path(__file__).parents[1] / "results"
-
 
 def main() -> int:
     """Run the questions asked for; return the exit status."""
@@ -26,8 +24,7 @@ def main() -> int:
     console.print(f"wrote {lines}", style="dim", highlight=False)
     missed = [row for row in rows if row.missed]
     session.name_misses(console, missed, failed)
-    unmeasured = any(row.unmeasured for row in rows)
-    return 1 if arguments.check and (missed or failed or unmeasured) else 0
+    return session.status(rows, failed, check=arguments.check)
 
 
 def _arguments() -> argparse.Namespace:
@@ -35,20 +32,13 @@ def _arguments() -> argparse.Namespace:
         prog="python -m benchmarks.app", description=__doc__
     )
     names = [question.NAME for question in QUESTIONS]
-    parser.add_argument(
-        "--only", action="append", choices=names, help="one question (repeatable)"
-    )
+    session.add_options(parser, names)
     parser.add_argument("--quick", action="store_true", help="shapes, not figures")
-    parser.add_argument("--rounds", type=int, help="rounds of every measurement")
-    parser.add_argument("--seed", type=int, default=1, help="of all random data")
     parser.add_argument(
-        "--directory", type=Path, default=_RESULTS, help="file system to measure on"
-    )
-    parser.add_argument("--output", type=Path, default=_RESULTS, help="for results")
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="exit with 1 when a target is missed or not measured",
+        "--directory",
+        type=Path,
+        default=session.RESULTS,
+        help="file system to measure on",
     )
     return parser.parse_args()
 

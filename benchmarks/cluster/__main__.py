@@ -9,8 +9,6 @@ from benchmarks.cluster import stages
 from benchmarks.cluster.plan import Plan, quick
 from benchmarks.cluster.questions import QUESTIONS
 
-_RESULTS = Path(__file__).parents[1] / "results"
-
 
 def main() -> int:
     """Run the questions asked for; return the exit status."""
@@ -29,8 +27,7 @@ def main() -> int:
     console.print(f"wrote {lines}", style="dim", highlight=False)
     missed = [row for row in rows if row.missed]
     session.name_misses(console, missed, failed)
-    unmeasured = any(row.unmeasured for row in rows)
-    return 1 if arguments.check and (missed or failed or unmeasured) else 0
+    return session.status(rows, failed, check=arguments.check)
 
 
 def _arguments() -> argparse.Namespace:
@@ -38,12 +35,8 @@ def _arguments() -> argparse.Namespace:
         prog="python -m benchmarks.cluster", description=__doc__
     )
     names = [*(question.NAME for question in QUESTIONS), "stages"]
-    parser.add_argument(
-        "--only", action="append", choices=names, help="one question (repeatable)"
-    )
+    session.add_options(parser, names)
     parser.add_argument("--quick", action="store_true", help="shapes, not figures")
-    parser.add_argument("--rounds", type=int, help="rounds of every measurement")
-    parser.add_argument("--seed", type=int, default=1, help="of all random data")
     parser.add_argument(
         "--directory",
         type=Path,
@@ -60,13 +53,7 @@ def _arguments() -> argparse.Namespace:
         metavar="NICE",
         help="of all measured processes alike, on a machine that is shared (-20 to 19)",
     )
-    parser.add_argument("--output", type=Path, default=_RESULTS, help="for results")
     parser.add_argument("--name", default="cluster", help="of the file of results")
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="exit with 1 when a target is missed or not measured",
-    )
     return parser.parse_args()
 
 

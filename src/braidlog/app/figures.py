@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 import time
+from abc import ABC, abstractmethod
 from typing import Any
 
 from braidlog.app.application import Application
@@ -25,9 +26,12 @@ from braidlog.errors import TimeoutError_
 __all__ = ["Figures"]
 
 
-class Figures:
+class Figures(ABC):
     """The part of a host that looks; `Runner` has the thread."""
 
+    answered: int = 0
+    applied: int = 0
+    busy_s: float = 0.0
     application: Application
     position: int
     _calls: Calls
@@ -42,11 +46,13 @@ class Figures:
     _progress: threading.Condition
     _watchers: int
 
+    @abstractmethod
     def _check_open(self) -> None:
-        raise NotImplementedError
+        """Raise if the host is closed or has failed."""
 
+    @abstractmethod
     def _fail(self, error: Exception) -> None:
-        raise NotImplementedError
+        """Stop for good."""
 
     def wait_applied(self, position: int, timeout: float | None = None) -> None:
         """Wait until everything up to ``position`` is executed and committed.

@@ -100,9 +100,6 @@ class Runner(Figures):
         self._log = log
         self._state = state
         self._gauge = gauge
-        self.answered = 0
-        self.applied = 0
-        self.busy_s = 0.0
         self._turn = threading.Lock()
         self._committing = threading.Lock()
         self._lock = threading.Lock()

@@ -107,27 +107,8 @@ class ClusterNode:
         who = begin_incarnation(store, self._chance.randbytes)
         self.incarnation, self.identity = who.incarnation, who.directory
         self.acquaintance = Acquaintance(store, self.id, who, self._era)
-        versions = VERSION_MIN, VERSION_MAX
-        hello = Hello(
-            *versions, config.cluster.name, self.id, token, "braidlog", self.identity
-        )
         self._outbox = Outbox()
-        self.peers = Peers(
-            LinkSettings(
-                hello=hello,
-                frame_bytes_max=config.limits.frame_bytes_max,
-                unsent_bytes_max=config.limits.link_bytes_max,
-                tls=tls,
-            ),
-            seed=self._chance.getrandbits(64),
-            on_message=self.received,
-            on_connected=self._peer_connected,
-            on_lost=self._peer_lost,
-            outbox=self._outbox,
-            on_refused=self.acquaintance.refused,
-            holds=self.acquaintance.holds,
-            bound=self.acquaintance.bound,
-        )
+        self.peers = self._make_peers(token, tls)
         self.replicas = Replicas(
             self.id, store, self.peers, replica_limits(config), self.changed
         )
@@ -142,18 +123,48 @@ class ClusterNode:
         self._offering = Offering(self, store, self._era)
         self._retention = Retention(self)
         self._directory = Directory(self)
-        self.sessions = Sessions(
+        self.sessions = self._make_sessions(authorize)
+
+    def _make_peers(self, token: str, tls: ssl.SSLContext | None) -> Peers:
+        versions = VERSION_MIN, VERSION_MAX
+        hello = Hello(
+            *versions,
+            self.config.cluster.name,
+            self.id,
+            token,
+            "braidlog",
+            self.identity,
+        )
+        return Peers(
+            LinkSettings(
+                hello=hello,
+                frame_bytes_max=self.config.limits.frame_bytes_max,
+                unsent_bytes_max=self.config.limits.link_bytes_max,
+                tls=tls,
+            ),
+            seed=self._chance.getrandbits(64),
+            on_message=self.received,
+            on_connected=self._peer_connected,
+            on_lost=self._peer_lost,
+            outbox=self._outbox,
+            on_refused=self.acquaintance.refused,
+            holds=self.acquaintance.holds,
+            bound=self.acquaintance.bound,
+        )
+
+    def _make_sessions(self, authorize: Authorizer) -> Sessions:
+        return Sessions(
             ServerSettings(
-                config.cluster.name,
+                self.config.cluster.name,
                 self.id,
                 self.acquaintance.guarded(authorize),
-                config.limits.window_bytes,
-                config.limits.frame_bytes_max,
+                self.config.limits.window_bytes,
+                self.config.limits.frame_bytes_max,
                 self.identity,
                 self.acquaintance.bound,
             ),
             self,
-            config.limits.connections_max,
+            self.config.limits.connections_max,
             self._outbox,
         )
 
