@@ -1,36 +1,52 @@
-"""Kills hosts and nodes under a bank in turn, and checks what it had acknowledged.
+"""Breaks hosts and nodes under a bank, and checks what it had acknowledged.
 
-Three nodes, two hosts, callers in processes of their own. Each round kills the active
-host (the standby is promoted), the standby, or a node, and starts it again, while the
-callers go on. In every round money is conserved and no host differs from the log. At
-the end a model without a database reads the log: every acknowledged call is in it, and
-was answered what it gives there when it comes first; both hosts have the balances and
-the hashes that follow, and so has one that replays the log from zero.
+Three nodes, two hosts, callers in processes of their own. Each round does something to
+the nodes, the active host (the standby is promoted), or the standby: SIGKILL, SIGSTOP,
+partitions, also one-way, a full disk; and mends it, while the callers go on. In every
+round money is conserved and no host differs from the log. At the end a model without a
+database reads the log: every acknowledged call is in it, and was answered what it gives
+there when it comes first; both hosts have the balances and the hashes that follow, and
+so has a replay of the log from zero, and from snapshots that were taken on the way.
 
-    python -m tests.cluster.bank --rounds 100
+    PYTHONPATH=tests python -m tests.cluster.bank --rounds 100
 """
 
 from __future__ import annotations
 
 import argparse
-import random
+import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import braidlog
+from braidlog.app.inputs import ClusterInput
 from braidlog.app.remote import Caller, connect_sync
+from braidlog.app.replay import replay
+from braidlog.app.starts import SnapshotStart, SnapshotStarts
 from braidlog.client.settings import ClientSettings
-from braidlog.testing.cluster import LocalCluster
+from braidlog.errors import LogError
 from cluster.banks import app, ledger
 from cluster.caller import ACCOUNTS
+from cluster.chaos import Chaos
+from cluster.hostchaos import HostChaos
 from cluster.hosts import Callers, Hosts, closing
 
 FIRST = 1000
-SMALL = {"limits": {"segment_bytes": 4 << 20, "wal_bytes_max": 256 << 20}}
+SMALL: dict[str, dict[str, Any]] = {
+    "limits": {"segment_bytes": 4 << 20, "wal_bytes_max": 256 << 20},
+}
 SETTINGS = ClientSettings(timeout_s=30, attempt_timeout_s=3)
-KINDS = ("active", "standby", "node")
+# Snapshots often, all kept, and no trim: the whole log is checked at the end.
+MARKS = ("--soft-bytes", "128k", "--snapshots-kept", "100000", "--snapshots-min", "99")
+WHOM = ("nodes", "active", "standby")
+# Replays from snapshots at the end, of each host.
+_STARTS = 4
+_PATIENCE_S = 60.0
 
 
 @dataclass
@@ -38,14 +54,17 @@ class Tally:
     """What happened."""
 
     rounds: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
     acknowledged: int = 0
     repeated: int = 0
     """Commands that were in the log again, and executed once."""
     unanswered: int = 0
     failures: int = 0
+    snapshots: int = 0
     seconds: float = 0.0
     longest_s: float = 0.0
-    """Until calls were answered again after a kill."""
+    """Of a round: until calls were answered again after it was mended."""
 
 
 class Bank:
@@ -54,63 +73,104 @@ class Bank:
     def __init__(self, directory: Path, seed: int) -> None:
         self.tally = Tally()
         self._directory = directory
-        self._random = random.Random(seed)
+        self._seed = seed
         self._active = 0
 
     def run(self, rounds: int) -> Tally:
-        """Kill so many times, then check."""
+        """Break things so many times, then check."""
         with ExitStack() as stack:
-            self.cluster = stack.enter_context(
-                LocalCluster(3, directory=self._directory / "nodes", settings=SMALL)
-            )
-            self.hosts = Hosts(self.cluster.seeds, self._directory / "hosts")
-            stack.enter_context(closing([self.hosts]))
-            for host, options in enumerate(((), ("--standby",))):
-                self.hosts.start(host, *options)
-                self.hosts.wait_ready(host)
-            self.caller = stack.enter_context(
-                connect_sync(self.hosts.addresses, settings=SETTINGS)
-            )
-            for account in range(ACCOUNTS):
-                self.caller.call("deposit", account, FIRST)
+            self._open(stack)
             callers = Callers(self.hosts.addresses, self._directory / "callers")
             stack.enter_context(closing([callers]))
             callers.wait_for(20)
             for number in range(rounds):
-                self.round(KINDS[number % len(KINDS)], callers)
+                self.round(WHOM[number % len(WHOM)], callers)
             self.check(callers)
         return self.tally
 
-    def round(self, kind: str, callers: Callers) -> None:
-        """Kill one, let calls go on without it, and let it come back."""
-        time.sleep(self._random.random() * 0.3)
+    def _open(self, stack: ExitStack) -> None:
+        nodes = self._directory / "nodes"
+        settings = SMALL | {"security": {"insecure": True}}
+        beside = [Hosts.number(host) for host in range(2)]
+        self.chaos = Chaos(3, self._seed, nodes, stack, settings, beside=beside)
+        self.cluster = self.chaos.cluster
+        self.tally.skipped = self.chaos.skipped
+        self.hosts = Hosts(
+            self.cluster.seeds,
+            self._directory / "hosts",
+            network=self.chaos.network,
+            options=MARKS,
+        )
+        self.faults = HostChaos(self.hosts, self.chaos, stack)
+        stack.enter_context(closing([self.hosts]))
+        for host, options in enumerate(((), ("--standby",))):
+            self.hosts.start(host, *options)
+            self.hosts.wait_ready(host)
+        self.caller = stack.enter_context(
+            connect_sync(self.hosts.addresses, settings=SETTINGS)
+        )
+        for account in range(ACCOUNTS):
+            self.caller.call("deposit", account, FIRST)
+
+    def round(self, whom: str, callers: Callers) -> None:
+        """Break something, let calls go on without it, and mend it."""
+        time.sleep(self.chaos.random.random() * 0.3)
         began = time.monotonic()
-        standby = 1 - self._active
-        if kind == "node":
-            node = self._random.choice(self.cluster.nodes)
-            self.cluster.kill(node)
-        elif kind == "standby":
-            self.hosts.kill(standby)
+        if whom == "nodes":
+            name, mend = self.chaos.strike()
         else:
-            self.hosts.kill(self._active)
-            self.caller.promote(self.hosts.address(standby))
-            self._active, standby = standby, self._active
+            host = self._active if whom == "active" else 1 - self._active
+            name, mend = self.faults.strike(host)
+            if whom == "active":
+                self._active = 1 - self._active
+                self._promote(self._active)
+            callers.wait_for(10)
+        time.sleep(self.chaos.random.choice([0.1, 0.5, 1.0, 2.0]))
+        mend()
+        mended = time.monotonic()
+        self.chaos.start_all()
+        for host in self.hosts.numbers:
+            self._bring_back(host)
         callers.wait_for(10)
-        self.tally.longest_s = max(self.tally.longest_s, time.monotonic() - began)
-        if kind == "node":
-            self.cluster.restart(node)
-            self.cluster.wait_ready(node)
-        else:
-            self.hosts.start(standby, "--standby")
-            self.hosts.wait_ready(standby)
-        callers.wait_for(10)
+        self.look()
+        tally = self.tally
+        tally.longest_s = max(tally.longest_s, time.monotonic() - mended)
+        tally.rounds += 1
+        tally.faults[f"{whom}: {name}"] = tally.faults.get(f"{whom}: {name}", 0) + 1
+        tally.seconds += time.monotonic() - began
+        sys.stderr.write(f"round {tally.rounds}: {whom}, {name}\n")
+
+    def _bring_back(self, host: int) -> None:
+        """Wait until a host serves, and start it if it ended: then, or later of what
+        was done to it.
+        """
+        deadline = time.monotonic() + _PATIENCE_S
+        while not self.hosts.is_ready(host):
+            assert time.monotonic() < deadline, f"not ready: {self.hosts.words(host)}"
+            if not self.hosts.is_running(host):
+                # Who was active and ended has been replaced, or takes over again.
+                standby = host != self._active
+                self.hosts.start(host, *(["--standby"] if standby else []))
+            time.sleep(0.05)
+
+    def _promote(self, host: int) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                self.caller.promote(self.hosts.address(host))
+            except LogError as error:
+                if not error.retryable or time.monotonic() > deadline:
+                    raise
+            else:
+                return
+
+    def look(self) -> None:
+        """Money is conserved, and no host differs from the log."""
         assert self.caller.call("total") == ACCOUNTS * FIRST, "money came or went"
         for host in self.hosts.numbers:
             said = self.hosts.status(host)
             assert said["mismatches"] == 0, said
             assert not said["stopped"], said
-        self.tally.rounds += 1
-        self.tally.seconds += time.monotonic() - began
 
     def check(self, callers: Callers) -> None:
         """Compare what callers were told, the log, and all states."""
@@ -134,12 +194,29 @@ class Bank:
                 for account, balance in log.balances.items():
                     assert caller.call("balance", account) == balance
                 hashes.append(caller.status(hashes=True).hashes)
-        directory = self._directory / "replayed"
-        seeds = self.cluster.seeds
-        with app.open_cluster(seeds, directory, active=False) as other:
-            hashes.append(tuple(other.hashes()[1]))
         assert hashes[0] == hashes[1], "the hosts differ"
-        assert hashes[0] == hashes[2], "replay from zero gives another state"
+        for start in [None, *self._snapshots()]:
+            assert self._replayed(start) == hashes[0], f"replay from {start} differs"
+
+    def _snapshots(self) -> Iterator[SnapshotStart]:
+        """Give some of the snapshots of each host, the newest and the oldest too."""
+        for host in self.hosts.numbers:
+            directory = self.hosts.state(host) / "snapshots"
+            found = [*SnapshotStarts(directory, app.partitions).found()]
+            assert found, f"host {host} took no snapshot"
+            self.tally.snapshots += len(found)
+            yield from found[:: max(1, len(found) // _STARTS)]
+            yield found[-1]
+
+    def _replayed(self, start: SnapshotStart | None) -> tuple[bytes, ...]:
+        """Return the hashes that follow from a snapshot, or from nothing."""
+        with (
+            tempfile.TemporaryDirectory(dir=self._directory) as directory,
+            braidlog.connect_sync(self.cluster.seeds) as client,
+        ):
+            path, source = Path(directory) / "state", ClusterInput(client, app.name)
+            done = replay(app, source, path, starts=lambda _: start)
+        return tuple(done.hashes[number] for number in range(app.partitions))
 
     def one(self, host: int) -> Caller:
         return connect_sync(self.hosts.address(host), settings=SETTINGS)

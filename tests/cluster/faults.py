@@ -16,11 +16,9 @@ import argparse
 import asyncio
 import json
 import random
-import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -29,7 +27,7 @@ from typing import Any, Final
 import braidlog
 from braidlog.errors import LogError
 from braidlog.testing.cluster import LocalCluster
-from cluster import disks, network
+from cluster.chaos import Chaos
 from cluster.check import verify
 from cluster.load import Load, Promises
 
@@ -38,7 +36,6 @@ __all__ = ["Report", "run"]
 LOG: Final = "faults"
 STREAMS: Final = 4
 VERIFY_EVERY: Final = 5
-DISK_BYTES: Final = 512 << 20
 SETTINGS: Final[dict[str, dict[str, Any]]] = {
     "limits": {"segment_bytes": 1 << 20, "wal_bytes_max": 256 << 20},
     "security": {"insecure": True},
@@ -65,117 +62,31 @@ class Report:
     violation: str = ""
 
 
-class Chaos:
-    """One cluster and what is done to it."""
+class Storm:
+    """One cluster, what is done to it, and what its clients were told."""
 
     def __init__(self, report: Report, directory: Path, stack: ExitStack) -> None:
         self.report = report
-        self.random = random.Random(report.seed)
         self.directory = directory
-        numbers = range(1, report.nodes + 1)
-        self.network: network.Network | None = None
-        if why := network.why_not():
-            report.skipped["partition"] = why
-        else:
-            self.network = stack.enter_context(network.Network(numbers))
-        net = self.network
-        self.cluster = LocalCluster(
-            report.nodes,
-            directory=directory / "cluster",
-            settings=SETTINGS,
-            hosts={node: net.host(node) for node in numbers} if net else None,
-            launchers={node: net.launcher(node) for node in numbers} if net else None,
-        )
-        self.disks: dict[int, disks.Disk] = {}
-        if why := disks.why_not():
-            report.skipped["full disk"] = why
-        else:
-            for node in numbers:
-                path = self.cluster.data(node)
-                self.disks[node] = disks.Disk(path, DISK_BYTES, stack)
-        stack.enter_context(self.cluster)
+        cluster = directory / "cluster"
+        self.chaos = Chaos(report.nodes, report.seed, cluster, stack, SETTINGS)
+        report.skipped = self.chaos.skipped
+        report.faults = self.chaos.faults
+        self.cluster = self.chaos.cluster
         self.promises = Promises()
-
-    # --- faults; each returns what mends it
-
-    def kill(self) -> Callable[[], None]:
-        nodes = self._some(self.report.nodes)
-        for node in nodes:
-            self.cluster.kill(node)
-        self.report.ended -= len(nodes)
-        return lambda: None  # Whoever does not run is started after each round.
-
-    def freeze(self) -> Callable[[], None]:
-        nodes = self._some(self.report.nodes // 2 + 1)
-        for node in nodes:
-            self.cluster.send(node, signal.SIGSTOP)
-
-        def mend() -> None:
-            for node in nodes:
-                self.cluster.send(node, signal.SIGCONT)
-
-        return mend
-
-    def isolate(self) -> Callable[[], None]:
-        assert self.network is not None
-        for node in self._some(self.report.nodes // 2 + 1):
-            self.network.isolate(node)
-        return self.network.heal
-
-    def cut(self) -> Callable[[], None]:
-        """Cut some of the ways between nodes, each direction by itself."""
-        assert self.network is not None
-        for _ in range(self.random.randint(1, self.report.nodes)):
-            self.network.cut(*self.random.sample(self.cluster.nodes, 2))
-        return self.network.heal
-
-    def fill(self) -> Callable[[], None]:
-        nodes = self._some(2)
-        for node in nodes:
-            self.disks[node].fill()
-
-        def mend() -> None:
-            for node in nodes:
-                self.disks[node].free()
-
-        return mend
-
-    def _some(self, most: int) -> list[int]:
-        """Return nodes that run; mostly a single one."""
-        count = self.random.choice([1, 1, 1, self.random.randint(1, most)])
-        return self.random.sample(self.cluster.nodes, count)
-
-    def possible(self) -> dict[str, Callable[[], Callable[[], None]]]:
-        found = {"kill": self.kill, "freeze": self.freeze}
-        if self.network is not None:
-            found |= {"isolate": self.isolate, "cut": self.cut}
-        if self.disks:
-            found["full disk"] = self.fill
-        return found
-
-    # --- rounds
 
     def round(self, load: Load) -> None:
         """Break something, wait, mend it; check that clients get on."""
-        name, fault = self.random.choice(list(self.possible().items()))
-        self.report.faults[name] = self.report.faults.get(name, 0) + 1
         self.report.rounds += 1
         begun = time.monotonic()
-        mend = fault()
-        time.sleep(self.random.choice([0.1, 0.5, 1.0, 2.0, 4.0]))
+        name, mend = self.chaos.strike()
+        time.sleep(self.chaos.random.choice([0.1, 0.5, 1.0, 2.0, 4.0]))
         mend()
-        self._start_all()
+        self.chaos.start_all()
         load.wait_for(50, timeout=60.0)
         took = time.monotonic() - begun
         self.report.longest_round_s = max(took, self.report.longest_round_s)
         _say(f"round {self.report.rounds}: {name}, {took:.1f} s")
-
-    def _start_all(self) -> None:
-        for node in self.cluster.nodes:
-            if not self.cluster.is_running(node):
-                self.report.ended += 1
-                self.cluster.restart(node)
-        self.cluster.wait_ready()
 
     def new_load(self) -> Load:
         seeds = self.cluster.seeds
@@ -188,7 +99,8 @@ class Chaos:
         self.promises.submitted |= told.submitted
         self.promises.failures += told.failures
         # A node may have ended by itself, of a full disk, after it was mended.
-        self._start_all()
+        self.chaos.start_all()
+        self.report.ended = self.chaos.ended
         check = verify(self.cluster.seeds, LOG, self.promises, self.cluster.nodes)
         self.report.records = asyncio.run(check) - 1
         _say(f"{self.report.records} records are on every replica")
@@ -204,22 +116,22 @@ def run(report: Report, rounds: int, directory: Path) -> Report:
     """Do so many rounds; a violation ends it and is in the report."""
     begun = time.monotonic()
     with ExitStack() as stack:
-        chaos = Chaos(report, directory, stack)
-        asyncio.run(_create(chaos.cluster))
-        load = chaos.new_load()
+        storm = Storm(report, directory, stack)
+        asyncio.run(_create(storm.cluster))
+        load = storm.new_load()
         try:
             while report.rounds < rounds:
-                chaos.round(load)
+                storm.round(load)
                 if report.rounds % VERIFY_EVERY == 0 or report.rounds == rounds:
-                    chaos.settle(load)
-                    load = chaos.new_load()
+                    storm.settle(load)
+                    load = storm.new_load()
         except (AssertionError, OSError, LogError) as error:
             report.violation = repr(error)
         finally:
             load.close()
-        report.acknowledged = len(chaos.promises.acknowledged)
-        report.submitted = len(chaos.promises.submitted)
-        report.failures = len(chaos.promises.failures)
+        report.acknowledged = len(storm.promises.acknowledged)
+        report.submitted = len(storm.promises.submitted)
+        report.failures = len(storm.promises.failures)
     report.seconds = round(time.monotonic() - begun, 1)
     return report
 

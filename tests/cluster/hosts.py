@@ -10,13 +10,15 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cluster.network import Network
 
 APP = "cluster.banks:app"
 TESTS = str(Path(__file__).parents[1])
@@ -41,9 +43,20 @@ def free_ports(count: int) -> list[int]:
 class Hosts:
     """Hosts of the bank, as `braidlog app run` runs them."""
 
-    def __init__(self, seeds: str, directory: Path, count: int = 2) -> None:
+    def __init__(
+        self,
+        seeds: str,
+        directory: Path,
+        count: int = 2,
+        *,
+        network: Network | None = None,
+        options: Sequence[str] = (),
+    ) -> None:
+        """Name the hosts; on a network each has a namespace, see `number`."""
         self.directory = directory
         self._seeds = seeds
+        self._network = network
+        self._options = [*options, *(["--insecure"] if network else [])]
         ports = free_ports(2 * count)
         self._ports = dict(enumerate(zip(ports[:count], ports[count:], strict=True)))
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -53,8 +66,20 @@ class Hosts:
     def numbers(self) -> list[int]:
         return list(self._ports)
 
+    @staticmethod
+    def number(host: int) -> int:
+        """Return the number of a host on a network, where nodes have theirs."""
+        return 101 + host
+
+    def _place(self, host: int) -> str:
+        net = self._network
+        return net.host(self.number(host)) if net else "127.0.0.1"
+
     def address(self, host: int) -> str:
-        return f"127.0.0.1:{self._ports[host][0]}"
+        return f"{self._place(host)}:{self._ports[host][0]}"
+
+    def _http(self, host: int) -> str:
+        return f"{self._place(host)}:{self._ports[host][1]}"
 
     @property
     def addresses(self) -> str:
@@ -64,10 +89,12 @@ class Hosts:
         return self.directory / f"host-{host}"
 
     def start(self, host: int, *options: str) -> None:
-        command = [sys.executable, "-m", "braidlog", "app", "run", APP]
+        net = self._network
+        command = net.launcher(self.number(host)) if net else []
+        command += [sys.executable, "-m", "braidlog", "app", "run", APP]
         command += ["--cluster", self._seeds, "--state", str(self.state(host))]
         command += ["--listen", self.address(host)]
-        command += ["--http", f"127.0.0.1:{self._ports[host][1]}", *options]
+        command += ["--http", self._http(host), *self._options, *options]
         with (self.directory / f"host-{host}.log").open("ab") as output:
             self._processes[host] = subprocess.Popen(
                 command,
@@ -78,7 +105,7 @@ class Hosts:
             )
 
     def status(self, host: int) -> dict[str, Any]:
-        url = f"http://127.0.0.1:{self._ports[host][1]}/status"
+        url = f"http://{self._http(host)}/status"
         with urllib.request.urlopen(url, timeout=5) as answer:
             found: dict[str, Any] = json.loads(answer.read())
         return found
@@ -86,18 +113,25 @@ class Hosts:
     def wait_ready(self, host: int) -> dict[str, Any]:
         """Wait until a host serves."""
         deadline = time.monotonic() + _WAIT_S
-        while True:
-            with contextlib.suppress(urllib.error.URLError, OSError):
-                if (status := self.status(host))["ready"]:
-                    return status
+        while not self.is_ready(host):
             code = self._processes[host].poll()
             assert code is None, f"host {host} ended: {self.words(host)}"
             assert time.monotonic() < deadline, f"not ready: {self.words(host)}"
             time.sleep(0.05)
+        return self.status(host)
+
+    def is_ready(self, host: int) -> bool:
+        try:
+            return bool(self.status(host)["ready"])
+        except OSError:  # That of `urllib` is one too.
+            return False
 
     def words(self, host: int) -> str:
         """Return what a host logged last."""
         return (self.directory / f"host-{host}.log").read_text()[-2000:]
+
+    def is_running(self, host: int) -> bool:
+        return self._processes[host].poll() is None
 
     def signal(self, host: int, number: int) -> None:
         self._processes[host].send_signal(number)

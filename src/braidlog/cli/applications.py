@@ -18,6 +18,7 @@ from rich.text import Text
 from braidlog.cli import parameters
 from braidlog.cli.commands import ClusterCommand, HostsCommand
 from braidlog.cli.failures import FAILURE, NOT_FOUND, USAGE, Problem
+from braidlog.cli.marks import snapshot_options, take_settings
 from braidlog.cli.output import line, message, rows
 from braidlog.cli.session import Session
 from braidlog.cli.target import probe
@@ -99,6 +100,7 @@ def load(name: str) -> Application:
     show_default=True,
     help="Seconds after which a command is given up, on all hosts.",
 )
+@snapshot_options
 @click.option("--certificate", type=_FILE, help="PEM certificate chain of the host.")
 @click.option("--key", type=_FILE, help="PEM private key.")
 @click.option(
@@ -129,12 +131,13 @@ def run(
     from braidlog.app.process import run as run_host
 
     found = load(application)
+    snapshots = take_settings(serving)
     settings = _settings(serving)
     cluster = session.cluster
 
     def opened() -> Host:
         if directory is not None:
-            return found.open(directory, watchdog=watchdog)
+            return found.open(directory, watchdog=watchdog, snapshots=snapshots)
         assert cluster is not None, "checked below"
         assert state is not None, "checked below"
         return found.open_cluster(
@@ -146,6 +149,7 @@ def run(
             token=cluster.token,
             ssl=cluster.context(),
             watchdog=watchdog,
+            snapshots=snapshots,
         )
 
     if directory is None and (cluster is None or state is None):

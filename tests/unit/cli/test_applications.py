@@ -151,6 +151,7 @@ def test_a_copy_of_the_state(bank: Served, tmp_path: Path) -> None:
         (["run", "cluster.banks:make_bank", "--directory", "x"], 3, "no application"),
         (["run", APP], 2, "--directory, or --cluster and --state"),
         (["run", APP, "--directory", "x", "--standby"], 2, "hosts over a cluster"),
+        (["run", APP, "--directory", "x", "--soft-bytes", "2G"], 1, "soft marks"),
         (
             ["run", APP, "--directory", "x", "--listen", "0.0.0.0:75"],
             1,
