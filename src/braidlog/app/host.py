@@ -235,7 +235,7 @@ class Runner(Figures):
             limit = stopped.position - begin
             if limit <= 0:
                 self._stopped, limit = None, _ROUND
-                self._abandoner.decide(stopped, active=self.role.active)
+                self._abandoner.decide(stopped, self.role)
         records = self._ahead.read(begin, limit)
         began = time.monotonic()
         with self._turn:
