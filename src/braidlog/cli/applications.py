@@ -60,7 +60,8 @@ def load(name: str) -> Application:
         if error.name is None or not module.startswith(error.name):
             raise
         text = f"there is no module {module!r}"
-        raise Problem(text, "run it where the module is, or set PYTHONPATH") from None
+        hint = "run it where the module is, or set PYTHONPATH"
+        raise Problem(text, hint, NOT_FOUND) from None
     if not isinstance(found, Application):
         text = f"{module} has no application {attribute!r}"
         raise Problem(text, "name an `Application` of the module", NOT_FOUND)

@@ -147,7 +147,7 @@ def test_a_copy_of_the_state(bank: Served, tmp_path: Path) -> None:
         (["call", "total", "--hosts", "127.0.0.1:1"], 3, "no host can be reached"),
         (["call", "total", "--directory", "x"], 2, "needs --app"),
         (["run", "cluster.banks", "--directory", "x"], 2, "names no application"),
-        (["run", "cluster.nothing:app", "--directory", "x"], 1, "no module"),
+        (["run", "cluster.nothing:app", "--directory", "x"], 3, "no module"),
         (["run", "cluster.banks:make_bank", "--directory", "x"], 3, "no application"),
         (["run", APP], 2, "--directory, or --cluster and --state"),
         (["run", APP, "--directory", "x", "--standby"], 2, "hosts over a cluster"),
