@@ -102,6 +102,27 @@ def test_a_standby_follows_and_takes_over(
     assert epochs == {2}, "the old host still writes outcomes"
 
 
+def test_a_standby_takes_over_when_the_active_host_is_killed(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    hosts = Hosts(cluster.seeds, tmp_path)
+    try:
+        for host, options in enumerate(((), ("--standby", "--promote-after", "5"))):
+            hosts.start(host, "--log", "killed", *options)
+            hosts.wait_ready(host)
+        with connect_sync(hosts.addresses, application="bank") as caller:
+            assert caller.call("deposit", 1, 100) == 100
+            hosts.kill(0)
+            assert hosts.status(1)["role"] == "standby"
+            assert caller.call("deposit", 1, 1) == 101  # Nobody waits for that.
+            wait(lambda: hosts.status(1)["role"] == "active")
+            said = hosts.status(1)
+            assert (said["epoch"], said["alarms"]) == (2, [])
+    finally:
+        hosts.close()
+    assert [epoch for _, epoch in ledger(cluster.seeds, "killed").hosts] == [1, 2]
+
+
 def test_a_call_that_is_repeated_elsewhere_is_executed_once(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ from braidlog.storage.retention import lowest_pin
 
 if TYPE_CHECKING:
     from braidlog._native import Record
+    from braidlog.wire.results import CursorRow
 
 __all__ = ["ClusteredLog"]
 
@@ -286,18 +287,21 @@ class ClusteredLog:
         self._trimmed = max(self._trimmed, self._loop.run(self._log.trim(before)))
         return self._trimmed
 
+    def cursor_rows(self) -> tuple[CursorRow, ...]:
+        """Return all that the cluster knows of the cursors."""
+        return self._loop.run(self._log._cursor_rows())
+
     def pinned(self) -> int | None:
         """Return the lowest position that a cursor holds, or None."""
-        rows = self._loop.run(self._log._cursor_rows())
         cursors = {
-            row.name: (row.position, row.pin, row.touched, row.lease) for row in rows
+            row.name: (row.position, row.pin, row.touched, row.lease)
+            for row in self.cursor_rows()
         }
         return lowest_pin(cursors, time.time_ns() // 1000)
 
     def cursors(self) -> dict[str, int]:
         """Return the positions of the named cursors."""
-        rows = self._loop.run(self._log._cursor_rows())
-        return {row.name: row.position for row in rows}
+        return {row.name: row.position for row in self.cursor_rows()}
 
     def set_cursor(self, name: str, position: int) -> None:
         """Store a cursor that does not pin; durable on return."""

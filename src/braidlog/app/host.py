@@ -44,6 +44,7 @@ from braidlog.errors import (
     ClosedError,
     CorruptionError,
     InvalidArgumentError,
+    LogFullError,
     TrimmedError,
     UnavailableError,
 )
@@ -156,9 +157,17 @@ class Runner(Figures):
         with self._abandoner.claiming(active):
             self._catch_up(end)
             if active:
-                self.role.log_catalog(self.role.wanted_catalog())
-                self._catch_up(self.role.claim() + 1)
+                self._claim()
         self._executor.commit(everywhere=True)
+
+    def _claim(self) -> None:
+        try:
+            self.role.log_catalog(self.role.wanted_catalog())
+            self._catch_up(self.role.claim() + 1)
+        except LogFullError as error:
+            # It reads, and takes the snapshot that makes room: then it is promoted.
+            _LOGGER.warning("this host is not the active one yet: %s", error)
+            self.role.wait_for_room()
 
     def _catch_up(self, end: int) -> None:
         while self._executor.position + 1 < end:
@@ -185,6 +194,8 @@ class Runner(Figures):
 
         Raises:
             FencedError: another host did so at the same time.
+            LogFullError: there is no room for the entry. It is tried again from here
+                on, and this host may trim the log until another one is active.
             TimeoutError_: the entry was not applied within ``timeout`` seconds.
         """
         self._check_open()
@@ -195,8 +206,13 @@ class Runner(Figures):
             self.wait_applied(self._log.latest(timeout) - 1, timeout)
             with self._turn:
                 catalog = role.wanted_catalog()
-            role.log_catalog(catalog)
-            self.wait_applied(role.claim(), timeout)
+            try:
+                role.log_catalog(catalog)
+                at = role.claim()
+            except LogFullError:
+                role.wait_for_room()
+                raise
+            self.wait_applied(at, timeout)
         role.check_active()
 
     # -- the thread --------------------------------------------------------------

@@ -6,8 +6,11 @@ import contextlib
 import fcntl
 import json
 import os
+import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,10 +24,12 @@ from braidlog.app.host import Runner
 from braidlog.app.joining import make_state
 from braidlog.app.keeping import LEASE_S, CursorKeeper
 from braidlog.app.marks import SnapshotSettings
+from braidlog.app.promoting import Promoter
 from braidlog.app.restoring import position_of
 from braidlog.app.snapshotfiles import SnapshotFiles, close_all
 from braidlog.app.snapshots import Keeper
 from braidlog.app.sqlite import SqliteState
+from braidlog.app.succession import AFTER_S, Sign, Succession, View
 from braidlog.app.watchdog import WATCHDOG_S
 from braidlog.errors import CorruptionError, LockedError
 
@@ -39,6 +44,7 @@ _SNAPSHOTS: Final = "snapshots"
 _COPY: Final = "copy"
 _INCOMING: Final = "incoming"
 _STREAMS: Final = 4
+_CURSOR: Final = "app-"
 
 
 class ClusterHost(Host):
@@ -54,10 +60,11 @@ class ClusterHost(Host):
         snapshots: Keeper,
         cursor: CursorKeeper,
         copies: Copies,
+        promoter: Promoter,
         stack: ExitStack,
     ) -> None:
         """Wrap a runner; users call `Application.open_cluster`."""
-        super().__init__(runner, snapshots)
+        super().__init__(runner, snapshots, promoter)
         self.cursor = cursor
         self.copies = copies
         self._stack = stack
@@ -89,6 +96,7 @@ def open_cluster_host(
     snapshots: SnapshotSettings | None = None,
     step: Callable[[str], None] | None = None,
     watchdog: float | None = WATCHDOG_S,
+    promote_after: float | None = AFTER_S,
 ) -> ClusterHost:
     """Open a directory beside a log of a cluster; see `Application.open_cluster`."""
     where = Path(directory)
@@ -99,7 +107,10 @@ def open_cluster_host(
         stack.callback(shared.close)
         identity = _identity(where, shared.identity)
         shared.latest()
-        cursor = CursorKeeper(shared, f"app-{identity.hex()}", shared.first)
+        rule = None
+        if promote_after is not None:
+            rule = Succession(identity, promote_after)
+        cursor = CursorKeeper(shared, f"{_CURSOR}{identity.hex()}", shared.first)
         stack.callback(cursor.stop)
         files = SnapshotFiles(where / _SNAPSHOTS, step)
         stack.callback(files.close)
@@ -130,12 +141,14 @@ def open_cluster_host(
         # From here on the runner closes log and state; both may be closed twice.
         stack.callback(runner.close)
         stack.callback(cursor.stop)
-        cursor.follow(lambda: _synced(runner, state))
+        cursor.follow(lambda: _synced(runner, state), lambda: _leads(runner))
         copies = Copies(runner, where / _COPY)
         stack.callback(copies.forget)
         stack.callback(keeper.close)
         keeper.start(runner)
-        host = ClusterHost(runner, keeper, cursor, copies, stack.pop_all())
+        promoter = Promoter(runner, rule, partial(_seen, shared))
+        stack.callback(promoter.close)
+        host = ClusterHost(runner, keeper, cursor, copies, promoter, stack.pop_all())
     return host
 
 
@@ -176,6 +189,25 @@ def _identity(where: Path, log: str) -> bytes:
     new.write_text(json.dumps({"host": identity.hex(), "log": log}))
     new.replace(file)
     return identity
+
+
+def _leads(runner: Runner) -> bool:
+    """Whether this is the active host and can go on as such."""
+    sound = runner.failure is None and not runner.stopped_partitions()
+    return sound and runner.role.active
+
+
+def _seen(log: ClusteredLog, active: bytes, epoch: int) -> View:
+    """Return what the cursors show of the hosts of a log."""
+    now = time.time_ns() // 1000
+    signs = {
+        bytes.fromhex(row.name.removeprefix(_CURSOR)): Sign(
+            row.position, row.touched, live=now < row.touched + row.lease
+        )
+        for row in log.cursor_rows()
+        if re.fullmatch(f"{_CURSOR}[0-9a-f]{{32}}", row.name)
+    }
+    return View(active, epoch, signs)
 
 
 def _synced(runner: Runner, state: SqliteState) -> int:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from braidlog.app.succession import BEAT_S
 from braidlog.errors import LogError
 
 __all__ = ["LEASE_S", "CursorKeeper", "Keeping"]
@@ -41,6 +42,7 @@ class CursorKeeper:
         self._log = log
         self._name = name
         self._synced: Callable[[], int] = lambda: first - 1
+        self._beats: Callable[[], bool] = lambda: False
         self.kept = first - 1
         """Last position whose effects are durable at this host."""
         self._stopping = threading.Event()
@@ -51,9 +53,14 @@ class CursorKeeper:
         )
         self._thread.start()
 
-    def follow(self, synced: Callable[[], int]) -> None:
-        """Let go of what ``synced`` makes durable; it returns up to where."""
+    def follow(self, synced: Callable[[], int], beats: Callable[[], bool]) -> None:
+        """Let go of what ``synced`` makes durable; it returns up to where.
+
+        While ``beats`` the cursor is stored every `BEAT_S` seconds, where it is: that
+        is how the others see that the active host is there.
+        """
         self._synced = synced
+        self._beats = beats
 
     def move(self) -> None:
         """Move the cursor now.
@@ -66,10 +73,20 @@ class CursorKeeper:
             self._log.keep(self._name, kept + 1, LEASE_S)
             self.kept = kept
 
+    def _beat(self) -> None:
+        with self._moving:
+            self._log.keep(self._name, self.kept + 1, LEASE_S)
+
     def _serve(self) -> None:
-        while not self._stopping.wait(_EVERY_S):
+        passed = 0.0
+        while not self._stopping.wait(BEAT_S):
+            passed += BEAT_S
             try:
-                self.move()
+                if passed >= _EVERY_S:
+                    passed = 0.0
+                    self.move()
+                elif self._beats():
+                    self._beat()
             except (LogError, OSError) as error:
                 _LOGGER.warning("the cursor %r was not moved: %s", self._name, error)
 

@@ -143,6 +143,7 @@ class HostServer:
             growth=self._host.growth,
             draining=self._calls is not None and self._calls.draining,
             hashes=hashes,
+            alarms=self._host.alarms,
         )
 
     def status(self) -> HostStatus:

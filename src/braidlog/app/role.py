@@ -22,6 +22,7 @@ class Role:
         self._log = log
         self.claimed = 0
         """Epoch of the last entry by which this host claimed to be active."""
+        self._refused = -1
 
     @property
     def epoch(self) -> int:
@@ -51,6 +52,18 @@ class Role:
         until then counts, because its epoch is older.
         """
         return self.epoch == self.claimed and self.active_host == self.host
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it should be the active host, and the log has no room for the entry.
+
+        Not any more when another host is active since.
+        """
+        return self._refused == self.epoch and not self.active
+
+    def wait_for_room(self) -> None:
+        """Note that the log had no room for the entry."""
+        self._refused = self.epoch
 
     def wanted_catalog(self) -> Catalog | None:
         """Return the catalog to log, if the program has another than the log.

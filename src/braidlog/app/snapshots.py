@@ -5,7 +5,8 @@ commands; everything else happens beside the writers. `SnapshotFiles.write` stor
 reads back and lists. Only then the host says in the log how far its snapshots reach
 (a named cursor), and trims: to the position that `snapshots_min` hosts have, not beyond
 what a pin holds, and not before the files were read once more. Older snapshots go last.
-Of hosts that share a log each takes its own; the active one alone trims.
+Of hosts that share a log each takes its own; the active one alone trims, or one that is
+only not active because the log has no room to say so.
 
 *Invariants.* The log and any snapshot that is kept have no gap. A failure of any step
 is the failure of the snapshot: nothing makes a success of it later. Whatever fails here
@@ -260,6 +261,8 @@ class Keeper:
         with self._lock:
             positions = [each.position for each in self._usable]
             target = reach(self._settings, self._meter, positions)
+            if self._waiting() and positions:
+                target = positions[-1]  # The log is full, whatever the meter says.
         if target is None:
             return
         kept = [each for each in self._usable if each.position >= target]
@@ -299,8 +302,7 @@ class Keeper:
         self._unpin()
 
     def _trim(self, target: int, kept: list[Snapshot]) -> None:
-        assert self._runner is not None, "nothing is taken before it starts"
-        if not self._runner.role.active:
+        if not self._trims():
             self._hold(None)
             self._behind = False
             return
@@ -323,6 +325,11 @@ class Keeper:
         held = f"the log is kept from {first} on for others, {before} was asked for"
         self._hold(held if first < before else None)
         self._behind = first <= target
+
+    def _trims(self) -> bool:
+        assert self._runner is not None, "nothing is taken before it starts"
+        role = self._runner.role
+        return role.active or role.waiting
 
     def _hold(self, why: str | None) -> None:
         """Note that others hold the log; an alarm if it lasts."""
@@ -363,6 +370,9 @@ class Keeper:
             else:
                 self._automatic()
 
+    def _waiting(self) -> bool:
+        return self._runner is not None and self._runner.role.waiting
+
     def _asked(self) -> bool:
         """Whether a snapshot is asked for, and would change anything."""
         with self._lock:
@@ -374,7 +384,8 @@ class Keeper:
             if size >= soft[0] or seconds >= soft[1] or "damaged" in self._alarms:
                 return True
             # Full of what others hold: another snapshot would give nothing back.
-            return self._level == Level.FULL and self._held is None
+            full = self._level == Level.FULL or self._waiting()
+            return full and self._held is None
 
     def _automatic(self) -> None:
         try:
@@ -390,13 +401,14 @@ class Keeper:
         with self._lock:
             if self._log.first != self._first:
                 self._follow()
-        active = self._runner.role.active
+        active = self._trims()
         if active and not self._active and self._usable:
             self._behind = True
         self._active = active
 
     def _retry_trim(self) -> None:
-        if self._held is not None or self._behind or "trim" in self._alarms:
+        held = self._held is not None or self._behind or "trim" in self._alarms
+        if held or self._waiting():
             with self._taking:
                 if not self._closing:
                     self._try("trim", self._let_go)

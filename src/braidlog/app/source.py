@@ -18,6 +18,9 @@ from braidlog.storage.retention import lowest_pin
 
 __all__ = ["LOG_NAME", "CommandLog", "EmbeddedLog", "KeptCommandLog"]
 
+# Segments that are kept for trims, and the two at the ends, which are used in part.
+_NOT_USABLE: Final = 4
+
 LOG_NAME: Final = "commands"
 """Of the log in the directory of an application."""
 
@@ -158,7 +161,8 @@ class EmbeddedLog:
     def capacity(self) -> int | None:
         """Bytes that it may have."""
         stats = self._node._backend.store.stats()
-        return int(stats["segments_max"] * stats["segment_bytes"])
+        usable = max(1, int(stats["segments_max"]) - _NOT_USABLE)
+        return usable * int(stats["segment_bytes"])
 
     def size(self, begin: int, end: int) -> int:
         """Return about how many bytes there are from ``begin`` to ``end``."""

@@ -100,6 +100,14 @@ def load(name: str) -> Application:
     show_default=True,
     help="Seconds after which a command is given up, on all hosts.",
 )
+@click.option(
+    "--promote-after",
+    type=parameters.seconds_or_off,
+    default="30",
+    show_default=True,
+    metavar="SECONDS|off",
+    help="Become the active host when that was silent for so long.",
+)
 @click.option("--certificate", type=_FILE, help="PEM certificate chain of the host.")
 @click.option("--key", type=_FILE, help="PEM private key.")
 @click.option(
@@ -118,6 +126,7 @@ def run(
     state: Path | None,
     join: str,
     watchdog: float,
+    promote_after: float | None,
     *,
     standby: bool,
     **serving: Any,
@@ -147,6 +156,7 @@ def run(
             token=cluster.token,
             ssl=cluster.context(),
             watchdog=watchdog,
+            promote_after=promote_after,
         )
 
     if directory is None and (cluster is None or state is None):

@@ -24,6 +24,7 @@ __all__ = [
     "lease",
     "microseconds",
     "seconds",
+    "seconds_or_off",
     "size",
     "timestamp",
 ]
@@ -101,6 +102,11 @@ def seconds(text: str) -> float:
     if not 0 < value < math.inf:
         raise click.BadParameter(f"{text!r} is not a number of seconds above 0")
     return value
+
+
+def seconds_or_off(text: str) -> float | None:
+    """Return seconds above 0, or None for off."""
+    return None if text.strip().lower() == "off" else seconds(text)
 
 
 def timestamp(text: str) -> int:
