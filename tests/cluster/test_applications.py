@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -15,8 +16,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import braidlog
 from braidlog.app import (
@@ -32,6 +35,7 @@ from braidlog.app.entries import CallId
 from braidlog.app.hosting import ClusterHost
 from braidlog.app.process import HostServer, ServeSettings
 from braidlog.app.remote import connect_sync
+from braidlog.cli import main
 from braidlog.errors import LockedError, NotReadyError, TrimmedError
 from braidlog.testing.cluster import LocalCluster
 from cluster.bank import SMALL, Bank
@@ -231,6 +235,32 @@ def test_hosts_take_snapshots_and_the_log_goes_to_the_second_best(
                     host.wait_applied(host.runner.end() - 1)
                 found = [host.hashes() for host in (first, second, third)]
                 assert found[0] == found[1] == found[2]
+            check_known(cluster.seeds, [first, second, third])
+
+
+def check_known(seeds: str, hosts: list[ClusterHost]) -> None:
+    """Hosts of which the last is closed, and has no snapshot."""
+
+    def app(*arguments: str, code: int = 0) -> list[dict[str, Any]]:
+        options = [*arguments, "--cluster", seeds, "--log", "kept", "--json"]
+        result = CliRunner().invoke(main, ["app", *options])
+        assert result.exit_code == code, result.output
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    names = [host.runner.role.host.hex() for host in hosts]
+    rows = {row["host"]: row for row in app("hosts")}
+    assert [rows[name]["counts"] for name in names] == [True, True, False]
+    assert rows[names[0]]["snapshot"] == hosts[0].snapshots()[-1].position
+    assert rows[names[2]]["holds"], "its lease has not ended"
+    app("forget", names[2][:8], code=9)
+    app("forget", "ffffffff", code=3)
+    app("forget", names[2][:8], "--force")
+    assert {row["host"] for row in app("hosts")} == set(names[:2])
+    # One that is there is known again.
+    app("forget", names[1], "--force")
+    hosts[1].cursor.move()
+    hosts[1]._kept().renew()
+    assert {row["host"]: row["counts"] for row in app("hosts")}[names[1]]
 
 
 def test_a_loop_is_given_up_by_all_hosts(cluster: LocalCluster, tmp_path: Path) -> None:

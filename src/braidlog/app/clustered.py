@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from braidlog.app.known import counting
 from braidlog.client.background import BackgroundLoop
 from braidlog.client.client import Client
 from braidlog.client.log import ClusterLog
@@ -300,12 +301,12 @@ class ClusteredLog:
         return lowest_pin(cursors, time.time_ns() // 1000)
 
     def cursors(self) -> dict[str, int]:
-        """Return the positions of the named cursors."""
-        return {row.name: row.position for row in self.cursor_rows()}
+        """Return the positions of the named cursors whose lease has not ended."""
+        return counting(self.cursor_rows(), time.time_ns() // 1000)
 
-    def set_cursor(self, name: str, position: int) -> None:
+    def set_cursor(self, name: str, position: int, lease_s: float | None) -> None:
         """Store a cursor that does not pin; durable on return."""
-        self._loop.run(self._log.set_cursor(name, position))
+        self._loop.run(self._log.set_cursor(name, position, lease=lease_s))
 
     def close(self) -> None:
         """Release the log. Idempotent."""

@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import json
 import os
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -22,14 +21,15 @@ from braidlog.app.errors import ApplicationMismatchError
 from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.host import Runner
 from braidlog.app.joining import make_state
-from braidlog.app.keeping import LEASE_S, CursorKeeper
+from braidlog.app.keeping import LEASE_S, SNAPSHOT_LEASE_S, CursorKeeper
+from braidlog.app.known import HOST, signs
 from braidlog.app.marks import SnapshotSettings
 from braidlog.app.promoting import Promoter
 from braidlog.app.restoring import position_of
 from braidlog.app.snapshotfiles import SnapshotFiles, close_all
 from braidlog.app.snapshots import Keeper
 from braidlog.app.sqlite import SqliteState
-from braidlog.app.succession import AFTER_S, Sign, Succession, View
+from braidlog.app.succession import AFTER_S, Succession, View
 from braidlog.app.watchdog import WATCHDOG_S
 from braidlog.errors import CorruptionError, LockedError
 
@@ -44,7 +44,6 @@ _SNAPSHOTS: Final = "snapshots"
 _COPY: Final = "copy"
 _INCOMING: Final = "incoming"
 _STREAMS: Final = 4
-_CURSOR: Final = "app-"
 
 
 class ClusterHost(Host):
@@ -110,9 +109,9 @@ def open_cluster_host(
         rule = None
         if promote_after is not None:
             rule = Succession(identity, promote_after)
-        cursor = CursorKeeper(shared, f"{_CURSOR}{identity.hex()}", shared.first)
+        cursor = CursorKeeper(shared, f"{HOST}{identity.hex()}", shared.first)
         stack.callback(cursor.stop)
-        files = SnapshotFiles(where / _SNAPSHOTS, step)
+        files = SnapshotFiles(where / _SNAPSHOTS, step, identity.hex())
         stack.callback(files.close)
         count = application.partitions
         make_state(where / _STATE, where / _INCOMING, count, files, shared, others)
@@ -127,6 +126,7 @@ def open_cluster_host(
             unpin=cursor.move,
             # Another host moves its cursor now and then, and one that is gone never.
             patience_s=LEASE_S,
+            lease_s=SNAPSHOT_LEASE_S,
         )
         runner = Runner(
             application,
@@ -141,7 +141,8 @@ def open_cluster_host(
         # From here on the runner closes log and state; both may be closed twice.
         stack.callback(runner.close)
         stack.callback(cursor.stop)
-        cursor.follow(lambda: _synced(runner, state), lambda: _leads(runner))
+        synced, leads = partial(_synced, runner, state), partial(_leads, runner)
+        cursor.follow(synced, leads, keeper.renew)
         copies = Copies(runner, where / _COPY)
         stack.callback(copies.forget)
         stack.callback(keeper.close)
@@ -199,15 +200,7 @@ def _leads(runner: Runner) -> bool:
 
 def _seen(log: ClusteredLog, active: bytes, epoch: int) -> View:
     """Return what the cursors show of the hosts of a log."""
-    now = time.time_ns() // 1000
-    signs = {
-        bytes.fromhex(row.name.removeprefix(_CURSOR)): Sign(
-            row.position, row.touched, live=now < row.touched + row.lease
-        )
-        for row in log.cursor_rows()
-        if re.fullmatch(f"{_CURSOR}[0-9a-f]{{32}}", row.name)
-    }
-    return View(active, epoch, signs)
+    return View(active, epoch, signs(log.cursor_rows(), time.time_ns() // 1000))
 
 
 def _synced(runner: Runner, state: SqliteState) -> int:

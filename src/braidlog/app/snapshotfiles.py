@@ -106,10 +106,16 @@ def _digest(path: Path) -> bytes:
 class SnapshotFiles:
     """The directory of a host's snapshots. Used by one thread at a time."""
 
-    def __init__(self, path: Path, step: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        step: Callable[[str], None] | None = None,
+        host: str | None = None,
+    ) -> None:
         """Open the directory, creating it, and throw away what is not listed.
 
-        ``step`` is told before each step that a crash may come between.
+        ``step`` is told before each step that a crash may come between. A directory
+        that is made is named after the ``host``.
 
         Raises:
             LockedError: another process has it.
@@ -124,7 +130,7 @@ class SnapshotFiles:
         if not where.exists() and any(self._numbered()):
             msg = f"the list of the snapshots in {path} is gone"
             raise SnapshotDamagedError(msg, path=str(where))
-        self.host = self._name_host()
+        self.host = self._name_host(host or os.urandom(16).hex())
         holder = bytes.fromhex(self.host)
         self._list = _native.Listing(where, _OWNER, holder, f"pid {os.getpid()}")
         try:
@@ -133,11 +139,11 @@ class SnapshotFiles:
             self._list.close()
             raise
 
-    def _name_host(self) -> str:
+    def _name_host(self, host: str) -> str:
         name = self.path / "HOST"
         if not name.exists():
             fresh = self.path / "HOST.new"
-            fresh.write_text(os.urandom(16).hex() + "\n")
+            fresh.write_text(host + "\n")
             sync(fresh)
             fresh.rename(name)
             sync(self.path)

@@ -28,6 +28,7 @@ from braidlog.app.errors import (
     SnapshotFailedError,
 )
 from braidlog.app.executor import Executor, RecordLike
+from braidlog.app.known import SNAPSHOT
 from braidlog.app.marks import (
     Level,
     Meter,
@@ -50,7 +51,6 @@ __all__ = ["Gauge", "Keeper", "SnapshotStatus"]
 
 _LOGGER = logging.getLogger("braidlog")
 
-_CURSOR: Final = "snapshot-"
 # What a record has in the log beside its value, about.
 _RECORD_BYTES: Final = 40
 # How often a trim that somebody held up is tried again.
@@ -108,16 +108,20 @@ class Keeper:
         *,
         unpin: Callable[[], None] = _nothing,
         patience_s: float = 0.0,
+        lease_s: float | None = None,
     ) -> None:
         """Take over the directory; ``position`` is that of the state.
 
         ``unpin`` lets go of what this host itself keeps of the log and needs no more.
-        Others may hold the log for ``patience_s`` before that is an alarm.
+        Others may hold the log for ``patience_s`` before that is an alarm. What this
+        host says of its snapshots counts for ``lease_s`` from each `renew` on.
         """
         self._log, self._state, self._files = log, state, files
         self._settings = settings.within(log.capacity)
         self._clock = clock
         self._unpin, self._patience_s = unpin, patience_s
+        self._lease_s = lease_s
+        self._cursor = f"{SNAPSHOT}{files.host}"
         self._held: tuple[float, str] | None = None
         self._said = 0
         self._runner: Runner | None = None
@@ -292,14 +296,31 @@ class Keeper:
 
     def _say(self, target: int, kept: list[Snapshot]) -> None:
         """Say in the log up to where this host has snapshots, when they were read."""
-        name = f"{_CURSOR}{self._files.host}"
-        if self._log.cursors().get(name) == target + 1:
+        if self._log.cursors().get(self._cursor) == target + 1:
             return
         self._verify(kept)
         self._said = target + 1
         self._files.step("cursor")
-        self._log.set_cursor(name, target + 1)
+        self._log.set_cursor(self._cursor, target + 1, self._lease_s)
         self._unpin()
+
+    def renew(self) -> None:
+        """Have the snapshots of this host count for another lease.
+
+        Raises:
+            LogError: that could not be stored.
+        """
+        at = self._log.cursors().get(self._cursor)
+        newest = max((each.position for each in self.snapshots()), default=0)
+        if at is not None and newest + 1 >= at:
+            self._log.set_cursor(self._cursor, at, self._lease_s)
+        elif newest and self._runner is not None and self._taking.acquire(False):
+            # It was away for longer than that: its files are read, then it says so.
+            try:
+                if not self._closing:
+                    self._try("trim", self._let_go)
+            finally:
+                self._taking.release()
 
     def _trim(self, target: int, kept: list[Snapshot]) -> None:
         if not self._trims():
@@ -307,7 +328,7 @@ class Keeper:
             self._behind = False
             return
         cursors = self._log.cursors()
-        hosts = sorted(at for each, at in cursors.items() if each.startswith(_CURSOR))
+        hosts = sorted(at for each, at in cursors.items() if each.startswith(SNAPSHOT))
         wanted = self._settings.snapshots_min
         if len(hosts) < wanted:
             had = f"{len(hosts)} of {wanted} hosts have a snapshot: the log is kept"

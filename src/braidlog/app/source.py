@@ -97,9 +97,9 @@ class KeptCommandLog(CommandLog, Protocol):
         """Return the lowest position that a cursor holds, or None."""
 
     def cursors(self) -> dict[str, int]:
-        """Return the positions of the named cursors."""
+        """Return the positions of the named cursors whose lease has not ended."""
 
-    def set_cursor(self, name: str, position: int) -> None:
+    def set_cursor(self, name: str, position: int, lease_s: float | None) -> None:
         """Store a cursor that does not pin; durable on return."""
 
 
@@ -185,8 +185,8 @@ class EmbeddedLog:
         """Return the positions of the named cursors."""
         return {cursor.name: cursor.position for cursor in self._log.cursors()}
 
-    def set_cursor(self, name: str, position: int) -> None:
-        """Store a cursor that does not pin; durable on return."""
+    def set_cursor(self, name: str, position: int, lease_s: float | None) -> None:  # noqa: ARG002, RUF100
+        """Store a cursor; nobody else's is here, so none has a lease."""
         self._log.set_cursor(name, position)
 
     def wake(self) -> None:
