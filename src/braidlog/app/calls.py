@@ -21,7 +21,7 @@ from braidlog.app.outcome import Outcome
 from braidlog.app.procedure import Procedure, bind
 from braidlog.app.promoting import Promoter
 from braidlog.app.restoring import position_of, restore_if_needed
-from braidlog.app.snapshotfiles import Snapshot, SnapshotFiles
+from braidlog.app.snapshotfiles import Progress, Snapshot, SnapshotFiles
 from braidlog.app.snapshots import Keeper, SnapshotStatus
 from braidlog.app.source import EmbeddedLog
 from braidlog.app.sqlite import SqliteState
@@ -170,15 +170,16 @@ class Host:
         """
         return self.runner.hashes()
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, progress: Progress | None = None) -> Snapshot:
         """Take a snapshot now, and trim the log as far as the settings allow.
 
-        Calls go on meanwhile. On return it is durable and was read back.
+        Calls go on meanwhile. On return it is durable and was read back. ``progress``
+        hears of bytes that were copied and read back, and of how many there are.
 
         Raises:
             SnapshotFailedError: it was not taken; nothing was trimmed.
         """
-        return self._kept().take()
+        return self._kept().take(progress)
 
     def snapshots(self) -> list[Snapshot]:
         """Return the snapshots from which the state can be restored, oldest first."""

@@ -39,7 +39,7 @@ from braidlog.app.marks import (
 )
 from braidlog.app.outcome import Outcome
 from braidlog.app.restoring import usable
-from braidlog.app.snapshotfiles import Snapshot, SnapshotFiles, close_all
+from braidlog.app.snapshotfiles import Progress, Snapshot, SnapshotFiles, close_all
 from braidlog.app.source import KeptCommandLog
 from braidlog.app.state import State
 from braidlog.errors import ClosedError, LogError
@@ -207,7 +207,7 @@ class Keeper:
             )
             self._thread.start()
 
-    def take(self) -> Snapshot:
+    def take(self, progress: Progress | None = None) -> Snapshot:
         """Take a snapshot, and trim the log as far as it allows.
 
         Raises:
@@ -217,7 +217,7 @@ class Keeper:
             self._check_open()
             self._schedule.begin(self._clock())
             try:
-                snapshot = self._write()
+                snapshot = self._write(progress)
             except Exception as error:
                 self._schedule.fail(self._clock())
                 # SQLite says of a copy only by the type what was wrong.
@@ -243,7 +243,7 @@ class Keeper:
             msg = "the host is closed"
             raise ClosedError(msg)
 
-    def _write(self) -> Snapshot:
+    def _write(self, progress: Progress | None) -> Snapshot:
         assert self._runner is not None, "checked by the caller"
         self._files.collect()
         rate = self._spent / self._records if self._records else self._rate
@@ -251,7 +251,8 @@ class Keeper:
         image = self._runner.mark()
         with close_all(image.views):
             image.facts["log"] = self._log.identity
-            return self._files.write(image, self._state.hash_of, self._clock, rate)
+            hash_of, clock = self._state.hash_of, self._clock
+            return self._files.write(image, hash_of, clock, rate, progress)
 
     def snapshots(self) -> list[Snapshot]:
         """Return those that can be used, the oldest first."""

@@ -17,18 +17,18 @@ from rich.text import Text
 
 from braidlog.cli import parameters
 from braidlog.cli.commands import ClusterCommand, HostsCommand
-from braidlog.cli.failures import FAILURE, NOT_FOUND, USAGE, Problem
+from braidlog.cli.failures import FAILURE, LOCKED, NOT_FOUND, USAGE, Problem
 from braidlog.cli.output import line, message, rows
 from braidlog.cli.session import Session
 from braidlog.cli.target import probe
 from braidlog.cli.top import hosts as hosts_table
-from braidlog.errors import LogError
+from braidlog.errors import LockedError, LogError
 
 if TYPE_CHECKING:
     from braidlog.app import Application, Host
     from braidlog.app.remote import Caller
 
-__all__ = ["app"]
+__all__ = ["app", "calling", "load", "opened"]
 
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -181,8 +181,26 @@ def _settings(given: dict[str, Any]) -> Any:
 
 
 @contextmanager
-def _caller(session: Session) -> Iterator[Caller]:
-    """Connect to the hosts."""
+def opened(application: str | None, directory: Path) -> Iterator[Host]:
+    """Open a directory for one command.
+
+    Raises:
+        Problem: A host has it, or nobody said of which application it is.
+    """
+    if application is None:
+        raise Problem("--directory needs --app", "say --app MODULE:APP", USAGE)
+    try:
+        host = load(application).open(directory)
+    except LockedError as error:
+        hint = "its host is asked instead: --hosts with the address where it listens"
+        raise Problem(error.message, hint, LOCKED) from None
+    with host:
+        yield host
+
+
+@contextmanager
+def calling(session: Session, only: str | None = None) -> Iterator[Caller]:
+    """Connect to the hosts, or to one of them ``only``."""
     from braidlog.app.remote import connect_sync
     from braidlog.client.routing import parse_seeds
 
@@ -190,7 +208,7 @@ def _caller(session: Session) -> Iterator[Caller]:
     if target is None:
         text = "no hosts are named"
         raise Problem(text, "say --hosts HOST:PORT, or set BRAIDLOG_HOSTS", USAGE)
-    seeds, context = parse_seeds(target.seeds), target.context()
+    seeds, context = parse_seeds(only or target.seeds), target.context()
     probe(seeds, "host", _NOBODY)
     with connect_sync(seeds, token=target.token, ssl=context) as caller:
         yield caller
@@ -237,11 +255,9 @@ def call(
     with ExitStack() as stack:
         caller: Any
         if directory is not None:
-            if application is None:
-                raise Problem("--directory needs --app", "say --app MODULE:APP", USAGE)
-            caller = stack.enter_context(load(application).open(directory))
+            caller = stack.enter_context(opened(application, directory))
         else:
-            caller = stack.enter_context(_caller(session))
+            caller = stack.enter_context(calling(session))
         call = caller.new_call_id() if call_id is None else CallId.parse(call_id)
         try:
             result = caller.call(
@@ -274,7 +290,7 @@ def _value(text: str) -> Any:
 @click.pass_obj
 def status(session: Session, *, watch: bool, interval: float) -> None:
     """Show how the hosts are: who is active, how far each is behind."""
-    with _caller(session) as caller:
+    with calling(session) as caller:
         if not watch:
             found, failed = _look(caller)
             rows(session, found, empty="no host answers", shown=_shown)
@@ -338,43 +354,7 @@ def _watch_live(caller: Caller, interval: float) -> None:
 @click.pass_obj
 def promote(session: Session, *, address: str | None) -> None:
     """Make a host the active one; the one that was stands by from then on."""
-    with _caller(session) as caller:
+    with calling(session) as caller:
         said = caller.promote(address)
     text = f"host {said.host.hex()[:8]} is active in epoch {said.epoch}"
     line(session, text, host=said.host.hex(), epoch=said.epoch, active=said.active)
-
-
-@app.command(cls=HostsCommand)
-@click.argument("target", type=_DIRECTORY)
-@click.pass_obj
-def snapshot(session: Session, /, target: Path) -> None:
-    """Write the state of a host into a new directory, one database a partition.
-
-    All of them are as of one position; the host goes on meanwhile.
-    """
-    from braidlog.app.joining import take_copy
-
-    if target.exists() and any(target.iterdir()):
-        text = f"{target} is not empty"
-        raise Problem(text, "name a directory that is not there yet", USAGE)
-    with _caller(session) as caller:
-        new = target.with_name(f"{target.name}.part")
-        made = take_copy(caller, new, _progress)
-        if target.exists():
-            target.rmdir()
-        new.replace(target)
-    text = f"{len(made.sizes)} partitions as of position {made.position} in {target}"
-    line(
-        session,
-        text,
-        position=made.position,
-        bytes=sum(made.sizes),
-        hashes=[each.hex() for each in made.hashes],
-        directory=str(target),
-    )
-
-
-def _progress(done: int, total: int) -> None:
-    if sys.stderr.isatty():
-        end = "\n" if done == total else "\r"
-        click.echo(f"{done:,} of {total:,} bytes{end}", err=True, nl=False)

@@ -127,6 +127,33 @@ def test_a_copy_of_the_state_is_refused_where_there_is_something(
     assert "is not empty" in result.stderr
 
 
+def test_a_host_takes_a_snapshot_of_its_own(bank: Served) -> None:
+    bank.run("call", "deposit", "5", "1")
+    (said,) = bank.json("snapshot")
+    (status,) = bank.json("status")
+    assert said["position"] == status["snapshot"]
+    assert (said["number"], said["bytes"] > 0, said["seconds"] > 0) == (1, True, True)
+    # One host that is named alone is all of them.
+    again = run("snapshot", "--host", bank.address)
+    assert re.fullmatch(
+        r"snapshot 2 as of position \d+: [\d,]+ bytes in [\d.]+ s; the log begins at"
+        r" \d+\n",
+        again.stdout,
+    )
+
+
+def test_a_directory_whose_host_runs_is_told_from_one_that_is_free(
+    bank: Served, tmp_path: Path
+) -> None:
+    where = ["--directory", str(bank.directory), "--app", APP]
+    for command in (["snapshot"], ["call", "total"]):
+        refused = run(*command, *where, code=4)
+        assert "its host is asked instead: --hosts" in refused.stderr
+    free = ["--directory", str(tmp_path / "free"), "--app", APP]
+    run("call", "deposit", "1", "1", *free)
+    assert "snapshot 1 as of position " in run("snapshot", *free).stdout
+
+
 def test_a_copy_of_the_state(bank: Served, tmp_path: Path) -> None:
     bank.run("call", "deposit", "9", "7")
     (said,) = bank.json("snapshot", str(tmp_path / "copy"))
@@ -146,6 +173,7 @@ def test_a_copy_of_the_state(bank: Served, tmp_path: Path) -> None:
         (["call", "total"], 2, "no hosts are named"),
         (["call", "total", "--hosts", "127.0.0.1:1"], 3, "no host can be reached"),
         (["call", "total", "--directory", "x"], 2, "needs --app"),
+        (["snapshot", "--directory", "x", "--host", "y:1"], 2, "of its own"),
         (["run", "cluster.banks", "--directory", "x"], 2, "names no application"),
         (["run", "cluster.nothing:app", "--directory", "x"], 3, "no module"),
         (["run", "cluster.banks:make_bank", "--directory", "x"], 3, "no application"),
