@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import signal
@@ -16,9 +17,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from braidlog.app.sqlite import SqliteState
 from braidlog.cli import main
+from braidlog.cli.top import hosts
 from cluster.hosts import environment, free_ports
 
 APP = "cluster.banks:app"
@@ -103,6 +106,41 @@ def test_the_status(bank: Served) -> None:
     shown = bank.run("status").stdout
     assert re.search(r"application +role +ready", shown)
     assert re.search(rf"{bank.address} +bank +active +yes", shown)
+
+
+def test_top_shows_hosts_without_a_cluster(bank: Served) -> None:
+    bank.run("call", "deposit", "3", "1")
+    arguments = ["top", "--once", "--interval", "0.05", "--status", bank.http]
+    shown = CliRunner().invoke(main, arguments, catch_exceptions=False).stdout
+    assert re.search(r"calls/s +waiting +snapshot +since +replay +marks", shown)
+    assert re.search(r"bank +[0-9a-f]{8} +active +ok .* below", shown)
+    said = CliRunner().invoke(main, [*arguments, "--json"], catch_exceptions=False)
+    (host,) = json.loads(said.stdout)["hosts"]
+    assert (host["level"], host["calls_per_second"]) == ("open", 0)
+
+
+def test_hosts_are_shown_with_what_is_wrong() -> None:
+    row = {
+        "application": "bank",
+        "host": "ab" * 16,
+        "role": "standby",
+        "ready": False,
+        "applied": 12_345,
+        "lag": 7,
+        "waiting": 0,
+        "snapshot": None,
+        "bytes_since_snapshot": 5 << 20,
+        "replay_seconds": 12.34,
+        "level": "full",
+        "alarms": ["reserve: no space"],
+        "why": "partitions diverged: 2",
+    }
+    console = Console(width=160, record=True, file=io.StringIO())
+    console.print(hosts([row, row | {"level": None, "alarms": [], "why": ""}]))
+    text = console.export_text()
+    found = r"degraded +12,345 +7 +- +0 +- +5\.0 MiB +12\.3 s +hard: refuses calls"
+    assert re.search(found, text), text
+    assert "abababab: partitions diverged: 2\nabababab: reserve: no space\n" in text
 
 
 def test_a_host_that_does_not_answer_is_named(bank: Served) -> None:
