@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from rich.text import Text
 
 from braidlog.cli import parameters
 from braidlog.cli.commands import ClusterCommand, HostsCommand
-from braidlog.cli.failures import FAILURE, LOCKED, NOT_FOUND, USAGE, Problem
+from braidlog.cli.failures import FAILURE, LOCKED, NOT_FOUND, USAGE, Problem, explain
 from braidlog.cli.output import line, message, rows
 from braidlog.cli.session import Session
 from braidlog.cli.target import probe
@@ -25,7 +26,7 @@ from braidlog.cli.top import hosts as hosts_table
 from braidlog.errors import LockedError, LogError
 
 if TYPE_CHECKING:
-    from braidlog.app import Application, Host
+    from braidlog.app import Application, Host, SnapshotSettings
     from braidlog.app.remote import Caller
 
 __all__ = ["app", "calling", "load", "opened"]
@@ -108,6 +109,13 @@ def load(name: str) -> Application:
     metavar="SECONDS|off",
     help="Become the active host when that was silent for so long.",
 )
+@click.option(
+    "--snapshots",
+    type=parameters.settings,
+    default="",
+    metavar="NAME=VALUE,...",
+    help="Settings of snapshots, as soft_bytes=64MiB,snapshots_min=2.",
+)
 @click.option("--certificate", type=_FILE, help="PEM certificate chain of the host.")
 @click.option("--key", type=_FILE, help="PEM private key.")
 @click.option(
@@ -127,6 +135,7 @@ def run(
     join: str,
     watchdog: float,
     promote_after: float | None,
+    snapshots: dict[str, str],
     *,
     standby: bool,
     **serving: Any,
@@ -137,14 +146,18 @@ def run(
     cluster, and any number of hosts on any machines may share it.
     """
     from braidlog.app.process import run as run_host
+    from braidlog.app.succession import Succession
 
     found = load(application)
     settings = _settings(serving)
+    taken = _snapshots(snapshots)
+    if promote_after is not None:
+        Succession(bytes(16), promote_after)  # Refuses what is too short.
     cluster = session.cluster
 
     def opened() -> Host:
         if directory is not None:
-            return found.open(directory, watchdog=watchdog)
+            return found.open(directory, snapshots=taken, watchdog=watchdog)
         assert cluster is not None, "checked below"
         assert state is not None, "checked below"
         return found.open_cluster(
@@ -155,6 +168,7 @@ def run(
             join=join,
             token=cluster.token,
             ssl=cluster.context(),
+            snapshots=taken,
             watchdog=watchdog,
             promote_after=promote_after,
         )
@@ -165,7 +179,38 @@ def run(
     if directory is not None and (standby or join or state or log_name):
         text = "--standby, --join, --state and --log are for hosts over a cluster"
         raise Problem(text, "say --cluster, and leave out --directory", USAGE)
-    sys.exit(run_host(opened, settings))
+    sys.exit(run_host(opened, settings, lambda error: explain(error).exit_code))
+
+
+def _snapshots(given: dict[str, str]) -> SnapshotSettings:
+    """Return the settings of snapshots that were named on the command line."""
+    from braidlog.app import SnapshotSettings
+
+    values: dict[str, Any] = {}
+    defaults = {field.name: field.default for field in fields(SnapshotSettings)}
+    for name, text in given.items():
+        if name not in defaults:
+            known = ", ".join(sorted(defaults))
+            raise Problem(
+                f"snapshots have no setting {name!r}", f"one of {known}", USAGE
+            )
+        default = defaults[name]
+        try:
+            values[name] = _as(type(default), name, text)
+        except (ValueError, click.BadParameter) as error:
+            raise Problem(f"--snapshots {name}: {error}", "", USAGE) from None
+    return SnapshotSettings(**values)
+
+
+def _as(kind: type, name: str, text: str) -> bool | int | float:
+    """Return a value of the type that the default of a setting has."""
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise ValueError(f"{text!r} is neither true nor false")
+        return text.lower() == "true"
+    if kind is float:
+        return float(text)
+    return parameters.size(text) if name.endswith("_bytes") else int(text)
 
 
 def _settings(given: dict[str, Any]) -> Any:
@@ -249,7 +294,7 @@ def call(
     Each argument is JSON; what is not JSON is taken as text. A call whose answer did
     not come is repeated with the --call-id that the failure names.
     """
-    from braidlog.app import CallId
+    from braidlog.app import CallId, UnknownProcedureError
 
     values = [_value(text) for text in arguments]
     with ExitStack() as stack:
@@ -263,6 +308,8 @@ def call(
             result = caller.call(
                 procedure, *values, call_id=call, timeout=timeout, stale=stale
             )
+        except UnknownProcedureError as error:
+            raise Problem(error.message, "call one of these", NOT_FOUND) from None
         except LogError as error:
             if error.outcome == "unknown":
                 error.add_note(f"repeat it with --call-id {call.hex()}")

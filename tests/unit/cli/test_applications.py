@@ -55,6 +55,7 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     directory = tmp_path_factory.mktemp("bank")
     address, http = (f"127.0.0.1:{port}" for port in free_ports(2))
     command = [*RUN, "--directory", str(directory), "--listen", address, "--http", http]
+    command += ["--snapshots", "automatic=false,reserve_bytes=1MiB,soft_seconds=2.5"]
     with (directory / "host.log").open("wb") as output:
         process = subprocess.Popen(command, stderr=output, env=environment())
     deadline = time.monotonic() + 30
@@ -87,7 +88,7 @@ def test_calls(bank: Served) -> None:
 def test_failures_are_one_line(bank: Served) -> None:
     refused = bank.run("call", "transfer", "2", "1", "5", code=1)
     assert refused.stderr == "error: no funds\n"
-    unknown = bank.run("call", "nothing", code=1)
+    unknown = bank.run("call", "nothing", code=3)
     assert "no procedure 'nothing' (it has: balance, deposit" in unknown.stderr
     wrong = bank.run("call", "deposit", "1", code=1)
     assert "missing a required argument: 'amount'" in wrong.stderr
@@ -172,6 +173,7 @@ def test_a_host_takes_a_snapshot_of_its_own(bank: Served) -> None:
     assert said["position"] == status["snapshot"]
     assert (said["number"], said["bytes"] > 0, said["seconds"] > 0) == (1, True, True)
     # One host that is named alone is all of them.
+    assert (bank.directory / "snapshots" / "reserve").stat().st_size == 1 << 20
     again = run("snapshot", "--host", bank.address)
     assert re.fullmatch(
         r"snapshot 2 as of position \d+: [\d,]+ bytes in [\d.]+ s; the log begins at"
@@ -184,6 +186,8 @@ def test_a_directory_whose_host_runs_is_told_from_one_that_is_free(
     bank: Served, tmp_path: Path
 ) -> None:
     where = ["--directory", str(bank.directory), "--app", APP]
+    second = [*RUN, "--directory", str(bank.directory)]
+    assert subprocess.run(second, env=environment(), check=False).returncode == 4
     for command in (["snapshot"], ["call", "total"]):
         refused = run(*command, *where, code=4)
         assert "its host is asked instead: --hosts" in refused.stderr
@@ -216,6 +220,11 @@ def test_a_copy_of_the_state(bank: Served, tmp_path: Path) -> None:
         (["run", "cluster.nothing:app", "--directory", "x"], 3, "no module"),
         (["run", "cluster.banks:make_bank", "--directory", "x"], 3, "no application"),
         (["run", APP], 2, "--directory, or --cluster and --state"),
+        (["run", APP, "--directory", "x", "--promote-after", "4"], 1, "more than 4 s"),
+        (["run", APP, "--snapshots", "kept"], 2, "'kept' is not NAME=VALUE"),
+        (["run", APP, "--snapshots", "kpt=1"], 2, "no setting 'kpt'"),
+        (["run", APP, "--snapshots", "kept=x"], 2, "--snapshots kept: invalid"),
+        (["run", APP, "--snapshots", "soft_bytes=2GiB"], 1, "below the hard ones"),
         (["run", APP, "--directory", "x", "--standby"], 2, "hosts over a cluster"),
         (
             ["run", APP, "--directory", "x", "--listen", "0.0.0.0:75"],
