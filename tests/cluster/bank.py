@@ -42,7 +42,13 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 SETTINGS = ClientSettings(timeout_s=30, attempt_timeout_s=3)
 # Snapshots often, all kept, and no trim: the whole log is checked at the end.
-MARKS = ("--soft-bytes", "128k", "--snapshots-kept", "100000", "--snapshots-min", "99")
+OPTIONS = (
+    "--snapshots",
+    "soft_bytes=128k,kept=100000,snapshots_min=99",
+    # Who is active is decided here.
+    "--promote-after",
+    "off",
+)
 WHOM = ("nodes", "active", "standby")
 # Replays from snapshots at the end, of each host.
 _STARTS = 4
@@ -99,7 +105,7 @@ class Bank:
             self.cluster.seeds,
             self._directory / "hosts",
             network=self.chaos.network,
-            options=MARKS,
+            options=OPTIONS,
         )
         self.faults = HostChaos(self.hosts, self.chaos, stack)
         stack.enter_context(closing([self.hosts]))

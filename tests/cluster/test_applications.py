@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -15,8 +16,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import braidlog
 from braidlog.app import (
@@ -32,6 +35,7 @@ from braidlog.app.entries import CallId
 from braidlog.app.hosting import ClusterHost
 from braidlog.app.process import HostServer, ServeSettings
 from braidlog.app.remote import connect_sync
+from braidlog.cli import main
 from braidlog.errors import LockedError, NotReadyError, TrimmedError
 from braidlog.testing.cluster import LocalCluster
 from cluster.bank import SMALL, Bank
@@ -100,6 +104,27 @@ def test_a_standby_follows_and_takes_over(
     since = read.hosts[1][0]
     epochs = {epoch for position, epoch in read.outcomes if position > since}
     assert epochs == {2}, "the old host still writes outcomes"
+
+
+def test_a_standby_takes_over_when_the_active_host_is_killed(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    hosts = Hosts(cluster.seeds, tmp_path)
+    try:
+        for host, options in enumerate(((), ("--standby", "--promote-after", "5"))):
+            hosts.start(host, "--log", "killed", *options)
+            hosts.wait_ready(host)
+        with connect_sync(hosts.addresses, application="bank") as caller:
+            assert caller.call("deposit", 1, 100) == 100
+            hosts.kill(0)
+            assert hosts.status(1)["role"] == "standby"
+            assert caller.call("deposit", 1, 1) == 101  # Nobody waits for that.
+            wait(lambda: hosts.status(1)["role"] == "active")
+            said = hosts.status(1)
+            assert (said["epoch"], said["alarms"]) == (2, [])
+    finally:
+        hosts.close()
+    assert [epoch for _, epoch in ledger(cluster.seeds, "killed").hosts] == [1, 2]
 
 
 def test_a_call_that_is_repeated_elsewhere_is_executed_once(
@@ -210,6 +235,32 @@ def test_hosts_take_snapshots_and_the_log_goes_to_the_second_best(
                     host.wait_applied(host.runner.end() - 1)
                 found = [host.hashes() for host in (first, second, third)]
                 assert found[0] == found[1] == found[2]
+            check_known(cluster.seeds, [first, second, third])
+
+
+def check_known(seeds: str, hosts: list[ClusterHost]) -> None:
+    """Hosts of which the last is closed, and has no snapshot."""
+
+    def app(*arguments: str, code: int = 0) -> list[dict[str, Any]]:
+        options = [*arguments, "--cluster", seeds, "--log", "kept", "--json"]
+        result = CliRunner().invoke(main, ["app", *options])
+        assert result.exit_code == code, result.output
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    names = [host.runner.role.host.hex() for host in hosts]
+    rows = {row["host"]: row for row in app("hosts")}
+    assert [rows[name]["counts"] for name in names] == [True, True, False]
+    assert rows[names[0]]["snapshot"] == hosts[0].snapshots()[-1].position
+    assert rows[names[2]]["holds"], "its lease has not ended"
+    app("forget", names[2][:8], code=9)
+    app("forget", "ffffffff", code=3)
+    app("forget", names[2][:8], "--force")
+    assert {row["host"] for row in app("hosts")} == set(names[:2])
+    # One that is there is known again.
+    app("forget", names[1], "--force")
+    hosts[1].cursor.move()
+    hosts[1]._kept().renew()
+    assert {row["host"]: row["counts"] for row in app("hosts")}[names[1]]
 
 
 def test_a_loop_is_given_up_by_all_hosts(cluster: LocalCluster, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from braidlog.app.errors import (
 from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.fingerprint import environment as environment_of
 from braidlog.app.procedure import RULES, Mode, Partitions, Procedure, parameters
+from braidlog.app.succession import AFTER_S
 from braidlog.app.watchdog import WATCHDOG_S
 from braidlog.errors import AlreadyExistsError, InvalidArgumentError
 
@@ -237,6 +238,7 @@ class Application:
         environment: EnvironmentRule = "refuse",
         snapshots: SnapshotSettings | None = None,
         watchdog: float | None = WATCHDOG_S,
+        promote_after: float | None = AFTER_S,
     ) -> ClusterHost:
         """Open a host over a log of a cluster, with its state in ``directory``.
 
@@ -246,7 +248,8 @@ class Application:
         whose directory is empty, or too old for the log, takes the state of a host
         that listens at one of the addresses ``join``. ``environment``, ``watchdog`` and
         ``snapshots`` as `open`: each host takes its own, and the active one trims the
-        log to them.
+        log to them. A standby makes itself the active host when that was silent for
+        ``promote_after`` seconds, more than 4; None leaves it to `ClusterHost.promote`.
 
         Raises:
             TrimmedError: the log begins behind the state, and there is none to take.
@@ -275,6 +278,7 @@ class Application:
             environment=environment,
             snapshots=snapshots,
             watchdog=watchdog,
+            promote_after=promote_after,
         )
 
 

@@ -19,8 +19,9 @@ from braidlog.app.host import Runner
 from braidlog.app.marks import SnapshotSettings
 from braidlog.app.outcome import Outcome
 from braidlog.app.procedure import Procedure, bind
+from braidlog.app.promoting import Promoter
 from braidlog.app.restoring import position_of, restore_if_needed
-from braidlog.app.snapshotfiles import Snapshot, SnapshotFiles
+from braidlog.app.snapshotfiles import Progress, Snapshot, SnapshotFiles
 from braidlog.app.snapshots import Keeper, SnapshotStatus
 from braidlog.app.source import EmbeddedLog
 from braidlog.app.sqlite import SqliteState
@@ -42,10 +43,16 @@ class Host:
     the call is durable and its effects are there, also after a crash.
     """
 
-    def __init__(self, runner: Runner, keeper: Keeper | None = None) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        keeper: Keeper | None = None,
+        promoter: Promoter | None = None,
+    ) -> None:
         """Wrap a runner; users call `Application.open`."""
         self.runner = runner
         self._keeper = keeper
+        self._promoter = promoter
 
     def __enter__(self) -> Self:
         """Return the host."""
@@ -73,6 +80,11 @@ class Host:
     def position(self) -> int:
         """Everything in the log up to here is executed and committed."""
         return self.runner.position
+
+    @property
+    def alarms(self) -> tuple[str, ...]:
+        """What an operator has to look at, snapshots apart."""
+        return self._promoter.alarms if self._promoter is not None else ()
 
     def new_call_id(self) -> CallId:
         """Return an id for a call that may have to be repeated, also after a restart.
@@ -158,15 +170,16 @@ class Host:
         """
         return self.runner.hashes()
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, progress: Progress | None = None) -> Snapshot:
         """Take a snapshot now, and trim the log as far as the settings allow.
 
-        Calls go on meanwhile. On return it is durable and was read back.
+        Calls go on meanwhile. On return it is durable and was read back. ``progress``
+        hears of bytes that were copied and read back, and of how many there are.
 
         Raises:
             SnapshotFailedError: it was not taken; nothing was trimmed.
         """
-        return self._kept().take()
+        return self._kept().take(progress)
 
     def snapshots(self) -> list[Snapshot]:
         """Return the snapshots from which the state can be restored, oldest first."""
@@ -198,6 +211,8 @@ class Host:
 
         A snapshot that is being taken comes to its end first.
         """
+        if self._promoter is not None:
+            self._promoter.close()
         if self._keeper is not None:
             self._keeper.close()
         self.runner.close()
@@ -233,7 +248,8 @@ def open_host(
 ) -> Host:
     """Open ``path``: the log, the databases and the snapshots in ``log/`` and so on.
 
-    Databases that do not reach the log are restored from the newest snapshot.
+    Databases that do not reach the log are restored from the newest snapshot. If the
+    log is full, the host takes no calls until a snapshot and a trim made room.
     ``environment`` says what to do with commands that the databases lack and that were
     logged under other versions: refuse to open, or execute them all the same.
     ``step`` is told before each step of a snapshot. A command that takes more than
@@ -264,7 +280,7 @@ def open_host(
             environment=environment,
             watchdog=watchdog,
         )
-        host = Host(runner, keeper)
+        host = Host(runner, keeper, Promoter(runner))
         keeper.start(runner)
         stack.pop_all()
     return host

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from braidlog.app.known import counting
 from braidlog.client.background import BackgroundLoop
 from braidlog.client.client import Client
 from braidlog.client.log import ClusterLog
@@ -26,6 +27,7 @@ from braidlog.storage.retention import lowest_pin
 
 if TYPE_CHECKING:
     from braidlog._native import Record
+    from braidlog.wire.results import CursorRow
 
 __all__ = ["ClusteredLog"]
 
@@ -286,22 +288,25 @@ class ClusteredLog:
         self._trimmed = max(self._trimmed, self._loop.run(self._log.trim(before)))
         return self._trimmed
 
+    def cursor_rows(self) -> tuple[CursorRow, ...]:
+        """Return all that the cluster knows of the cursors."""
+        return self._loop.run(self._log._cursor_rows())
+
     def pinned(self) -> int | None:
         """Return the lowest position that a cursor holds, or None."""
-        rows = self._loop.run(self._log._cursor_rows())
         cursors = {
-            row.name: (row.position, row.pin, row.touched, row.lease) for row in rows
+            row.name: (row.position, row.pin, row.touched, row.lease)
+            for row in self.cursor_rows()
         }
         return lowest_pin(cursors, time.time_ns() // 1000)
 
     def cursors(self) -> dict[str, int]:
-        """Return the positions of the named cursors."""
-        rows = self._loop.run(self._log._cursor_rows())
-        return {row.name: row.position for row in rows}
+        """Return the positions of the named cursors whose lease has not ended."""
+        return counting(self.cursor_rows(), time.time_ns() // 1000)
 
-    def set_cursor(self, name: str, position: int) -> None:
+    def set_cursor(self, name: str, position: int, lease_s: float | None) -> None:
         """Store a cursor that does not pin; durable on return."""
-        self._loop.run(self._log.set_cursor(name, position))
+        self._loop.run(self._log.set_cursor(name, position, lease=lease_s))
 
     def close(self) -> None:
         """Release the log. Idempotent."""

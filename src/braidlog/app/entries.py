@@ -114,10 +114,15 @@ class Outcomes(NamedTuple):
 
 
 class AbortEntry(NamedTuple):
-    """Kind 4: the command at ``position`` was given up and has no effects."""
+    """Kind 8: the command at ``position`` was given up and has no effects.
+
+    It counts if no host with a greater epoch was active before it. Kind 4 is the same
+    without an epoch, which is 0 then, and always counts; only older versions write it.
+    """
 
     position: int
     reason: str
+    epoch: int
 
 
 class Catalog(NamedTuple):
@@ -155,12 +160,13 @@ _KINDS: Final[dict[int, Any]] = {
     1: Command,
     2: Effect,
     3: Outcomes,
-    4: AbortEntry,
     5: Catalog,
     6: Host,
     7: Create,
+    8: AbortEntry,
 }
 _NUMBERS: Final = {entry: kind for kind, entry in _KINDS.items()}
+_ABORT_WITHOUT_EPOCH: Final = 4
 
 
 def pack(entry: Entry) -> bytes:
@@ -190,6 +196,8 @@ def unpack(value: bytes, position: int) -> Entry:
     fields = decode(value)
     try:
         form, kind, *rest = fields
+        if form == FORMAT and kind == _ABORT_WITHOUT_EPOCH:
+            kind, rest = _NUMBERS[AbortEntry], [*rest, 0]
         if form == FORMAT and kind in _KINDS:
             entry: Entry = _KINDS[kind]._make(rest)
             return entry

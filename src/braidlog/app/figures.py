@@ -21,7 +21,7 @@ from braidlog.app.snapshotfiles import Image, close_all, views_of
 from braidlog.app.source import CommandLog
 from braidlog.app.state import State
 from braidlog.app.waiting import Calls
-from braidlog.errors import TimeoutError_
+from braidlog.errors import LogError, TimeoutError_
 
 __all__ = ["Figures"]
 
@@ -108,6 +108,19 @@ class Figures(ABC):
         """Return the partitions that diverged from the log."""
         count = range(self.application.partitions)
         return tuple(n for n in count if self._executor.stopped([n]) is not None)
+
+    def unfit(self) -> str:
+        """Why nobody but an operator should make this host the active one; or empty."""
+        if stopped := self.stopped_partitions():
+            return f"the partitions {', '.join(map(str, stopped))} diverged"
+        with self._turn:
+            shared = self._executor.shared
+            try:
+                other = bool(shared.epoch) and shared.wanted_catalog() is not None
+            except LogError as error:
+                return error.message
+        # The others might lack the code that it would bring into the log.
+        return "its program is another one than the log names" if other else ""
 
     def hashes(self) -> tuple[int, list[bytes]]:
         """Return a position and the state hash of each partition there."""

@@ -2,8 +2,10 @@
 
 *Theory of operation.* The watchdog stops a command in the middle. The host takes back
 what it has not committed and looks in the log behind the command for an ABORT entry.
-The active host appends one if there is none; of several the first counts. A standby
-waits for that of the active host, and now and then tries the command again with more
+The active host appends one if there is none; of several the first counts, and one that
+a host wrote after another was made active does not (`epochs`). So whether this host is
+the active one is asked of all of the log, and not of what was applied. A standby waits
+for the entry of the active host, and now and then tries the command again with more
 time: where the active host executed it to its end there will be no entry. What was read
 on the way is kept, because a log is read in its order.
 
@@ -21,8 +23,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from braidlog.app.entries import AbortEntry, pack, unpack
+from braidlog.app.epochs import Aborts, Terms
 from braidlog.app.errors import GivenUpError
 from braidlog.app.executor import RecordLike
+from braidlog.app.role import Role
 from braidlog.app.source import CommandLog
 from braidlog.app.watchdog import Watchdog
 
@@ -44,6 +48,8 @@ class Ahead:
         """Read from a log; nobody else does."""
         self._log = log
         self._kept: deque[RecordLike] = deque()
+        self._seen = Aborts()
+        self._looked = 0  # Up to where `_seen` has what was kept.
 
     def read(self, begin: int, limit: int) -> list[RecordLike]:
         """Return records from ``begin`` on, as `CommandLog.read`."""
@@ -57,36 +63,33 @@ class Ahead:
         """Have records read again; they are those that were read last."""
         self._kept.extendleft(reversed(list(records)))
 
-    def aborted(
-        self, position: int, end: int, stop: Callable[[], bool]
-    ) -> AbortEntry | None:
-        """Return the first entry below ``end`` that gives up ``position``.
-
-        Reads on until ``end``, unless there is one before or ``stop`` says so.
-        """
+    def look(self, end: int, stop: Callable[[], bool]) -> None:
+        """Read on until ``end``, unless ``stop`` says so, and keep what was read."""
         for record in self._kept:
-            if (found := _abort_of(record, position)) is not None:
-                return found
-        next_one = self._kept[-1].position + 1 if self._kept else position
-        while next_one < end and not stop():
-            if not self._log.wait(next_one, _LOOK_S):
+            self._take(record)
+        begin = max(self._looked + 1, self._kept[-1].position + 1 if self._kept else 0)
+        while begin < end and not stop():
+            if not self._log.wait(begin, _LOOK_S):
                 continue
-            records = list(self._log.read(next_one, _ROUND))
+            records = list(self._log.read(begin, _ROUND))
             self._kept.extend(records)
             for record in records:
-                next_one = record.position + 1
-                if (found := _abort_of(record, position)) is not None:
-                    return found
-        return None
+                self._take(record)
+                begin = record.position + 1
 
+    def _take(self, record: RecordLike) -> None:
+        if record.position > self._looked:
+            self._looked = record.position
+            entry = unpack(record.value, record.position)
+            self._seen.add(record.position, entry)
 
-def _abort_of(record: RecordLike, position: int) -> AbortEntry | None:
-    if record.position <= position:
-        return None
-    entry = unpack(record.value, record.position)
-    if isinstance(entry, AbortEntry) and entry.position == position:
-        return entry
-    return None
+    def aborted(self, position: int, before: Terms) -> AbortEntry | None:
+        """Return the first entry that counts and gives up ``position``."""
+        return self._seen.find(position, before)
+
+    def terms(self, before: Terms) -> Terms:
+        """Return who was active when, up to where `look` came."""
+        return self._seen.terms(before)
 
 
 class Abandoner:
@@ -124,7 +127,7 @@ class Abandoner:
         finally:
             self._claiming.clear()
 
-    def decide(self, stopped: GivenUpError, *, active: bool) -> None:
+    def decide(self, stopped: GivenUpError, role: Role) -> None:
         """Return when the command may be tried again: given up, or with more time.
 
         Raises:
@@ -136,29 +139,49 @@ class Abandoner:
         position = stopped.position
         reason = f"it took more than {self._seconds:g} s"
         _LOGGER.warning("the command at %d is stopped: %s", position, reason)
-        found = self._look(position)
-        if found is None and not (active or self._claiming.is_set()):
-            found = self._wait(position)
-        if found is None and (active or self._claiming.is_set()) and not self._ended():
-            at = self._log.append(pack(AbortEntry(position, reason)))
-            # Another host may have been faster: the first entry counts.
-            found = self._ahead.aborted(position, at + 1, self._ended)
-        if found is None and (self._ended() or (self._closing() and not active)):
+        found = self._look(position, role)
+        entitled = found is None and self._entitled(role)
+        if found is None and not entitled:
+            found = self._wait(position, role)
+            entitled = found is None and self._entitled(role)
+        if entitled and not self._ended():
+            at = self._log.append(pack(AbortEntry(position, reason, role.claimed)))
+            # Another entry may have come before it, or another active host.
+            self._ahead.look(at + 1, self._ended)
+            found = self._ahead.aborted(position, role.terms)
+        if found is None and (self._ended() or (self._closing() and not entitled)):
             raise stopped
         if found is not None:
             self.given_up[position] = found.reason
             self.watchdog.seconds = self._seconds
 
-    def _look(self, position: int) -> AbortEntry | None:
-        return self._ahead.aborted(position, self._log.latest(), self._ended)
+    def _entitled(self, role: Role) -> bool:
+        """Whether this host is the active one at the end of what was read."""
+        terms = self._ahead.terms(role.terms)
+        if role.holds(terms):
+            return True
+        if not self._claiming.is_set() or self._ended():
+            return False
+        # It is about to be the active one, but for this command: it says so first, and
+        # in its term gives the command up.
+        at = role.claim(terms.last.epoch)
+        self._ahead.look(at + 1, self._ended)
+        if role.holds(self._ahead.terms(role.terms)):
+            return True
+        self._claiming.clear()  # Another one was faster: it decides.
+        return False
 
-    def _wait(self, position: int) -> AbortEntry | None:
+    def _look(self, position: int, role: Role) -> AbortEntry | None:
+        self._ahead.look(self._log.latest(), self._ended)
+        return self._ahead.aborted(position, role.terms)
+
+    def _wait(self, position: int, role: Role) -> AbortEntry | None:
         """Wait for the active host, as long as the command had; then give it more."""
         assert self.watchdog is not None, "checked by the caller"
         assert self._seconds is not None, "as above"
         deadline = time.monotonic() + max(self.watchdog.seconds, _LOOK_S)
         while time.monotonic() < deadline and not self._closing():
-            if (found := self._look(position)) is not None:
+            if (found := self._look(position, role)) is not None:
                 return found
             if self._claiming.wait(_LOOK_S):
                 return None

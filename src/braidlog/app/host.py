@@ -24,7 +24,6 @@ from braidlog.app.entries import (
     CallId,
     Command,
     Create,
-    Outcomes,
     key_of,
     pack,
 )
@@ -35,6 +34,7 @@ from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.giveup import Abandoner, Ahead
 from braidlog.app.outcome import Outcome, Status
 from braidlog.app.procedure import Procedure
+from braidlog.app.reporting import OUTCOMES, Reporter
 from braidlog.app.role import Role
 from braidlog.app.snapshots import Gauge
 from braidlog.app.source import CommandLog
@@ -44,7 +44,7 @@ from braidlog.errors import (
     ClosedError,
     CorruptionError,
     InvalidArgumentError,
-    LogError,
+    LogFullError,
     TrimmedError,
     UnavailableError,
 )
@@ -55,10 +55,10 @@ _LOGGER = logging.getLogger("braidlog")
 
 # Records executed with one commit: enough to make it cheap, few enough to answer soon.
 _ROUND: Final = 1024
-# Digests of outcomes in one record.
-_OUTCOMES: Final = 1024
 # An idle host logs the outcomes it still has after so long.
 _IDLE_S: Final = 1.0
+# A host that is closed logs outcomes for so long.
+_LAST_S: Final = 2.0
 # Effects are computed again when others were faster, at most so often.
 _ATTEMPTS: Final = 64
 _CALLS_MAX: Final = 4096
@@ -114,7 +114,7 @@ class Runner(Figures):
         self._effects = threading.Lock()
         self._gated: frozenset[int] = frozenset()
         self._deferred: list[tuple[Command, Waiter]] = []
-        self._outcomes_logged = 0
+        self._reporter = Reporter(log, time.monotonic)
         self._executed = 0
         self.on_settled: list[Callable[[], None]] = []
         self._environment: EnvironmentRule = environment
@@ -157,9 +157,17 @@ class Runner(Figures):
         with self._abandoner.claiming(active):
             self._catch_up(end)
             if active:
-                self.role.log_catalog(self.role.wanted_catalog())
-                self._catch_up(self.role.claim() + 1)
+                self._claim()
         self._executor.commit(everywhere=True)
+
+    def _claim(self) -> None:
+        try:
+            self.role.log_catalog(self.role.wanted_catalog())
+            self._catch_up(self.role.claim() + 1)
+        except LogFullError as error:
+            # It reads, and takes the snapshot that makes room: then it is promoted.
+            _LOGGER.warning("this host is not the active one yet: %s", error)
+            self.role.wait_for_room()
 
     def _catch_up(self, end: int) -> None:
         while self._executor.position + 1 < end:
@@ -186,6 +194,8 @@ class Runner(Figures):
 
         Raises:
             FencedError: another host did so at the same time.
+            LogFullError: there is no room for the entry. It is tried again from here
+                on, and this host may trim the log until another one is active.
             TimeoutError_: the entry was not applied within ``timeout`` seconds.
         """
         self._check_open()
@@ -196,21 +206,28 @@ class Runner(Figures):
             self.wait_applied(self._log.latest(timeout) - 1, timeout)
             with self._turn:
                 catalog = role.wanted_catalog()
-            role.log_catalog(catalog)
-            self.wait_applied(role.claim(), timeout)
+            try:
+                role.log_catalog(catalog)
+                at = role.claim()
+            except LogFullError:
+                role.wait_for_room()
+                raise
+            self.wait_applied(at, timeout)
         role.check_active()
 
     # -- the thread --------------------------------------------------------------
 
     def _serve(self) -> None:
         try:
-            while not (self._closing and self.position + 1 >= self._log.end):
+            # Not before all calls are answered: what is on its way may not be durable.
+            while not (self._ending and self.position + 1 >= self._log.end):
                 if self._failure is not None:
                     return
                 if self._log.wait(self.position + 1, _IDLE_S):
                     self._round()
-                elif not self._closing:
-                    self._log_outcomes(1)
+                elif not self._ending:
+                    self._reporter.report(self.role, 1)
+            self._reporter.report_all(self.role, _LAST_S)
             self._executor.commit(everywhere=True)
         except Exception as error:  # The callers get it; there is nobody else.
             self._fail(error)
@@ -224,8 +241,9 @@ class Runner(Figures):
                 self._progress.notify_all()
         self._settle(outcomes)
         self._executed += len(outcomes)
-        if self._executed >= _OUTCOMES:
-            self._log_outcomes(_OUTCOMES)
+        if self._executed >= OUTCOMES:
+            self._executed = 0
+            self._reporter.report(self.role, OUTCOMES)
 
     def _step(self) -> list[Outcome]:
         """Execute what comes next, and commit it."""
@@ -235,7 +253,7 @@ class Runner(Figures):
             limit = stopped.position - begin
             if limit <= 0:
                 self._stopped, limit = None, _ROUND
-                self._abandoner.decide(stopped, active=self.role.active)
+                self._abandoner.decide(stopped, self.role)
         records = self._ahead.read(begin, limit)
         began = time.monotonic()
         with self._turn:
@@ -278,27 +296,6 @@ class Runner(Figures):
                 waiter.settle(outcome)
         for flush in self.on_settled:
             flush()
-
-    def _log_outcomes(self, least: int) -> None:
-        """Append the digests that the log does not have, if there are enough."""
-        shared = self._executor.shared
-        self._executed = 0
-        if not self.role.active:
-            return
-        digests = shared.unlogged(self._outcomes_logged, _OUTCOMES)
-        if len(digests) < least:
-            return
-        value = pack(Outcomes(self.role.claimed, digests))
-        try:
-            self._log.submit(value, None, self._outcomes_lost)
-            self._outcomes_logged = digests[-1][0]
-        except UnavailableError as error:
-            # A full log: commands are what the room is for, and these come again.
-            _LOGGER.warning("outcomes were not logged: %s", error)
-
-    def _outcomes_lost(self, error: Exception) -> None:
-        _LOGGER.warning("outcomes were not logged: %s", error)
-        self._outcomes_logged = 0  # Those that the log has are not offered again.
 
     def _lost(self, call: bytes, error: Exception) -> None:
         """Answer a call whose append failed: it may be in the log all the same."""
@@ -481,9 +478,6 @@ class Runner(Figures):
             self._closing = True
             while self._calls.on_their_way and self._failure is None:
                 self._drained.wait()
-        if self._failure is None:
-            with contextlib.suppress(LogError):
-                self._log_outcomes(1)
         self._ending = True
         self._log.wake()
         self._finished.wait()

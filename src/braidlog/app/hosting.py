@@ -6,8 +6,10 @@ import contextlib
 import fcntl
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,12 +21,15 @@ from braidlog.app.errors import ApplicationMismatchError
 from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.host import Runner
 from braidlog.app.joining import make_state
-from braidlog.app.keeping import LEASE_S, CursorKeeper
+from braidlog.app.keeping import LEASE_S, SNAPSHOT_LEASE_S, CursorKeeper
+from braidlog.app.known import HOST, signs
 from braidlog.app.marks import SnapshotSettings
+from braidlog.app.promoting import Promoter
 from braidlog.app.restoring import position_of
 from braidlog.app.snapshotfiles import SnapshotFiles, close_all
 from braidlog.app.snapshots import Keeper
 from braidlog.app.sqlite import SqliteState
+from braidlog.app.succession import AFTER_S, Succession, View
 from braidlog.app.watchdog import WATCHDOG_S
 from braidlog.errors import CorruptionError, LockedError
 
@@ -54,10 +59,11 @@ class ClusterHost(Host):
         snapshots: Keeper,
         cursor: CursorKeeper,
         copies: Copies,
+        promoter: Promoter,
         stack: ExitStack,
     ) -> None:
         """Wrap a runner; users call `Application.open_cluster`."""
-        super().__init__(runner, snapshots)
+        super().__init__(runner, snapshots, promoter)
         self.cursor = cursor
         self.copies = copies
         self._stack = stack
@@ -89,6 +95,7 @@ def open_cluster_host(
     snapshots: SnapshotSettings | None = None,
     step: Callable[[str], None] | None = None,
     watchdog: float | None = WATCHDOG_S,
+    promote_after: float | None = AFTER_S,
 ) -> ClusterHost:
     """Open a directory beside a log of a cluster; see `Application.open_cluster`."""
     where = Path(directory)
@@ -99,9 +106,12 @@ def open_cluster_host(
         stack.callback(shared.close)
         identity = _identity(where, shared.identity)
         shared.latest()
-        cursor = CursorKeeper(shared, f"app-{identity.hex()}", shared.first)
+        rule = None
+        if promote_after is not None:
+            rule = Succession(identity, promote_after)
+        cursor = CursorKeeper(shared, f"{HOST}{identity.hex()}", shared.first)
         stack.callback(cursor.stop)
-        files = SnapshotFiles(where / _SNAPSHOTS, step)
+        files = SnapshotFiles(where / _SNAPSHOTS, step, identity.hex())
         stack.callback(files.close)
         count = application.partitions
         make_state(where / _STATE, where / _INCOMING, count, files, shared, others)
@@ -116,6 +126,7 @@ def open_cluster_host(
             unpin=cursor.move,
             # Another host moves its cursor now and then, and one that is gone never.
             patience_s=LEASE_S,
+            lease_s=SNAPSHOT_LEASE_S,
         )
         runner = Runner(
             application,
@@ -130,12 +141,15 @@ def open_cluster_host(
         # From here on the runner closes log and state; both may be closed twice.
         stack.callback(runner.close)
         stack.callback(cursor.stop)
-        cursor.follow(lambda: _synced(runner, state))
+        synced, leads = partial(_synced, runner, state), partial(_leads, runner)
+        cursor.follow(synced, leads, keeper.renew)
         copies = Copies(runner, where / _COPY)
         stack.callback(copies.forget)
         stack.callback(keeper.close)
         keeper.start(runner)
-        host = ClusterHost(runner, keeper, cursor, copies, stack.pop_all())
+        promoter = Promoter(runner, rule, partial(_seen, shared))
+        stack.callback(promoter.close)
+        host = ClusterHost(runner, keeper, cursor, copies, promoter, stack.pop_all())
     return host
 
 
@@ -176,6 +190,17 @@ def _identity(where: Path, log: str) -> bytes:
     new.write_text(json.dumps({"host": identity.hex(), "log": log}))
     new.replace(file)
     return identity
+
+
+def _leads(runner: Runner) -> bool:
+    """Whether this is the active host and can go on as such."""
+    sound = runner.failure is None and not runner.stopped_partitions()
+    return sound and runner.role.active
+
+
+def _seen(log: ClusteredLog, active: bytes, epoch: int) -> View:
+    """Return what the cursors show of the hosts of a log."""
+    return View(active, epoch, signs(log.cursor_rows(), time.time_ns() // 1000))
 
 
 def _synced(runner: Runner, state: SqliteState) -> int:

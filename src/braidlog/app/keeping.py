@@ -7,15 +7,20 @@ import threading
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from braidlog.app.succession import BEAT_S
 from braidlog.errors import LogError
 
-__all__ = ["LEASE_S", "CursorKeeper", "Keeping"]
+__all__ = ["LEASE_S", "SNAPSHOT_LEASE_S", "CursorKeeper", "Keeping"]
 
 _LOGGER = logging.getLogger("braidlog")
 
 _EVERY_S: Final = 10.0
 LEASE_S: Final = 60.0
 """So long a host that is gone holds up what others let go of."""
+
+SNAPSHOT_LEASE_S: Final = 3600.0
+"""So long the snapshots of a host that is gone count among those of others."""
+_RENEW_S: Final = 120.0
 
 
 class Keeping(Protocol):
@@ -41,6 +46,8 @@ class CursorKeeper:
         self._log = log
         self._name = name
         self._synced: Callable[[], int] = lambda: first - 1
+        self._beats: Callable[[], bool] = lambda: False
+        self._renew: Callable[[], None] = lambda: None
         self.kept = first - 1
         """Last position whose effects are durable at this host."""
         self._stopping = threading.Event()
@@ -51,9 +58,22 @@ class CursorKeeper:
         )
         self._thread.start()
 
-    def follow(self, synced: Callable[[], int]) -> None:
-        """Let go of what ``synced`` makes durable; it returns up to where."""
+    def follow(
+        self,
+        synced: Callable[[], int],
+        beats: Callable[[], bool],
+        renew: Callable[[], None],
+    ) -> None:
+        """Let go of what ``synced`` makes durable; it returns up to where.
+
+        ``renew`` is called for the other leases of the host, long before they end.
+
+        While ``beats`` the cursor is stored every `BEAT_S` seconds, where it is: that
+        is how the others see that the active host is there.
+        """
         self._synced = synced
+        self._beats = beats
+        self._renew = renew
 
     def move(self) -> None:
         """Move the cursor now.
@@ -66,10 +86,23 @@ class CursorKeeper:
             self._log.keep(self._name, kept + 1, LEASE_S)
             self.kept = kept
 
+    def _beat(self) -> None:
+        with self._moving:
+            self._log.keep(self._name, self.kept + 1, LEASE_S)
+
     def _serve(self) -> None:
-        while not self._stopping.wait(_EVERY_S):
+        passed = renewed = 0.0
+        while not self._stopping.wait(BEAT_S):
+            passed, renewed = passed + BEAT_S, renewed + BEAT_S
             try:
-                self.move()
+                if passed >= _EVERY_S:
+                    passed = 0.0
+                    self.move()
+                elif self._beats():
+                    self._beat()
+                if renewed >= _RENEW_S:
+                    renewed = 0.0
+                    self._renew()
             except (LogError, OSError) as error:
                 _LOGGER.warning("the cursor %r was not moved: %s", self._name, error)
 

@@ -143,6 +143,7 @@ class HostServer:
             growth=self._host.growth,
             draining=self._calls is not None and self._calls.draining,
             hashes=hashes,
+            alarms=self._host.alarms,
         )
 
     def status(self) -> HostStatus:
@@ -177,8 +178,15 @@ class HostServer:
         self._sessions.goodbye("the host stops")
 
 
-def run(open_host: Callable[[], Host], settings: ServeSettings) -> int:
-    """Open a host and serve until SIGTERM or SIGINT; return the exit code."""
+def run(
+    open_host: Callable[[], Host],
+    settings: ServeSettings,
+    code_of: Callable[[LogError], int] = lambda error: _FAILED,
+) -> int:
+    """Open a host and serve until SIGTERM or SIGINT; return the exit code.
+
+    That is ``code_of`` what the host could not be opened or not go on with.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
@@ -187,7 +195,7 @@ def run(open_host: Callable[[], Host], settings: ServeSettings) -> int:
             runner.run(_run(open_host, settings))
     except LogError as error:
         _LOGGER.critical("the host stops: %s", error)
-        return _FAILED
+        return code_of(error)
     return 0
 
 

@@ -42,6 +42,8 @@ from braidlog.wire.messages import (
     Message,
     Promote,
     SnapshotPart,
+    SnapshotProgress,
+    TakeSnapshot,
 )
 
 __all__ = ["AsyncCaller", "Caller", "connect", "connect_sync"]
@@ -278,6 +280,37 @@ class AsyncCaller:
         given, _ = await self._links.ask(where, Promote(), within=_PROMOTE_S)
         return _status(given)
 
+    async def take_snapshot(
+        self,
+        address: str | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> SnapshotProgress:
+        """Have a host (the first seed unless said) take a snapshot of its own.
+
+        On return it is durable at that host and was read back, and the log is trimmed
+        as far as the settings of the host allow. ``progress`` hears of the bytes that
+        were copied and read back, and of how many there are. If this is cancelled or
+        fails, the host goes on.
+
+        Raises:
+            SnapshotFailedError: it was not taken; nothing was trimmed.
+            NotFoundError: the host was started again meanwhile.
+            UnauthorizedError: the token has not the role admin.
+        """
+        where = address or self._seeds[0]
+        job = 0
+        while True:
+            asked = TakeSnapshot(job)
+            given, _ = await self._links.ask(where, asked, within=_PROMOTE_S)
+            if not isinstance(given, SnapshotProgress):
+                msg = f"{type(given).__name__} is no answer to TakeSnapshot"
+                raise RemoteProtocolError(msg)
+            if progress is not None:
+                progress(given.done, given.total)
+            if given.number:
+                return given
+            job = given.job
+
     async def copy(self) -> AsyncIterator[tuple[SnapshotPart, int, bytes]]:
         """Iterate over a copy of a host's state: what it is, partition, next bytes.
 
@@ -383,6 +416,14 @@ class Caller:
     def promote(self, address: str | None = None) -> AppStatus:
         """Make a host the active one; see `AsyncCaller.promote`."""
         return self._loop.run(self._caller.promote(address))
+
+    def take_snapshot(
+        self,
+        address: str | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> SnapshotProgress:
+        """Have a host take a snapshot; see `AsyncCaller.take_snapshot`."""
+        return self._loop.run(self._caller.take_snapshot(address, progress))
 
 
 def connect(

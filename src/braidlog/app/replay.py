@@ -210,10 +210,9 @@ class Replay:
 
     def _add_given_up(self, survey: Survey) -> None:
         # A command is given up by a record behind it, which may be beyond the end.
-        beyond = Survey(self.application)
+        beyond = Survey(self.application, aborts=survey.aborts)
         following = self._source.read(survey.position + 1)
         beyond.add(itertools.islice(following, _AHEAD_RECORDS))
-        survey.given_up |= beyond.given_up
 
     def _compare_environment(self, rule: EnvironmentRule) -> tuple[str, ...]:
         mine = self.application.environment
@@ -266,12 +265,15 @@ class Replay:
         executor = Executor(
             self.application,
             self._state,
-            given_up=self.survey.given_up.get,
+            given_up=self._given_up,
             environment="off",  # All of it was looked at.
             partitions=self.partitions,
         )
         executor.shared.on_difference = self._differs
         return executor
+
+    def _given_up(self, position: int) -> str | None:
+        return self.survey.given_up(position, self._executor.shared.terms)
 
     def _differs(
         self, position: int, procedure: str, component: str, numbers: tuple[int, ...]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from braidlog.app.entries import Catalog, Host, pack
+from braidlog.app.epochs import Terms
 from braidlog.app.procedure import Procedure
 from braidlog.app.shared import Shared
 from braidlog.app.source import CommandLog
@@ -21,6 +22,7 @@ class Role:
         self._log = log
         self.claimed = 0
         """Epoch of the last entry by which this host claimed to be active."""
+        self._refused = -1
 
     @property
     def epoch(self) -> int:
@@ -33,6 +35,16 @@ class Role:
         return self.shared.host
 
     @property
+    def terms(self) -> Terms:
+        """Who was active when, as far as the log was applied."""
+        return self.shared.terms
+
+    def holds(self, terms: Terms) -> bool:
+        """Whether the last of some terms is that of this host."""
+        last = terms.last
+        return (last.epoch, last.host) == (self.claimed, self.host)
+
+    @property
     def active(self) -> bool:
         """Whether this host is the active one, as far as it has read.
 
@@ -40,6 +52,18 @@ class Role:
         until then counts, because its epoch is older.
         """
         return self.epoch == self.claimed and self.active_host == self.host
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it should be the active host, and the log has no room for the entry.
+
+        Not any more when another host is active since.
+        """
+        return self._refused == self.epoch and not self.active
+
+    def wait_for_room(self) -> None:
+        """Note that the log had no room for the entry."""
+        self._refused = self.epoch
 
     def wanted_catalog(self) -> Catalog | None:
         """Return the catalog to log, if the program has another than the log.
@@ -61,9 +85,12 @@ class Role:
         if catalog is not None:
             self._log.append(pack(catalog))
 
-    def claim(self) -> int:
-        """Append that this host is active; of several at a time the first counts."""
-        self.claimed = self.shared.epoch + 1
+    def claim(self, above: int = 0) -> int:
+        """Append that this host is active; of several at a time the first counts.
+
+        The epoch is ``above`` another one that is known from further on in the log.
+        """
+        self.claimed = max(above, self.shared.epoch) + 1
         return self._log.append(pack(Host(self.host, self.claimed)))
 
     def check_active(self) -> None:

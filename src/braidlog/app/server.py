@@ -25,6 +25,7 @@ from braidlog.app.entries import CallId
 from braidlog.app.errors import BusyError
 from braidlog.app.outcome import Outcome, Status
 from braidlog.app.procedure import Procedure, bind
+from braidlog.app.taking import Takings
 from braidlog.errors import (
     CorruptionError,
     InvalidArgumentError,
@@ -42,6 +43,7 @@ from braidlog.wire.messages import (
     GetAppStatus,
     Message,
     Promote,
+    TakeSnapshot,
 )
 from braidlog.wire.roles import Role
 
@@ -86,6 +88,7 @@ class CallServer:
         self._runner = host.runner
         self._status = status
         self._copies = copies
+        self._takings = Takings(host)
         self._loop = asyncio.get_running_loop()
         self._settled: deque[tuple[Request, Any]] = deque()
         self._pool = ThreadPoolExecutor(_THREADS, "braidlog-call")
@@ -119,6 +122,8 @@ class CallServer:
                 self._say(request, message, role)
             elif isinstance(message, Promote):
                 self._in_thread(request, self._promote)
+            elif isinstance(message, TakeSnapshot):
+                self._in_thread(request, partial(self._takings.ask, message))
             elif isinstance(message, FetchSnapshot):
                 self._in_thread(request, partial(self._copies.part, message))
             else:

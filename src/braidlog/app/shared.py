@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from braidlog.app.entries import AbortEntry, Catalog, Create, Entry, Host, Outcomes
+from braidlog.app.epochs import Terms
 from braidlog.app.errors import ApplicationMismatchError
 from braidlog.app.fingerprint import Difference, check
 from braidlog.app.outcome import COMPONENTS, Status, difference, status_of
@@ -42,6 +43,8 @@ class Shared:
         self.mismatches = 0
         """Outcomes of this host that differed from those in the log, since it began."""
         self._stored = books[0].progress.shared
+        self.terms = Terms(self._stored_terms())
+        """Who was active when, as far as the log was applied."""
         self._digests: OrderedDict[int, tuple[bytes, str, tuple[int, ...]]]
         self._digests = OrderedDict()
         # In place of stopping the partitions, for who replays to find differences.
@@ -73,6 +76,12 @@ class Shared:
     def _differences(self) -> list[Difference]:
         """Return what matters and is another than where commands are logged."""
         return check(self.environment, self._application.environment, "report")
+
+    def _stored_terms(self) -> list[list[Any]]:
+        # A state of an older version knows the last one alone, and not since when.
+        last = [[0, self.epoch, self.host]] if self.epoch else []
+        terms: list[list[Any]] = self._stored.get("terms", last)
+        return terms
 
     @property
     def environment(self) -> dict[str, Any]:
@@ -134,8 +143,9 @@ class Shared:
             case Catalog():
                 self._catalog(position, entry)
             case Host(host, epoch):
-                if epoch > self.epoch:
-                    self._store(position, host=host, epoch=epoch)
+                if self.terms.add(position, entry):
+                    terms = self.terms.stored()
+                    self._store(position, host=host, epoch=epoch, terms=terms)
             case Outcomes():
                 self._compare(position, entry)
             case AbortEntry():
@@ -261,6 +271,8 @@ class Shared:
         """Stop where a command was executed here that the log says was given up."""
         if entry.position not in self._digests:
             return
+        if not self.terms.counts(position, entry):
+            return  # Of a host that was replaced and did not know it.
         digest, procedure, numbers = self._digests[entry.position]
         if status_of(digest) != Status.GIVEN_UP:
             self._stop(position, entry.position, procedure, COMPONENTS[0], numbers)

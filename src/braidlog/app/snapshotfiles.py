@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from braidlog import _native
 from braidlog.app.codec import decode, encode
@@ -30,7 +30,7 @@ from braidlog.app.state import PartitionState, View
 from braidlog.app.syncing import sync
 from braidlog.errors import CorruptionError, LogError, NewerFormatError
 
-__all__ = ["Image", "Snapshot", "SnapshotFiles", "close_all", "views_of"]
+__all__ = ["Image", "Progress", "Snapshot", "SnapshotFiles", "close_all", "views_of"]
 
 _FORMAT: Final = 1
 _FACTS: Final = "snapshot.cbor"
@@ -62,6 +62,25 @@ class Snapshot:
     """Identity of the log that it is of."""
     digest: bytes
     """BLAKE2b-128 of its facts, which have those of the other files."""
+
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Hears how much is done, of how much."""
+
+
+class _Count:
+    """Adds up what was done."""
+
+    def __init__(self, progress: Progress | None = None, total: int = 0) -> None:
+        self._progress = progress
+        self._total = total
+        self._done = 0
+        self.add(0)
+
+    def add(self, size: int) -> None:
+        if self._progress is not None:
+            self._done = min(self._total, self._done + size)
+            self._progress(self._done, self._total)
 
 
 class Image(NamedTuple):
@@ -106,10 +125,16 @@ def _digest(path: Path) -> bytes:
 class SnapshotFiles:
     """The directory of a host's snapshots. Used by one thread at a time."""
 
-    def __init__(self, path: Path, step: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        step: Callable[[str], None] | None = None,
+        host: str | None = None,
+    ) -> None:
         """Open the directory, creating it, and throw away what is not listed.
 
-        ``step`` is told before each step that a crash may come between.
+        ``step`` is told before each step that a crash may come between. A directory
+        that is made is named after the ``host``.
 
         Raises:
             LockedError: another process has it.
@@ -124,7 +149,7 @@ class SnapshotFiles:
         if not where.exists() and any(self._numbered()):
             msg = f"the list of the snapshots in {path} is gone"
             raise SnapshotDamagedError(msg, path=str(where))
-        self.host = self._name_host()
+        self.host = self._name_host(host or os.urandom(16).hex())
         holder = bytes.fromhex(self.host)
         self._list = _native.Listing(where, _OWNER, holder, f"pid {os.getpid()}")
         try:
@@ -133,11 +158,11 @@ class SnapshotFiles:
             self._list.close()
             raise
 
-    def _name_host(self) -> str:
+    def _name_host(self, host: str) -> str:
         name = self.path / "HOST"
         if not name.exists():
             fresh = self.path / "HOST.new"
-            fresh.write_text(os.urandom(16).hex() + "\n")
+            fresh.write_text(host + "\n")
             sync(fresh)
             fresh.rename(name)
             sync(self.path)
@@ -171,19 +196,23 @@ class SnapshotFiles:
         hash_of: Callable[[Path], bytes],
         clock: Callable[[], float],
         rate: float,
+        progress: Progress | None = None,
     ) -> Snapshot:
         """Store an image and list it: the only place where a snapshot comes to be.
+
+        ``progress`` is told of the bytes that were copied and read back, and of all.
 
         Raises:
             SnapshotDamagedError: what was read back is not what was written.
             OSError: the disk is full or failed.
         """
         began = clock()
+        count = _Count(progress, 2 * sum(view.size() for view in image.views))
         number = self._list.next_number()
         fresh = self.path / _NEW
         fresh.mkdir()
         files = [
-            self._copy(fresh / f"partition-{partition:04}.db", view)
+            self._copy(fresh / f"partition-{partition:04}.db", view, count)
             for partition, view in enumerate(image.views)
         ]
         facts = {**image.facts, "format": _FORMAT, "files": files}
@@ -202,22 +231,26 @@ class SnapshotFiles:
         self.step("verify")
         rest = [rate, image.facts["log"], digest]
         draft = Snapshot(number, image.position, image.time, size, 0.0, *rest)
-        self.verify(draft, hash_of)
+        self.verify(draft, hash_of, count)
         fields = [image.position, image.time, size, clock() - began, *rest]
         self.step("list")
         self._list.commit([(number, encode([_FORMAT, *fields]))], [])
         self.step("listed")
         return Snapshot(number, *fields)
 
-    def _copy(self, path: Path, view: View) -> list[Any]:
+    def _copy(self, path: Path, view: View, count: _Count) -> list[Any]:
         self.step("copy")
         expected = view.hash()
         self.release(view.size())
         view.copy(path)
+        count.add(view.size())
         return [path.name, path.stat().st_size, _digest(path), expected]
 
     def verify(
-        self, snapshot: Snapshot, hash_of: Callable[[Path], bytes] | None = None
+        self,
+        snapshot: Snapshot,
+        hash_of: Callable[[Path], bytes] | None = None,
+        count: _Count | None = None,
     ) -> dict[str, Any]:
         """Read a snapshot back, and return its facts; with ``hash_of`` also the state.
 
@@ -225,7 +258,7 @@ class SnapshotFiles:
             SnapshotDamagedError: a file is missing or is not what was written.
         """
         try:
-            facts = self._read_back(snapshot, hash_of)
+            facts = self._read_back(snapshot, hash_of, count or _Count())
         except CorruptionError as error:
             self.damaged.add(snapshot.number)
             if isinstance(error, SnapshotDamagedError):
@@ -234,7 +267,10 @@ class SnapshotFiles:
         return facts
 
     def _read_back(
-        self, snapshot: Snapshot, hash_of: Callable[[Path], bytes] | None
+        self,
+        snapshot: Snapshot,
+        hash_of: Callable[[Path], bytes] | None,
+        count: _Count,
     ) -> dict[str, Any]:
         where = self.directory(snapshot.number)
         facts_path = where / _FACTS
@@ -246,6 +282,7 @@ class SnapshotFiles:
             if hash_of is not None and hash_of(path) != state_hash:
                 msg = f"snapshot {snapshot.number}: {name} has another state hash"
                 raise SnapshotDamagedError(msg, path=str(path))
+            count.add(size)
         return facts
 
     def _check(self, path: Path, digest: bytes, size: int | None = None) -> None:

@@ -5,7 +5,8 @@ commands; everything else happens beside the writers. `SnapshotFiles.write` stor
 reads back and lists. Only then the host says in the log how far its snapshots reach
 (a named cursor), and trims: to the position that `snapshots_min` hosts have, not beyond
 what a pin holds, and not before the files were read once more. Older snapshots go last.
-Of hosts that share a log each takes its own; the active one alone trims.
+Of hosts that share a log each takes its own; the active one alone trims, or one that is
+only not active because the log has no room to say so.
 
 *Invariants.* The log and any snapshot that is kept have no gap. A failure of any step
 is the failure of the snapshot: nothing makes a success of it later. Whatever fails here
@@ -27,6 +28,7 @@ from braidlog.app.errors import (
     SnapshotFailedError,
 )
 from braidlog.app.executor import Executor, RecordLike
+from braidlog.app.known import SNAPSHOT
 from braidlog.app.marks import (
     Level,
     Meter,
@@ -37,7 +39,7 @@ from braidlog.app.marks import (
 )
 from braidlog.app.outcome import Outcome
 from braidlog.app.restoring import usable
-from braidlog.app.snapshotfiles import Snapshot, SnapshotFiles, close_all
+from braidlog.app.snapshotfiles import Progress, Snapshot, SnapshotFiles, close_all
 from braidlog.app.source import KeptCommandLog
 from braidlog.app.state import State
 from braidlog.errors import ClosedError, LogError
@@ -49,7 +51,6 @@ __all__ = ["Gauge", "Keeper", "SnapshotStatus"]
 
 _LOGGER = logging.getLogger("braidlog")
 
-_CURSOR: Final = "snapshot-"
 # What a record has in the log beside its value, about.
 _RECORD_BYTES: Final = 40
 # How often a trim that somebody held up is tried again.
@@ -107,16 +108,20 @@ class Keeper:
         *,
         unpin: Callable[[], None] = _nothing,
         patience_s: float = 0.0,
+        lease_s: float | None = None,
     ) -> None:
         """Take over the directory; ``position`` is that of the state.
 
         ``unpin`` lets go of what this host itself keeps of the log and needs no more.
-        Others may hold the log for ``patience_s`` before that is an alarm.
+        Others may hold the log for ``patience_s`` before that is an alarm. What this
+        host says of its snapshots counts for ``lease_s`` from each `renew` on.
         """
         self._log, self._state, self._files = log, state, files
         self._settings = settings.within(log.capacity)
         self._clock = clock
         self._unpin, self._patience_s = unpin, patience_s
+        self._lease_s = lease_s
+        self._cursor = f"{SNAPSHOT}{files.host}"
         self._held: tuple[float, str] | None = None
         self._said = 0
         self._runner: Runner | None = None
@@ -202,7 +207,7 @@ class Keeper:
             )
             self._thread.start()
 
-    def take(self) -> Snapshot:
+    def take(self, progress: Progress | None = None) -> Snapshot:
         """Take a snapshot, and trim the log as far as it allows.
 
         Raises:
@@ -212,7 +217,7 @@ class Keeper:
             self._check_open()
             self._schedule.begin(self._clock())
             try:
-                snapshot = self._write()
+                snapshot = self._write(progress)
             except Exception as error:
                 self._schedule.fail(self._clock())
                 # SQLite says of a copy only by the type what was wrong.
@@ -238,7 +243,7 @@ class Keeper:
             msg = "the host is closed"
             raise ClosedError(msg)
 
-    def _write(self) -> Snapshot:
+    def _write(self, progress: Progress | None) -> Snapshot:
         assert self._runner is not None, "checked by the caller"
         self._files.collect()
         rate = self._spent / self._records if self._records else self._rate
@@ -246,7 +251,8 @@ class Keeper:
         image = self._runner.mark()
         with close_all(image.views):
             image.facts["log"] = self._log.identity
-            return self._files.write(image, self._state.hash_of, self._clock, rate)
+            hash_of, clock = self._state.hash_of, self._clock
+            return self._files.write(image, hash_of, clock, rate, progress)
 
     def snapshots(self) -> list[Snapshot]:
         """Return those that can be used, the oldest first."""
@@ -260,6 +266,8 @@ class Keeper:
         with self._lock:
             positions = [each.position for each in self._usable]
             target = reach(self._settings, self._meter, positions)
+            if self._waiting() and positions:
+                target = positions[-1]  # The log is full, whatever the meter says.
         if target is None:
             return
         kept = [each for each in self._usable if each.position >= target]
@@ -289,23 +297,39 @@ class Keeper:
 
     def _say(self, target: int, kept: list[Snapshot]) -> None:
         """Say in the log up to where this host has snapshots, when they were read."""
-        name = f"{_CURSOR}{self._files.host}"
-        if self._log.cursors().get(name) == target + 1:
+        if self._log.cursors().get(self._cursor) == target + 1:
             return
         self._verify(kept)
         self._said = target + 1
         self._files.step("cursor")
-        self._log.set_cursor(name, target + 1)
+        self._log.set_cursor(self._cursor, target + 1, self._lease_s)
         self._unpin()
 
+    def renew(self) -> None:
+        """Have the snapshots of this host count for another lease.
+
+        Raises:
+            LogError: that could not be stored.
+        """
+        at = self._log.cursors().get(self._cursor)
+        newest = max((each.position for each in self.snapshots()), default=0)
+        if at is not None and newest + 1 >= at:
+            self._log.set_cursor(self._cursor, at, self._lease_s)
+        elif newest and self._runner is not None and self._taking.acquire(False):
+            # It was away for longer than that: its files are read, then it says so.
+            try:
+                if not self._closing:
+                    self._try("trim", self._let_go)
+            finally:
+                self._taking.release()
+
     def _trim(self, target: int, kept: list[Snapshot]) -> None:
-        assert self._runner is not None, "nothing is taken before it starts"
-        if not self._runner.role.active:
+        if not self._trims():
             self._hold(None)
             self._behind = False
             return
         cursors = self._log.cursors()
-        hosts = sorted(at for each, at in cursors.items() if each.startswith(_CURSOR))
+        hosts = sorted(at for each, at in cursors.items() if each.startswith(SNAPSHOT))
         wanted = self._settings.snapshots_min
         if len(hosts) < wanted:
             had = f"{len(hosts)} of {wanted} hosts have a snapshot: the log is kept"
@@ -323,6 +347,11 @@ class Keeper:
         held = f"the log is kept from {first} on for others, {before} was asked for"
         self._hold(held if first < before else None)
         self._behind = first <= target
+
+    def _trims(self) -> bool:
+        assert self._runner is not None, "nothing is taken before it starts"
+        role = self._runner.role
+        return role.active or role.waiting
 
     def _hold(self, why: str | None) -> None:
         """Note that others hold the log; an alarm if it lasts."""
@@ -363,6 +392,9 @@ class Keeper:
             else:
                 self._automatic()
 
+    def _waiting(self) -> bool:
+        return self._runner is not None and self._runner.role.waiting
+
     def _asked(self) -> bool:
         """Whether a snapshot is asked for, and would change anything."""
         with self._lock:
@@ -374,7 +406,8 @@ class Keeper:
             if size >= soft[0] or seconds >= soft[1] or "damaged" in self._alarms:
                 return True
             # Full of what others hold: another snapshot would give nothing back.
-            return self._level == Level.FULL and self._held is None
+            full = self._level == Level.FULL or self._waiting()
+            return full and self._held is None
 
     def _automatic(self) -> None:
         try:
@@ -390,13 +423,14 @@ class Keeper:
         with self._lock:
             if self._log.first != self._first:
                 self._follow()
-        active = self._runner.role.active
+        active = self._trims()
         if active and not self._active and self._usable:
             self._behind = True
         self._active = active
 
     def _retry_trim(self) -> None:
-        if self._held is not None or self._behind or "trim" in self._alarms:
+        held = self._held is not None or self._behind or "trim" in self._alarms
+        if held or self._waiting():
             with self._taking:
                 if not self._closing:
                     self._try("trim", self._let_go)

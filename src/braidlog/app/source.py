@@ -18,6 +18,9 @@ from braidlog.storage.retention import lowest_pin
 
 __all__ = ["LOG_NAME", "CommandLog", "EmbeddedLog", "KeptCommandLog"]
 
+# Segments that are kept for trims, and the two at the ends, which are used in part.
+_NOT_USABLE: Final = 4
+
 LOG_NAME: Final = "commands"
 """Of the log in the directory of an application."""
 
@@ -94,9 +97,9 @@ class KeptCommandLog(CommandLog, Protocol):
         """Return the lowest position that a cursor holds, or None."""
 
     def cursors(self) -> dict[str, int]:
-        """Return the positions of the named cursors."""
+        """Return the positions of the named cursors whose lease has not ended."""
 
-    def set_cursor(self, name: str, position: int) -> None:
+    def set_cursor(self, name: str, position: int, lease_s: float | None) -> None:
         """Store a cursor that does not pin; durable on return."""
 
 
@@ -158,7 +161,8 @@ class EmbeddedLog:
     def capacity(self) -> int | None:
         """Bytes that it may have."""
         stats = self._node._backend.store.stats()
-        return int(stats["segments_max"] * stats["segment_bytes"])
+        usable = max(1, int(stats["segments_max"]) - _NOT_USABLE)
+        return usable * int(stats["segment_bytes"])
 
     def size(self, begin: int, end: int) -> int:
         """Return about how many bytes there are from ``begin`` to ``end``."""
@@ -181,8 +185,8 @@ class EmbeddedLog:
         """Return the positions of the named cursors."""
         return {cursor.name: cursor.position for cursor in self._log.cursors()}
 
-    def set_cursor(self, name: str, position: int) -> None:
-        """Store a cursor that does not pin; durable on return."""
+    def set_cursor(self, name: str, position: int, lease_s: float | None) -> None:  # noqa: ARG002, RUF100
+        """Store a cursor; nobody else's is here, so none has a lease."""
         self._log.set_cursor(name, position)
 
     def wake(self) -> None:

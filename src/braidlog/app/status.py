@@ -25,6 +25,7 @@ def status_of(
     snapshot: Snapshot | None = None,
     growth: SnapshotStatus | None = None,
     hashes: tuple[bytes, ...] = (),
+    alarms: tuple[str, ...] = (),
 ) -> AppStatus:
     """Return how a host is."""
     known, applied = runner.known, runner.position
@@ -57,7 +58,7 @@ def status_of(
         since_bytes=growth.bytes_since if growth is not None else 0,
         since_us=int(growth.seconds_since * 1_000_000) if growth is not None else 0,
         failures=growth.failures if growth is not None else 0,
-        alarms=growth.alarms if growth is not None else (),
+        alarms=(*alarms, *(growth.alarms if growth is not None else ())),
     )
 
 

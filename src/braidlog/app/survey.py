@@ -12,7 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from braidlog.app.application import Application
-from braidlog.app.entries import AbortEntry, Catalog, Command, Create, Effect, unpack
+from braidlog.app.entries import (
+    AbortEntry,
+    Catalog,
+    Command,
+    Create,
+    Effect,
+    Host,
+    unpack,
+)
+from braidlog.app.epochs import Aborts, Terms
 from braidlog.app.errors import ApplicationMismatchError, UnknownProcedureError
 from braidlog.app.executor import RecordLike
 
@@ -35,7 +44,7 @@ class Survey:
     """Of the values of records."""
     missing: int = 0
     """Positions that nobody has."""
-    given_up: dict[int, str] = field(default_factory=dict)
+    aborts: Aborts = field(default_factory=Aborts)
     environments: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     """Position of each catalog, and the environment that it was written in."""
     _code: dict[tuple[str, bytes], int] = field(default_factory=dict)
@@ -76,8 +85,8 @@ class Survey:
                 self._all = True
             elif len(entry.partitions) > 1:
                 self._together.add(tuple(entry.partitions))
-        elif isinstance(entry, AbortEntry):
-            self.given_up.setdefault(entry.position, entry.reason)  # The first counts.
+        elif isinstance(entry, AbortEntry | Host):
+            self.aborts.add(position, entry)
         elif isinstance(entry, Catalog):
             self.environments.append((position, entry.fingerprint))
         elif isinstance(entry, Create):
@@ -91,6 +100,14 @@ class Survey:
                 f" not of {mine.name!r} with {mine.partitions}"
             )
             raise ApplicationMismatchError(msg)
+
+    def given_up(self, position: int, before: Terms | None = None) -> str | None:
+        """Return why a command was given up; None if it was not.
+
+        ``before`` says who was active before the stretch.
+        """
+        found = self.aborts.find(position, before or Terms())
+        return None if found is None else found.reason
 
     def check_code(self) -> None:
         """Check that the program has the code of every command.

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,19 +18,18 @@ from rich.text import Text
 
 from braidlog.cli import parameters
 from braidlog.cli.commands import ClusterCommand, HostsCommand
-from braidlog.cli.failures import FAILURE, NOT_FOUND, USAGE, Problem
-from braidlog.cli.marks import snapshot_options, take_settings
+from braidlog.cli.failures import FAILURE, LOCKED, NOT_FOUND, USAGE, Problem, explain
 from braidlog.cli.output import line, message, rows
 from braidlog.cli.session import Session
 from braidlog.cli.target import probe
 from braidlog.cli.top import hosts as hosts_table
-from braidlog.errors import LogError
+from braidlog.errors import LockedError, LogError
 
 if TYPE_CHECKING:
-    from braidlog.app import Application, Host
+    from braidlog.app import Application, Host, SnapshotSettings
     from braidlog.app.remote import Caller
 
-__all__ = ["app"]
+__all__ = ["app", "calling", "load", "opened"]
 
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -61,7 +61,8 @@ def load(name: str) -> Application:
         if error.name is None or not module.startswith(error.name):
             raise
         text = f"there is no module {module!r}"
-        raise Problem(text, "run it where the module is, or set PYTHONPATH") from None
+        hint = "run it where the module is, or set PYTHONPATH"
+        raise Problem(text, hint, NOT_FOUND) from None
     if not isinstance(found, Application):
         text = f"{module} has no application {attribute!r}"
         raise Problem(text, "name an `Application` of the module", NOT_FOUND)
@@ -100,7 +101,21 @@ def load(name: str) -> Application:
     show_default=True,
     help="Seconds after which a command is given up, on all hosts.",
 )
-@snapshot_options
+@click.option(
+    "--promote-after",
+    type=parameters.seconds_or_off,
+    default="30",
+    show_default=True,
+    metavar="SECONDS|off",
+    help="Become the active host when that was silent for so long.",
+)
+@click.option(
+    "--snapshots",
+    type=parameters.settings,
+    default="",
+    metavar="NAME=VALUE,...",
+    help="Settings of snapshots, as soft_bytes=64MiB,snapshots_min=2.",
+)
 @click.option("--certificate", type=_FILE, help="PEM certificate chain of the host.")
 @click.option("--key", type=_FILE, help="PEM private key.")
 @click.option(
@@ -119,6 +134,8 @@ def run(
     state: Path | None,
     join: str,
     watchdog: float,
+    promote_after: float | None,
+    snapshots: dict[str, str],
     *,
     standby: bool,
     **serving: Any,
@@ -129,15 +146,18 @@ def run(
     cluster, and any number of hosts on any machines may share it.
     """
     from braidlog.app.process import run as run_host
+    from braidlog.app.succession import Succession
 
     found = load(application)
-    snapshots = take_settings(serving)
     settings = _settings(serving)
+    taken = _snapshots(snapshots)
+    if promote_after is not None:
+        Succession(bytes(16), promote_after)  # Refuses what is too short.
     cluster = session.cluster
 
     def opened() -> Host:
         if directory is not None:
-            return found.open(directory, watchdog=watchdog, snapshots=snapshots)
+            return found.open(directory, snapshots=taken, watchdog=watchdog)
         assert cluster is not None, "checked below"
         assert state is not None, "checked below"
         return found.open_cluster(
@@ -148,8 +168,9 @@ def run(
             join=join,
             token=cluster.token,
             ssl=cluster.context(),
+            snapshots=taken,
             watchdog=watchdog,
-            snapshots=snapshots,
+            promote_after=promote_after,
         )
 
     if directory is None and (cluster is None or state is None):
@@ -158,7 +179,38 @@ def run(
     if directory is not None and (standby or join or state or log_name):
         text = "--standby, --join, --state and --log are for hosts over a cluster"
         raise Problem(text, "say --cluster, and leave out --directory", USAGE)
-    sys.exit(run_host(opened, settings))
+    sys.exit(run_host(opened, settings, lambda error: explain(error).exit_code))
+
+
+def _snapshots(given: dict[str, str]) -> SnapshotSettings:
+    """Return the settings of snapshots that were named on the command line."""
+    from braidlog.app import SnapshotSettings
+
+    values: dict[str, Any] = {}
+    defaults = {field.name: field.default for field in fields(SnapshotSettings)}
+    for name, text in given.items():
+        if name not in defaults:
+            known = ", ".join(sorted(defaults))
+            raise Problem(
+                f"snapshots have no setting {name!r}", f"one of {known}", USAGE
+            )
+        default = defaults[name]
+        try:
+            values[name] = _as(type(default), name, text)
+        except (ValueError, click.BadParameter) as error:
+            raise Problem(f"--snapshots {name}: {error}", "", USAGE) from None
+    return SnapshotSettings(**values)
+
+
+def _as(kind: type, name: str, text: str) -> bool | int | float:
+    """Return a value of the type that the default of a setting has."""
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise ValueError(f"{text!r} is neither true nor false")
+        return text.lower() == "true"
+    if kind is float:
+        return float(text)
+    return parameters.size(text) if name.endswith("_bytes") else int(text)
 
 
 def _settings(given: dict[str, Any]) -> Any:
@@ -174,8 +226,26 @@ def _settings(given: dict[str, Any]) -> Any:
 
 
 @contextmanager
-def _caller(session: Session) -> Iterator[Caller]:
-    """Connect to the hosts."""
+def opened(application: str | None, directory: Path) -> Iterator[Host]:
+    """Open a directory for one command.
+
+    Raises:
+        Problem: A host has it, or nobody said of which application it is.
+    """
+    if application is None:
+        raise Problem("--directory needs --app", "say --app MODULE:APP", USAGE)
+    try:
+        host = load(application).open(directory)
+    except LockedError as error:
+        hint = "its host is asked instead: --hosts with the address where it listens"
+        raise Problem(error.message, hint, LOCKED) from None
+    with host:
+        yield host
+
+
+@contextmanager
+def calling(session: Session, only: str | None = None) -> Iterator[Caller]:
+    """Connect to the hosts, or to one of them ``only``."""
     from braidlog.app.remote import connect_sync
     from braidlog.client.routing import parse_seeds
 
@@ -183,7 +253,7 @@ def _caller(session: Session) -> Iterator[Caller]:
     if target is None:
         text = "no hosts are named"
         raise Problem(text, "say --hosts HOST:PORT, or set BRAIDLOG_HOSTS", USAGE)
-    seeds, context = parse_seeds(target.seeds), target.context()
+    seeds, context = parse_seeds(only or target.seeds), target.context()
     probe(seeds, "host", _NOBODY)
     with connect_sync(seeds, token=target.token, ssl=context) as caller:
         yield caller
@@ -224,22 +294,22 @@ def call(
     Each argument is JSON; what is not JSON is taken as text. A call whose answer did
     not come is repeated with the --call-id that the failure names.
     """
-    from braidlog.app import CallId
+    from braidlog.app import CallId, UnknownProcedureError
 
     values = [_value(text) for text in arguments]
     with ExitStack() as stack:
         caller: Any
         if directory is not None:
-            if application is None:
-                raise Problem("--directory needs --app", "say --app MODULE:APP", USAGE)
-            caller = stack.enter_context(load(application).open(directory))
+            caller = stack.enter_context(opened(application, directory))
         else:
-            caller = stack.enter_context(_caller(session))
+            caller = stack.enter_context(calling(session))
         call = caller.new_call_id() if call_id is None else CallId.parse(call_id)
         try:
             result = caller.call(
                 procedure, *values, call_id=call, timeout=timeout, stale=stale
             )
+        except UnknownProcedureError as error:
+            raise Problem(error.message, "call one of these", NOT_FOUND) from None
         except LogError as error:
             if error.outcome == "unknown":
                 error.add_note(f"repeat it with --call-id {call.hex()}")
@@ -267,7 +337,7 @@ def _value(text: str) -> Any:
 @click.pass_obj
 def status(session: Session, *, watch: bool, interval: float) -> None:
     """Show how the hosts are: who is active, how far each is behind."""
-    with _caller(session) as caller:
+    with calling(session) as caller:
         if not watch:
             found, failed = _look(caller)
             rows(session, found, empty="no host answers", shown=_shown)
@@ -331,43 +401,7 @@ def _watch_live(caller: Caller, interval: float) -> None:
 @click.pass_obj
 def promote(session: Session, *, address: str | None) -> None:
     """Make a host the active one; the one that was stands by from then on."""
-    with _caller(session) as caller:
+    with calling(session) as caller:
         said = caller.promote(address)
     text = f"host {said.host.hex()[:8]} is active in epoch {said.epoch}"
     line(session, text, host=said.host.hex(), epoch=said.epoch, active=said.active)
-
-
-@app.command(cls=HostsCommand)
-@click.argument("target", type=_DIRECTORY)
-@click.pass_obj
-def snapshot(session: Session, /, target: Path) -> None:
-    """Write the state of a host into a new directory, one database a partition.
-
-    All of them are as of one position; the host goes on meanwhile.
-    """
-    from braidlog.app.joining import take_copy
-
-    if target.exists() and any(target.iterdir()):
-        text = f"{target} is not empty"
-        raise Problem(text, "name a directory that is not there yet", USAGE)
-    with _caller(session) as caller:
-        new = target.with_name(f"{target.name}.part")
-        made = take_copy(caller, new, _progress)
-        if target.exists():
-            target.rmdir()
-        new.replace(target)
-    text = f"{len(made.sizes)} partitions as of position {made.position} in {target}"
-    line(
-        session,
-        text,
-        position=made.position,
-        bytes=sum(made.sizes),
-        hashes=[each.hex() for each in made.hashes],
-        directory=str(target),
-    )
-
-
-def _progress(done: int, total: int) -> None:
-    if sys.stderr.isatty():
-        end = "\n" if done == total else "\r"
-        click.echo(f"{done:,} of {total:,} bytes{end}", err=True, nl=False)

@@ -193,6 +193,12 @@ class HostsCommand(ClusterCommand):
         """Return the options for hosts."""
         return [_hosts_option(), *_access_options(), _json_option()]
 
+    def session(self, ctx: click.Context) -> Session:
+        """Keep the hosts; one that is named alone is all of them."""
+        if not ctx.params["cluster"]:
+            ctx.params["cluster"] = ctx.params.get("address")
+        return super().session(ctx)
+
 
 def _target(ctx: click.Context) -> Target | None:
     seeds, token, file, authority = (

@@ -24,6 +24,8 @@ __all__ = [
     "lease",
     "microseconds",
     "seconds",
+    "seconds_or_off",
+    "settings",
     "size",
     "timestamp",
 ]
@@ -101,6 +103,22 @@ def seconds(text: str) -> float:
     if not 0 < value < math.inf:
         raise click.BadParameter(f"{text!r} is not a number of seconds above 0")
     return value
+
+
+def seconds_or_off(text: str) -> float | None:
+    """Return seconds above 0, or None for off."""
+    return None if text.strip().lower() == "off" else seconds(text)
+
+
+def settings(text: str) -> dict[str, str]:
+    """Return the values by name of NAME=VALUE,..."""
+    found = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = part.partition("=")
+        if not equals or not name or not value:
+            raise click.BadParameter(f"{part!r} is not NAME=VALUE")
+        found[name.strip()] = value.strip()
+    return found
 
 
 def timestamp(text: str) -> int:

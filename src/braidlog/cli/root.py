@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import click
 
 import braidlog
-from braidlog.cli import failures, replaying
+from braidlog.cli import apphosts, appsnapshots, failures, replaying
 from braidlog.cli.append import append
 from braidlog.cli.applications import app
 from braidlog.cli.bench import bench
@@ -131,6 +131,9 @@ def main() -> None:
     """Run the command line."""
 
 
+app.add_command(apphosts.hosts)
+app.add_command(apphosts.forget)
+app.add_command(appsnapshots.snapshot)
 app.add_command(replaying.replay_)
 app.add_command(replaying.verify)
 

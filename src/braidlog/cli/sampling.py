@@ -39,7 +39,8 @@ class Sample:
 
     seconds: float
     """On a clock that only goes forward."""
-    metadata: Metadata
+    metadata: Metadata | None
+    """None where hosts of applications alone are looked at."""
     statuses: dict[int, dict[str, Any]] = field(default_factory=dict)
     """By node: what those say that can be asked."""
     hosts: tuple[dict[str, Any], ...] = ()
@@ -102,9 +103,21 @@ class Sampler:
     def rows(self, sample: Sample) -> dict[str, Any]:
         """Return the cluster as it is, and how it moved since the sample before."""
         before, self._before = self._before, sample
+        elapsed = sample.seconds - before.seconds if before else 0.0
+        described = self._cluster(sample, before, elapsed)
+        described["hosts"] = [
+            _hosted(host, before, elapsed)
+            for host in sorted(sample.hosts, key=itemgetter("application", "host"))
+        ]
+        return described
+
+    def _cluster(
+        self, sample: Sample, before: Sample | None, elapsed: float
+    ) -> dict[str, Any]:
+        if sample.metadata is None:
+            return {}
         described = health.described(sample.metadata)
         described.pop("index")
-        elapsed = sample.seconds - before.seconds if before else 0.0
         described["logs"] = [
             row | self._moved(row["log"], sample, before, elapsed)
             for row in described["logs"]
@@ -121,10 +134,6 @@ class Sampler:
         described["nodes"] = [
             row | _said(row["node"], sample, before, elapsed)
             for row in described["nodes"]
-        ]
-        described["hosts"] = [
-            _hosted(host, before, elapsed)
-            for host in sorted(sample.hosts, key=itemgetter("application", "host"))
         ]
         return described
 
@@ -150,12 +159,14 @@ class Sampler:
 
 
 def _committed(sample: Sample | None) -> dict[int, int]:
-    rows = health.stream_rows(sample.metadata) if sample else []
+    metadata = sample.metadata if sample else None
+    rows = health.stream_rows(metadata) if metadata else []
     return {row["stream"]: row["committed"] for row in rows}
 
 
 def _log(sample: Sample | None, name: str) -> Any:
-    logs = sample.metadata.logs if sample else ()
+    metadata = sample.metadata if sample else None
+    logs = metadata.logs if metadata else ()
     return next((log for log in logs if log.name == name), None)
 
 

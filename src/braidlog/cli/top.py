@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 __all__ = ["hosts", "top"]
 
 _BLOCKS: Final = "·▁▂▃▄▅▆▇█"
+_LEVELS: Final = {
+    "open": ("below", "green"),
+    "snapshot": ("soft: snapshot", "yellow"),
+    "full": ("hard: refuses calls", "bold red"),
+}
 _COLORS: Final = {
     "ok": "green",
     "up": "green",
@@ -60,16 +66,20 @@ _COLORS: Final = {
 )
 @click.pass_obj
 def top(session: Session, *, once: bool, interval: float, statuses: str | None) -> None:
-    """Watch a cluster: nodes, streams, rates and lags.
+    """Watch a cluster: nodes, streams, hosts of applications, rates and lags.
 
     Ctrl-C ends it. The braid of a stream shows how much each look found committed,
     on the scale of its log, the newest at the right. With --json each look is a line.
+    With --status and without --cluster only hosts of applications are shown.
     """
     if not (once or session.as_json or sys.stdout.isatty()):
         text = "a live view needs a terminal"
         raise Problem(text, "say --once for one frame, or --json for lines", USAGE)
     asked = Statuses(status_urls(statuses))
-    with session.client() as client:
+    with ExitStack() as stack:
+        client = None
+        if session.cluster is not None or not statuses:
+            client = stack.enter_context(session.client())
         looks = _looks(client, asked, interval, once=once)
         try:
             if session.as_json:
@@ -83,7 +93,7 @@ def top(session: Session, *, once: bool, interval: float, statuses: str | None) 
 
 
 def _looks(
-    client: BlockingClient, statuses: Statuses, interval: float, *, once: bool
+    client: BlockingClient | None, statuses: Statuses, interval: float, *, once: bool
 ) -> Iterator[dict[str, Any]]:
     """Yield look after look; a rate needs two, so the first is not shown."""
     sampler = Sampler()
@@ -103,8 +113,8 @@ def _looks(
             return
 
 
-def _sample(client: BlockingClient, statuses: Statuses) -> Sample:
-    metadata = client.metadata()
+def _sample(client: BlockingClient | None, statuses: Statuses) -> Sample:
+    metadata = client.metadata() if client is not None else None
     return Sample(time.monotonic(), metadata, *statuses.ask())
 
 
@@ -214,11 +224,12 @@ def _streams(look: dict[str, Any]) -> Table:
     return table
 
 
-def hosts(rows: list[dict[str, Any]]) -> Table:
-    """Return hosts of applications for a terminal."""
+def hosts(rows: list[dict[str, Any]]) -> RenderableType:
+    """Return hosts of applications for a terminal, and what is wrong with them."""
     table = _table("application", "host", "role", "state")
-    for name in ("applied", "lag", "calls/s", "waiting", "replay s"):
+    for name in ("applied", "lag", "calls/s", "waiting", "snapshot", "since", "replay"):
         table.add_column(name, justify="right")
+    table.add_column("marks")
     for row in rows:
         table.add_row(
             printable(row["application"]),
@@ -229,9 +240,25 @@ def hosts(rows: list[dict[str, Any]]) -> Table:
             f"{row['lag']:,}",
             _number(row.get("calls_per_second")),
             f"{row['waiting']:,}",
-            f"{row['replay_seconds']:,.1f}",
+            "-" if row["snapshot"] is None else f"{row['snapshot']:,}",
+            human_bytes(row["bytes_since_snapshot"]),
+            f"{row['replay_seconds']:,.1f} s",
+            _marks(row["level"]),
         )
-    return table
+    return Group(table, *_alarms(rows))
+
+
+def _marks(level: str | None) -> Text:
+    """Say on which side of the marks the log is: whether calls are refused."""
+    if level is None:
+        return Text("-")
+    return Text(*_LEVELS.get(level, (level, "")))
+
+
+def _alarms(rows: list[dict[str, Any]]) -> Iterator[Text]:
+    for row in rows:
+        for alarm in filter(None, (row["why"], *row["alarms"])):
+            yield Text(f"{row['host'][:8]}: {printable(alarm)}", "yellow")
 
 
 def _table(*names: str) -> Table:

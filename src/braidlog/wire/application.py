@@ -15,6 +15,8 @@ __all__ = [
     "GetAppStatus",
     "Promote",
     "SnapshotPart",
+    "SnapshotProgress",
+    "TakeSnapshot",
 ]
 
 
@@ -142,3 +144,32 @@ class SnapshotPart(Message, frozen=True, array_like=True):
     """Bytes of each partition's file."""
     hashes: tuple[bytes, ...]
     """State hash of each partition."""
+
+
+class TakeSnapshot(Message, frozen=True, array_like=True):
+    """Have a host take a snapshot of its own, or ask how far it is.
+
+    With `job` 0 it begins one, or joins one that was asked for. The answer comes when
+    the snapshot is there, or after a moment: then it is asked again, with the job.
+    """
+
+    KIND = 55
+    job: Number = 0
+
+
+class SnapshotProgress(Message, frozen=True, array_like=True):
+    """Answer: how far a snapshot is. One that fails is answered with its error."""
+
+    KIND = 56
+    job: Number
+    done: Number
+    """Bytes that were copied, and bytes that were read back."""
+    total: Number
+    """Bytes to copy and to read back; 0 before they are known."""
+    number: Number = 0
+    """Of the snapshot in the directory of the host; 0 before it is there."""
+    position: Number = 0
+    bytes: Number = 0
+    took_us: Number = 0
+    first: Number = 0
+    """First position of the log after the trim that followed."""

@@ -78,6 +78,7 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     messages.GetAppStatus: messages.AppStatus,
     messages.Promote: messages.AppStatus,
     messages.FetchSnapshot: messages.SnapshotPart,
+    messages.TakeSnapshot: messages.SnapshotProgress,
 }
 """Requests, and how each is answered unless it fails."""
 

@@ -23,6 +23,8 @@ from braidlog.wire.application import (
     GetAppStatus,
     Promote,
     SnapshotPart,
+    SnapshotProgress,
+    TakeSnapshot,
 )
 from braidlog.wire.base import LogId, Message, Number, Value
 
@@ -64,11 +66,13 @@ __all__ = [
     "Report",
     "Run",
     "SnapshotPart",
+    "SnapshotProgress",
     "StreamConfig",
     "StreamInfo",
     "StreamReport",
     "StreamRun",
     "StreamStatus",
+    "TakeSnapshot",
     "Value",
     "Welcome",
 ]
@@ -146,8 +150,7 @@ class StreamConfig(Value, frozen=True, array_like=True):
     epoch: Number
     status: StreamStatus
     replicas: tuple[Number, ...]
-    """Node ids; the first is the primary. All of them hold everything committed or
-    fetch it before they report in this epoch."""
+    """Node ids, the primary first. All hold what is committed, or fetch it first."""
     learners: tuple[Number, ...]
     """Nodes that copy what is committed and take no part in cuts."""
     start: Number
@@ -178,8 +181,7 @@ class NodeInfo(Value, frozen=True, array_like=True):
     """Whether it is a member of the metadata repository."""
     draining: bool = False
     identity: bytes = b""
-    """Identity of the directory that the node is known by; empty: of the next one that
-    comes."""
+    """Identity of the directory of the node; empty: of the next one that comes."""
     readmitting: bool = False
     """Whether it lost its directory, and all it held is being taken off it."""
 
@@ -288,8 +290,7 @@ class Failed(Message, frozen=True, array_like=True):
 class Append(Message, frozen=True, array_like=True):
     """Append the batch in the payload to a stream; goes to its primary.
 
-    The batch names its producer, producer epoch and sequence. `epoch` is the one the
-    client knows; 0 for any.
+    The batch names its producer, its epoch and sequence; an `epoch` of 0 is any.
     """
 
     KIND = 16
@@ -419,8 +420,7 @@ class Entries(Message, frozen=True, array_like=True):
     """The epoch that the source is a replica of; 0 if it is in none."""
     number: Number
     llsn_begin: Number
-    """Greater than asked for if the source was trimmed: start over from here, with the
-    producer windows in the payload instead of batches."""
+    """Greater if the source was trimmed: start from here, with producer windows."""
     sizes: tuple[Number, ...]
     runs: tuple[Run, ...]
     """Commit runs of the batches sent, up to `committed`."""

@@ -53,6 +53,7 @@ NEEDED: Final[dict[type[Message], Role]] = {
     messages.GetAppStatus: Role.READ,
     messages.Promote: Role.ADMIN,
     messages.FetchSnapshot: Role.ADMIN,
+    messages.TakeSnapshot: Role.ADMIN,
     messages.Append: Role.APPEND,
     messages.Consensus: Role.PEER,
     messages.Replicate: Role.PEER,

@@ -22,6 +22,7 @@ class Contents:
         self.trims = 0
         self.pins: dict[str, int] = {}
         self.cursors: dict[str, int] = {}
+        self.leases: dict[str, float | None] = {}
 
     def append(self, value: bytes) -> int:
         with self.changed:
@@ -128,5 +129,6 @@ class KeptSharedLog(SharedLog):
     def cursors(self) -> dict[str, int]:
         return dict(self.contents.cursors)
 
-    def set_cursor(self, name: str, position: int) -> None:
+    def set_cursor(self, name: str, position: int, lease_s: float | None) -> None:
         self.contents.cursors[name] = position
+        self.contents.leases[name] = lease_s

@@ -305,10 +305,10 @@ def test_a_command_that_was_given_up_has_no_effects(make: Make) -> None:
     with pytest.raises(ProcedureError, match="given up: slow"):
         answer(hosted.call("deposit", 1, 10))
     assert answer(hosted.call("deposit", 1, 1)) == 1
-    hosted.log.add(AbortEntry(3, "slow"))
+    hosted.log.add(AbortEntry(3, "slow", 0))
     hosted.feed()
     assert hosted.executor.stopped(None) is None
-    hosted.log.add(AbortEntry(4, "slow"))
+    hosted.log.add(AbortEntry(4, "slow", 0))
     hosted.feed()
     assert hosted.executor.stopped(None) is not None
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -94,7 +95,7 @@ def replayed(path: Path, contents: Contents, end: int) -> list[bytes]:
     survey = Survey(app)
     survey.add(contents.records)
     state = SqliteState(path, app.partitions)
-    executor = Executor(app, state, given_up=survey.given_up.get)
+    executor = Executor(app, state, given_up=survey.given_up)
     executor.feed(contents.records[:end])
     executor.commit(everywhere=True)
     views = [partition.view() for partition in state.partitions]
@@ -167,7 +168,8 @@ def test_a_standby_that_is_promoted_decides_itself(tmp_path: Path) -> None:
         second.runner.promote(30)
         with pytest.raises(ProcedureError, match="given up"):
             call.result(30)
-        assert len(aborts(contents)) == 1
+        # In its own term: the entry of the host that was active would not count.
+        assert [entry.epoch for entry in aborts(contents)] == [2]
         assert second.call("add", 1, 5) == 10
 
 
@@ -222,7 +224,7 @@ def test_of_two_entries_the_first_counts(tmp_path: Path) -> None:
             entry = unpack(contents.records[-1].value, len(contents.records))
             if isinstance(entry, Command) and entry.procedure == "forever":
                 log.before_append = lambda: None
-                contents.append(pack(AbortEntry(len(contents.records), "elsewhere")))
+                contents.append(pack(AbortEntry(len(contents.records), "elsewhere", 1)))
 
         loop = first.submit("forever")
         log.before_append = other
@@ -230,6 +232,47 @@ def test_of_two_entries_the_first_counts(tmp_path: Path) -> None:
             loop.result(30)
         hashes, end = first.hashes()[1], first.position
     assert len(aborts(contents)) == 2
+    assert replayed(tmp_path / "again", contents, end) == hashes
+
+
+def test_what_a_host_gives_up_after_it_was_replaced_does_not_count(
+    tmp_path: Path,
+) -> None:
+    contents = Contents()
+    with (
+        opened(tmp_path, contents, b"a") as first,
+        opened(tmp_path, contents, b"b", active=False) as second,
+    ):
+        log = first.runner._log
+        assert isinstance(log, SharedLog)
+        taking_over = threading.Event()
+
+        def slow(*_: object, **__: object) -> NoReturn:
+            # Once: the executor of the next try is another one.
+            log.before_append = take_over
+            with first.runner._executor._watchdog:
+                while True:
+                    pass
+
+        def take_over() -> None:
+            # Between the look at the end of the log and the entry.
+            log.before_append = lambda: None
+            second.runner.promote(30)
+            taking_over.set()
+
+        first.runner._executor._run = slow  # type: ignore[method-assign]
+        assert second.call("add", 1, 5, timeout=30) == 5
+        assert taking_over.wait(30)
+        assert second.call("add", 1, 5, timeout=30) == 10
+        end = second.runner.end() - 1
+        for host in (first, second):
+            host.wait_applied(end, 30)
+        assert [entry.epoch for entry in aborts(contents)] == [1]
+        assert (first.runner.role.active, second.runner.role.active) == (False, True)
+        assert second.runner.stopped_partitions() == ()
+        assert first.runner.stopped_partitions() == ()
+        assert first.hashes()[1] == second.hashes()[1]
+        hashes = first.hashes()[1]
     assert replayed(tmp_path / "again", contents, end) == hashes
 
 

@@ -271,7 +271,7 @@ def test_a_command_that_was_given_up(
     log: Records, tmp_path: Path, until: int | None
 ) -> None:
     """The record that says so is behind the command, and may be behind the end."""
-    log.add(AbortEntry(11, "too long"))
+    log.add(AbortEntry(11, "too long", 0))
     done = again(log, tmp_path / "again", until=until)
     given_up = oracle(
         log, tmp_path / "oracle", done.position, given_up={11: "too long"}.get

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from braidlog.app import ApplicationMismatchError, DivergedError, Host
 from braidlog.app.copies import Copies
-from braidlog.app.entries import Create, Outcomes, pack, unpack
+from braidlog.app.entries import Command, Create, Outcomes, pack, unpack
 from braidlog.app.entries import Host as HostEntry
 from braidlog.app.host import Runner
 from braidlog.app.sqlite import SqliteState
-from braidlog.errors import FencedError, TimeoutError_
+from braidlog.errors import FencedError, LogFullError, TimeoutError_
 from braidlog.wire.messages import FetchSnapshot
 from unit.app.banking import make_bank
 from unit.app.shared_log import Contents, SharedLog
@@ -133,6 +134,51 @@ def test_a_standby_writes_nothing(tmp_path: Path) -> None:
     assert said
     assert set(said) == {1}
     assert len(logged(contents, HostEntry)) == 1
+
+
+class BusyLog(SharedLog):
+    """Has no room for outcomes for a while."""
+
+    busy = True
+
+    def submit(
+        self, value: bytes, key: bytes | None, failed: Callable[[Exception], None]
+    ) -> None:
+        if self.busy and isinstance(unpack(value, 0), Outcomes):
+            raise LogFullError("no room", used=1, limit=1)
+        super().submit(value, key, failed)
+
+
+def test_a_host_that_is_closed_logs_all_outcomes(tmp_path: Path) -> None:
+    contents = Contents()
+    log = BusyLog(contents)
+    with opened(tmp_path, log, b"a") as host:
+        calls = [host.submit("deposit", 1, 1) for _ in range(1000)]
+        calls += [host.submit("deposit", 2, 1) for _ in range(1500)]
+        assert calls[-1].result() == 1500
+        assert not logged(contents, Outcomes)
+        log.busy = False
+    records = [entry for _, entry in logged(contents, Outcomes)]
+    said = [at for entry in records for at, _ in entry.digests]  # type: ignore[attr-defined]
+    assert said == [at for at, _ in logged(contents, Command)]
+    assert len(said) == 2500
+
+
+class LateLog(SharedLog):
+    """Makes calls durable long after they were appended."""
+
+    def submit(
+        self, value: bytes, key: bytes | None, failed: Callable[[Exception], None]
+    ) -> None:
+        threading.Timer(1.2, lambda: self.contents.append(value)).start()
+
+
+def test_a_host_that_is_closed_waits_for_what_is_not_durable_yet(
+    tmp_path: Path,
+) -> None:
+    with opened(tmp_path, LateLog(Contents()), b"a") as host:
+        call = host.submit("deposit", 1, 1)
+    assert call.result(0) == 1
 
 
 def test_a_host_that_is_cut_off_reads_no_more_than_is_allowed(tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ def opened(
         position,
         unpin=lambda: log.pin(f"app-{name.hex()}", host.position + 1),
         patience_s=patience_s,
+        lease_s=3600.0,
     )
     runner = Runner(bank, log, state, keeper, active=active, host=name * 16)
     host = Host(runner, keeper)
@@ -98,6 +99,31 @@ def test_only_the_active_host_trims_and_to_the_second_best(tmp_path: Path) -> No
         assert second.snapshot_status().bytes_kept < before
         assert [one.position for one in second.snapshots()] == [newer.position]
         assert contents.trims == 1
+
+
+def test_who_is_away_for_longer_than_its_lease_does_not_count(tmp_path: Path) -> None:
+    contents, two = Contents(), settings(snapshots_min=2)
+    with opened(tmp_path, contents, b"a", two, patience_s=0) as first:
+        with opened(tmp_path, contents, b"b", two, active=False) as second:
+            first.call("deposit", 1, 1)
+            second.wait_applied(first.position)
+            second.snapshot()
+            name = keeper_of(second)._cursor
+            assert contents.leases[name] == 3600.0
+        contents.pins.clear()
+        del contents.cursors[name]  # So the log shows it from then on.
+        mine = first.snapshot()
+        assert contents.first == 1
+        assert "1 of 2 hosts have a snapshot" in first.snapshot_status().alarms[0]
+        with opened(tmp_path, contents, b"b", two, active=False) as second:
+            contents.pins.clear()
+            keeper_of(second).renew()
+            assert name in contents.cursors
+            contents.leases.clear()
+            keeper_of(second).renew()
+            assert contents.leases == {name: 3600.0}
+            look(first)
+            assert 1 < contents.first <= mine.position + 1
 
 
 def test_a_pin_of_another_host_is_respected(tmp_path: Path) -> None:

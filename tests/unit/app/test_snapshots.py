@@ -278,11 +278,11 @@ def test_the_log_goes_to_what_enough_hosts_have(tmp_path: Path) -> None:
         host.snapshot()
         assert log_of(host).first == 1
         assert "1 of 2 hosts" in host.snapshot_status().alarms[0]
-        log_of(host).set_cursor("snapshot-ffff", 2)
+        log_of(host).set_cursor("snapshot-ffff", 2, None)
         host.call("deposit", 1, 1)
         keeper_of(host)._retry_trim()
         assert log_of(host).first == 2
-        log_of(host).set_cursor("snapshot-ffff", host.runner.end())
+        log_of(host).set_cursor("snapshot-ffff", host.runner.end(), None)
         snapshot = host.snapshot()
         assert log_of(host).first == snapshot.position + 1
         assert host.snapshot_status().alarms == ()

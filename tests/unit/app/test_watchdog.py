@@ -54,7 +54,7 @@ def test_a_loop_is_stopped_and_its_abort_reproduced(tmp_path: Path) -> None:
     executor.rollback()
     state.close()
     watchdog.close()
-    records.add(AbortEntry(position, caught.value.reason))
+    records.add(AbortEntry(position, caught.value.reason, 0))
     records.command("count")
     hashes = []
     for name in ("a", "b"):

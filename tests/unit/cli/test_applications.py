@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import signal
@@ -16,9 +17,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from braidlog.app.sqlite import SqliteState
 from braidlog.cli import main
+from braidlog.cli.top import hosts
 from cluster.hosts import environment, free_ports
 
 APP = "cluster.banks:app"
@@ -52,6 +55,7 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     directory = tmp_path_factory.mktemp("bank")
     address, http = (f"127.0.0.1:{port}" for port in free_ports(2))
     command = [*RUN, "--directory", str(directory), "--listen", address, "--http", http]
+    command += ["--snapshots", "automatic=false,reserve_bytes=1MiB,soft_seconds=2.5"]
     with (directory / "host.log").open("wb") as output:
         process = subprocess.Popen(command, stderr=output, env=environment())
     deadline = time.monotonic() + 30
@@ -84,7 +88,7 @@ def test_calls(bank: Served) -> None:
 def test_failures_are_one_line(bank: Served) -> None:
     refused = bank.run("call", "transfer", "2", "1", "5", code=1)
     assert refused.stderr == "error: no funds\n"
-    unknown = bank.run("call", "nothing", code=1)
+    unknown = bank.run("call", "nothing", code=3)
     assert "no procedure 'nothing' (it has: balance, deposit" in unknown.stderr
     wrong = bank.run("call", "deposit", "1", code=1)
     assert "missing a required argument: 'amount'" in wrong.stderr
@@ -103,6 +107,41 @@ def test_the_status(bank: Served) -> None:
     shown = bank.run("status").stdout
     assert re.search(r"application +role +ready", shown)
     assert re.search(rf"{bank.address} +bank +active +yes", shown)
+
+
+def test_top_shows_hosts_without_a_cluster(bank: Served) -> None:
+    bank.run("call", "deposit", "3", "1")
+    arguments = ["top", "--once", "--interval", "0.05", "--status", bank.http]
+    shown = CliRunner().invoke(main, arguments, catch_exceptions=False).stdout
+    assert re.search(r"calls/s +waiting +snapshot +since +replay +marks", shown)
+    assert re.search(r"bank +[0-9a-f]{8} +active +ok .* below", shown)
+    said = CliRunner().invoke(main, [*arguments, "--json"], catch_exceptions=False)
+    (host,) = json.loads(said.stdout)["hosts"]
+    assert (host["level"], host["calls_per_second"]) == ("open", 0)
+
+
+def test_hosts_are_shown_with_what_is_wrong() -> None:
+    row = {
+        "application": "bank",
+        "host": "ab" * 16,
+        "role": "standby",
+        "ready": False,
+        "applied": 12_345,
+        "lag": 7,
+        "waiting": 0,
+        "snapshot": None,
+        "bytes_since_snapshot": 5 << 20,
+        "replay_seconds": 12.34,
+        "level": "full",
+        "alarms": ["reserve: no space"],
+        "why": "partitions diverged: 2",
+    }
+    console = Console(width=160, record=True, file=io.StringIO())
+    console.print(hosts([row, row | {"level": None, "alarms": [], "why": ""}]))
+    text = console.export_text()
+    found = r"degraded +12,345 +7 +- +0 +- +5\.0 MiB +12\.3 s +hard: refuses calls"
+    assert re.search(found, text), text
+    assert "abababab: partitions diverged: 2\nabababab: reserve: no space\n" in text
 
 
 def test_a_host_that_does_not_answer_is_named(bank: Served) -> None:
@@ -127,6 +166,36 @@ def test_a_copy_of_the_state_is_refused_where_there_is_something(
     assert "is not empty" in result.stderr
 
 
+def test_a_host_takes_a_snapshot_of_its_own(bank: Served) -> None:
+    bank.run("call", "deposit", "5", "1")
+    (said,) = bank.json("snapshot")
+    (status,) = bank.json("status")
+    assert said["position"] == status["snapshot"]
+    assert (said["number"], said["bytes"] > 0, said["seconds"] > 0) == (1, True, True)
+    # One host that is named alone is all of them.
+    assert (bank.directory / "snapshots" / "reserve").stat().st_size == 1 << 20
+    again = run("snapshot", "--host", bank.address)
+    assert re.fullmatch(
+        r"snapshot 2 as of position \d+: [\d,]+ bytes in [\d.]+ s; the log begins at"
+        r" \d+\n",
+        again.stdout,
+    )
+
+
+def test_a_directory_whose_host_runs_is_told_from_one_that_is_free(
+    bank: Served, tmp_path: Path
+) -> None:
+    where = ["--directory", str(bank.directory), "--app", APP]
+    second = [*RUN, "--directory", str(bank.directory)]
+    assert subprocess.run(second, env=environment(), check=False).returncode == 4
+    for command in (["snapshot"], ["call", "total"]):
+        refused = run(*command, *where, code=4)
+        assert "its host is asked instead: --hosts" in refused.stderr
+    free = ["--directory", str(tmp_path / "free"), "--app", APP]
+    run("call", "deposit", "1", "1", *free)
+    assert "snapshot 1 as of position " in run("snapshot", *free).stdout
+
+
 def test_a_copy_of_the_state(bank: Served, tmp_path: Path) -> None:
     bank.run("call", "deposit", "9", "7")
     (said,) = bank.json("snapshot", str(tmp_path / "copy"))
@@ -146,12 +215,17 @@ def test_a_copy_of_the_state(bank: Served, tmp_path: Path) -> None:
         (["call", "total"], 2, "no hosts are named"),
         (["call", "total", "--hosts", "127.0.0.1:1"], 3, "no host can be reached"),
         (["call", "total", "--directory", "x"], 2, "needs --app"),
+        (["snapshot", "--directory", "x", "--host", "y:1"], 2, "of its own"),
         (["run", "cluster.banks", "--directory", "x"], 2, "names no application"),
-        (["run", "cluster.nothing:app", "--directory", "x"], 1, "no module"),
+        (["run", "cluster.nothing:app", "--directory", "x"], 3, "no module"),
         (["run", "cluster.banks:make_bank", "--directory", "x"], 3, "no application"),
         (["run", APP], 2, "--directory, or --cluster and --state"),
+        (["run", APP, "--directory", "x", "--promote-after", "4"], 1, "more than 4 s"),
+        (["run", APP, "--snapshots", "kept"], 2, "'kept' is not NAME=VALUE"),
+        (["run", APP, "--snapshots", "kpt=1"], 2, "no setting 'kpt'"),
+        (["run", APP, "--snapshots", "kept=x"], 2, "--snapshots kept: invalid"),
+        (["run", APP, "--snapshots", "soft_bytes=2GiB"], 1, "below the hard ones"),
         (["run", APP, "--directory", "x", "--standby"], 2, "hosts over a cluster"),
-        (["run", APP, "--directory", "x", "--soft-bytes", "2G"], 1, "soft marks"),
         (
             ["run", APP, "--directory", "x", "--listen", "0.0.0.0:75"],
             1,

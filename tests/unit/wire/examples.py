@@ -85,4 +85,6 @@ EXAMPLES: list[tuple[Message, bytes]] = [
     (m.Promote(), b""),
     (m.FetchSnapshot(1, 2, 4096, 8192), b""),
     (m.SnapshotPart(1, 40, (8192, 4096), (LOG, LOG)), b"bytes"),
+    (m.TakeSnapshot(2), b""),
+    (m.SnapshotProgress(2, 8192, 8192, 7, 40, 4096, 2500, 33), b""),
 ]

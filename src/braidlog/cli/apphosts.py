@@ -1,0 +1,101 @@
+"""``braidlog app hosts`` and ``app forget``: the hosts that a log knows."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from braidlog.cli.commands import ClusterCommand
+from braidlog.cli.failures import NOT_FOUND, REFUSED, USAGE, Problem
+from braidlog.cli.output import line, rows
+from braidlog.cli.session import Session
+from braidlog.cli.text import clock
+
+if TYPE_CHECKING:
+    from braidlog.app.known import Known
+    from braidlog.client.blocking import BlockingClusterLog
+
+__all__ = ["forget", "hosts"]
+
+_LIST = "`braidlog app hosts --log {log}` lists them"
+
+
+@click.command(cls=ClusterCommand)
+@click.option("--log", "log_name", required=True, help="Log of the application.")
+@click.pass_obj
+def hosts(session: Session, *, log_name: str) -> None:
+    """List the hosts that a log knows, also those that are gone.
+
+    A host that does not `hold` keeps nothing of the log any more; one that does not
+    `count` is none of the `snapshots_min` hosts that have a snapshot.
+    """
+    with session.client() as client:
+        found = [_row(each) for each in _known(client.log(log_name))]
+    rows(session, found, empty="no hosts", shown=_shown)
+
+
+@click.command(cls=ClusterCommand)
+@click.argument("host")
+@click.option("--log", "log_name", required=True, help="Log of the application.")
+@click.option("--force", is_flag=True, help="Also one that was there a moment ago.")
+@click.pass_obj
+def forget(session: Session, /, host: str, *, log_name: str, force: bool) -> None:
+    """Forget a HOST that is gone for good; the first 8 digits of it are enough.
+
+    It keeps nothing of the log from then on, and its snapshots do not count. If it
+    comes back, it is known again.
+    """
+    from braidlog.app.known import HOST, SNAPSHOT
+
+    with session.client() as client:
+        log = client.log(log_name)
+        found = _find(_known(log), host, log_name)
+        if found.live and not force:
+            text = f"host {found.host} was there at {clock(found.seen)}"
+            raise Problem(text, "stop it first, or say --force", REFUSED)
+        gone = []
+        for cursor in log.cursors():
+            if cursor.name in (f"{HOST}{found.host}", f"{SNAPSHOT}{found.host}"):
+                cursor.delete()
+                gone.append(cursor.name)
+    line(session, f"forgot {found.host}", host=found.host, cursors=gone)
+
+
+def _known(log: BlockingClusterLog) -> list[Known]:
+    from braidlog.app.known import known
+    from braidlog.wire.results import CursorRow
+
+    found = [
+        CursorRow(c.name, c.position, c.pin, c.touched, round((c.lease or 0) * 1e6))
+        for c in log.cursors()
+    ]
+    return known(found, time.time_ns() // 1000)
+
+
+def _find(there: list[Known], host: str, log: str) -> Known:
+    hint = _LIST.format(log=log)
+    if len(host) < 8:
+        raise Problem(f"{host!r} is too short: 8 digits or more", hint, USAGE)
+    found = [each for each in there if each.host.startswith(host.lower())]
+    if not found:
+        raise Problem(f"{log} knows no host {host}", hint, NOT_FOUND)
+    if len(found) > 1:
+        raise Problem(f"{host} are several hosts: say more digits", hint, USAGE)
+    return found[0]
+
+
+def _row(each: Known) -> dict[str, Any]:
+    return {
+        "host": each.host,
+        "seen": each.seen,
+        "needs": each.needs,
+        "holds": each.live,
+        "snapshot": each.snapshot,
+        "counts": each.counts,
+    }
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {"seen": clock(row["seen"])}

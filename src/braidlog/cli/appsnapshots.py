@@ -1,0 +1,119 @@
+"""``braidlog app snapshot``: snapshots that hosts take, and copies of their state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from braidlog.cli.applications import calling, opened
+from braidlog.cli.commands import HostsCommand
+from braidlog.cli.failures import USAGE, Problem
+from braidlog.cli.output import line
+from braidlog.cli.progress import meter
+from braidlog.cli.session import Session
+
+__all__ = ["snapshot"]
+
+_DIRECTORY = click.Path(file_okay=False, path_type=Path)
+
+
+@click.command(cls=HostsCommand)
+@click.argument("target", type=_DIRECTORY, required=False)
+@click.option(
+    "--host",
+    "address",
+    metavar="HOST:PORT",
+    help="Which [default: the first of --hosts].",
+)
+@click.option("--directory", type=_DIRECTORY, help="Open this directory for it.")
+@click.option("--app", "application", metavar="MODULE:APP", help="With --directory.")
+@click.pass_obj
+def snapshot(
+    session: Session,
+    /,
+    target: Path | None,
+    address: str | None,
+    directory: Path | None,
+    application: str | None,
+) -> None:
+    """Have a host take a snapshot, or copy its state to TARGET.
+
+    A snapshot is one of the host's own: durable there, read back, and the log is
+    trimmed to it as the host's settings say. A copy is a new directory with one
+    database a partition, all as of one position. The host goes on meanwhile.
+    """
+    if directory is not None:
+        if target is not None or address is not None:
+            text = "--directory is for a snapshot of its own"
+            raise Problem(text, "leave out TARGET and --host", USAGE)
+        _take_here(session, directory, application)
+    elif target is not None:
+        _copy(session, target, address)
+    else:
+        _take(session, address)
+
+
+def _take(session: Session, address: str | None) -> None:
+    with (
+        calling(session, address) as caller,
+        meter("taking", None, unit="bytes") as bar,
+    ):
+        said = caller.take_snapshot(address, bar.at)
+    _report(session, said.number, said.position, said.bytes, said.took_us, said.first)
+
+
+def _take_here(session: Session, directory: Path, application: str | None) -> None:
+    with (
+        opened(application, directory) as host,
+        meter("taking", None, unit="bytes") as bar,
+    ):
+        made = host.snapshot(bar.at)
+        took_us = int(made.seconds * 1_000_000)
+        first = host.runner.known.start
+    _report(session, made.number, made.position, made.size, took_us, first)
+
+
+def _report(
+    session: Session, number: int, position: int, size: int, took_us: int, first: int
+) -> None:
+    seconds = took_us / 1_000_000
+    text = (
+        f"snapshot {number} as of position {position}: {size:,} bytes in {seconds:.2f}"
+        f" s; the log begins at {first}"
+    )
+    line(
+        session,
+        text,
+        number=number,
+        position=position,
+        bytes=size,
+        seconds=round(seconds, 6),
+        first=first,
+    )
+
+
+def _copy(session: Session, target: Path, address: str | None) -> None:
+    from braidlog.app.joining import take_copy
+
+    if target.exists() and any(target.iterdir()):
+        text = f"{target} is not empty"
+        raise Problem(text, "name a directory that is not there yet", USAGE)
+    new = target.with_name(f"{target.name}.part")
+    with (
+        calling(session, address) as caller,
+        meter("copying", None, unit="bytes") as bar,
+    ):
+        made = take_copy(caller, new, bar.at)
+    if target.exists():
+        target.rmdir()
+    new.replace(target)
+    text = f"{len(made.sizes)} partitions as of position {made.position} in {target}"
+    line(
+        session,
+        text,
+        position=made.position,
+        bytes=sum(made.sizes),
+        hashes=[each.hex() for each in made.hashes],
+        directory=str(target),
+    )
