@@ -255,6 +255,20 @@ class RawDirectory:
         path: str | Path, *, order_bytes_max: int | None = None, holder: str = ...
     ) -> RawDirectory: ...
     def logs(self) -> list[tuple[str, int, bytes, bool]]: ...
+    def state(
+        self, stream: int
+    ) -> tuple[
+        int,
+        int,
+        int,
+        int,
+        int,
+        list[tuple[int, int]],
+        tuple[int, int, int, int, int],
+    ]: ...
+    def commit(
+        self, stream: int, epoch: int, context: tuple[int, int, int, int, int]
+    ) -> None: ...
     def close(self) -> None: ...
 
 @final

@@ -17,6 +17,7 @@ ALLOWED = {
     "metarepo": {
         "braidlog.errors",
         "braidlog.faultlog.configuration",
+        "braidlog.faultlog.record",
         "braidlog.logstream",
         "braidlog.raft",
         "braidlog.wire",

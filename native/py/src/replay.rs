@@ -17,6 +17,7 @@ use pyo3::types::{PyBytes, PyDict};
 use crate::arrow::{Checks, Owner, Projection, export_batch};
 use crate::error::to_py;
 use crate::number::Unsigned;
+use crate::replicas::{Context, Standing, context_of, standing_of};
 use crate::scan::ArrowBatch;
 
 /// Smaller batches are gathered, up to this size.
@@ -73,6 +74,26 @@ impl RawDirectory {
             (name, stream, PyBytes::new(py, &options), explicit)
         });
         Ok(rows.collect())
+    }
+
+    /// As `Replicas.state`; all that is in the files is durable.
+    fn state(&self, stream: u32) -> PyResult<Standing> {
+        let directory = self.get()?;
+        let stream = directory.stream(stream).map_err(to_py)?;
+        Ok(standing_of(stream, stream.next))
+    }
+
+    /// Take over a commit that no file tells of; before anything reads the directory.
+    fn commit(&self, stream: u32, epoch: u64, context: Context) -> PyResult<()> {
+        let mut directory = self.directory.lock();
+        let directory = directory.as_mut().ok_or_else(|| to_py(Error::Closed))?;
+        let Some(directory) = Arc::get_mut(directory) else {
+            let reason = "a directory that is being read takes no commits".into();
+            return Err(to_py(Error::InvalidArgument(reason)));
+        };
+        directory
+            .commit(stream, epoch, context_of(context))
+            .map_err(to_py)
     }
 
     /// Let go of the directory; what was made from it fails or goes on with what it has.

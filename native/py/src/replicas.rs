@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use braidlog_core::wal::{self, CommitContext, NewLog, Producers, Restart, Verified};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::PyBytes;
 
 use crate::append::with_bytes;
 use crate::error::to_py;
@@ -14,7 +14,37 @@ use crate::number::{Micros, Unsigned};
 use crate::pending::SIGNAL_INTERVAL;
 
 /// A commit: (version, GLSN, LLSN, length, high watermark).
-type Context = (u64, u64, u64, u64, u64);
+pub type Context = (u64, u64, u64, u64, u64);
+
+/// A commit as the core has it.
+pub fn context_of(context: Context) -> CommitContext {
+    let (version, glsn_begin, llsn_begin, length, high_watermark) = context;
+    CommitContext {
+        version,
+        glsn_begin,
+        llsn_begin,
+        length,
+        high_watermark,
+    }
+}
+
+/// Where a stream stands: (low, committed, next, durable end, epoch, [(epoch, first LLSN)], latest commit).
+pub type Standing = (u64, u64, u64, u64, u64, Vec<(u64, u64)>, Context);
+
+/// Where a stream stands that is durable up to `durable`.
+pub fn standing_of(stream: &wal::Stream, durable: u64) -> Standing {
+    let context = &stream.context;
+    let context = (
+        context.version,
+        context.glsn_begin,
+        context.llsn_begin,
+        context.length,
+        context.high_watermark,
+    );
+    let epochs = stream.epochs.clone();
+    let (low, committed, next) = (stream.low, stream.committed, stream.next);
+    (low, committed, next, durable, stream.epoch, epochs, context)
+}
 
 /// A batch: (LLSN, records, bytes).
 pub type Batch<'py> = (u64, u32, Bound<'py, PyBytes>);
@@ -182,16 +212,11 @@ impl Replicas {
     }
 
     fn commit(&self, stream: u32, epoch: u64, context: Context) -> PyResult<u64> {
-        let (version, glsn_begin, llsn_begin, length, high_watermark) = context;
-        let context = CommitContext {
-            version,
-            glsn_begin,
-            llsn_begin,
-            length,
-            high_watermark,
-        };
         // Goes with the next group: nobody waits for it.
-        self.check()?.commit(stream, epoch, context).map_err(to_py)
+        let store = self.check()?;
+        store
+            .commit(stream, epoch, context_of(context))
+            .map_err(to_py)
     }
 
     fn rollback(&self, stream: u32, epoch: u64, llsn: Unsigned) -> PyResult<u64> {
@@ -279,22 +304,9 @@ impl Replicas {
     }
 
     /// (low, committed, next, durable end, epoch, [(epoch, first LLSN)], latest commit).
-    fn state<'py>(&self, py: Python<'py>, stream: u32) -> PyResult<Bound<'py, PyTuple>> {
+    fn state(&self, stream: u32) -> PyResult<Standing> {
         let store = self.check()?;
-        let row = store.with_stream(stream, |stream, durable| {
-            let context = &stream.context;
-            let context = (
-                context.version,
-                context.glsn_begin,
-                context.llsn_begin,
-                context.length,
-                context.high_watermark,
-            );
-            let ends = (stream.low, stream.committed, stream.next, durable);
-            (ends, stream.epoch, stream.epochs.clone(), context)
-        });
-        let ((low, committed, next, durable), epoch, epochs, context) = row.map_err(to_py)?;
-        (low, committed, next, durable, epoch, epochs, context).into_pyobject(py)
+        store.with_stream(stream, standing_of).map_err(to_py)
     }
 
     /// Number of the group that makes everything so far durable.

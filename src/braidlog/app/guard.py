@@ -2,12 +2,11 @@
 
 *Theory of operation.* The function runs with its own code over other globals: those
 names that it reads, as they were when it was registered. So what runs is what was
-hashed. Functions of the program are guarded in the same way, constants cannot be
-changed, and what stands for clocks, randomness and the world raises.
+hashed. Functions of the program and methods of its classes are guarded in the same way,
+constants cannot be changed, and what stands for clocks, randomness and the world
+raises.
 
-It is **no security boundary**: it finds mistakes. Code that means to get around it can,
-and methods of the program's classes run over their own globals, which only the lint
-reads.
+It is **no security boundary**: it finds mistakes. Code that means to get around it can.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from typing import Any, Final
 
 from braidlog.app.hazards import BUILTINS
 from braidlog.app.lint import permitted
+from braidlog.app.methods import defaults_of, guard_methods, made_over, methods_of
 from braidlog.app.pieces import Piece, Pieces, pieces_of
 from braidlog.app.standins import (
     RUN,
@@ -56,11 +56,13 @@ def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
         InvalidArgumentError: its source is not there.
     """
     pieces = pieces_of(function)
-    run_it = _Guard(pieces).function(next(iter(pieces)))
+    guard = _Guard(pieces)
+    run_it = guard.function(next(iter(pieces)))
+    methods = guard.methods()
 
     @functools.wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
-        run = Run()
+        run = Run(methods)
         token = RUN.set(run)
         try:
             with decimal.localcontext(_DECIMALS):
@@ -109,10 +111,7 @@ class _Guard:
         if found is not None:
             return found
         assert isinstance(value, FunctionType)
-        space: dict[str, Any] = {
-            "__builtins__": self._builtins,
-            "__name__": value.__globals__.get("__name__", "builtins"),
-        }
+        space = self._space(value.__globals__.get("__name__", "builtins"))
         free = value.__code__.co_freevars
         cells = {name: CellType() for name in free}
         made = FunctionType(
@@ -133,6 +132,23 @@ class _Guard:
                 cell.cell_contents = names.pop(name)
         space.update(names)
         return shown
+
+    def methods(self) -> dict[FunctionType, Callable[..., Any]]:
+        """Return the guarded methods of all classes, and let the classes use them."""
+        found: dict[FunctionType, Callable[..., Any]] = {}
+        for piece in self._pieces:
+            if not isinstance(piece.value, type):
+                continue
+            space = {**self._space(piece.value.__module__), **self._names(piece)}
+            for method in methods_of(piece.value):
+                found[method] = made_over(method, space, self._value)
+            for default in defaults_of(piece.value):
+                found[default] = self._value(default)
+            guard_methods(piece.value)
+        return found
+
+    def _space(self, module: str) -> dict[str, Any]:
+        return {"__builtins__": self._builtins, "__name__": module}
 
     def _defaults(self, values: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
         return None if values is None else tuple(map(self._value, values))

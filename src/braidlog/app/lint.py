@@ -21,6 +21,7 @@ from typing import Any, Final, Literal
 
 from braidlog.app.content import Unhashable, Values
 from braidlog.app.hazards import BUILTINS, name_of, refusal
+from braidlog.app.methods import unreached
 from braidlog.app.pieces import Piece, Pieces, pieces_of
 from braidlog.app.syntaxrules import SYNTAX_RULES, Hit
 
@@ -38,6 +39,7 @@ RULES: Final = {
     "async": "error",  # await, async, and procedures that are generators
     "swallow": "error",  # an except clause that stops what must not be stopped
     "finalizer": "error",  # __del__
+    "method": "error",  # a method whose code the guard does not reach
     "local-time": "error",  # a conversion by the zone of the machine
     "query-order": "warning",  # rows without an order
     "libm": "warning",  # functions of the C library
@@ -141,7 +143,7 @@ def _comment_tokens(piece: Piece) -> Iterator[tuple[int, str, bool]]:
 
 
 def _findings(piece: Piece, values: Values, *, root: bool) -> Iterator[Finding]:
-    seen = [*_names(piece, values), *_members(piece)]
+    seen = [*_names(piece, values), *_members(piece), *_methods(piece, values)]
     for rule in SYNTAX_RULES:
         seen += rule(piece.tree, piece.names, root)
     for hit in seen:
@@ -179,6 +181,18 @@ def _names(piece: Piece, values: Values) -> Iterator[Hit]:
         yield Hit(
             "forbidden", where[name], f"{name}()", BUILTINS[name], f"builtins.{name}"
         )
+
+
+def _methods(piece: Piece, values: Values) -> Iterator[Hit]:
+    """Find methods that were wrapped: the guard does not reach what is inside."""
+    if not isinstance(piece.value, type):
+        return
+    body = piece.tree.body if isinstance(piece.tree, ast.ClassDef) else []
+    where = {getattr(node, "name", ""): node for node in body}
+    for name in unreached(piece.value, values.is_own):
+        what = f"{piece.name}.{name}, which a decorator has wrapped"
+        instead = "write a plain method, and call it where the wrapper is wanted"
+        yield Hit("method", where.get(name, piece.tree), what, instead)
 
 
 def _bound(piece: Piece) -> set[str]:

@@ -19,6 +19,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final, TypeAlias
 
 from braidlog.app.hazards import is_library
+from braidlog.app.methods import methods_of
 from braidlog.app.syntax import canonical
 from braidlog.errors import InvalidArgumentError
 
@@ -151,10 +152,30 @@ class Pieces:
             names |= {f"default {n}": each for n, each in enumerate(defaults) if each}
         else:
             names |= {f"base {n}": b for n, b in enumerate(value.__bases__)}
+            for method in methods_of(value):
+                names |= self._of_method(method, read, missing)
         for name in [n for n, each in names.items() if isinstance(each, ModuleType)]:
             if self.is_own(names[name]):
                 names |= _members(tree, name, names[name])
-        return names, tuple(missing)
+        return names, tuple(dict.fromkeys(missing))
+
+    def _of_method(
+        self, method: FunctionType, read: frozenset[str], missing: list[str]
+    ) -> dict[str, Any]:
+        """Return what a method reads of the function around its class."""
+        names = {}
+        for name, cell in _closure(method, read):
+            try:
+                names[name] = cell.cell_contents
+            except ValueError:
+                missing.append(name)
+        wanted = sorted(_globals_of(method.__code__) & read - names.keys())
+        missing += [
+            name
+            for name in wanted
+            if name not in method.__globals__ and not _is_builtin(method, name)
+        ]
+        return names
 
 
 def pieces_of(function: Callable[..., Any]) -> Pieces:

@@ -21,7 +21,7 @@ from typing import Final, Literal, TypeAlias
 from braidlog import _native
 from braidlog.app.executor import RecordLike
 from braidlog.app.source import LOG_NAME
-from braidlog.faultlog.raw import open_raw
+from braidlog.node.raw import open_raw
 from braidlog.storage.merge import Figures, OnHole
 
 __all__ = ["Cut", "RawInput"]

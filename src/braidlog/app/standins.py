@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from types import MappingProxyType, ModuleType
+from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any, Final, Never
 
 from braidlog.app.errors import DeterminismError
@@ -43,11 +43,14 @@ which depends on who calls. Part of what a command is: fixed for ever."""
 class Run:
     """One execution of a procedure."""
 
-    __slots__ = ("depth", "refused")
+    __slots__ = ("depth", "methods", "refused")
 
-    def __init__(self) -> None:
-        """Begin with nothing."""
+    def __init__(
+        self, methods: Mapping[FunctionType, Callable[..., Any]] = MappingProxyType({})
+    ) -> None:
+        """Begin with nothing; `methods` are the guarded ones by what they guard."""
         self.depth = 0
+        self.methods = methods
         self.refused: DeterminismError | None = None
 
 

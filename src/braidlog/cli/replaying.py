@@ -198,6 +198,8 @@ def _raw(directories: Sequence[Path], log: str | None, cut: Cut) -> Iterator[Inp
     for each in source.figures.sources if source.figures else ():
         if each.failure is not None:
             message(f"{each.path} was read as far as its damage: {each.failure}")
+    for note in source.figures.notes if source.figures else ():
+        message(f"note: {note}")
 
 
 @contextlib.contextmanager

@@ -140,28 +140,16 @@ def _look(directory: Path, *, locked: bool) -> Found:
 
 
 def _recover(found: Sequence[Found]) -> Recovered | None:
-    """Return what the copies of the metadata repository come to.
-
-    Those of all members count, also of nodes whose streams lack something: the log of
-    the repository is another one, and its votes say which copy is good.
-    """
-    from braidlog.metarepo.succession import recover
+    """Return what the copies of the metadata repository come to."""
+    from braidlog.metarepo.succession import recover_members
 
     records = [item.record for item in found if item.record is not None]
-    if not records:
-        return None
-    authority = max(records, key=lambda record: record.number)
-    members = authority.configuration.members
-    return recover(
-        [
-            item.copy
-            for item in found
-            if item.copy is not None
-            and item.record is not None
-            and item.record.cluster == authority.cluster
-            and item.record.node in members
-        ]
-    )
+    copies = [
+        (item.record, item.copy)
+        for item in found
+        if item.record is not None and item.copy is not None
+    ]
+    return recover_members(records, copies)
 
 
 def _streams(recovered: Recovered | None) -> dict[int, Sequence[int]]:

@@ -25,6 +25,7 @@ from typing import Final
 import msgspec
 
 from braidlog.faultlog.configuration import Configuration
+from braidlog.faultlog.record import FaultRecord
 from braidlog.metarepo.faults import first
 from braidlog.metarepo.repository import Repository
 from braidlog.metarepo.state import State, decode_state, encode_state
@@ -33,7 +34,15 @@ from braidlog.raft.log import memberships_of
 from braidlog.raft.quorum import agreed, holds
 from braidlog.wire.commands import decode_call
 
-__all__ = ["Copy", "Recovered", "Seed", "base_of", "recover", "seed_of"]
+__all__ = [
+    "Copy",
+    "Recovered",
+    "Seed",
+    "base_of",
+    "recover",
+    "recover_members",
+    "seed_of",
+]
 
 _RESCUED: Final = 1
 
@@ -128,6 +137,28 @@ def recover(copies: Sequence[Copy]) -> Recovered | None:
         heard=tuple(sorted(heard)),
         complete=holds(membership.halves, heard),
         state=_settled(_replay(best.stored.base, entries)),
+    )
+
+
+def recover_members(
+    records: Sequence[FaultRecord], copies: Sequence[tuple[FaultRecord, Copy]]
+) -> Recovered | None:
+    """As `recover`, of copies beside the newest fault record of their nodes.
+
+    `records` are those of all nodes: the greatest says who is a member. Copies of all
+    members count, also of nodes whose streams lack something: the log of the repository
+    is another one, and its votes say which copy is good.
+    """
+    if not records:
+        return None
+    authority = max(records, key=lambda record: record.number)
+    members = authority.configuration.members
+    return recover(
+        [
+            copy
+            for record, copy in copies
+            if record.cluster == authority.cluster and record.node in members
+        ]
     )
 
 

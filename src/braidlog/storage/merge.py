@@ -6,8 +6,9 @@ Memory does not grow with the log. For each directory it is its newest segment, 
 node that wrote it promised (``order_bytes_max``, `PENDING_BYTES_DEFAULT` unless it was
 told otherwise), and a few MiB to read with.
 
-Which directories may be trusted is not decided here, but by the fault log:
-`braidlog.faultlog.raw.open_raw` asks it.
+Which directories may be trusted is not decided here, but by the fault log, and commits
+that are on none of the disks are told by the metadata repository:
+`braidlog.node.raw.open_raw` asks both.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from braidlog import _native
 
 __all__ = [
     "PENDING_BYTES_DEFAULT",
+    "Context",
     "Encoded",
     "Figures",
     "OnHole",
@@ -30,12 +32,19 @@ __all__ = [
     "RawLog",
     "RawMerge",
     "SourceFigures",
+    "Standing",
 ]
 
 PENDING_BYTES_DEFAULT: Final = 64 << 20
 """What a writer promises of each log, unless it is told another ``order_bytes_max``."""
 
 _READ_BYTES: Final = 1 << 20
+
+Context: TypeAlias = tuple[int, int, int, int, int]
+"""A commit: version, GLSN, LLSN, length, high watermark."""
+
+Standing: TypeAlias = tuple[int, int, int, int, int, list[tuple[int, int]], Context]
+"""Of a stream: low, committed, next, durable end, epoch, epochs, latest commit."""
 
 OnHole: TypeAlias = Literal["stop", "fail", "skip"]
 """Where no directory has a record: end there, raise, or go on behind it."""
@@ -93,6 +102,8 @@ class Figures:
     holes: tuple[tuple[int, int], ...]
     """Positions that no directory has. Of a merge that ended at one, that one."""
     sources: tuple[SourceFigures, ...]
+    notes: tuple[str, ...] = ()
+    """What else may be missing, and why."""
 
 
 class RawDirectory:
@@ -116,6 +127,27 @@ class RawDirectory:
     def logs(self) -> list[RawLog]:
         """Return the logs of the catalog by name."""
         return [RawLog(*row) for row in self.native.logs()]
+
+    def state(self, stream: int) -> Standing:
+        """Return where a stream stands, with the commits that `commit` told of.
+
+        Raises:
+            NotFoundError: the directory has no such stream.
+        """
+        return self.native.state(stream)
+
+    def commit(self, stream: int, epoch: int, context: Context) -> None:
+        """Take over a commit that no file tells of; nothing is written.
+
+        It has to be of the epoch in which the stream's last records were stored, and to
+        go on where the stream is committed. Before anything reads the directory.
+
+        Raises:
+            FencedError: it is of another epoch.
+            SequenceGapError, BeyondEndError: it does not go on there.
+            InvalidArgumentError: a merge reads the directory.
+        """
+        self.native.commit(stream, epoch, context)
 
     def close(self) -> None:
         """Let go of the directory, once what reads it is closed. Idempotent."""
@@ -148,10 +180,12 @@ class RawMerge:
         *,
         begin: int | None = None,
         on_hole: OnHole = "stop",
+        notes: tuple[str, ...] = (),
     ) -> None:
         """Merge streams of directories, each with a number the same in all of them.
 
         Begins at the position `begin`; without one at the first that was not trimmed.
+        `notes` are shown in the figures.
 
         Raises:
             InvalidArgumentError: `on_hole` is none of the three.
@@ -160,6 +194,7 @@ class RawMerge:
         rows = [(directory.native, dict(streams)) for directory, streams in sources]
         self._native = _native.RawMerge(rows, begin=begin, on_hole=on_hole)
         self._stack = ExitStack()
+        self._notes = notes
 
     def own(self, directory: RawDirectory) -> None:
         """Close a directory with this."""
@@ -193,7 +228,7 @@ class RawMerge:
         found = self._native.figures()
         sources = tuple(SourceFigures(**row) for row in found.pop("sources"))
         holes = tuple(tuple(hole) for hole in found.pop("holes"))
-        return Figures(**found, holes=holes, sources=sources)
+        return Figures(**found, holes=holes, sources=sources, notes=self._notes)
 
     def close(self) -> None:
         """End the merge and let go of its directories. Idempotent."""

@@ -58,6 +58,101 @@ def test_what_would_differ_raises_and_says_what_to_do(load: Load, what: str) -> 
     assert not caught.value.message.endswith("; ")
 
 
+@pytest.mark.parametrize("what", REFUSED)
+def test_methods_are_guarded_as_functions_are(load: Load, what: str) -> None:
+    before, rest = REFUSED[what].split("def p(")
+    method = textwrap.indent(f"def q(self, {rest}", "    ")
+    text = f"{before}class C:\n{method}\ndef p(ctx): return C().q(ctx)"
+    with pytest.raises(DeterminismError) as caught:
+        guarded(load(text).p)(None)
+    assert what in caught.value.message
+
+
+METHODS = """
+    import uuid
+    from dataclasses import dataclass, field
+    from enum import Enum
+    def draw():
+        return getattr(uuid, "uuid" + "4")()
+    class Base:
+        def plain(self): return draw()
+        def __init_subclass__(cls): super().__init_subclass__()
+    class C(Base):
+        def inherited(self): return super().plain()
+        @staticmethod
+        def static(): return draw()
+        @classmethod
+        def of_class(cls): return draw()
+        @property
+        def shown(self): return draw()
+        def __eq__(self, other): return draw()
+        __hash__ = None
+        class Inside:
+            def nested(self): return draw()
+    @dataclass(frozen=True)
+    class D:
+        drawn: str = field(default_factory=lambda: str(draw()))
+    @dataclass(slots=True)
+    class E:
+        drawn: str = field(default_factory=draw)
+    class F(Enum):
+        ONE = 1
+        def name_of(self): return draw()
+    def local():
+        secret = draw
+        class G:
+            def closed(self): return secret()
+        def p(ctx): return G().closed()
+        return p
+    CALLS = local()
+    ONE = C()
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        *("C().plain()", "C().inherited()", "C.static()", "C().static()"),
+        *("C.of_class()", "C().shown", "C() == 1", "C.Inside().nested()"),
+        *("D()", "E()", "F.ONE.name_of()", "[C() for _ in '1'][0].plain()"),
+    ],
+)
+def test_methods_of_all_kinds_are_guarded(load: Load, call: str) -> None:
+    module = load(f"{textwrap.dedent(METHODS)}def p(ctx): return {call}\n")
+    with pytest.raises(DeterminismError, match="uuid4"):
+        guarded(module.p)(None)
+    # Outside of a procedure the class is what it was, also when registered again.
+    guarded(module.p)
+    assert module.C().plain() != module.C().inherited()
+    assert len(module.D().drawn) == 36
+    assert all([module.C.static(), module.C.of_class(), module.C().shown])
+
+
+def test_a_method_reads_what_the_function_around_its_class_has(load: Load) -> None:
+    module = load(textwrap.dedent(METHODS))
+    with pytest.raises(DeterminismError, match="uuid4"):
+        guarded(module.local())(None)
+
+
+def test_a_class_serves_procedures_that_permit_different_things(load: Load) -> None:
+    text = """
+        import uuid
+        class C:
+            def draw(self): return getattr(uuid, "uuid4")()
+        def p(ctx): return C().draw()
+        def q(ctx):
+            # braidlog: allow(forbidden) thrown away
+            uuid.uuid4()
+            return C().draw() is not None
+    """
+    module = load(textwrap.dedent(text))
+    strict, free = guarded(module.p), guarded(module.q)
+    for _ in range(2):
+        with pytest.raises(DeterminismError, match="uuid4"):
+            strict(None)
+        assert free(None) is True
+
+
 def test_what_it_raises_cannot_be_swallowed(load: Load) -> None:
     text = """
         import time

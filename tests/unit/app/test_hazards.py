@@ -265,6 +265,88 @@ def test_order_of_records(tmp_path: Path) -> None:
     state.close()
 
 
+EXAMPLES = {
+    "wall clock": {
+        "time.time()": "forbidden",
+        "time.monotonic()": "forbidden",
+        "datetime.datetime.now()": "forbidden",
+        "time.sleep(1)": "forbidden",
+    },
+    "randomness": {
+        "random.random()": "forbidden",
+        "secrets.token_hex()": "forbidden",
+        "uuid.uuid4()": "forbidden",
+        "os.urandom(8)": "forbidden",
+        "numpy.random.rand()": "forbidden",
+    },
+    "order of sets": {
+        "[y for y in {*x}]": "set-order",
+        "[y for y in frozenset(x)]": "set-order",
+    },
+    "identity": {"id(x)": "forbidden", "hash(x)": "forbidden"},
+    "order of dicts": {
+        "dict.fromkeys(set(x))": "set-order",
+        "{y: 1 for y in os.listdir('.')}": "forbidden",
+        "{y: 1 for y in glob.glob('*')}": "forbidden",
+        "dict(os.environ)": "forbidden",
+    },
+    "sums of floats": {"sum([0.1, x])": "float-sum"},
+    "float libraries": {"math.sin(x)": "libm", "numpy.sum(x)": "forbidden"},
+    "order of rows": {"ctx.execute('SELECT a FROM t')": "query-order"},
+    "concurrency": {
+        "threading.Thread(target=x)": "forbidden",
+        "asyncio.run(x)": "forbidden",
+        "weakref.ref(x)": "forbidden",
+        "gc.collect()": "forbidden",
+    },
+    "hidden state": {
+        "functools.lru_cache(x)": "forbidden",
+        "SEEN.append(x)": "global-write",
+        "SEEN[0]": "",
+        "(lambda y=[]: y)()": "mutable-default",
+    },
+    "environment": {
+        "locale.getlocale()": "forbidden",
+        "x.astimezone()": "local-time",
+        "os.environ['TZ']": "forbidden",
+        "open(x)": "forbidden",
+        "socket.socket()": "forbidden",
+        "zoneinfo.ZoneInfo(x)": "forbidden",
+    },
+    "encoding": {"pickle.dumps(x)": "forbidden"},
+}
+IMPORTS = (
+    "import asyncio, datetime, functools, gc, glob, locale, math, numpy, os, pickle,"
+    " random, secrets, socket, threading, time, uuid, weakref, zoneinfo\nSEEN = [1]\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "rule"),
+    [
+        pytest.param(code, rule, id=f"{name}: {code}")
+        for name, each in EXAMPLES.items()
+        for code, rule in each.items()
+    ],
+)
+def test_examples_are_seen_in_functions_and_in_methods(
+    load: Load, code: str, rule: str
+) -> None:
+    """Every hazard that source shows, where it was seen to go wrong."""
+    plain = f"{IMPORTS}def p(ctx, x): return {code}\n"
+    method = (
+        f"{IMPORTS}class C:\n    def q(self, ctx, x): return {code}\n"
+        "def p(ctx, x): return C().q(ctx, x)\n"
+    )
+    for text in (plain, method):
+        assert set(rules(load, text)) == ({rule} if rule else set())
+
+
+def test_every_hazard_that_source_shows_has_examples() -> None:
+    shown = {name for name, layers in COVERED.items() if "lint" in layers}
+    assert shown == EXAMPLES.keys()
+
+
 def test_the_document_has_the_same_table() -> None:
     section = DOCUMENT.read_text().split("### What catches what")[1]
     section = section.split("\n## ")[0]

@@ -177,6 +177,23 @@ BAD = {
             except (ValueError, BaseException):  # HERE
                 return 2
     """,
+    "method: wrapped": """
+        import functools
+        def noted(function):
+            @functools.wraps(function)
+            def wrapper(*arguments):
+                return function(*arguments)
+            return wrapper
+        class C:
+            @noted
+            def fee(self): return 1  # HERE
+        def p(ctx, x): return C().fee()
+    """,
+    "undefined: in a method": """
+        class C:
+            def fee(self): return later()  # HERE
+        def p(ctx, x): return C().fee()
+    """,
     "finalizer: __del__": """
         class Lock:
             def __del__(self):  # HERE
@@ -280,6 +297,40 @@ GOOD = {
                 raise Abort("twice")
             except BaseException:
                 raise
+    """,
+    "methods of all kinds": """
+        import abc, enum, functools
+        from dataclasses import dataclass, field
+        from typing import NamedTuple
+        @dataclass(frozen=True, order=True)
+        class Point:
+            x: int = 0
+            rest: list = field(default_factory=lambda: [1])
+            def moved(self): return Point(self.x + 1)
+            @property
+            def y(self): return self.x
+            @classmethod
+            def at(cls, x): return cls(x)
+            @staticmethod
+            def far(): return Point.at(9)
+        class Shape(abc.ABC):
+            @abc.abstractmethod
+            def area(self): ...
+            def __init_subclass__(cls): super().__init_subclass__()
+        class Square(Shape):
+            def area(self): return super().area()
+        class Color(enum.Enum):
+            RED = 1
+            @classmethod
+            def _missing_(cls, value): return cls.RED
+        class Pair(NamedTuple):
+            a: int
+            def total(self): return self.a
+        @functools.total_ordering
+        class Rank:
+            def __lt__(self, other): return False
+        def p(ctx, x):
+            return [Point, Square, Color, Pair, Rank]
     """,
     "what a comment permits": """
         import math

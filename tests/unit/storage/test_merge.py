@@ -29,10 +29,16 @@ def batch(*values: bytes) -> bytes:
 
 
 def write(
-    path: Path, rounds: int, *, budget: int = 1 << 20, size: int = 100, hold: int = 1
+    path: Path,
+    rounds: int,
+    *,
+    budget: int = 1 << 20,
+    size: int = 100,
+    hold: int = 1,
+    segment: int = SEGMENT,
 ) -> list[bytes]:
     """Write two streams, cut every `hold` rounds, and close; return the log."""
-    node = NodeStore(path, entropy=7, segment_bytes=SEGMENT, order_bytes_max=budget)
+    node = NodeStore(path, entropy=7, segment_bytes=segment, order_bytes_max=budget)
     stores = [ReplicaStore.create(node, number) for number in (1, 2)]
     for store in stores:
         store.share_order(LOG)

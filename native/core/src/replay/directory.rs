@@ -7,11 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::forward::Held;
 use crate::error::{Error, Result};
+use crate::index::CommitRun;
 use crate::manifest::{Identity, Manifest, WalFiles};
 use crate::vfs::{Vfs, VfsFile, VfsLock};
 use crate::wal::{
-    FIRST_FRAME, LOCK, NodeIdentity, Orders, Segment, State, View, Watermark, check_durable,
-    check_newest, fold, new_pool, open_slot, range_of, reach, read_preamble, tables,
+    CommitContext, FIRST_FRAME, LOCK, NodeIdentity, Orders, Segment, State, Stream, View,
+    Watermark, check_durable, check_newest, fold, new_pool, open_slot, range_of, reach,
+    read_preamble, tables,
 };
 
 /// How directories are read.
@@ -45,6 +47,8 @@ pub struct Directory {
     pub(super) view: Arc<View>,
     pub(super) state: State,
     pub(super) orders: Orders,
+    /// Commits by stream that are known from elsewhere; they go on where the files end.
+    pub(super) known: BTreeMap<u32, Vec<CommitContext>>,
     pub(super) newest: Option<Arc<Held>>,
     pub(super) bytes: Arc<AtomicU64>,
     _lock: Box<dyn VfsLock>,
@@ -89,6 +93,7 @@ impl Directory {
             view: Arc::new(view),
             state: State::default(),
             orders: Orders::default(),
+            known: BTreeMap::new(),
             newest: None,
             bytes: Arc::default(),
             _lock: lock,
@@ -127,6 +132,38 @@ impl Directory {
         check_durable(newest, &walk, &ghosts, mark, &reason)?;
         (self.state, self.newest) = (state, Some(held));
         Ok(())
+    }
+
+    /// Where a stream stands, the commits included that [`Directory::commit`] told of.
+    pub fn stream(&self, number: u32) -> Result<&Stream> {
+        self.state.stream(number)
+    }
+
+    /// Take over a commit of which no file tells: the node was killed before its frame was written. It has to
+    /// be of the epoch in which the stream's last records were stored, and to go on where it is committed.
+    ///
+    /// Fails with [`Error::StaleEpoch`], [`Error::NotDense`] or [`Error::BeyondEnd`] otherwise, changing nothing.
+    pub fn commit(&mut self, number: u32, epoch: u64, context: CommitContext) -> Result<()> {
+        let stream = self.state.streams.get_mut(&number);
+        let stream = stream.ok_or_else(|| Error::NotFound {
+            what: format!("stream {number}"),
+        })?;
+        stream.commit(epoch, &context)?;
+        self.view.publish(number, range_of(stream));
+        self.known.entry(number).or_default().push(context);
+        Ok(())
+    }
+
+    /// The runs of [`Directory::commit`], rising.
+    pub(super) fn known_runs(&self, number: u32) -> impl Iterator<Item = CommitRun> {
+        let known = self.known.get(&number).into_iter().flatten();
+        known
+            .filter(|context| context.length > 0)
+            .map(|context| CommitRun {
+                glsn_begin: context.glsn_begin,
+                llsn_begin: context.llsn_begin,
+                length: context.length,
+            })
     }
 
     /// The logs in it by name: (stream, options, whether commits are frames).

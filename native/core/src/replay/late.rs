@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::directory::Directory;
-use super::piece::{Piece, Place};
+use super::piece::Piece;
 use crate::error::{Error, Result};
 use crate::index::CommitRun;
 use crate::wal::{Position, StreamView};
@@ -79,15 +79,10 @@ impl Late {
                 length,
             }]
         };
-        // The index knows the stream and the number; the file that holds them is the segment's.
-        let place = Arc::new(Place {
-            path: self.directory.path.clone(),
-            offset: 0,
-        });
         let mut runs = runs.into_iter().peekable();
         for batch in found {
             self.bytes += batch.bytes().len() as u64;
-            let mut piece = Piece::found(self.key, batch, Arc::clone(&place));
+            let mut piece = Piece::found(self.key, batch);
             while piece.count > 0 {
                 while runs.next_if(|run| run.llsn_end() <= piece.llsn).is_some() {}
                 let Some(run) = runs.peek().filter(|run| run.llsn_begin <= piece.llsn) else {
@@ -95,7 +90,8 @@ impl Late {
                         "the commit of record {} of stream {} is missing",
                         piece.llsn, self.stream.number
                     );
-                    return Err(Error::corrupt(&self.directory.path, 0, reason));
+                    let place = piece.place();
+                    return Err(Error::corrupt(&place.path, place.offset, reason));
                 };
                 let count = (run.llsn_end() - piece.llsn).min(piece.count.into());
                 piece.glsn = run.glsn_begin + (piece.llsn - run.llsn_begin);
@@ -131,6 +127,8 @@ pub(super) fn commit_runs(
             }
         })?;
     }
+    let known = directory.known_runs(number);
+    found.extend(known.filter(|run| begin < run.llsn_end() && run.llsn_begin < end));
     found.sort_by_key(|run: &CommitRun| run.llsn_begin);
     Ok(found)
 }

@@ -110,6 +110,7 @@ impl Pass {
     fn begin_segment(&mut self) -> Result<Option<State>> {
         let Some(segment) = self.segments.pop_front() else {
             self.current = None;
+            self.commit_known()?;
             return Ok(None);
         };
         let (vfs, held) = (&self.directory.vfs, &self.directory.newest);
@@ -244,7 +245,7 @@ impl Pass {
 
     fn change(&mut self, stream: u32, frame: &Frame, change: &Change) -> Result<()> {
         match change {
-            Change::Commit(context) => self.commit(stream, frame, context),
+            Change::Commit(context) => self.commit(stream, frame.offset.into(), context),
             Change::Rollback => {
                 self.roll_back(stream, frame.header.llsn);
                 Ok(())
@@ -270,7 +271,19 @@ impl Pass {
         }
     }
 
-    fn commit(&mut self, stream: u32, frame: &Frame, context: &CommitContext) -> Result<()> {
+    /// Behind the last frame: the commits that have none.
+    fn commit_known(&mut self) -> Result<()> {
+        let directory = Arc::clone(&self.directory);
+        for (stream, contexts) in &directory.known {
+            for context in contexts {
+                self.commit(*stream, 0, context)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Apply a commit; `offset` is where damage is said to be.
+    fn commit(&mut self, stream: u32, offset: u64, context: &CommitContext) -> Result<()> {
         let (begin, end) = (context.llsn_begin, context.llsn_begin + context.length);
         while let Some(lane) = self.lanes.get_mut(&stream) {
             let Some(mut piece) = lane.uncommitted.pop_front() else {
@@ -284,7 +297,7 @@ impl Pass {
                 // Its commit went with a segment that held nothing alive.
                 let dead = piece.llsn_end().min(begin) - piece.llsn;
                 if piece.llsn + dead > lane.low {
-                    return Err(self.uncommitted_gap(frame, piece.llsn));
+                    return Err(self.uncommitted_gap(offset, piece.llsn));
                 }
                 if piece.llsn_end() <= begin {
                     self.pending -= piece.bytes().len() as u64;
@@ -307,14 +320,10 @@ impl Pass {
         Ok(())
     }
 
-    fn uncommitted_gap(&self, frame: &Frame, llsn: u64) -> Error {
+    fn uncommitted_gap(&self, offset: u64, llsn: u64) -> Error {
         let path = self.current.as_ref().map(|(segment, _)| segment.path());
         let reason = format!("the commit of record {llsn} of its stream is missing before it");
-        Error::corrupt(
-            path.unwrap_or(&self.directory.path),
-            frame.offset.into(),
-            reason,
-        )
+        Error::corrupt(path.unwrap_or(&self.directory.path), offset, reason)
     }
 
     fn commit_piece(&mut self, stream: u32, mut piece: Piece, glsn: u64) {

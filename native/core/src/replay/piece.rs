@@ -15,9 +15,9 @@ enum Bytes {
 }
 
 /// Where a batch stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// The segment file, or the directory where only that is known.
+    /// The segment file.
     pub path: PathBuf,
     /// Offset of the frame in it.
     pub offset: u64,
@@ -62,7 +62,11 @@ impl Piece {
     }
 
     /// The records of a batch that the index found.
-    pub(super) fn found(stream: u64, batch: BatchRef, place: Arc<Place>) -> Self {
+    pub(super) fn found(stream: u64, batch: BatchRef) -> Self {
+        let place = batch.place().map(|(path, offset)| Place {
+            path: path.into(),
+            offset: offset.into(),
+        });
         Self {
             glsn: 0,
             stream,
@@ -70,7 +74,7 @@ impl Piece {
             first: batch.begin,
             count: batch.end - batch.begin,
             bytes: Bytes::Read(Arc::new(batch)),
-            place,
+            place: Arc::new(place.unwrap_or_default()),
         }
     }
 

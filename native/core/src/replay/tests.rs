@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod data;
+mod known;
+mod places;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -420,39 +422,6 @@ fn a_hundred_times_the_log_needs_no_more_memory() {
     };
     let (short, long) = (peak(300), peak(6_000));
     assert!(short > 0 && long <= 40_000, "{short} and {long}");
-}
-
-#[test]
-fn copies_that_differ_stop_with_both_places() {
-    let mut world = World::default();
-    for value in [0, 1] {
-        let mut node = Node::new(1 << 20);
-        node.create(1, 0);
-        node.place(1, 1, &batch(1, 1, 2, 10 + value));
-        let runs = BTreeMap::from([(1, (1, 1, 2))]);
-        node.apply(
-            1,
-            &[Cut {
-                runs,
-                high_watermark: 2,
-            }],
-        );
-        node.stop();
-        world.nodes.push(node);
-    }
-    let error = merged(&world, &[0, 1], OnHole::Stop).unwrap_err();
-    let Error::Differs {
-        position,
-        path,
-        offset,
-        other_offset,
-        ..
-    } = &error
-    else {
-        panic!("{error}");
-    };
-    assert_eq!(*position, 1);
-    assert!(path.ends_with("slot-000001.wal") && *offset >= 4096 && *other_offset >= 4096);
 }
 
 #[test]

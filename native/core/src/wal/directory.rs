@@ -129,10 +129,12 @@ pub(super) fn open_manifest(
     Ok((manifest, None))
 }
 
-/// The slot of every listed segment is there. A free one holds nothing and is made anew when needed.
+/// The slot of every listed segment is there. A free one holds nothing and is made anew when needed, but not
+/// their directory: it may be on a disk that is not mounted.
 fn check_slots(vfs: &dyn Vfs, dir: &Path, files: &WalFiles, segment_bytes: u32) -> Result<()> {
     let wal = dir.join("wal");
-    let present: BTreeSet<String> = if vfs.exists(&wal)? {
+    let there = vfs.exists(&wal)?;
+    let present: BTreeSet<String> = if there {
         vfs.list(&wal)?.into_iter().collect()
     } else {
         BTreeSet::new()
@@ -160,6 +162,14 @@ fn check_slots(vfs: &dyn Vfs, dir: &Path, files: &WalFiles, segment_bytes: u32) 
                 "slot length differs from the node's segment length",
             ));
         }
+    }
+    if !there && !free.is_empty() {
+        let reason =
+            "the manifest lists files in this directory; restore it or run `braidlog repair`";
+        return Err(Error::Missing {
+            path: wal,
+            reason: reason.into(),
+        });
     }
     Ok(())
 }

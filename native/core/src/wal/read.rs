@@ -3,6 +3,7 @@
 //! A read takes no lock that a writer holds across I/O. A segment may be recycled while it is read: the
 //! salted checksums then fail, and the read says [`Error::Trimmed`] instead of serving other bytes.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::batch::parse_head;
@@ -24,11 +25,18 @@ const PROBE_BYTES: usize = 8 << 10;
 /// Changes of the segment table that may overtake one read; each takes the writer several syncs.
 const ATTEMPTS: usize = 64;
 
+/// Bytes of a segment file, and where they stand in it.
+pub struct Chunk {
+    buf: PooledBuf,
+    segment: Arc<Segment>,
+    offset: u32,
+}
+
 /// Who keeps a batch's bytes alive.
 #[derive(Clone)]
 pub enum Owner {
     /// A chunk read from a file.
-    Chunk(Arc<PooledBuf>),
+    Chunk(Arc<Chunk>),
     /// A part still in memory.
     Recent(Arc<Part>),
 }
@@ -51,8 +59,19 @@ impl BatchRef {
     /// The encoded batch.
     pub fn bytes(&self) -> &[u8] {
         match &self.owner {
-            Owner::Chunk(buf) => &buf[self.at..self.at + self.len],
+            Owner::Chunk(chunk) => &chunk.buf[self.at..self.at + self.len],
             Owner::Recent(part) => &part.buf[self.at..self.at + self.len],
+        }
+    }
+
+    /// The segment file and the offset of its frame there; `None` if it was still in memory.
+    pub fn place(&self) -> Option<(&Path, u32)> {
+        match &self.owner {
+            Owner::Chunk(chunk) => {
+                let offset = chunk.offset + (self.at - FRAME_HEADER) as u32;
+                Some((chunk.segment.path(), offset))
+            }
+            Owner::Recent(_) => None,
         }
     }
 
@@ -184,7 +203,12 @@ impl View {
             let size = bytes_max
                 .clamp(PROBE_BYTES, CHUNK_BYTES)
                 .min((limit - place.offset) as usize);
-            let chunk = self.chunk(&*file, place.offset, size, limit)?;
+            let chunk = Chunk {
+                buf: self.chunk(&*file, place.offset, size, limit)?,
+                segment: Arc::clone(&place.segment),
+                offset: place.offset,
+            };
+            let chunk = Arc::new(chunk);
             let mut at = 0;
             loop {
                 let offset = place.offset + at as u32;
@@ -192,7 +216,7 @@ impl View {
                 if offset >= limit || next >= to.min(place.end) || enough {
                     break;
                 }
-                let step = match step(&place, stream.number, &chunk, at, limit) {
+                let step = match step(&place, stream.number, &chunk.buf, at, limit) {
                     // The next read says so, if it has to come here: copies that follow in the lane may
                     // not be written yet.
                     Err(_) if !found.is_empty() => break,
@@ -245,7 +269,7 @@ impl View {
         offset: u32,
         size: usize,
         limit: u32,
-    ) -> Result<Arc<PooledBuf>> {
+    ) -> Result<PooledBuf> {
         let mut buf = self.pool.take(size);
         buf.resize_stale(size);
         file.read_exact_at(buf.as_mut_slice(), offset.into())?;
@@ -262,7 +286,7 @@ impl View {
                 )?;
             }
         }
-        Ok(Arc::new(buf))
+        Ok(buf)
     }
 }
 
@@ -314,7 +338,7 @@ impl View {
         &self,
         place: &Place,
         stream: u32,
-        chunk: &Arc<PooledBuf>,
+        chunk: &Arc<Chunk>,
         frame: &Frame,
         next: u64,
         to: u64,

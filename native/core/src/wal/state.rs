@@ -109,6 +109,24 @@ impl Stream {
         });
     }
 
+    /// Take over a commit of the stream's epoch that no frame tells of.
+    ///
+    /// Fails with [`Error::StaleEpoch`] for another epoch, [`Error::NotDense`] or [`Error::BeyondEnd`] if it
+    /// does not go on where the stream is committed.
+    pub fn commit(&mut self, epoch: u64, context: &CommitContext) -> Result<()> {
+        if epoch != self.epoch {
+            let current = self.epoch;
+            return Err(Error::StaleEpoch {
+                given: epoch,
+                current,
+            });
+        }
+        self.check_commit(context)?;
+        self.committed = context.llsn_begin + context.length;
+        self.context = *context;
+        Ok(())
+    }
+
     fn check_commit(&self, context: &CommitContext) -> Result<()> {
         let dense = |what, given, expected| Error::NotDense {
             what,

@@ -316,3 +316,22 @@ fn proper_or_data(what: &str, error: &Error) -> Result<(), Broken> {
     };
     hold(!io, || format!("{what} refused with {error:?}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::segment_make::unfinished;
+    use super::*;
+
+    /// What once broke an invariant: the error was the system's, when a slot was to be made.
+    #[test]
+    fn free_slots_without_their_directory_are_refused_properly() {
+        let Ok(inputs) = unfinished() else {
+            panic!("a node cannot be made")
+        };
+        for mut input in inputs {
+            input.files.retain(|(name, _)| !name.starts_with("wal/"));
+            let found = Segment.check(&input);
+            assert!(found.is_ok(), "{found:?}");
+        }
+    }
+}

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use braidlog_core::batch::Compression;
 use braidlog_core::error::Result;
 use braidlog_core::limits::SEGMENT_BYTES_MIN;
+#[cfg(test)]
+use braidlog_core::vfs::CrashPolicy;
 use braidlog_core::vfs::{MemoryVfs, Vfs};
 use braidlog_core::wal::{
     CommitContext, Cursor, NewLog, NewRecord, Options, ProducerId, Store, open, parse_frame,
@@ -27,6 +29,17 @@ pub fn options() -> Options {
         entropy: 42,
         ..Options::default()
     }
+}
+
+/// What crashes in its first open leave of a node directory.
+#[cfg(test)]
+pub fn unfinished() -> Result<Vec<Input>> {
+    let vfs = MemoryVfs::new();
+    vfs.create_dir_all(Path::new(DIR))?;
+    drop(open_at(&vfs, 1)?);
+    let trace = vfs.trace();
+    let crash = |operation| unmount(&trace.crash(operation, CrashPolicy::DropUnsynced));
+    (0..=vfs.operations()).map(crash).collect()
 }
 
 /// A node directory after random use.

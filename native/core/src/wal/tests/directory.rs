@@ -7,7 +7,7 @@ use super::driver::kept;
 use super::faults::{Promised, faulty, open_on, run};
 use super::{DIR, append, contents, create, options};
 use crate::error::Error;
-use crate::vfs::{Access, Fault, FaultVfs, MemoryVfs, OpKind, Rule, Vfs};
+use crate::vfs::{Access, CrashPolicy, Fault, FaultVfs, MemoryVfs, OpKind, Rule, Vfs};
 use crate::wal::{Follower, IDENTITY};
 
 #[test]
@@ -118,6 +118,38 @@ fn a_directory_that_is_not_as_it_was_left_is_refused_by_its_own_name() {
         other => panic!("{other:?}"),
     }
     drop(store);
+}
+
+/// A first open that was cut off leaves free slots, so nothing is lost without them; but their directory may be on
+/// a disk that is not mounted.
+#[test]
+fn a_directory_without_wal_is_refused_and_left_as_it_is() {
+    let memory = MemoryVfs::new();
+    drop(open_on(&FaultVfs::new(Arc::new(memory.clone())), 1).unwrap());
+    let trace = memory.trace();
+    let mut free = 0;
+    for operation in 0..=memory.operations() {
+        let crashed = trace.crash(operation, CrashPolicy::DropUnsynced);
+        let kept = |path: &String| !path.contains("/wal/") && !path.ends_with('/');
+        let image = MemoryVfs::new();
+        image.create_dir_all(Path::new(DIR)).unwrap();
+        for path in crashed.paths().into_iter().filter(kept) {
+            let bytes = crashed.read(Path::new(&path), 1 << 20).unwrap();
+            let file = image.open(Path::new(&path), Access::CreateNew).unwrap();
+            file.write_all_at(&bytes, 0).unwrap();
+        }
+        let opened = open_on(&FaultVfs::new(Arc::new(image.clone())), 2);
+        match opened.map(|_| ()) {
+            Ok(()) => {}
+            Err(Error::Missing { path, .. }) => {
+                free += usize::from(path.ends_with("wal"));
+                let wal = Path::new(DIR).join("wal");
+                assert!(!image.exists(&wal).unwrap(), "after {operation}");
+            }
+            Err(error) => panic!("after {operation}: {error:?}"),
+        }
+    }
+    assert!(free > 0, "no crash left free slots alone");
 }
 
 /// A free slot holds nothing: whatever became of it, the log goes on.

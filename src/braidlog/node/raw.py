@@ -1,0 +1,269 @@
+"""The raw directories of a dead cluster as one log.
+
+*Theory of operation.* The newest fault records of the directories decide whose logs are
+valid, by the rule that `braidlog rescue` goes by; the others are left out, whatever
+they hold. What was committed in the last moment may be on all disks without the commit:
+nodes write that with their next sync. The cuts are in the log of the metadata
+repository, which is in the directories too, also in those that are left out: it is read
+as a rescue reads it, and each replica gets the commits that it lacks.
+
+*Invariants.* A position that the disks give is never changed. If the copies of the
+repository are older than the disks, they say nothing about that log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from braidlog.errors import (
+    CorruptionError,
+    FormatError,
+    InvalidArgumentError,
+    LogError,
+    NotFoundError,
+    NotReadyError,
+)
+from braidlog.faultlog.record import FaultRecord
+from braidlog.faultlog.ring import FILE_NAME, read_ring
+from braidlog.faultlog.rule import Decision, Unreadable, Wait, decide
+from braidlog.faultlog.scan import scan
+from braidlog.logstream.storage import CommitContext, StoredStream
+from braidlog.metarepo.lastcuts import last_commits
+from braidlog.metarepo.succession import Copy, Recovered, recover_members
+from braidlog.node.presented import read_copy
+from braidlog.storage.merge import OnHole, RawDirectory, RawLog, RawMerge
+from braidlog.storage.streams import STREAM_PREFIX
+from braidlog.wire.messages import StreamConfig
+
+__all__ = ["open_raw"]
+
+_decoder: Final = msgspec.msgpack.Decoder(StreamConfig)
+
+Streams = dict[int, int]
+"""Stream of a directory to the number that it has in all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A directory of a cluster, and what its fault log says last."""
+
+    directory: RawDirectory
+    record: FaultRecord | Unreadable
+    logs: tuple[RawLog, ...]
+    configs: tuple[StreamConfig, ...]
+    """Of the log that is read: the newest ones under which replicas became members."""
+
+
+def open_raw(
+    directories: Sequence[str | Path],
+    log: str,
+    *,
+    begin: int | None = None,
+    on_hole: OnHole = "stop",
+    order_bytes_max: int | None = None,
+) -> RawMerge:
+    """Read a log from the directories of nodes that do not run, in its order.
+
+    Of a cluster: those that the fault records call valid, which takes all members that
+    are not listed as failed. All records that were acknowledged come out, as long as a
+    majority of the voters of the metadata repository is among the directories; what may
+    be missing otherwise is in the `notes` of the figures. Of an embedded log: its one
+    directory. The merge is to be closed; until then the directories are locked.
+
+    Raises:
+        LockedError: a node runs on one of them.
+        NotReadyError: a member that may know more is missing; it is named.
+        InvalidArgumentError: no choice is safe, or the directories do not fit together.
+        NotFoundError: no valid directory has the log.
+        CorruptionError: durable bytes are damaged where no copy can help.
+    """
+    with ExitStack() as stack:
+        opened = [
+            stack.enter_context(RawDirectory(path, order_bytes_max=order_bytes_max))
+            for path in directories
+        ]
+        if any((directory.path / FILE_NAME).exists() for directory in opened):
+            nodes = [_look(directory, log) for directory in opened]
+            sources = _sources(nodes, log)
+            notes = _place_last(nodes, sources)
+        else:
+            sources, notes = _embedded(opened, log), ()
+        merge = RawMerge(sources, begin=begin, on_hole=on_hole, notes=notes)
+        stack.pop_all()
+    for directory in opened:
+        merge.own(directory)
+    return merge
+
+
+def _embedded(
+    directories: Sequence[RawDirectory], log: str
+) -> list[tuple[RawDirectory, Streams]]:
+    if len(directories) != 1:
+        msg = "without fault logs nothing says which directories are valid: give one"
+        raise InvalidArgumentError(msg)
+    rows = [row for row in directories[0].logs() if row.name == log]
+    if not rows:
+        msg = f"there is no log {log!r} in {directories[0].path}"
+        raise NotFoundError(msg)
+    return [(directories[0], {rows[0].stream: 1})]
+
+
+# --- which directories, which streams
+
+
+def _look(directory: RawDirectory, log: str) -> _Node:
+    rows = tuple(directory.logs())
+    configs = tuple(
+        config
+        for row in rows
+        if _number(row) and row.options
+        if (config := _decoder.decode(row.options)).name == log
+    )
+    return _Node(directory, _record(directory.path), rows, configs)
+
+
+def _record(path: Path) -> FaultRecord | Unreadable:
+    try:
+        newest = scan(read_ring(path), path=str(path / FILE_NAME)).newest
+    except (CorruptionError, FormatError, NotFoundError) as error:
+        return Unreadable(error.message)
+    return newest or Unreadable("its fault log is empty")
+
+
+def _number(row: RawLog) -> int:
+    rest = row.name.removeprefix(STREAM_PREFIX)
+    return int(rest) if rest != row.name and rest.isdecimal() else 0
+
+
+def _sources(nodes: Sequence[_Node], log: str) -> list[tuple[RawDirectory, Streams]]:
+    valid = _valid_nodes(nodes)
+    numbers = {config.stream for node in nodes for config in node.configs}
+    found = []
+    for node in nodes:
+        if isinstance(node.record, FaultRecord) and node.record.node in valid:
+            # A replica that never was a member has no configuration beside it.
+            streams = {
+                row.stream: number
+                for row in node.logs
+                if (number := _number(row)) in numbers
+            }
+            found.append((node.directory, streams))
+    if not any(streams for _, streams in found):
+        msg = f"no valid directory has a stream of the log {log!r}"
+        raise NotFoundError(msg)
+    return found
+
+
+def _valid_nodes(nodes: Sequence[_Node]) -> tuple[int, ...]:
+    present: dict[int, FaultRecord | Unreadable] = {}
+    for node in nodes:
+        if isinstance(node.record, FaultRecord):
+            if node.record.node in present:
+                where = node.directory.path
+                msg = f"node {node.record.node} is there twice, once in {where}"
+                raise InvalidArgumentError(msg)
+            present[node.record.node] = node.record
+    verdict = decide(present, _replicas(nodes))
+    if isinstance(verdict, Decision):
+        return verdict.valid
+    why = "; ".join((*verdict.why, *_unreadable(nodes)))
+    if isinstance(verdict, Wait):
+        raise NotReadyError(why)
+    raise InvalidArgumentError(why)
+
+
+def _unreadable(nodes: Sequence[_Node]) -> list[str]:
+    return [
+        f"{node.directory.path}: {node.record.why}"
+        for node in nodes
+        if isinstance(node.record, Unreadable)
+    ]
+
+
+def _replicas(nodes: Sequence[_Node]) -> Mapping[int, tuple[int, ...]]:
+    """Return the members of each stream in the newest epoch that anybody entered."""
+    newest: dict[int, StreamConfig] = {}
+    for config in (config for node in nodes for config in node.configs):
+        known = newest.get(config.stream)
+        if known is None or config.epoch > known.epoch:
+            newest[config.stream] = config
+    return {stream: config.replicas for stream, config in newest.items()}
+
+
+# --- what the repository knows and the disks lack
+
+
+def _place_last(
+    nodes: Sequence[_Node], sources: Sequence[tuple[RawDirectory, Streams]]
+) -> tuple[str, ...]:
+    """Give the replicas the commits they lack; return what may be missing, and why."""
+    recovered, notes = _recover(nodes)
+    if recovered is None or not recovered.complete:
+        there = len(recovered.heard) if recovered else 0
+        voters = len(recovered.voters) if recovered else 0
+        notes.append(
+            f"{there} of {voters or 'the'} voters of the metadata repository have a"
+            " copy of it that can be read: what was acknowledged in the last moment"
+            " may be missing"
+        )
+    if recovered is None:
+        return tuple(notes)
+    standing = {
+        (at, local): _standing(directory, local)
+        for at, (directory, streams) in enumerate(sources)
+        for local in streams
+    }
+    for log in sorted({c.log for node in nodes for c in node.configs}):
+        known = recovered.state.logs.get(log)
+        if known is None:
+            continue
+        mine = [
+            (at, local, number)
+            for at, (_, streams) in enumerate(sources)
+            for local, number in streams.items()
+            if number in known.streams
+        ]
+        newest = max((standing[at, s].context.version for at, s, _ in mine), default=0)
+        if newest > known.version:
+            notes.append(
+                f"the disks have cut {newest} and the copies of the metadata"
+                f" repository end at {known.version}: they are not gone by"
+            )
+            continue
+        for at, local, number in mine:
+            stored, directory = standing[at, local], sources[at][0]
+            for commit in last_commits(stored, number, known.history):
+                directory.commit(local, stored.epoch, msgspec.structs.astuple(commit))
+    return tuple(notes)
+
+
+def _recover(nodes: Sequence[_Node]) -> tuple[Recovered | None, list[str]]:
+    copies: list[tuple[FaultRecord, Copy]] = []
+    notes: list[str] = []
+    for node in nodes:
+        record, path = node.record, node.directory.path
+        if not isinstance(record, FaultRecord):
+            continue
+        try:
+            copy = read_copy(path, record.node, locked=True)
+        except LogError as error:
+            why = error.message
+            notes.append(f"{path}: its copy of the metadata repository: {why}")
+            continue
+        if copy is not None:
+            copies.append((record, copy))
+    records = [node.record for node in nodes if isinstance(node.record, FaultRecord)]
+    return recover_members(records, copies), notes
+
+
+def _standing(directory: RawDirectory, local: int) -> StoredStream:
+    low, committed, following, _, epoch, epochs, context = directory.state(local)
+    return StoredStream(
+        low, committed, following, epoch, tuple(epochs), CommitContext(*context)
+    )
