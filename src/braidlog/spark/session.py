@@ -3,7 +3,8 @@
 The settings that matter: workers run this very interpreter, talk to the JVM through
 Unix sockets (20-40 % less work than TCP), times are UTC, nothing listens beyond
 loopback, and no web interface is started. State of streaming queries is in RocksDB,
-which ``transformWithState`` needs.
+which ``transformWithState`` needs. Python processes start from an installed package
+instead of a zip (`braidlog.spark.home`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from braidlog.spark.home import ensure_home
 from braidlog.spark.java import ensure_java
 
 if TYPE_CHECKING:
@@ -58,9 +60,11 @@ def local_session(
     Raises:
         UnavailableError: There is no Java; the message says how to get one.
     """
+    import pyspark
     from pyspark.sql import SparkSession
 
     ensure_java()
+    ensure_home(Path(pyspark.__file__).parent)
     os.environ["PYSPARK_PYTHON"] = sys.executable  # else: whatever `python3` is
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
