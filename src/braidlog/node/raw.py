@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -38,10 +38,11 @@ from braidlog.metarepo.lastcuts import last_commits
 from braidlog.metarepo.succession import Copy, Recovered, recover_members
 from braidlog.node.presented import read_copy
 from braidlog.storage.merge import OnHole, RawDirectory, RawLog, RawMerge
+from braidlog.storage.rawstreams import RawCatalog, RawSource
 from braidlog.storage.streams import STREAM_PREFIX
 from braidlog.wire.messages import StreamConfig
 
-__all__ = ["open_raw"]
+__all__ = ["choose_raw", "open_raw"]
 
 _decoder: Final = msgspec.msgpack.Decoder(StreamConfig)
 
@@ -49,11 +50,23 @@ Streams = dict[int, int]
 """Stream of a directory to the number that it has in all of them."""
 
 
+class _Catalog(Protocol):
+    """What a directory says of itself."""
+
+    path: Path
+
+    def logs(self) -> list[RawLog]:
+        """Return the logs of the catalog."""
+
+
+C = TypeVar("C", bound=_Catalog)
+
+
 @dataclass(frozen=True, slots=True)
-class _Node:
+class _Node(Generic[C]):
     """A directory of a cluster, and what its fault log says last."""
 
-    directory: RawDirectory
+    directory: C
     record: FaultRecord | Unreadable
     logs: tuple[RawLog, ...]
     configs: tuple[StreamConfig, ...]
@@ -101,9 +114,30 @@ def open_raw(
     return merge
 
 
-def _embedded(
-    directories: Sequence[RawDirectory], log: str
-) -> list[tuple[RawDirectory, Streams]]:
+def choose_raw(directories: Sequence[str | Path], log: str) -> list[RawSource]:
+    """Say which directories `open_raw` reads a log from, without locking them.
+
+    For readers of parts of a log, once somebody has seen that no node runs on them.
+
+    Raises:
+        NotReadyError: a member that may know more is missing; it is named.
+        InvalidArgumentError: no choice is safe, or the directories do not fit together.
+        NotFoundError: no valid directory has the log.
+        CorruptionError: durable bytes of a newest segment are damaged.
+    """
+    catalogs = [RawCatalog(path) for path in directories]
+    explicit = any((catalog.path / FILE_NAME).exists() for catalog in catalogs)
+    if explicit:
+        sources = _sources([_look(catalog, log) for catalog in catalogs], log)
+    else:
+        sources = _embedded(catalogs, log)
+    return [
+        RawSource(catalog.path, tuple(streams.items()), explicit)
+        for catalog, streams in sources
+    ]
+
+
+def _embedded(directories: Sequence[C], log: str) -> list[tuple[C, Streams]]:
     if len(directories) != 1:
         msg = "without fault logs nothing says which directories are valid: give one"
         raise InvalidArgumentError(msg)
@@ -117,7 +151,7 @@ def _embedded(
 # --- which directories, which streams
 
 
-def _look(directory: RawDirectory, log: str) -> _Node:
+def _look(directory: C, log: str) -> _Node[C]:
     rows = tuple(directory.logs())
     configs = tuple(
         config
@@ -141,7 +175,7 @@ def _number(row: RawLog) -> int:
     return int(rest) if rest != row.name and rest.isdecimal() else 0
 
 
-def _sources(nodes: Sequence[_Node], log: str) -> list[tuple[RawDirectory, Streams]]:
+def _sources(nodes: Sequence[_Node[C]], log: str) -> list[tuple[C, Streams]]:
     valid = _valid_nodes(nodes)
     numbers = {config.stream for node in nodes for config in node.configs}
     found = []
@@ -160,7 +194,7 @@ def _sources(nodes: Sequence[_Node], log: str) -> list[tuple[RawDirectory, Strea
     return found
 
 
-def _valid_nodes(nodes: Sequence[_Node]) -> tuple[int, ...]:
+def _valid_nodes(nodes: Sequence[_Node[C]]) -> tuple[int, ...]:
     present: dict[int, FaultRecord | Unreadable] = {}
     for node in nodes:
         if isinstance(node.record, FaultRecord):
@@ -178,7 +212,7 @@ def _valid_nodes(nodes: Sequence[_Node]) -> tuple[int, ...]:
     raise InvalidArgumentError(why)
 
 
-def _unreadable(nodes: Sequence[_Node]) -> list[str]:
+def _unreadable(nodes: Sequence[_Node[C]]) -> list[str]:
     return [
         f"{node.directory.path}: {node.record.why}"
         for node in nodes
@@ -186,7 +220,7 @@ def _unreadable(nodes: Sequence[_Node]) -> list[str]:
     ]
 
 
-def _replicas(nodes: Sequence[_Node]) -> Mapping[int, tuple[int, ...]]:
+def _replicas(nodes: Sequence[_Node[C]]) -> Mapping[int, tuple[int, ...]]:
     """Return the members of each stream in the newest epoch that anybody entered."""
     newest: dict[int, StreamConfig] = {}
     for config in (config for node in nodes for config in node.configs):
@@ -200,7 +234,7 @@ def _replicas(nodes: Sequence[_Node]) -> Mapping[int, tuple[int, ...]]:
 
 
 def _place_last(
-    nodes: Sequence[_Node], sources: Sequence[tuple[RawDirectory, Streams]]
+    nodes: Sequence[_Node[RawDirectory]], sources: Sequence[tuple[RawDirectory, Streams]]
 ) -> tuple[str, ...]:
     """Give the replicas the commits they lack; return what may be missing, and why."""
     recovered, notes = _recover(nodes)
@@ -243,7 +277,7 @@ def _place_last(
     return tuple(notes)
 
 
-def _recover(nodes: Sequence[_Node]) -> tuple[Recovered | None, list[str]]:
+def _recover(nodes: Sequence[_Node[RawDirectory]]) -> tuple[Recovered | None, list[str]]:
     copies: list[tuple[FaultRecord, Copy]] = []
     notes: list[str] = []
     for node in nodes:
