@@ -7,14 +7,16 @@ import functools
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from braidlog.cli import parameters
+from braidlog.cli.applications import load
 from braidlog.cli.commands import EitherCommand, command
-from braidlog.cli.failures import USAGE, Problem
+from braidlog.cli.failures import CORRUPTION, USAGE, Problem
 from braidlog.cli.output import facts, message
 from braidlog.cli.progress import meter
 from braidlog.cli.session import Session
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["pipeline"]
 
 _DIRECTORY: Final = click.Path(file_okay=False, path_type=Path)
-_LONG: Final = ("files", "rows", "hashes")
+_LONG: Final = ("files", "rows", "hashes", "states", "findings")
 """What a person finds in the manifest, and programs in the JSON."""
 
 
@@ -220,3 +222,65 @@ def compact_(
     with running_in() as arguments:
         done = compact(origin, output, until=until, tombstones=gone, **arguments)
     tell(session, done)
+
+
+@subcommand("replay")
+@click.argument("program", metavar="MODULE:NAME")
+@click.argument("output", type=_DIRECTORY)
+@click.option("--log", "log", metavar="LOG", help="With --cluster or --raw: the log.")
+@raw_option
+@click.option(
+    "--until", type=parameters.POSITION, help="Last position that is executed."
+)
+@click.option(
+    "--tasks",
+    type=click.IntRange(min=1),
+    help="Spread the partitions over so many tasks [default: one for each core].",
+)
+@click.option(
+    "--outcomes",
+    type=click.Choice(["strict", "report", "off"]),
+    default="strict",
+    show_default=True,
+    help="Commands that give something else than the log says: stop, or go on.",
+)
+@click.option(
+    "--environment",
+    type=click.Choice(["refuse", "report", "off"]),
+    default="refuse",
+    show_default=True,
+    help="Outcomes that were made in another environment: refuse, or go on.",
+)
+def replay_(
+    session: Session,
+    running_in: Place,
+    *,
+    program: str,
+    output: Path,
+    log: str | None,
+    raw: tuple[Path, ...],
+    **options: Any,
+) -> None:
+    """Make the state of an application in OUTPUT, partitions side by side.
+
+    The log is that of the directory of the application (--data), of a cluster, or of
+    the directories of a cluster that is dead (--raw).
+    """
+    from braidlog.app.source import LOG_NAME
+    from braidlog.pipelines.replay import replay
+
+    load(program)
+    local = session.cluster is None and not raw
+    if not local and log is None:
+        raise Problem("which log is it?", "name it with --log", USAGE)
+    where = replace(session, data=session.data / "log") if local else session
+    origin = origin_of(where, log or LOG_NAME, raw)
+    with running_in() as arguments:
+        done = replay(program, origin, output, **options, **arguments)
+    tell(session, done)
+    if done.published["differences"]:
+        raise Problem(
+            f"{len(done.published['differences'])} outcomes differ from the log",
+            "find what the procedure takes from outside; the report names them",
+            CORRUPTION,
+        )
