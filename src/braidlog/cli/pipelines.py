@@ -284,3 +284,92 @@ def replay_(
             "find what the procedure takes from outside; the report names them",
             CORRUPTION,
         )
+
+
+@subcommand("repartition")
+@click.argument("log")
+@click.argument("output", type=_DIRECTORY)
+@raw_option
+@click.option("--into", metavar="LOG", required=True, help="The log to append to.")
+@click.option(
+    "--streams",
+    type=parameters.STREAMS,
+    default=1,
+    show_default=True,
+    help="Streams that it has, or gets if it is not there.",
+)
+@click.option("--into-data", type=_DIRECTORY, metavar="DIR", help="It is there.")
+@click.option(
+    "--into-cluster",
+    metavar="HOST:PORT,...",
+    help="It is in this cluster [default: where the other log is].",
+)
+@click.option("--until", type=parameters.POSITION, help="Last position that is copied.")
+def repartition_(
+    session: Session,
+    running_in: Place,
+    *,
+    log: str,
+    output: Path,
+    raw: tuple[Path, ...],
+    into: str,
+    streams: int,
+    into_data: Path | None,
+    into_cluster: str | None,
+    until: int | None,
+) -> None:
+    """Append the records of LOG to another log with more or fewer streams.
+
+    Each is stored once, and records of one key keep their order. OUTPUT holds what is
+    on its way, and the report. Token and certificates are those of the other options.
+    """
+    from braidlog.pipelines.repartition import Destination, repartition
+
+    origin = origin_of(session, log, raw)
+    if into_data and into_cluster:
+        raise Problem("--into-data and --into-cluster exclude each other", "", USAGE)
+    seeds = "" if into_data else into_cluster or origin.cluster
+    if not seeds and not into_data:
+        text = "where is the log to append to?"
+        raise Problem(text, "say --into-data or --into-cluster", USAGE)
+    destination = Destination(
+        into,
+        streams,
+        path=str(into_data or ""),
+        cluster=seeds,
+        ca=origin.ca,
+        token=origin.token,
+    )
+    with running_in() as arguments:
+        done = repartition(origin, destination, output, until=until, **arguments)
+    tell(session, done)
+
+
+@subcommand("reindex")
+@click.argument("output", type=_DIRECTORY)
+@click.option(
+    "--directory",
+    "directories",
+    multiple=True,
+    required=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Data directory of a log or of a node. Any number of times.",
+)
+def reindex_(
+    session: Session,
+    running_in: Place,
+    *,
+    output: Path,
+    directories: tuple[Path, ...],
+) -> None:
+    """Write side files again that are missing or damaged.
+
+    They are what readers find positions and times by without reading segments. OUTPUT
+    is for the report. Nodes may run meanwhile.
+    """
+    from braidlog.pipelines.reindex import reindex
+
+    with running_in() as arguments:
+        done = reindex([str(path) for path in directories], output, **arguments)
+    tell(session, done)
