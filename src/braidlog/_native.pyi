@@ -40,8 +40,10 @@ __all__ = [
     "inspect_segments",
     "inspect_state",
     "log_schema",
+    "lost_side",
     "repair",
     "repair_plan",
+    "split_by_key",
     "verify",
 ]
 
@@ -373,6 +375,7 @@ def encode_arrow(
     compression: str = "none",
     batch_bytes: int = 1048576,
 ) -> list[bytes]: ...
+def split_by_key(data: Any, parts: int) -> tuple[ArrowBatch, list[int]]: ...
 def batch_header(data: Buffer) -> tuple[int, int, int, int, int, int, int]: ...
 
 # Frames of a connection, for braidlog.wire.frames.
@@ -434,6 +437,7 @@ def inspect_samples(
     data: str | Path, segment: int | None = None, log: str | None = None
 ) -> list[dict[str, Any]]: ...
 def inspect_manifest(data: str | Path) -> list[dict[str, Any]]: ...
+def lost_side(data: str | Path, segment: int) -> tuple[Path, bytes] | None: ...
 def inspect_state(data: str | Path) -> dict[str, Any]: ...
 def verify(
     data: str | Path, progress: Callable[[int, int], object] | None = None
