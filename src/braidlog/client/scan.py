@@ -36,7 +36,7 @@ from braidlog.wire.messages import LogInfo, Read, Records
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Scan", "StreamExtent"]
+__all__ = ["Scan", "StreamExtent", "with_places"]
 
 _MILLISECONDS: Final = 1000
 # Where in a stream the plan looks how large records are, in parts of its extent.
@@ -189,7 +189,7 @@ class Scan:
                 names = list(dict.fromkeys(["position", *stored]))
                 position, last = span.glsn - span.skip, span.skip + span.count
                 rows = batch.arrow(position, span.skip, last, names)
-                yield [_with_places(rows, columns, span)]
+                yield [with_places(rows, columns, span)]
 
     async def _spans(
         self, stream: int, begin: int, end: int, turn: int
@@ -272,7 +272,7 @@ def _is_in_time(batch: OpenBatch, since: int | None, until: int | None) -> bool:
     return not late and (since is None or last >= since)
 
 
-def _with_places(rows: object, columns: list[str], span: Span) -> pa.RecordBatch:
+def with_places(rows: object, columns: list[str], span: Span) -> pa.RecordBatch:
     """Add stream and LLSN, and bring the columns into their order."""
     import pyarrow as pa
     import pyarrow.compute as pc
