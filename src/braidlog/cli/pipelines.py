@@ -373,3 +373,52 @@ def reindex_(
     with running_in() as arguments:
         done = reindex([str(path) for path in directories], output, **arguments)
     tell(session, done)
+
+
+@subcommand("audit")
+@click.argument("log")
+@click.argument("output", type=_DIRECTORY)
+@raw_option
+@click.option(
+    "--archive",
+    "archives",
+    multiple=True,
+    metavar="LOCATION",
+    help="Compare with this archive as well. Any number of times.",
+)
+def audit_(
+    session: Session,
+    running_in: Place,
+    *,
+    log: str,
+    output: Path,
+    raw: tuple[Path, ...],
+    archives: tuple[str, ...],
+) -> None:
+    """Compare all copies of LOG, and prove that nothing is missing.
+
+    Copies are the nodes of a cluster, or directories of nodes that do not run (--raw),
+    and archives. OUTPUT is for the report. Ends with code 5 if anything is wrong.
+    """
+    from braidlog.pipelines.audit import audit
+
+    origin = origin_of(session, log, raw)
+    with running_in() as arguments:
+        done = audit(origin, output, archives=archives, **arguments)
+    tell(session, done)
+    findings = done.published["findings"]
+    if not session.as_json:
+        for each in findings:
+            at = f"position {each['position']}: " if each["position"] else ""
+            message(
+                f"{each['kind']}: {each['copy'] or 'all copies'}: {at}{each['problem']}"
+            )
+        for text in done.published["behind"]:
+            message(f"note: {text}")
+    if findings:
+        raise Problem(
+            f"{len(findings)} findings, the first bad position is"
+            f" {min((f['position'] for f in findings if f['position']), default=0)}",
+            "`braidlog verify` shows the damage of one directory",
+            CORRUPTION,
+        )

@@ -99,11 +99,12 @@ def test_producers_are_at_home_in_their_streams(parts: int) -> None:
 
 
 def test_what_is_refused() -> None:
-    for given in (
+    refused: list[dict[str, Any]] = [
         {},
         {"path": "a", "cluster": "b"},
         {"path": "a", "streams": 2},
         {"cluster": "a", "streams": 0},
-    ):
+    ]
+    for given in refused:
         with pytest.raises(InvalidArgumentError):
-            Destination("copy", **given)  # type: ignore[arg-type]
+            Destination("copy", **given)
