@@ -103,7 +103,7 @@ def test_compact_gives_the_recorded_trees(tmp_path: Path) -> None:
     import braidlog
     from braidlog.demo.events import decode, decode_entry, key_of
     from braidlog.demo.files import read_lines
-    from braidlog.pipelines.compact import Tombstones, compact
+    from braidlog.pipelines.compaction import Tombstones, compact
     from braidlog.pipelines.origin import Origin
 
     events, oracle = recorded()

@@ -12,11 +12,11 @@ import pytest
 import braidlog
 from braidlog.client import connect_sync
 from braidlog.client.routing import stream_index
-from braidlog.pipelines.audit import audit
-from braidlog.pipelines.compact import compact
+from braidlog.pipelines.auditing import audit
+from braidlog.pipelines.compaction import compact
 from braidlog.pipelines.origin import Origin
-from braidlog.pipelines.repartition import Destination, repartition
-from braidlog.pipelines.replay import replay
+from braidlog.pipelines.repartitioning import Destination, repartition
+from braidlog.pipelines.replaying import replay
 from braidlog.testing.cluster import LocalCluster
 from process.replayed import PARTITIONS, fill, near
 

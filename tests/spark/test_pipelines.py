@@ -13,9 +13,9 @@ from braidlog.app.replay import replay as embedded
 from braidlog.app.source import LOG_NAME
 from braidlog.errors import TrimmedError
 from braidlog.pipelines import run
-from braidlog.pipelines.compact import compact
+from braidlog.pipelines.compaction import compact
 from braidlog.pipelines.origin import Origin
-from braidlog.pipelines.replay import replay
+from braidlog.pipelines.replaying import replay
 from process.replayed import fill, near
 from unit.pipelines.works import Square, squares
 

@@ -214,7 +214,7 @@ def compact_(
     tombstone: str,
 ) -> None:
     """Write the latest record of each key to OUTPUT, as Parquet."""
-    from braidlog.pipelines.compact import Tombstones, compact
+    from braidlog.pipelines.compaction import Tombstones, compact
 
     kind, _, text = tombstone.partition("=")
     gone = Tombstones(kind, text)
@@ -267,7 +267,7 @@ def replay_(
     the directories of a cluster that is dead (--raw).
     """
     from braidlog.app.source import LOG_NAME
-    from braidlog.pipelines.replay import replay
+    from braidlog.pipelines.replaying import replay
 
     load(program)
     local = session.cluster is None and not raw
@@ -323,7 +323,7 @@ def repartition_(
     Each is stored once, and records of one key keep their order. OUTPUT holds what is
     on its way, and the report. Token and certificates are those of the other options.
     """
-    from braidlog.pipelines.repartition import Destination, repartition
+    from braidlog.pipelines.repartitioning import Destination, repartition
 
     origin = origin_of(session, log, raw)
     if into_data and into_cluster:
@@ -368,7 +368,7 @@ def reindex_(
     They are what readers find positions and times by without reading segments. OUTPUT
     is for the report. Nodes may run meanwhile.
     """
-    from braidlog.pipelines.reindex import reindex
+    from braidlog.pipelines.reindexing import reindex
 
     with running_in() as arguments:
         done = reindex([str(path) for path in directories], output, **arguments)
@@ -400,7 +400,7 @@ def audit_(
     Copies are the nodes of a cluster, or directories of nodes that do not run (--raw),
     and archives. OUTPUT is for the report. Ends with code 5 if anything is wrong.
     """
-    from braidlog.pipelines.audit import audit
+    from braidlog.pipelines.auditing import audit
 
     origin = origin_of(session, log, raw)
     with running_in() as arguments:

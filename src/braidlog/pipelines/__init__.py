@@ -11,6 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from braidlog.pipelines.auditing import audit
+    from braidlog.pipelines.compaction import Tombstones, compact
     from braidlog.pipelines.frame import (
         Attempt,
         File,
@@ -21,23 +23,45 @@ if TYPE_CHECKING:
         Stage,
         run,
     )
+    from braidlog.pipelines.origin import Origin
+    from braidlog.pipelines.reindexing import reindex
+    from braidlog.pipelines.repartitioning import Destination, repartition
+    from braidlog.pipelines.replaying import replay
 
 __all__ = [
     "Attempt",
+    "Destination",
     "File",
     "Job",
+    "Origin",
     "Outlook",
     "Report",
     "Result",
     "Stage",
+    "Tombstones",
+    "audit",
+    "compact",
+    "reindex",
+    "repartition",
+    "replay",
     "run",
 ]
 
-_HOMES: Final = dict.fromkeys(__all__, "braidlog.pipelines.frame")
+_HOMES: Final = {
+    "Destination": "repartitioning",
+    "Origin": "origin",
+    "Tombstones": "compaction",
+    "audit": "auditing",
+    "compact": "compaction",
+    "reindex": "reindexing",
+    "repartition": "repartitioning",
+    "replay": "replaying",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name on first use."""
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    if name in __all__:
+        home = f"braidlog.pipelines.{_HOMES.get(name, 'frame')}"
+        return getattr(import_module(home), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

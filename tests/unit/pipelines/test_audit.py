@@ -13,7 +13,7 @@ import pytest
 import braidlog
 from braidlog import _native
 from braidlog.pipelines import Report
-from braidlog.pipelines.audit import audit
+from braidlog.pipelines.auditing import audit
 from braidlog.pipelines.origin import Origin
 from unit.archive.made import archive_log
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import braidlog
 from braidlog.errors import AlreadyExistsError, BeyondEndError, InvalidArgumentError
 from braidlog.pipelines import pieces
-from braidlog.pipelines.compact import Tombstones, _latest, compact
+from braidlog.pipelines.compaction import Tombstones, _latest, compact
 from braidlog.pipelines.frame import Attempt, File
 from braidlog.pipelines.manifest import read_manifest, verify
 from braidlog.pipelines.origin import Origin

@@ -10,9 +10,9 @@ import pytest
 import braidlog
 from braidlog.client.routing import stream_index
 from braidlog.errors import InvalidArgumentError, LogFullError
-from braidlog.pipelines import repartition as module
+from braidlog.pipelines import repartitioning as module
 from braidlog.pipelines.origin import Origin
-from braidlog.pipelines.repartition import Destination, producer_of, repartition
+from braidlog.pipelines.repartitioning import Destination, producer_of, repartition
 
 COUNT = 2000
 

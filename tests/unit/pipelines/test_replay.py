@@ -18,7 +18,7 @@ from braidlog.errors import (
 )
 from braidlog.pipelines.manifest import read_manifest
 from braidlog.pipelines.origin import Origin
-from braidlog.pipelines.replay import replay
+from braidlog.pipelines.replaying import replay
 from process.replayed import PARTITIONS, fill, near, wide
 
 pytestmark = pytest.mark.timeout(120)
