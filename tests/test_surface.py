@@ -9,7 +9,7 @@ import pytest
 import braidlog
 
 # Needs an extra; its own tests import it.
-OPTIONAL = ("braidlog.spark", "braidlog.demo")
+OPTIONAL = ("braidlog.spark", "braidlog.pipelines", "braidlog.demo")
 
 
 def modules() -> list[str]:

@@ -29,6 +29,7 @@ __all__ = [
     "Store",
     "batch_header",
     "bytes_of",
+    "digest_records",
     "encode_arrow",
     "encode_batch",
     "encode_pieces",
@@ -40,8 +41,10 @@ __all__ = [
     "inspect_segments",
     "inspect_state",
     "log_schema",
+    "lost_side",
     "repair",
     "repair_plan",
+    "split_by_key",
     "verify",
 ]
 
@@ -389,6 +392,8 @@ def encode_arrow(
     compression: str = "none",
     batch_bytes: int = 1048576,
 ) -> list[bytes]: ...
+def digest_records(data: Any) -> ArrowBatch: ...
+def split_by_key(data: Any, parts: int) -> tuple[ArrowBatch, list[int]]: ...
 def batch_header(data: Buffer) -> tuple[int, int, int, int, int, int, int]: ...
 
 # Frames of a connection, for braidlog.wire.frames.
@@ -450,6 +455,7 @@ def inspect_samples(
     data: str | Path, segment: int | None = None, log: str | None = None
 ) -> list[dict[str, Any]]: ...
 def inspect_manifest(data: str | Path) -> list[dict[str, Any]]: ...
+def lost_side(data: str | Path, segment: int) -> tuple[Path, bytes] | None: ...
 def inspect_state(data: str | Path) -> dict[str, Any]: ...
 def verify(
     data: str | Path, progress: Callable[[int, int], object] | None = None

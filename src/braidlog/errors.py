@@ -32,7 +32,8 @@
     │  └─ RemoteProtocolError  the other side did; the connection is closed
     │     └─ ForeignPeerError  it speaks TLS, HTTP, SSH: change the address or setting
     └─ CorruptionError         an operator has to look at ``path``, ``offset``
-       └─ MissingFileError
+       ├─ MissingFileError
+       └─ ArchiveDamagedError  put the file of the archive back from a copy
 
 Every class has ``retryable`` (may the same call succeed later without a change?),
 ``outcome`` (what became of an append that failed: "certain": it is not in the log and
@@ -49,6 +50,7 @@ from typing import ClassVar, Literal
 
 __all__ = [
     "AlreadyExistsError",
+    "ArchiveDamagedError",
     "BeyondEndError",
     "ClosedError",
     "ConnectionLostError",
@@ -444,3 +446,10 @@ class MissingFileError(CorruptionError):
 
     code = 61
     hint = "Put the file back, or let `braidlog repair` show what would be lost"
+
+
+class ArchiveDamagedError(CorruptionError):
+    """A file of an archive is gone, or is not what was archived."""
+
+    code = 64
+    hint = "Put the file back from a copy; the log may still have what is not trimmed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from braidlog.errors import (
     TrimmedError,
 )
 from conformance.api import AnyLog, AnyNode, Opener, Reopen
+from unit.archive.made import archive_table
 
 
 async def values(log: AnyLog) -> list[bytes]:
@@ -79,6 +81,45 @@ async def test_ranges_and_filters(log: AnyLog) -> None:
     assert [await log.find(t) for t in (0, 55, 101)] == [1, 6, None]
     table = await log.to_arrow(2, 4, columns=["position"])
     assert table["position"].to_pylist() == [2, 3]
+
+
+async def test_what_was_trimmed_comes_from_the_archive(
+    log: AnyLog, tmp_path: Path
+) -> None:
+    for i in range(1, 11):
+        await log.append(b"%d" % i, key=b"%d" % (i % 2), timestamp=10 * i)
+    before = await log.read()
+    table = await log.to_arrow()
+    archive_table(table.slice(0, 6), log.id, tmp_path)
+    await log.trim(5)
+    assert await log.read(include_archive=tmp_path) == before
+    with pytest.raises(NotFoundError):
+        await log.read(include_archive=True)
+    await log.set_archive(tmp_path)
+    await log.set_options(retention_ms=10**9)
+    archive = await log.archive()
+    assert (archive.begin, archive.end, log.options.archive) == (1, 7, str(tmp_path))
+    assert await log.read(include_archive=True) == before
+    assert await log.to_arrow(include_archive=True) == table
+    options: dict[str, Any] = {"include_archive": True, "columns": ["key"]}
+    assert await log.to_arrow(3, 8, **options) == table.select(["key"]).slice(2, 5)
+    found = await log.read(2, 9, key=b"0", since=30, limit=2, include_archive=True)
+    assert [record.position for record in found] == [4, 6]
+    assert await log.read(11, include_archive=True) == []
+    await log.trim(9)
+    for begin in (None, 3, 8):
+        with pytest.raises(TrimmedError) as caught:
+            await log.read(begin, include_archive=True)
+        assert caught.value.first == 9
+    assert await log.read(3, 7, include_archive=True) == before[2:6]
+    assert await log.read(9, include_archive=True) == before[8:]
+    with pytest.raises(BeyondEndError):
+        await log.read(12, include_archive=True)
+    with pytest.raises(TrimmedError):
+        await log.read(0, include_archive=True)
+    await log.set_archive(None)
+    with pytest.raises(NotFoundError):
+        await log.archive()
 
 
 @pytest.mark.parametrize("position", [0, 3, 100])

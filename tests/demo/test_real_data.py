@@ -7,6 +7,7 @@ The files are looked for in the folder that ``BRAIDLOG_SHARED_DATA`` names, else
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import os
 from pathlib import Path
@@ -90,3 +91,43 @@ def test_the_files_as_the_state_of_an_application(tmp_path: Path) -> None:
     )
     assert files == expected
     assert list((tmp_path / "again").glob("partition-*.db"))
+
+
+@pytest.mark.real_data
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_compact_gives_the_recorded_trees(tmp_path: Path) -> None:
+    """The pipeline, beside the demo's own replay: what git had in the end."""
+    import pyarrow.parquet as pq
+
+    import braidlog
+    from braidlog.demo.events import decode, decode_entry, key_of
+    from braidlog.demo.files import read_lines
+    from braidlog.pipelines.compaction import Tombstones, compact
+    from braidlog.pipelines.origin import Origin
+
+    events, oracle = recorded()
+    with braidlog.open(tmp_path / "data") as node:
+        log = node.create_log("changes")
+        lines = iter(read_lines(events))
+        while values := list(itertools.islice(lines, 20_000)):
+            log.append_many(values, keys=[key_of(decode(line)) for line in values])
+    report = compact(
+        Origin("changes", path=str(tmp_path / "data")),
+        tmp_path / "out",
+        tombstones=Tombstones("pattern", '"op":"delete"'),
+        bytes_per_task=8 << 20,
+        workers=1,
+    )
+    assert (report.figures["records_read"], report.tasks > 4) == (_EVENTS, True)
+    found = {}
+    for file in report.published["files"]:
+        for line in pq.read_table(tmp_path / "out" / file["path"])["value"].to_pylist():
+            event = decode(line)
+            found[event.source, event.path] = event.entry
+    expected = {
+        (source, path): entry
+        for source, path, entry in map(decode_entry, read_lines(oracle))
+    }
+    assert len(found) == report.figures["keys"]
+    assert found == expected

@@ -12,7 +12,10 @@ from braidlog.errors import UnavailableError
 from braidlog.spark import ensure_java, local_session
 from braidlog.testing.cluster import LocalCluster
 
+_TESTS = Path(__file__).parents[1]
 _SETTINGS = {
+    # Tasks of pipelines are imported by workers, also those that tests bring.
+    "spark.executorEnv.PYTHONPATH": f"{_TESTS}:{_TESTS.parent}",
     "spark.driver.memory": "512m",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }

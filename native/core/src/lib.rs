@@ -7,6 +7,7 @@
 
 pub mod batch;
 pub mod codec;
+pub mod crc32;
 pub mod error;
 pub mod index;
 pub mod limits;

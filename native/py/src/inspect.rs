@@ -16,6 +16,7 @@ use braidlog_core::wal::verify;
 use braidlog_core::{Error, Result as CoreResult};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::error::to_py;
 use judgements::{PlanRow, RepairRow, ReportRow, StateRow};
@@ -29,6 +30,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(inspect_index, m)?)?;
     m.add_function(wrap_pyfunction!(inspect_samples, m)?)?;
     m.add_function(wrap_pyfunction!(inspect_manifest, m)?)?;
+    m.add_function(wrap_pyfunction!(lost_side, m)?)?;
     m.add_function(wrap_pyfunction!(inspect_state, m)?)?;
     m.add_function(wrap_pyfunction!(verify_files, m)?)?;
     m.add_function(wrap_pyfunction!(repair_plan, m)?)?;
@@ -119,6 +121,16 @@ fn inspect_samples(
 fn inspect_manifest(py: Python<'_>, data: PathBuf) -> PyResult<Vec<EditRow>> {
     let edits = look(py, |vfs| inspect::edits(&**vfs, &data))?;
     Ok(edits.rows.into_iter().map(EditRow::from).collect())
+}
+
+#[pyfunction]
+fn lost_side(
+    py: Python<'_>,
+    data: PathBuf,
+    segment: u64,
+) -> PyResult<Option<(PathBuf, Bound<'_, PyBytes>)>> {
+    let found = look(py, |vfs| inspect::lost_side(vfs, &data, segment))?;
+    Ok(found.map(|(path, bytes)| (path, PyBytes::new(py, &bytes))))
 }
 
 #[pyfunction]

@@ -70,7 +70,7 @@ def read(
     layout: str,
     binary: Any,
     delimiter: bytes,
-    **bounds: int | None,
+    **bounds: Any,
 ) -> None:
     """Print records.
 

@@ -22,6 +22,7 @@ from braidlog.cli.importing import import_
 from braidlog.cli.inspecting import inspect
 from braidlog.cli.logs import log
 from braidlog.cli.output import message
+from braidlog.cli.pipelines import pipeline
 from braidlog.cli.reading import read, tail
 from braidlog.cli.repair import repair, verify
 from braidlog.cli.rescue import rescue
@@ -156,6 +157,7 @@ for _command in (
     serve,
     up,
     app,
+    pipeline,
     cluster,
     node,
     stream,

@@ -141,11 +141,14 @@ class BlockingClusterLog(_Blocking[ClusterLog]):
     read = _iterate(ClusterLog._read_chunks)
     subscribe = _iterate(ClusterLog._subscribe_chunks)
     batches = _iterate(ClusterLog._batch_chunks)
+    placed_batches = _iterate(ClusterLog._placed_chunks)
     wait = _call(ClusterLog.wait)
     find = _call(ClusterLog.find)
     to_arrow = _call(ClusterLog.to_arrow)
     trim = _call(ClusterLog.trim)
     set_options = _call(ClusterLog.set_options)
+    archive = _call(ClusterLog.archive)
+    set_archive = _call(ClusterLog.set_archive)
     describe = _call(ClusterLog.describe)
     _cursor = _call(ClusterLog.cursor)
     _store_cursor = _call(ClusterLog.set_cursor)
@@ -307,9 +310,9 @@ class BlockingClient(_Blocking[Client]):
         """Return an existing log; see `Client.log`."""
         return BlockingClusterLog(self._loop, self._log(name))
 
-    def scan(self, name: str) -> BlockingScan:
+    def scan(self, name: str, *, node: int = 0) -> BlockingScan:
         """Return reads of a log stream by stream; see `Client.scan`."""
-        return BlockingScan(self._loop, self._scan(name))
+        return BlockingScan(self._loop, self._scan(name, node=node))
 
     def create_log(self, name: str, **options: Any) -> BlockingClusterLog:
         """Create a log; see `Client.create_log`."""

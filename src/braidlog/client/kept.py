@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from braidlog.client.appending import Appending
 from braidlog.client.batches import BatchCodec
@@ -14,12 +17,16 @@ from braidlog.errors import (
     NotFoundError,
     RemoteProtocolError,
 )
+from braidlog.storage.archived import located
 from braidlog.storage.catalog import LogOptions
 from braidlog.storage.retention import lease_us
 from braidlog.types import Compression
 from braidlog.wire import commands, results
 from braidlog.wire.messages import LogInfo, StreamInfo
 from braidlog.wire.results import CursorRow
+
+if TYPE_CHECKING:
+    from braidlog.archive import Archive
 
 __all__ = ["ClusterLogDescription", "KeptClusterLog"]
 
@@ -124,7 +131,28 @@ class KeptClusterLog:
         await self._cluster.linearize()
         old = self.options
         new = LogOptions(old.compression, retention_ms, retention_bytes, old.unknown)
-        await self._cluster.execute(commands.AlterLog(self._id, options=new.encode()))
+        await self._alter(new)
+
+    async def _alter(self, options: LogOptions) -> None:
+        command = commands.AlterLog(self._id, options=options.encode())
+        await self._cluster.execute(command)
+
+    async def archive(self, location: str | os.PathLike[str] | None = None) -> Archive:
+        """Open the log's archive to read; see `Log.archive`."""
+        from braidlog.archive import open_archive
+
+        if location is None:
+            await self._cluster.linearize()
+        place = located(self.name, self.options.archive, location)
+        return await asyncio.to_thread(open_archive, place, log_id=self.id)
+
+    async def set_archive(self, location: str | os.PathLike[str] | None) -> None:
+        """Record where the log's archive is; see `Log.set_archive`."""
+        from braidlog.archive.place import absolute
+
+        where = None if location is None else absolute(location)
+        await self._cluster.linearize()
+        await self._alter(self.options.archived_at(where))
 
     async def describe(self) -> ClusterLogDescription:
         """Return what there is to know of the log."""

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from braidlog.client.archived import ArchivedReading, Wanted
 from braidlog.client.batches import OpenBatch
 from braidlog.client.kept import KeptClusterLog
 from braidlog.client.merge import Span
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from braidlog._native import Record
+    from braidlog.storage.archived import Archived
 
 __all__ = ["ClusterLog"]
 
@@ -201,19 +203,30 @@ class ClusterLog(KeptClusterLog):
         since: Timestamp | None = None,
         until: Timestamp | None = None,
         limit: int | None = None,
+        include_archive: Archived = False,
     ) -> AsyncIterator[Record]:
         """Iterate over records ``start`` to ``end`` (half-open) in position order.
 
         The end is fixed when the iteration begins. What is left out by ``key``,
         ``since`` (inclusive) and ``until`` (exclusive, microseconds) is left out by the
-        client.
+        client. With ``include_archive`` what was trimmed comes from the log's archive,
+        which the client reads itself; see `Log.read`.
 
         Raises:
-            TrimmedError: ``start`` is below ``first``, or was trimmed meanwhile.
+            TrimmedError: ``start`` is below ``first``, or was trimmed meanwhile; with
+                the archive, that lacks the records too.
             BeyondEndError: ``start`` is above the end.
+            NotFoundError: there is no archive.
+            ArchiveDamagedError: a file of the archive is gone or damaged.
         """
         chunks = self._read_chunks(
-            start, end, key=key, since=since, until=until, limit=limit
+            start,
+            end,
+            key=key,
+            since=since,
+            until=until,
+            limit=limit,
+            include_archive=include_archive,
         )
         async with contextlib.aclosing(chunks):
             async for chunk in chunks:
@@ -229,22 +242,43 @@ class ClusterLog(KeptClusterLog):
         since: Timestamp | None = None,
         until: Timestamp | None = None,
         limit: int | None = None,
+        include_archive: Archived = False,
     ) -> AsyncGenerator[list[Record], None]:
-        begin, stop = await self._bounds(start, end)
-        plain = None if key is None else bytes(memoryview(key))
+        choice = (None if key is None else bytes(memoryview(key)), since, until)
+        if include_archive:
+            reading = ArchivedReading(self, include_archive)
+            await reading.open(start, end)
+            chunks = reading.records(choice, self._counted)
+        else:
+            chunks = self._chosen(*await self._bounds(start, end), choice)
         left = limit
         if left is not None and left < 0:
             raise InvalidArgumentError(f"limit must be at least 0, got {limit}")
         if left == 0:
             return
-        spans = self._spans(begin, stop)
-        async with contextlib.aclosing(spans):
-            async for span in spans:
-                records = self._records(span)
-                chunk = [r for r in records if _matches(r, plain, since, until)]
+        async with contextlib.aclosing(chunks):
+            async for chunk in chunks:
                 yield chunk if left is None else chunk[:left]
                 if left is not None and (left := left - len(chunk)) <= 0:
                     return
+
+    async def _chosen(
+        self, begin: int, end: int, choice: Wanted
+    ) -> AsyncGenerator[list[Record], None]:
+        async with contextlib.aclosing(self._counted(begin, end, choice)) as counted:
+            async for chunk, _ in counted:
+                yield chunk
+
+    async def _counted(
+        self, begin: int, end: int, choice: Wanted
+    ) -> AsyncGenerator[tuple[list[Record], int], None]:
+        """Iterate over what is wanted of each batch, and the position behind it."""
+        spans = self._spans(begin, end)
+        async with contextlib.aclosing(spans):
+            async for span in spans:
+                records = self._records(span)
+                chunk = [r for r in records if _matches(r, *choice)]
+                yield chunk, span.glsn + span.count
 
     def __aiter__(self) -> AsyncIterator[Record]:
         """Iterate over everything that can be read now."""
@@ -358,9 +392,15 @@ class ClusterLog(KeptClusterLog):
         end: int | None = None,
         *,
         columns: list[str] | None = None,
+        include_archive: Archived = False,
     ) -> AsyncIterator[pa.RecordBatch]:
-        """Iterate over the log as `pyarrow.RecordBatch`, one for each batch stored."""
-        chunks = self._batch_chunks(start, end, columns=columns)
+        """Iterate over the log as `pyarrow.RecordBatch`, one for each batch stored.
+
+        ``include_archive`` is that of `read`.
+        """
+        chunks = self._batch_chunks(
+            start, end, columns=columns, include_archive=include_archive
+        )
         async with contextlib.aclosing(chunks):
             async for (batch,) in chunks:
                 yield batch
@@ -371,19 +411,47 @@ class ClusterLog(KeptClusterLog):
         end: int | None = None,
         *,
         columns: list[str] | None = None,
+        include_archive: Archived = False,
     ) -> AsyncGenerator[list[pa.RecordBatch], None]:
-        import pyarrow as pa
-
         from braidlog.client.arrow import log_schema
 
-        log_schema(columns)  # Refuses columns before anything is read.
-        begin, stop = await self._bounds(start, end)
-        spans = self._spans(begin, stop)
+        names = log_schema(columns).names  # Refuses columns before anything is read.
+        if include_archive:
+            reading = ArchivedReading(self, include_archive)
+            await reading.open(start, end)
+            batches = reading.batches(names, self._rows)
+        else:
+            batches = self._rows(*await self._bounds(start, end), names)
+        async with contextlib.aclosing(batches):
+            async for batch in batches:
+                yield [batch]
+
+    async def _rows(
+        self, begin: int, end: int, columns: list[str]
+    ) -> AsyncGenerator[pa.RecordBatch, None]:
+        """Iterate over batches with columns of a log, and ``stream`` and ``llsn``."""
+        from braidlog.client.spanrows import with_places
+
+        spans = self._spans(begin, end)
+        stored = [name for name in columns if name not in ("stream", "llsn")]
+        names = list(dict.fromkeys(["position", *stored]))
         async with contextlib.aclosing(spans):
             async for span in spans:
                 first, last = span.glsn - span.skip, span.skip + span.count
-                rows = self._open(span).arrow(first, span.skip, last, columns)
-                yield [pa.record_batch(rows)]
+                rows = self._open(span).arrow(first, span.skip, last, names)
+                yield with_places(rows, columns, span)
+
+    async def _placed_chunks(
+        self, start: int, end: int
+    ) -> AsyncGenerator[list[pa.RecordBatch], None]:
+        """Iterate over batches with all columns that an archive has."""
+        from braidlog.client.arrow import log_schema
+
+        begin, stop = await self._bounds(start, end)
+        batches = self._rows(begin, stop, [*log_schema().names, "stream", "llsn"])
+        async with contextlib.aclosing(batches):
+            async for batch in batches:
+                yield [batch]
 
     async def to_arrow(
         self,
@@ -391,13 +459,17 @@ class ClusterLog(KeptClusterLog):
         end: int | None = None,
         *,
         columns: list[str] | None = None,
+        include_archive: Archived = False,
     ) -> pa.Table:
         """Return positions ``start`` to ``end`` of the log as one Arrow table."""
         import pyarrow as pa
 
         from braidlog.client.arrow import log_schema
 
-        batches = [each async for each in self.batches(start, end, columns=columns)]
+        found = self.batches(
+            start, end, columns=columns, include_archive=include_archive
+        )
+        batches = [each async for each in found]
         return pa.Table.from_batches(batches, log_schema(columns))
 
 

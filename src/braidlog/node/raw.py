@@ -13,7 +13,7 @@ repository are older than the disks, they say nothing about that log.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +42,7 @@ from braidlog.storage.rawstreams import RawCatalog, RawSource
 from braidlog.storage.streams import STREAM_PREFIX
 from braidlog.wire.messages import StreamConfig
 
-__all__ = ["choose_raw", "open_raw"]
+__all__ = ["choose_raw", "open_raw", "streams_in"]
 
 _decoder: Final = msgspec.msgpack.Decoder(StreamConfig)
 
@@ -137,6 +137,17 @@ def choose_raw(directories: Sequence[str | Path], log: str) -> list[RawSource]:
     ]
 
 
+def streams_in(directory: RawDirectory, log: str) -> Streams:
+    """Return the streams of a log that a directory has, as `RawMerge` takes them.
+
+    Whether what they hold counts is for the fault logs to say; see `open_raw`.
+    """
+    if not (directory.path / FILE_NAME).exists():
+        return {row.stream: 1 for row in directory.logs() if row.name == log}
+    node = _look(directory, log)
+    return _streams(node, {config.stream for config in node.configs})
+
+
 def _embedded(directories: Sequence[C], log: str) -> list[tuple[C, Streams]]:
     if len(directories) != 1:
         msg = "without fault logs nothing says which directories are valid: give one"
@@ -182,16 +193,17 @@ def _sources(nodes: Sequence[_Node[C]], log: str) -> list[tuple[C, Streams]]:
     for node in nodes:
         if isinstance(node.record, FaultRecord) and node.record.node in valid:
             # A replica that never was a member has no configuration beside it.
-            streams = {
-                row.stream: number
-                for row in node.logs
-                if (number := _number(row)) in numbers
-            }
-            found.append((node.directory, streams))
+            found.append((node.directory, _streams(node, numbers)))
     if not any(streams for _, streams in found):
         msg = f"no valid directory has a stream of the log {log!r}"
         raise NotFoundError(msg)
     return found
+
+
+def _streams(node: _Node[C], numbers: Collection[int]) -> Streams:
+    return {
+        row.stream: number for row in node.logs if (number := _number(row)) in numbers
+    }
 
 
 def _valid_nodes(nodes: Sequence[_Node[C]]) -> tuple[int, ...]:

@@ -16,8 +16,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from braidlog.errors import ClosedError, LogError, ReadOnlyError, StoreFailedError
+from braidlog.storage.archived import Archived
 from braidlog.storage.backend import WriterBackend
-from braidlog.storage.catalog import LogDescription, LogStats
+from braidlog.storage.catalog import LogDescription, LogOptions, LogStats
 from braidlog.storage.cursor import Cursor
 from braidlog.storage.log import Log
 from braidlog.storage.node import Node, NodeStats, open_node
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from braidlog._native import Pending, Record
+    from braidlog.archive import Archive
 
 __all__ = ["AsyncLog", "AsyncNode", "open_async"]
 
@@ -114,6 +116,16 @@ class AsyncLog:
         return self.blocking.name
 
     @property
+    def id(self) -> str:
+        """Random identity of the log, 32 hexadecimal digits; never used again."""
+        return self.blocking.id
+
+    @property
+    def options(self) -> LogOptions:
+        """How the log is stored and kept."""
+        return self.blocking.options
+
+    @property
     def first(self) -> int:
         """First position that can be read."""
         return self.blocking.first
@@ -187,7 +199,12 @@ class AsyncLog:
         self, start: int | None = None, end: int | None = None, **filters: Any
     ) -> AsyncIterator[Record]:
         """Iterate over records; see `Log.read`."""
-        records = self.blocking.read(start, end, **filters)
+        if filters.get("include_archive"):
+            # Looks for the archive first, which may be far away.
+            read = self.blocking.read
+            records = await asyncio.to_thread(read, start, end, **filters)
+        else:
+            records = self.blocking.read(start, end, **filters)
         while True:
             chunk = await asyncio.to_thread(list, itertools.islice(records, _CHUNK))
             if not chunk:
@@ -242,10 +259,19 @@ class AsyncLog:
         end: int | None = None,
         *,
         columns: list[str] | None = None,
+        include_archive: Archived = False,
     ) -> pa.Table:
         """Return the log as an Arrow table; see `Log.to_arrow`."""
-        read = self.blocking.to_arrow
-        return await asyncio.to_thread(read, start, end, columns=columns)
+        read, options = self.blocking.to_arrow, {"include_archive": include_archive}
+        return await asyncio.to_thread(read, start, end, columns=columns, **options)
+
+    async def archive(self, location: str | os.PathLike[str] | None = None) -> Archive:
+        """Open the log's archive to read; see `Log.archive`."""
+        return await asyncio.to_thread(self.blocking.archive, location)
+
+    async def set_archive(self, location: str | os.PathLike[str] | None) -> None:
+        """Record where the log's archive is; see `Log.set_archive`."""
+        await asyncio.to_thread(self.blocking.set_archive, location)
 
     async def trim(self, before: int, *, ignore_pins: bool = False) -> int:
         """Let records go; see `Log.trim`."""

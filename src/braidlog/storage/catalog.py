@@ -7,7 +7,7 @@ newer build are kept when options are rewritten.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast, get_args
 
 from braidlog.errors import InvalidArgumentError
@@ -19,6 +19,8 @@ __all__ = ["CatalogEntry", "LogDescription", "LogOptions", "LogStats", "SegmentR
 _RETENTION_MAX: Final = (1 << 63) // 1000 - 1
 
 _KNOWN: Final = ("compression", "retention_ms", "retention_bytes")
+# Builds that do not know it keep it: it is stored among what is unknown.
+_ARCHIVE: Final = "archive"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,19 @@ class LogOptions:
             if not 0 <= value <= _RETENTION_MAX:
                 msg = f"{name} must be from 0 to {_RETENTION_MAX}, got {value}"
                 raise InvalidArgumentError(msg)
+
+    @property
+    def archive(self) -> str | None:
+        """Where the archive of the log is, if it has one: a path or a URI."""
+        found = self.unknown.get(_ARCHIVE)
+        return found if isinstance(found, str) else None
+
+    def archived_at(self, location: str | None) -> LogOptions:
+        """Return the same with another place of the archive; None for none."""
+        rest = {key: value for key, value in self.unknown.items() if key != _ARCHIVE}
+        if location is not None:
+            rest[_ARCHIVE] = location
+        return replace(self, unknown=rest)
 
     @property
     def lets_go(self) -> bool:

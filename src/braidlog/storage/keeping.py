@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
 from braidlog.errors import InvalidArgumentError, LogError, NotFoundError
+from braidlog.storage.archived import located
 from braidlog.storage.catalog import (
     CatalogEntry,
     LogDescription,
@@ -18,6 +20,7 @@ from braidlog.storage.retention import keep_bytes, lease_us, lowest_pin
 from braidlog.types import Timestamp
 
 if TYPE_CHECKING:
+    from braidlog.archive import Archive
     from braidlog.storage.backend import Backend
     from braidlog.storage.node import Node
 
@@ -125,8 +128,33 @@ class KeptLog:
         self, *, retention_ms: int | None = None, retention_bytes: int | None = None
     ) -> None:
         """Replace the log's retention; None keeps records until they are trimmed."""
-        old = self._entry.options
+        old = self._current().options
         new = LogOptions(old.compression, retention_ms, retention_bytes, old.unknown)
+        self._backend.store.alter_log(self._entry.id, new.encode())
+        self._entry = self._current()
+
+    def archive(self, location: str | os.PathLike[str] | None = None) -> Archive:
+        """Open the log's archive to read: the recorded one, or the one at a place.
+
+        Raises:
+            NotFoundError: none was recorded, or none is there.
+            InvalidArgumentError: it is the archive of another log.
+            ArchiveDamagedError: its manifest is damaged.
+        """
+        from braidlog.archive import open_archive
+
+        recorded = self._current().options.archive
+        return open_archive(located(self.name, recorded, location), log_id=self.id)
+
+    def set_archive(self, location: str | os.PathLike[str] | None) -> None:
+        """Record where the log's archive is, a path or a URI; durable on return.
+
+        Nothing is looked for there. None: the log has no archive.
+        """
+        from braidlog.archive.place import absolute
+
+        where = None if location is None else absolute(location)
+        new = self._current().options.archived_at(where)
         self._backend.store.alter_log(self._entry.id, new.encode())
         self._entry = self._current()
 

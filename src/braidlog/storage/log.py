@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from braidlog import _native
 from braidlog.errors import ClosedError, StoreFailedError
+from braidlog.storage.archived import Archived, read_batches, read_records
 from braidlog.storage.keeping import KeptLog
 from braidlog.types import Producer, Timestamp
 
@@ -173,6 +174,7 @@ class Log(KeptLog, _native.Appender):
         since: Timestamp | None = None,
         until: Timestamp | None = None,
         limit: int | None = None,
+        include_archive: Archived = False,
     ) -> Iterator[Record]:
         """Iterate over records ``start`` to ``end`` (half-open) in position order.
 
@@ -180,10 +182,29 @@ class Log(KeptLog, _native.Appender):
         ``key``, ``since`` (inclusive) and ``until`` (exclusive, microseconds) filter
         inside the core. Holds about one chunk of the log in memory.
 
+        With ``include_archive`` what was trimmed comes from the log's archive: the one
+        that `set_archive` recorded (True), or the one at a path or URI. It goes on in
+        the log at the first position that the log has, also while it is trimmed. It
+        needs the extra ``arrow``.
+
         Raises:
-            TrimmedError: ``start`` is below ``first``, or was trimmed meanwhile.
+            TrimmedError: ``start`` is below ``first``, or was trimmed meanwhile; with
+                the archive, that lacks the records too.
             BeyondEndError: ``start`` is above the end.
+            NotFoundError: there is no archive.
+            ArchiveDamagedError: a file of the archive is gone or damaged.
         """
+        if include_archive:
+            return read_records(
+                self,
+                include_archive,
+                start,
+                end,
+                key=key,
+                since=since,
+                until=until,
+                limit=limit,
+            )
         self._backend.refresh()
         return self._view.records(start, end, key, since, until, limit)
 
@@ -263,14 +284,19 @@ class Log(KeptLog, _native.Appender):
         end: int | None = None,
         *,
         columns: list[str] | None = None,
+        include_archive: Archived = False,
     ) -> Iterator[pa.RecordBatch]:
         """Iterate over the log as `pyarrow.RecordBatch` of about 1 MiB, without copies.
 
         Schema: position int64, timestamp timestamp[us, UTC], key binary, value binary,
         headers map<string, binary>. ``columns`` chooses and orders.
+        ``include_archive`` is that of `read`.
         """
         import pyarrow as pa
 
+        if include_archive:
+            yield from read_batches(self, include_archive, start, end, columns)
+            return
         self._backend.refresh()
         for batch in self._view.batches(start, end, columns):
             yield pa.record_batch(batch)
@@ -281,6 +307,7 @@ class Log(KeptLog, _native.Appender):
         end: int | None = None,
         *,
         columns: list[str] | None = None,
+        include_archive: Archived = False,
     ) -> pa.Table:
         """Return the log, or positions ``start`` to ``end`` of it, as one Arrow table.
 
@@ -289,6 +316,10 @@ class Log(KeptLog, _native.Appender):
         import pyarrow as pa
 
         self._backend.refresh()
+        if include_archive:
+            schema = pa.schema(self._view.batches(columns=columns))
+            found = read_batches(self, include_archive, start, end, columns)
+            return pa.Table.from_batches(found, schema)
         batches = self._view.batches(start, end, columns)
         # One by one: through Arrow's own stream our errors would arrive as its errors.
         return pa.Table.from_batches(map(pa.record_batch, batches), pa.schema(batches))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
 from braidlog.client.rows import size_of
 from braidlog.errors import BeyondEndError, InvalidArgumentError, NotFoundError
+from braidlog.storage.archived import located
 from braidlog.storage.catalog import LogDescription, LogOptions, LogStats
 from braidlog.storage.retention import CursorRow, lease_us, lowest_pin
 from braidlog.testing.contents import Contents, check_position, now_us
 
 if TYPE_CHECKING:
+    from braidlog.archive import Archive
     from braidlog.testing.node import MemoryNode
 
 __all__ = ["KeptMemoryLog", "MemoryCursor"]
@@ -126,9 +129,26 @@ class KeptMemoryLog:
         """Replace the log's retention, which nothing applies in memory."""
         there = self._there()
         self._node._check_writer()
+        old = there.options
         there.options = LogOptions(
-            there.options.compression, retention_ms, retention_bytes
+            old.compression, retention_ms, retention_bytes, old.unknown
         )
+
+    def archive(self, location: str | os.PathLike[str] | None = None) -> Archive:
+        """Open the log's archive to read; see `Log.archive`."""
+        from braidlog.archive import open_archive
+
+        recorded = self.options.archive
+        return open_archive(located(self.name, recorded, location), log_id=self.id)
+
+    def set_archive(self, location: str | os.PathLike[str] | None) -> None:
+        """Record where the log's archive is; see `Log.set_archive`."""
+        from braidlog.archive.place import absolute
+
+        there = self._there()
+        self._node._check_writer()
+        where = None if location is None else absolute(location)
+        there.options = there.options.archived_at(where)
 
     def cursor(
         self, name: str, *, pin: bool = False, lease: float | None = None

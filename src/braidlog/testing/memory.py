@@ -19,6 +19,7 @@ from braidlog.errors import (
     InvalidArgumentError,
     TrimmedError,
 )
+from braidlog.storage.archived import Archived, read_batches, read_records
 from braidlog.testing.contents import check_position, repeated
 from braidlog.testing.kept import KeptMemoryLog
 from braidlog.types import Producer, Timestamp
@@ -180,8 +181,20 @@ class MemoryLog(KeptMemoryLog):
         since: Timestamp | None = None,
         until: Timestamp | None = None,
         limit: int | None = None,
+        include_archive: Archived = False,
     ) -> Iterator[Record]:
         """Iterate over records in position order; see `Log.read`."""
+        if include_archive:
+            return read_records(
+                self,
+                include_archive,
+                start,
+                end,
+                key=key,
+                since=since,
+                until=until,
+                limit=limit,
+            )
         with self._node._changed:
             there = self._there()
             begin = there.first if start is None else start
@@ -272,12 +285,16 @@ class MemoryLog(KeptMemoryLog):
         end: int | None = None,
         *,
         columns: list[str] | None = None,
+        include_archive: Archived = False,
     ) -> pa.Table:
         """Return the log as an Arrow table; see `Log.to_arrow`."""
         import pyarrow as pa
 
         from braidlog.client.arrow import log_schema
 
+        if include_archive:
+            found = read_batches(self, include_archive, start, end, columns)
+            return pa.Table.from_batches(found, log_schema(columns))
         rows = [record.as_tuple() for record in self.read(start, end)]
         schema = log_schema()
         cells = list(zip(*rows, strict=True)) or [()] * len(schema.names)
@@ -293,9 +310,13 @@ class MemoryLog(KeptMemoryLog):
         end: int | None = None,
         *,
         columns: list[str] | None = None,
+        include_archive: Archived = False,
     ) -> Iterator[pa.RecordBatch]:
         """Iterate over the log as record batches; see `Log.batches`."""
-        yield from self.to_arrow(start, end, columns=columns).to_batches()
+        table = self.to_arrow(
+            start, end, columns=columns, include_archive=include_archive
+        )
+        yield from table.to_batches()
 
     def __arrow_c_stream__(self, requested_schema: Any | None = None) -> Any:
         """Export the whole log through the Arrow C stream interface."""

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from braidlog.client import Client, ClientSettings
 from braidlog.client.link import Answer, Link
 from braidlog.errors import (
@@ -349,6 +351,9 @@ class FakeCluster:
                 ]
                 found.trim = max(found.trim, min([glsn, *pins]))
                 return results.Trimmed(found.trim)
+            case commands.AlterLog(log, options=bytes(options)):
+                found = self.logs[log]
+                found.info = msgspec.structs.replace(found.info, options=options)
             case commands.SetCursor(log, name, position, pin, lease, now):
                 row = results.CursorRow(name, position, pin, now, lease)
                 self.logs[log].cursors[name] = row

@@ -17,7 +17,7 @@ enum OwnedOffsets {
 /// A column of byte strings that shares the buffers of the array it was made of. Types without
 /// offsets (views, dictionaries) are copied once.
 #[derive(Clone, Debug)]
-pub(super) struct Bytes {
+pub struct Bytes {
     offsets: OwnedOffsets,
     data: Buffer,
     /// Unset where an element is null; absent if none is.
@@ -97,6 +97,7 @@ impl Bytes {
     }
 
     /// The elements `indexes`, copied.
+    #[must_use]
     pub fn take(&self, indexes: &[usize]) -> Self {
         let nulls = self.nulls.as_ref();
         let nulls = nulls.map(|nulls| indexes.iter().map(|&index| nulls.is_valid(index)).collect());
@@ -104,7 +105,7 @@ impl Bytes {
     }
 
     /// The bytes of element `index`; empty beyond the end.
-    fn get(&self, index: usize) -> &[u8] {
+    pub fn get(&self, index: usize) -> &[u8] {
         let range = match &self.offsets {
             OwnedOffsets::Narrow(all) => range(all.get(index), all.get(index + 1)),
             OwnedOffsets::Wide(all) => range(all.get(index), all.get(index + 1)),

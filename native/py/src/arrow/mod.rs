@@ -25,6 +25,7 @@ mod schema;
 #[cfg(test)]
 mod tests;
 
+pub use bytes::Bytes;
 pub use capsule::{array_capsules, schema_capsule, stream_capsule};
 pub use columns::{Columns, columns_of};
 pub use export::{Checks, Owner, export_batch};

@@ -250,7 +250,7 @@ pub fn side(vfs: &dyn Vfs, survey: &Survey, lap: &Lap) -> (Option<SegmentIndex>,
 }
 
 /// An index of the valid frames, where they end, and the first damage.
-fn rebuild(
+pub(super) fn rebuild(
     vfs: &dyn Vfs,
     survey: &Survey,
     lap: &Lap,

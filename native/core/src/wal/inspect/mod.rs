@@ -17,6 +17,7 @@ mod fold;
 mod frames;
 mod listing;
 mod scan;
+mod sides;
 mod survey;
 
 pub use condition::{Condition, LogCondition, condition, strangers};
@@ -29,6 +30,7 @@ pub use listing::{
     side,
 };
 pub use scan::{Bad, Found, Scan};
+pub use sides::lost_side;
 pub use survey::{Ending, Lap, Survey, read_header};
 
 /// A note that salvage leaves in the directory it makes: what was lost.

@@ -1,0 +1,306 @@
+"""An archive, opened to read.
+
+Theory of operation: the newest generation says which file has a position, and the row
+is counted from the file's first one; the footer of the file says which of its row
+groups that is. So a read opens the files and reads the row groups that hold what was
+asked for, and of these only the wanted columns. Files and row groups whose times cannot
+be wanted are passed over.
+
+What is read is checked first, the footer as well as row groups (see
+`braidlog.archive.groups`), so damage is never decoded. `verify` in
+`braidlog.archive.verification` looks at the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from braidlog.archive.groups import CheckedFile
+from braidlog.archive.layout import (
+    MANIFESTS,
+    ArchivedFile,
+    Manifest,
+    decode,
+    generation_of,
+    manifest_name,
+)
+from braidlog.archive.place import Location, Place
+from braidlog.archive.rows import COLUMNS, EVERY, Choice, chosen_columns, records_of
+from braidlog.errors import (
+    ArchiveDamagedError,
+    BeyondEndError,
+    InvalidArgumentError,
+    NotFoundError,
+    TrimmedError,
+    UnavailableError,
+)
+
+if TYPE_CHECKING:
+    from braidlog._native import Record
+
+__all__ = ["Archive", "newest", "open_archive"]
+
+# Rows that are decoded at a time, by their bytes before compression.
+_BATCH_BYTES: Final = 4 << 20
+_BATCH_ROWS_MAX: Final = 1 << 15
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Rows ``begin`` to ``end``, as positions, of one row group."""
+
+    group: int
+    first: int
+    """Position of its first row."""
+    begin: int
+    end: int
+    rows: int
+    """How many rows are decoded at a time."""
+
+
+class Archive:
+    """One generation of an archive. Get one from `Log.archive` or `open_archive`.
+
+    What it lists never changes. `refresh` looks for a newer generation.
+    """
+
+    def __init__(self, place: Place, manifest: Manifest) -> None:
+        """Bind to a generation; users call `open_archive`."""
+        self.place = place
+        self.manifest = manifest
+
+    def __repr__(self) -> str:
+        """Show place and range."""
+        return f"<Archive {self.location!r} {self.begin}..{self.end}>"
+
+    @property
+    def location(self) -> str:
+        """Path or URI."""
+        return self.place.location
+
+    @property
+    def begin(self) -> int:
+        """First position that it has."""
+        return self.manifest.begin
+
+    @property
+    def end(self) -> int:
+        """One past the last position that it has."""
+        return self.manifest.end
+
+    def refresh(self) -> bool:
+        """Take up the newest generation; return whether there was a newer one.
+
+        Raises:
+            InvalidArgumentError: it is of another log.
+            ArchiveDamagedError: it is gone.
+        """
+        found = newest(self.place)
+        if found is None:
+            msg = f"the manifests of {self.location} are gone"
+            raise ArchiveDamagedError(msg, path=self.location)
+        _check_log(self.place, found, self.manifest.log_id)
+        newer = found.generation > self.manifest.generation
+        if newer:
+            self.manifest = found
+        return newer
+
+    # -- reading -----------------------------------------------------------------
+
+    def batches(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        choice: Choice = EVERY,
+    ) -> Iterator[pa.RecordBatch]:
+        """Iterate over positions ``start`` to ``end`` as record batches, in order.
+
+        ``columns`` are those of a log, and ``stream`` and ``llsn``. Only whole row
+        groups are left out by ``choice``: what comes may hold rows that it does not
+        want.
+
+        Raises:
+            TrimmedError: ``start`` is before `begin`.
+            BeyondEndError: ``start`` is beyond `end`.
+            ArchiveDamagedError: a file is gone or damaged.
+        """
+        names = chosen_columns(columns)
+        for _, batch in self._pieces(start, end, names, choice):
+            yield batch
+
+    def to_arrow(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """Return positions ``start`` to ``end`` as one table; see `batches`."""
+        names = chosen_columns(columns)
+        schema = pa.schema([(name, COLUMNS[name]) for name in names])
+        found = self.batches(start, end, columns=names)
+        return pa.Table.from_batches(list(found), schema)
+
+    def records(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        choice: Choice = EVERY,
+    ) -> Iterator[tuple[list[Record], int]]:
+        """Iterate over lists of wanted records, each with the position behind it.
+
+        Raises:
+            TrimmedError, BeyondEndError, ArchiveDamagedError: as `batches`.
+        """
+        names = [name for name in COLUMNS if name not in ("stream", "llsn")]
+        for position, batch in self._pieces(start, end, names, choice):
+            yield records_of(batch, position, choice), position + batch.num_rows
+
+    def _pieces(
+        self, start: int | None, end: int | None, names: list[str], choice: Choice
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        begin, stop = self._bounds(start, end)
+        for file in self.manifest.holding(begin, stop):
+            if choice.may_hold(file.timestamp_min, file.timestamp_max):
+                yield from self._rows(file, begin, stop, names, choice)
+
+    def _bounds(self, start: int | None, end: int | None) -> tuple[int, int]:
+        begin = self.begin if start is None else start
+        stop = self.end if end is None else min(end, self.end)
+        if begin < 0 or stop < 0:
+            msg = f"positions count from 1, got {min(begin, stop)}"
+            raise InvalidArgumentError(msg)
+        if begin < self.begin:
+            msg = f"the archive at {self.location} begins with position {self.begin}"
+            raise TrimmedError(msg, first=self.begin)
+        if begin > self.end:
+            msg = f"position {begin} is not in the archive at {self.location} yet"
+            raise BeyondEndError(msg, next=self.end)
+        return begin, stop
+
+    def _rows(
+        self, file: ArchivedFile, begin: int, end: int, names: list[str], choice: Choice
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        schema = pa.schema([(name, COLUMNS[name]) for name in names])
+        path = self.place.shown(file.path)
+        try:
+            with self.place.open(file.path) as raw:
+                checked = CheckedFile(raw, file, path)
+                for part in _parts(checked.metadata, file, begin, end, choice):
+                    yield from _read(checked.group(part.group), part, names, schema)
+        except FileNotFoundError:
+            msg = f"{path} is gone"
+            raise ArchiveDamagedError(msg, path=path) from None
+        except OSError as error:
+            raise UnavailableError(f"{path}: {error}", path=path) from error
+
+
+def _parts(
+    metadata: Any, file: ArchivedFile, begin: int, end: int, choice: Choice
+) -> Iterator[_Part]:
+    if metadata.num_rows != file.rows:
+        msg = f"{file.path} has {metadata.num_rows} rows, not {file.rows}"
+        raise ArchiveDamagedError(msg, path=file.path)
+    first = file.begin
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        last = first + group.num_rows
+        low, high = max(first, begin), min(last, end)
+        if low < high and choice.may_hold(*_times(group, file)):
+            rows = group.num_rows * _BATCH_BYTES // max(1, group.total_byte_size)
+            yield _Part(number, first, low, high, max(1, min(rows, _BATCH_ROWS_MAX)))
+        first = last
+
+
+def _times(group: Any, file: ArchivedFile) -> tuple[int, int]:
+    for number in range(group.num_columns):
+        column = group.column(number)
+        if column.path_in_schema == "timestamp" and column.is_stats_set:
+            found = column.statistics
+            if found.has_min_max:
+                return found.min_raw, found.max_raw
+    return file.timestamp_min, file.timestamp_max
+
+
+def _read(
+    opened: Any, part: _Part, names: list[str], schema: pa.Schema
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    position = part.first
+    batches = opened.iter_batches(
+        batch_size=part.rows, row_groups=[part.group], columns=names, use_threads=False
+    )
+    for batch in batches:
+        begin = max(position, part.begin)
+        end = min(position + batch.num_rows, part.end)
+        if begin < end:
+            kept = batch.slice(begin - position, end - begin)
+            arrays = [kept.column(name).cast(schema.field(name).type) for name in names]
+            yield begin, pa.RecordBatch.from_arrays(arrays, schema=schema)
+        position += batch.num_rows
+        if position >= part.end:
+            return
+
+
+def newest(place: Place) -> Manifest | None:
+    """Return the newest generation at a place, None if there is none.
+
+    Raises:
+        ArchiveDamagedError: its manifest is damaged.
+        NewerFormatError: a later version wrote it.
+    """
+    before: int | None = None
+    while True:
+        found = [generation_of(name) for name in place.names(MANIFESTS)]
+        generation = max((g for g in found if g is not None), default=None)
+        if generation is None:
+            return None
+        name = f"{MANIFESTS}/{manifest_name(generation)}"
+        try:
+            manifest = decode(place.read(name), place.shown(name))
+        except FileNotFoundError:
+            # Removed between the two looks, because there are later ones.
+            if before == generation:
+                msg = f"{place.shown(name)} cannot be read"
+                raise ArchiveDamagedError(msg, path=place.shown(name)) from None
+            before = generation
+            continue
+        if manifest.generation != generation:
+            msg = f"{place.shown(name)} is generation {manifest.generation}"
+            raise ArchiveDamagedError(msg, path=place.shown(name))
+        return manifest
+
+
+def open_archive(location: Location, *, log_id: str | None = None) -> Archive:
+    """Open an archive to read, as of its newest generation.
+
+    Any file system that Arrow knows will do. ``log_id`` is checked.
+
+    Raises:
+        NotFoundError: there is no archive.
+        InvalidArgumentError: it is of another log.
+        ArchiveDamagedError: its manifest is damaged.
+        NewerFormatError: a later version wrote it.
+    """
+    place = Place.of(location)
+    manifest = newest(place)
+    if manifest is None:
+        raise NotFoundError(f"there is no archive at {place.location}")
+    if log_id is not None:
+        _check_log(place, manifest, log_id)
+    return Archive(place, manifest)
+
+
+def _check_log(place: Place, manifest: Manifest, log_id: str) -> None:
+    if manifest.log_id != log_id:
+        msg = (
+            f"the archive at {place.location} is of the log {manifest.log!r} with the "
+            f"id {manifest.log_id}, not of the one with the id {log_id}"
+        )
+        raise InvalidArgumentError(msg)

@@ -1,0 +1,118 @@
+"""Reads an archive to its last byte and says what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from braidlog.archive.layout import ArchivedFile, hashing
+from braidlog.archive.place import Place
+from braidlog.archive.reading import Archive
+from braidlog.archive.rows import COLUMNS
+from braidlog.archive.tally import Tally
+from braidlog.errors import CorruptionError
+
+__all__ = ["Damage", "Verified", "verify"]
+
+_CHUNK: Final = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A file that is not what was archived."""
+
+    path: str
+    begin: int
+    """First position of the file."""
+    end: int
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What was read, and what is wrong."""
+
+    begin: int
+    end: int
+    generation: int
+    files: int
+    bytes: int
+    damage: tuple[Damage, ...]
+
+    @property
+    def sound(self) -> bool:
+        """Whether everything is what was archived."""
+        return not self.damage
+
+
+def verify(
+    archive: Archive, progress: Callable[[int, int], object] | None = None
+) -> Verified:
+    """Read all files of an archive, and compare them with its manifest.
+
+    Checked are the bytes, that positions and the LLSNs of each stream are dense, and
+    times. ``progress`` is told bytes read and bytes in all.
+
+    Raises:
+        UnavailableError: the system refuses.
+    """
+    manifest = archive.manifest
+    total, done = sum(file.bytes for file in manifest.files), 0
+    damage = []
+    for file in manifest.files:
+        problem = _problem(archive, file)
+        if problem:
+            path = archive.place.shown(file.path)
+            damage.append(Damage(path, file.begin, file.end, problem))
+        done += file.bytes
+        if progress is not None:
+            progress(done, total)
+    return Verified(
+        archive.begin,
+        archive.end,
+        manifest.generation,
+        len(manifest.files),
+        total,
+        tuple(damage),
+    )
+
+
+def _problem(archive: Archive, file: ArchivedFile) -> str:
+    try:
+        if _checksum(archive.place, file.path) != file.checksum:
+            return "its bytes are not those that were archived"
+        return _contents(archive, file)
+    except FileNotFoundError:
+        return "it is gone"
+    except CorruptionError as error:
+        return error.message
+
+
+def _checksum(place: Place, name: str) -> str:
+    with place.open(name) as file:
+        found = hashing()
+        for data in _chunks(file):
+            found.update(data)
+        return found.hexdigest()
+
+
+def _chunks(file: pa.NativeFile) -> Iterator[bytes]:
+    while data := file.read(_CHUNK):
+        yield data
+
+
+def _contents(archive: Archive, file: ArchivedFile) -> str:
+    tally = Tally(file.begin)
+    for batch in archive.batches(file.begin, file.end, columns=list(COLUMNS)):
+        if pc.sum(batch["value"].is_null()).as_py():
+            return "a record has no value"
+        tally.add(batch)
+    if tally.position != file.end or tally.ranges() != file.streams:
+        return "its positions and LLSNs are not those that the manifest says"
+    if tally.times != (file.timestamp_min, file.timestamp_max):
+        return "its times are not those that the manifest says"
+    return ""

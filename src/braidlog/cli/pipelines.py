@@ -1,0 +1,424 @@
+"""``braidlog pipeline``: what reads whole logs, here or in Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from braidlog.cli import parameters
+from braidlog.cli.applications import load
+from braidlog.cli.commands import EitherCommand, command
+from braidlog.cli.failures import CORRUPTION, USAGE, Problem
+from braidlog.cli.output import facts, message
+from braidlog.cli.progress import meter
+from braidlog.cli.session import Session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from braidlog.pipelines import Outlook, Report
+    from braidlog.pipelines.origin import Origin
+
+__all__ = ["pipeline"]
+
+_DIRECTORY: Final = click.Path(file_okay=False, path_type=Path)
+_LONG: Final = ("files", "rows", "hashes", "states", "findings")
+"""What a person finds in the manifest, and programs in the JSON."""
+
+
+@click.group()
+def pipeline() -> None:
+    """Make something else of whole logs, in processes or in Spark.
+
+    Each command can be interrupted: run again, it goes on. Done once, it changes
+    nothing. What it read, made and proved is in report.json of its directory.
+    """
+
+
+def running(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say where tasks run."""
+    for option in (
+        click.option(
+            "--conf",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Setting of Spark. Any number of times.",
+        ),
+        click.option(
+            "--master",
+            metavar="URL",
+            help="Run in Spark, with this master: local[*], spark://host:7077, yarn.",
+        ),
+        click.option("--spark", is_flag=True, help="Run in Spark, on this machine."),
+        click.option(
+            "--workers",
+            type=click.IntRange(min=1),
+            help="Run in so many processes [default: one for each core].",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def raw_option(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the option that names directories of dead nodes."""
+    return click.option(
+        "--raw",
+        multiple=True,
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="Directory of a node that does not run any more. Once for each node.",
+    )(function)
+
+
+def origin_of(session: Session, log: str, raw: tuple[Path, ...] = ()) -> Origin:
+    """Return where the log is that the options name."""
+    from braidlog.pipelines.origin import Origin
+
+    if raw:
+        return Origin(log, raw=tuple(str(path) for path in raw))
+    target = session.cluster
+    if target is not None:
+        authority = "" if target.authority is None else str(target.authority)
+        return Origin(log, cluster=target.seeds, ca=authority, token=target.token)
+    session.require()
+    return Origin(log, path=str(session.data))
+
+
+@contextlib.contextmanager
+def place(
+    name: str, *, workers: int | None, spark: bool, master: str | None, conf: Any
+) -> Iterator[dict[str, Any]]:
+    """Start what tasks run in, show progress; give the arguments for a pipeline.
+
+    Raises:
+        Problem: the options do not fit together.
+    """
+    if (spark or master) and workers is not None:
+        raise Problem("--workers and Spark exclude each other", "say one", USAGE)
+    if conf and not (spark or master):
+        raise Problem("--conf is for Spark", "say --spark or --master", USAGE)
+    settings = {}
+    for each in conf:
+        key, equals, value = each.partition("=")
+        if not equals:
+            text = f"{each!r} is no setting"
+            raise Problem(text, "write spark.executor.memory=4g", USAGE)
+        settings[key] = value
+    with contextlib.ExitStack() as stack:
+        given: dict[str, Any] = {"workers": workers}
+        if spark or master:
+            chosen = master or "local[*]"
+            given = {"spark": stack.enter_context(_spark(name, chosen, settings))}
+        bar = stack.enter_context(meter(name, None, unit="tasks"))
+
+        def show(outlook: Outlook) -> None:
+            bar.at(outlook.done, outlook.tasks)
+
+        yield {**given, "progress": show}
+
+
+@contextlib.contextmanager
+def _spark(name: str, master: str, settings: dict[str, str]) -> Iterator[SparkSession]:
+    from braidlog.spark import local_session
+
+    scratch = Path(tempfile.mkdtemp(prefix="braidlog-spark-"))
+    said = scratch / "spark.log"
+    session = local_session(
+        f"braidlog {name}",
+        master=master,
+        settings=settings,
+        scratch=scratch,
+        diagnostics=said,
+    )
+    try:
+        yield session
+    except BaseException as error:
+        error.add_note(f"what Spark said is in {said}")
+        raise
+    finally:
+        session.stop()
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def tell(session: Session, report: Report) -> None:
+    """Print a report."""
+
+    def shown(named: dict[str, Any]) -> dict[str, Any]:
+        published = named.pop("published")
+        named.pop("parameters")
+        proved = published.pop("proved", [])
+        kept = {
+            name: value
+            for name, value in published.items()
+            if name not in _LONG and name not in named and name != "parameters"
+        }
+        return {**named, **kept, "proved": proved}
+
+    facts(session, report, shown)
+    if report.unchanged:
+        message("note: this job was done before; nothing was changed")
+
+
+def subcommand(name: str) -> Callable[[Callable[..., None]], Any]:
+    """Make a function a pipeline's command that gets session and runner options."""
+
+    def decorate(function: Callable[..., None]) -> Any:
+        @functools.wraps(function)
+        def call(session: Session, /, **options: Any) -> None:
+            where = {
+                each: options.pop(each)
+                for each in ("workers", "spark", "master", "conf")
+            }
+            function(session, lambda: place(name, **where), **options)
+
+        made = command(name, kind=EitherCommand)(running(click.pass_obj(call)))
+        pipeline.add_command(made)
+        return made
+
+    return decorate
+
+
+Place = Callable[[], contextlib.AbstractContextManager[dict[str, Any]]]
+
+
+@subcommand("compact")
+@click.argument("log")
+@click.argument("output", type=_DIRECTORY)
+@raw_option
+@click.option("--until", type=parameters.POSITION, help="Last position that counts.")
+@click.option(
+    "--tombstone",
+    default="empty",
+    show_default=True,
+    metavar="KIND",
+    help="Records that say that their key is gone: empty (values), none,"
+    " pattern=REGEX (in values), header=NAME.",
+)
+def compact_(
+    session: Session,
+    running_in: Place,
+    *,
+    log: str,
+    output: Path,
+    raw: tuple[Path, ...],
+    until: int | None,
+    tombstone: str,
+) -> None:
+    """Write the latest record of each key to OUTPUT, as Parquet."""
+    from braidlog.pipelines.compaction import Tombstones, compact
+
+    kind, _, text = tombstone.partition("=")
+    gone = Tombstones(kind, text)
+    origin = origin_of(session, log, raw)
+    with running_in() as arguments:
+        done = compact(origin, output, until=until, tombstones=gone, **arguments)
+    tell(session, done)
+
+
+@subcommand("replay")
+@click.argument("program", metavar="MODULE:NAME")
+@click.argument("output", type=_DIRECTORY)
+@click.option("--log", "log", metavar="LOG", help="With --cluster or --raw: the log.")
+@raw_option
+@click.option(
+    "--until", type=parameters.POSITION, help="Last position that is executed."
+)
+@click.option(
+    "--tasks",
+    type=click.IntRange(min=1),
+    help="Spread the partitions over so many tasks [default: one for each core].",
+)
+@click.option(
+    "--outcomes",
+    type=click.Choice(["strict", "report", "off"]),
+    default="strict",
+    show_default=True,
+    help="Commands that give something else than the log says: stop, or go on.",
+)
+@click.option(
+    "--environment",
+    type=click.Choice(["refuse", "report", "off"]),
+    default="refuse",
+    show_default=True,
+    help="Outcomes that were made in another environment: refuse, or go on.",
+)
+def replay_(
+    session: Session,
+    running_in: Place,
+    *,
+    program: str,
+    output: Path,
+    log: str | None,
+    raw: tuple[Path, ...],
+    **options: Any,
+) -> None:
+    """Make the state of an application in OUTPUT, partitions side by side.
+
+    The log is that of the directory of the application (--data), of a cluster, or of
+    the directories of a cluster that is dead (--raw).
+    """
+    from braidlog.app.source import LOG_NAME
+    from braidlog.pipelines.replaying import replay
+
+    load(program)
+    local = session.cluster is None and not raw
+    if not local and log is None:
+        raise Problem("which log is it?", "name it with --log", USAGE)
+    where = replace(session, data=session.data / "log") if local else session
+    origin = origin_of(where, log or LOG_NAME, raw)
+    with running_in() as arguments:
+        done = replay(program, origin, output, **options, **arguments)
+    tell(session, done)
+    if done.published["differences"]:
+        raise Problem(
+            f"{len(done.published['differences'])} outcomes differ from the log",
+            "find what the procedure takes from outside; the report names them",
+            CORRUPTION,
+        )
+
+
+@subcommand("repartition")
+@click.argument("log")
+@click.argument("output", type=_DIRECTORY)
+@raw_option
+@click.option("--into", metavar="LOG", required=True, help="The log to append to.")
+@click.option(
+    "--streams",
+    type=parameters.STREAMS,
+    default=1,
+    show_default=True,
+    help="Streams that it has, or gets if it is not there.",
+)
+@click.option("--into-data", type=_DIRECTORY, metavar="DIR", help="It is there.")
+@click.option(
+    "--into-cluster",
+    metavar="HOST:PORT,...",
+    help="It is in this cluster [default: where the other log is].",
+)
+@click.option("--until", type=parameters.POSITION, help="Last position that is copied.")
+def repartition_(
+    session: Session,
+    running_in: Place,
+    *,
+    log: str,
+    output: Path,
+    raw: tuple[Path, ...],
+    into: str,
+    streams: int,
+    into_data: Path | None,
+    into_cluster: str | None,
+    until: int | None,
+) -> None:
+    """Append the records of LOG to another log with more or fewer streams.
+
+    Each is stored once, and records of one key keep their order. OUTPUT holds what is
+    on its way, and the report. Token and certificates are those of the other options.
+    """
+    from braidlog.pipelines.repartitioning import Destination, repartition
+
+    origin = origin_of(session, log, raw)
+    if into_data and into_cluster:
+        raise Problem("--into-data and --into-cluster exclude each other", "", USAGE)
+    seeds = "" if into_data else into_cluster or origin.cluster
+    if not seeds and not into_data:
+        text = "where is the log to append to?"
+        raise Problem(text, "say --into-data or --into-cluster", USAGE)
+    destination = Destination(
+        into,
+        streams,
+        path=str(into_data or ""),
+        cluster=seeds,
+        ca=origin.ca,
+        token=origin.token,
+    )
+    with running_in() as arguments:
+        done = repartition(origin, destination, output, until=until, **arguments)
+    tell(session, done)
+
+
+@subcommand("reindex")
+@click.argument("output", type=_DIRECTORY)
+@click.option(
+    "--directory",
+    "directories",
+    multiple=True,
+    required=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Data directory of a log or of a node. Any number of times.",
+)
+def reindex_(
+    session: Session,
+    running_in: Place,
+    *,
+    output: Path,
+    directories: tuple[Path, ...],
+) -> None:
+    """Write side files again that are missing or damaged.
+
+    They are what readers find positions and times by without reading segments. OUTPUT
+    is for the report. Nodes may run meanwhile.
+    """
+    from braidlog.pipelines.reindexing import reindex
+
+    with running_in() as arguments:
+        done = reindex([str(path) for path in directories], output, **arguments)
+    tell(session, done)
+
+
+@subcommand("audit")
+@click.argument("log")
+@click.argument("output", type=_DIRECTORY)
+@raw_option
+@click.option(
+    "--archive",
+    "archives",
+    multiple=True,
+    metavar="LOCATION",
+    help="Compare with this archive as well. Any number of times.",
+)
+def audit_(
+    session: Session,
+    running_in: Place,
+    *,
+    log: str,
+    output: Path,
+    raw: tuple[Path, ...],
+    archives: tuple[str, ...],
+) -> None:
+    """Compare all copies of LOG, and prove that nothing is missing.
+
+    Copies are the nodes of a cluster, or directories of nodes that do not run (--raw),
+    and archives. OUTPUT is for the report. Ends with code 5 if anything is wrong.
+    """
+    from braidlog.pipelines.auditing import audit
+
+    origin = origin_of(session, log, raw)
+    with running_in() as arguments:
+        done = audit(origin, output, archives=archives, **arguments)
+    tell(session, done)
+    findings = done.published["findings"]
+    if not session.as_json:
+        for each in findings:
+            at = f"position {each['position']}: " if each["position"] else ""
+            message(
+                f"{each['kind']}: {each['copy'] or 'all copies'}: {at}{each['problem']}"
+            )
+        for text in done.published["behind"]:
+            message(f"note: {text}")
+    if findings:
+        raise Problem(
+            f"{len(findings)} findings, the first bad position is"
+            f" {min((f['position'] for f in findings if f['position']), default=0)}",
+            "`braidlog verify` shows the damage of one directory",
+            CORRUPTION,
+        )

@@ -1,0 +1,40 @@
+"""What has to be decided once for a log: batches of sinks, and where its archives are.
+
+Beside a log ``orders`` there is a small log ``orders.ledger``, in the same directory or
+cluster, so it is as durable and as replicated as the log. Its records are entries; the
+first entry for a key in the order of the log counts, so any number of writers that know
+nothing of each other come to the same decision.
+"""
+
+from __future__ import annotations
+
+from braidlog.ledger.entries import (
+    Archive,
+    Batch,
+    Done,
+    Entry,
+    Resume,
+    StagedFile,
+    Summary,
+    Void,
+)
+from braidlog.ledger.ledger import Ledger, LedgerLog, ledger_name, open_ledger
+from braidlog.ledger.state import Lane, Query, State
+
+__all__ = [
+    "Archive",
+    "Batch",
+    "Done",
+    "Entry",
+    "Lane",
+    "Ledger",
+    "LedgerLog",
+    "Query",
+    "Resume",
+    "StagedFile",
+    "State",
+    "Summary",
+    "Void",
+    "ledger_name",
+    "open_ledger",
+]

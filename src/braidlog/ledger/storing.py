@@ -1,0 +1,316 @@
+"""How a sink stores a batch exactly once: a pure protocol; a shell does what it says.
+
+Theory of operation: `commit` and `abort` are generators. They yield what is to be done
+next (`Effect`) and are sent what came of it; the shell that drives them holds the log,
+the ledger and the files, and decides nothing. A driver may stop for ever at any yield,
+and any number of them may be on their way for the same batch.
+
+A batch is decided by the ledger (`braidlog.ledger.state`): who finds an entry uses it,
+whatever he staged himself. Then each stream is asked for the next sequence of the
+query's producer, and the records from there on are sent with theirs, until none is
+left. What another driver has stored meanwhile shows as a refusal: ask again and go on.
+
+A stream remembers some hundred producers only. If it has forgotten this one, or may
+have (the next sequence is 1), the log is searched for the batch's records from where
+it ended when the batch was decided; if there are some, or sequences below were used by
+earlier batches, a `Resume` entry says how to go on in a new epoch, the same for all.
+
+Files are removed when the ledger says that nobody will read them: those of batches that
+are done, and those of an attempt that is void.
+
+Invariants: records are sent only of files that the ledger names; a file is removed only
+if the ledger, read after an entry of this driver, rules out that it is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from braidlog.errors import (
+    CorruptionError,
+    FencedError,
+    InvalidArgumentError,
+    LogError,
+    TooLargeError,
+)
+from braidlog.ledger.entries import Batch, Done, Entry, Resume, StagedFile, Void
+from braidlog.ledger.state import Lane, Query, State
+from braidlog.types import Producer
+
+__all__ = [
+    "AskNext",
+    "CheckFiles",
+    "Effect",
+    "Find",
+    "Look",
+    "Part",
+    "Propose",
+    "Protocol",
+    "Read",
+    "RemoveAttempt",
+    "RemoveBatches",
+    "Store",
+    "abort",
+    "commit",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Read the ledger to its end. Answer: `State`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Propose:
+    """Append an entry to the ledger. Answer: None."""
+
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Look where the log ends. Answer: position."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFiles:
+    """Look whether staged files are there in their length. Answer: None or an error."""
+
+    staging: str
+    files: tuple[StagedFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AskNext:
+    """Ask streams for the next sequence of a producer. Answer: by stream.
+
+    None for a stream in which a later epoch of the producer is in charge.
+    """
+
+    producers: Mapping[int, Producer]
+
+
+@dataclass(frozen=True, slots=True)
+class Find:
+    """Search a stream for what a producer stored from a position on.
+
+    Answer: the next sequence behind it, 1 if there is nothing.
+    """
+
+    stream: int
+    producer: Producer
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Records of a staged file from ``skip`` on."""
+
+    file: StagedFile
+    skip: int
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Append parts to a stream, in order; durable on return. Answer: None or an error.
+
+    The error is one of those that ``retry`` of `commit` looks at; others are raised.
+    """
+
+    stream: int
+    staging: str
+    parts: tuple[Part, ...]
+    producer: Producer
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveBatches:
+    """Remove what is staged for a query's batches up to one. Answer: None."""
+
+    query: str
+    up_to: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveAttempt:
+    """Remove what an attempt staged for a batch. Answer: None."""
+
+    query: str
+    batch: int
+    attempt: str
+
+
+Effect: TypeAlias = (
+    Read
+    | Propose
+    | Look
+    | CheckFiles
+    | AskNext
+    | Find
+    | tuple[Store, ...]  # To different streams, so at the same time. Answer: a list.
+    | RemoveBatches
+    | RemoveAttempt
+)
+Protocol: TypeAlias = Generator[Effect, Any, None]
+
+
+def commit(proposal: Batch) -> Protocol:
+    """Store a batch, as it was decided first; ``proposal`` if it is not decided yet.
+
+    Raises:
+        FencedError: the attempt is void: another driver gave it up.
+        CorruptionError: log and ledger do not belong together any more.
+    """
+    name, batch = proposal.query, proposal.batch
+    proposed = False
+    before: Query | None = None
+    while True:
+        state: State = yield Read()
+        query = state.query(name)
+        if query is not None and not query.done:
+            # The batch, or the one before it, which nobody has finished.
+            if query == before:
+                msg = f"the log has epochs of the producer of {name} beyond the ledger"
+                raise CorruptionError(msg)
+            before = query
+            yield from _store(name, query)
+            continue
+        if query is not None and query.batch >= batch:
+            break
+        if query is not None and proposal.attempt in query.void:
+            raise FencedError(f"attempt {proposal.attempt} of {name} was given up")
+        if proposed:
+            msg = f"the ledger took no notice of batch {batch} of {name}"
+            raise CorruptionError(msg)
+        missing: LogError | None = yield CheckFiles(proposal.staging, proposal.files)
+        if missing is not None:
+            state = yield Read()
+            query = state.query(name)
+            if query is None or query.batch < batch:
+                raise missing
+            continue  # Another driver has decided, and removed what is of no use.
+        end: int = yield Look()
+        yield Propose(_since(proposal, end))
+        proposed = True
+    yield RemoveBatches(name, batch)
+
+
+def abort(query: str, batch: int, attempt: str) -> Protocol:
+    """Give an attempt up and remove its files, unless the ledger has decided for it."""
+    yield Propose(Void(query, batch, attempt))
+    state: State = yield Read()
+    known = state.queries.get(query)
+    if known is None or not known.needs(batch, attempt):
+        yield RemoveAttempt(query, batch, attempt)
+
+
+def _since(proposal: Batch, end: int) -> Batch:
+    return Batch(
+        proposal.query,
+        proposal.batch,
+        proposal.attempt,
+        proposal.producer,
+        end,
+        proposal.staging,
+        proposal.files,
+        proposal.once,
+    )
+
+
+def _store(name: str, query: Query) -> Protocol:
+    """Store what is missing of a decided batch; returns early if an epoch has ended."""
+    left = set(query.streams())
+    searched: set[int] = set()
+    stuck: dict[int, int] = {}
+    while left:
+        producers = {
+            stream: Producer(query.producer, query.lanes[stream].epoch)
+            for stream in sorted(left)
+        }
+        found: Mapping[int, int | None] = yield AskNext(producers)
+        sending, retry = [], False
+        for stream, producer in producers.items():
+            lane, sequence = query.lanes[stream], found[stream]
+            if sequence is None:
+                return  # The ledger says which epoch it is now.
+            if sequence == 1 and lane.next > 1 and stream not in searched:
+                resume = yield from _search(name, query, stream, producer)
+                if resume is not None:
+                    yield Propose(resume)
+                    return
+                searched.add(stream)
+                retry = True
+                continue
+            _check_place(name, stream, lane, sequence)
+            if sequence >= lane.next:
+                left.discard(stream)
+                continue
+            sequence = max(sequence, lane.first)
+            parts = _parts(query, stream, sequence - lane.first)
+            sending.append(Store(stream, query.staging, parts, producer, sequence))
+        if retry or not sending:
+            continue
+        outcomes: list[LogError | None] = yield tuple(sending)
+        for store, error in zip(sending, outcomes, strict=True):
+            searched.discard(store.stream)  # The stream may forget what was stored now.
+            _check_progress(store, error, stuck)
+    end: int = yield Look()
+    yield Propose(Done(name, query.batch, end))
+
+
+def _search(
+    name: str, query: Query, stream: int, producer: Producer
+) -> Generator[Effect, Any, Resume | None]:
+    """Say how to go on if a stream has forgotten the producer; None if it has not."""
+    lane = query.lanes[stream]
+    following: int = yield Find(stream, producer, query.since)
+    if lane.first <= 1:
+        if following == 1:
+            return None  # The producer has stored nothing yet.
+        # Another driver may have begun since: then the stream knows the producer now.
+        again: Mapping[int, int | None] = yield AskNext({stream: producer})
+        if again[stream] != 1:
+            return None
+    # Of what is below sequence 1 all is stored: that is how the epoch began.
+    stored = max(following, lane.first, 1) - lane.first
+    return Resume(name, query.batch, stream, lane.epoch + 1, stored)
+
+
+def _check_progress(
+    store: Store, error: LogError | None, stuck: dict[int, int]
+) -> None:
+    """Raise an error that is not about what others stored meanwhile."""
+    if error is None:
+        return
+    theirs = isinstance(error, InvalidArgumentError | FencedError)
+    if not theirs or isinstance(error, TooLargeError):
+        raise error
+    if stuck.get(store.stream) == store.sequence:
+        raise error  # Nothing was stored since it was refused the last time.
+    stuck[store.stream] = store.sequence
+
+
+def _check_place(name: str, stream: int, lane: Lane, sequence: int) -> None:
+    """Refuse a stream that has more or less of the producer than the ledger decided."""
+    if 1 < sequence < lane.first or sequence > max(lane.next, 1):
+        msg = (
+            f"stream {stream} expects sequence {sequence} of {name}, which by the "
+            f"ledger is between {lane.first} and {lane.next}: was one of log and "
+            "ledger restored from a backup?"
+        )
+        raise CorruptionError(msg)
+
+
+def _parts(query: Query, stream: int, stored: int) -> tuple[Part, ...]:
+    """Return what is left of a stream's files when so many records are stored."""
+    parts = []
+    for file in query.files:
+        if file.stream != stream:
+            continue
+        if stored < file.records:
+            parts.append(Part(file, stored))
+        stored = max(0, stored - file.records)
+    return tuple(parts)

@@ -1,0 +1,233 @@
+"""Where tasks are carried out: this process, processes beside it, or Spark.
+
+All three call the same ``work``. Spark gets descriptors only: one partition of
+``spark.range`` is one task, what comes back is its result as JSON, and no record goes
+through the JVM. Tasks go to Spark in waves, two of them at a time, so that results are
+noted while the job runs and a slow task of one wave holds up no other.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import secrets
+from collections.abc import Iterator, Mapping
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from braidlog.errors import InvalidArgumentError, LogError, UnavailableError
+from braidlog.pipelines.frame import Attempt, Result, Runner, Work
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+__all__ = ["HereRunner", "PoolRunner", "SparkRunner", "runner_of"]
+
+T = TypeVar("T")
+
+_WAVES: Final = 2
+_WAVE_TASKS_PER_SLOT: Final = 4
+_AHEAD_PER_WORKER: Final = 2
+"""Tasks that are handed to a pool before they can begin, so that it never waits."""
+
+
+def runner_of(spark: SparkSession | None, workers: int | None) -> Runner:
+    """Return the runner that was asked for.
+
+    Raises:
+        InvalidArgumentError: both were, or less than one worker.
+    """
+    if spark is not None:
+        if workers is not None:
+            msg = "workers are processes of this machine: Spark has its own"
+            raise InvalidArgumentError(msg)
+        return SparkRunner(spark)
+    if workers is not None and workers < 1:
+        raise InvalidArgumentError(f"workers must be at least 1, not {workers}")
+    count = len(os.sched_getaffinity(0)) if workers is None else workers
+    return HereRunner() if count == 1 else PoolRunner(count)
+
+
+def attempt_of(blank: Attempt, task: int) -> Attempt:
+    """Return an attempt at a task, under a name that no other one has."""
+    name = f"{blank.name}-{task:05}-{secrets.token_hex(6)}"
+    return replace(blank, task=task, name=name)
+
+
+class HereRunner:
+    """One task after the other, in this process."""
+
+    name = "this process"
+
+    def run(
+        self, tasks: Mapping[int, T], work: Work[T], blank: Attempt
+    ) -> Iterator[tuple[int, Result]]:
+        """Carry tasks out."""
+        for number, task in tasks.items():
+            yield number, work(task, attempt_of(blank, number))
+
+
+class PoolRunner:
+    """Processes of this machine."""
+
+    def __init__(self, workers: int) -> None:
+        """Name how many; they are started when there are tasks."""
+        self.name = f"{workers} processes"
+        self._workers = workers
+
+    def run(
+        self, tasks: Mapping[int, T], work: Work[T], blank: Attempt
+    ) -> Iterator[tuple[int, Result]]:
+        """Carry tasks out; a single one in this process."""
+        workers = min(self._workers, len(tasks))
+        if workers == 1:
+            yield from HereRunner().run(tasks, work, blank)
+            return
+        # Not forked: this process may have threads of the core.
+        context = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(workers, mp_context=context)
+        try:
+            yield from self._run(pool, workers, tasks, work, blank)
+        except BrokenProcessPool as error:
+            msg = "a worker process died; if its memory was short, take fewer workers"
+            raise UnavailableError(msg) from error
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _run(
+        self,
+        pool: ProcessPoolExecutor,
+        workers: int,
+        tasks: Mapping[int, T],
+        work: Work[T],
+        blank: Attempt,
+    ) -> Iterator[tuple[int, Result]]:
+        left = iter(tasks.items())
+        running: dict[Future[Result], int] = {}
+        while True:
+            while len(running) < workers * _AHEAD_PER_WORKER:
+                number, task = next(left, (-1, None))
+                if number < 0:
+                    break
+                future = pool.submit(work, task, attempt_of(blank, number))  # type: ignore[arg-type]
+                running[future] = number
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                number = running.pop(future)
+                yield number, future.result()
+
+
+class SparkRunner:
+    """The workers of a Spark session, whatever its master is."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        """Take a session, which stays the caller's."""
+        self._spark = spark
+        self.name = f"Spark {spark.version} at {spark.conf.get('spark.master')}"
+        self._slots = int(spark.sparkContext.defaultParallelism)
+        self._failures_max = _failures_max(spark)
+
+    def run(
+        self, tasks: Mapping[int, T], work: Work[T], blank: Attempt
+    ) -> Iterator[tuple[int, Result]]:
+        """Carry tasks out, in waves."""
+        left = iter(tasks.items())
+        size = self._slots * _WAVE_TASKS_PER_SLOT
+        pool = ThreadPoolExecutor(_WAVES, thread_name_prefix="braidlog-wave")
+        running: set[Future[list[tuple[int, Result]]]] = set()
+        try:
+            while wave := list(islice(left, size)):
+                running.add(pool.submit(self._wave, wave, work, blank))
+                if len(running) >= _WAVES:
+                    done, running = wait(running, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        yield from future.result()
+            while running:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield from future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _wave(
+        self, tasks: list[tuple[int, T]], work: Work[T], blank: Attempt
+    ) -> list[tuple[int, Result]]:
+        carry_out = partial(_in_worker, tasks, work, blank, self._failures_max)
+        rows = (
+            self._spark.range(0, len(tasks), 1, len(tasks))
+            .mapInArrow(carry_out, "task bigint, result binary, failure binary")
+            .collect()
+        )
+        for row in rows:
+            if row.failure is not None:
+                raise pickle.loads(row.failure)  # noqa: S301, RUF100
+        return [
+            (row.task, msgspec.json.decode(bytes(row.result), type=Result))
+            for row in rows
+        ]
+
+
+def _in_worker(
+    tasks: list[tuple[int, T]],
+    work: Work[T],
+    blank: Attempt,
+    failures_max: int,
+    rows: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Carry out the tasks that the rows name; runs in a worker of Spark."""
+    import pyarrow as pa
+
+    for batch in rows:
+        for index in batch.column(0).to_pylist():
+            number, task = tasks[index]
+            result = failure = None
+            try:
+                done = work(task, attempt_of(blank, number))
+                result = msgspec.json.encode(done)
+            except LogError as error:
+                # One that may pass is Spark's to retry, while it does.
+                if error.retryable and _attempts() < failures_max:
+                    raise
+                failure = pickle.dumps(error)
+            yield pa.RecordBatch.from_arrays(
+                [
+                    pa.array([number], pa.int64()),
+                    pa.array([result], pa.binary()),
+                    pa.array([failure], pa.binary()),
+                ],
+                ["task", "result", "failure"],
+            )
+
+
+def _attempts() -> int:
+    """Return how often Spark began the task that runs here."""
+    from pyspark import TaskContext
+
+    context: Any = TaskContext.get()
+    return 1 if context is None else context.attemptNumber() + 1
+
+
+def _failures_max(spark: SparkSession) -> int:
+    """Return how often Spark begins a task: a local master has a rule of its own."""
+    master = str(spark.conf.get("spark.master"))
+    if master.startswith("local["):
+        _, _, failures = master.rstrip("]").partition(",")
+        return int(failures) if failures.strip().isdecimal() else 1
+    if master == "local":
+        return 1
+    return int(str(spark.conf.get("spark.task.maxFailures", "4")))

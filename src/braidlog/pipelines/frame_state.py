@@ -1,0 +1,168 @@
+"""What a job has done so far, kept in its home until it is published.
+
+| path in the home | what |
+|---|---|
+| ``report.json`` | report of the last run that published |
+| ``.job/IDENTITY/lock`` | locked while the job runs |
+| ``.job/IDENTITY/STAGE.tasks`` | JSON: the tasks of a stage |
+| ``.job/IDENTITY/STAGE.results`` | a line of JSON for each task that is done |
+| ``.job/IDENTITY/scratch/`` | files that a later stage reads |
+
+A result is noted when its line is durable. A line that a crash cut is not there, so its
+task is done again; a line that is no JSON anywhere else is damage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any, Final, TypeVar
+
+import msgspec
+
+from braidlog.errors import CorruptionError, LockedError
+from braidlog.pipelines.frame import Report, Result
+
+__all__ = ["JobState", "sync_directory", "write_durably"]
+
+T = TypeVar("T")
+
+_JOBS: Final = ".job"
+_REPORT: Final = "report.json"
+
+
+class _Line(msgspec.Struct, frozen=True):
+    task: int
+    result: Result
+
+
+class JobState:
+    """The notes of one job; one process has them at a time."""
+
+    def __init__(self, home: Path, identity: str) -> None:
+        """Lock the notes, and create them if there are none.
+
+        Raises:
+            LockedError: the same job runs already.
+        """
+        self._home = home
+        self._path = home / _JOBS / identity
+        self.scratch = self._path / "scratch"
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        self._lock = (self._path / "lock").open("wb")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.close()
+            msg = f"the same job is running on {home}"
+            raise LockedError(msg, path=str(self._path)) from None
+        self._notes: dict[str, IO[bytes]] = {}
+
+    @staticmethod
+    def begun(home: Path, identity: str) -> bool:
+        """Tell whether a job has notes."""
+        return (home / _JOBS / identity).exists()
+
+    def tasks(self, stage: str, kind: type[T]) -> list[T] | None:
+        """Return the tasks of a stage, None if it was not planned yet."""
+        try:
+            text = (self._path / f"{stage}.tasks").read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            return msgspec.json.decode(text, type=list[kind])  # type: ignore[valid-type]
+        except msgspec.MsgspecError as error:
+            raise self._damaged(f"{stage}.tasks") from error
+
+    def keep_tasks(self, stage: str, tasks: Sequence[Any]) -> None:
+        """Keep the plan of a stage; durable on return."""
+        write_durably(self._path / f"{stage}.tasks", msgspec.json.encode(tasks))
+
+    def results(self, stage: str) -> Iterator[tuple[int, Result]]:
+        """Give out what was noted of a stage; of a task that was done twice, both."""
+        path = self._path / f"{stage}.results"
+        if not path.exists():
+            return
+        text = path.read_bytes()
+        whole = text.rfind(b"\n") + 1
+        if whole < len(text):
+            os.truncate(path, whole)  # A crash cut the last line.
+        for line in text[:whole].splitlines():
+            try:
+                found = msgspec.json.decode(line, type=_Line)
+            except msgspec.MsgspecError as error:
+                raise self._damaged(path.name) from error
+            yield found.task, found.result
+
+    def note(self, stage: str, task: int, result: Result) -> None:
+        """Note that a task is done; durable on return."""
+        file = self._notes.get(stage)
+        if file is None:
+            file = self._notes[stage] = (self._path / f"{stage}.results").open("ab")
+            sync_directory(self._path)
+        file.write(msgspec.json.encode(_Line(task, result)) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+    def has_files(self, result: Result) -> bool:
+        """Tell whether the files of a result are there, with the sizes they had."""
+        for file in result.files:
+            try:
+                size = (self._home / file.path).stat().st_size
+            except OSError:
+                return False
+            if size != file.bytes:
+                return False
+        return True
+
+    def report(self, report: Report) -> None:
+        """Keep the report of a job that was published."""
+        text = json.dumps(asdict(report), indent=1, ensure_ascii=False) + "\n"
+        write_durably(self._home / _REPORT, text.encode())
+
+    def clear(self) -> None:
+        """Remove the notes, when the job is published."""
+        self._close_notes()
+        shutil.rmtree(self._path)
+        with contextlib.suppress(OSError):  # Another job has notes there.
+            self._path.parent.rmdir()
+
+    def close(self) -> None:
+        """Let another process have the notes."""
+        self._close_notes()
+        self._lock.close()
+
+    def _close_notes(self) -> None:
+        while self._notes:
+            self._notes.popitem()[1].close()
+
+    def _damaged(self, name: str) -> CorruptionError:
+        path = str(self._path / name)
+        msg = f"notes of a job are damaged: {path}; remove the directory to begin anew"
+        return CorruptionError(msg, path=path)
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Put a file in its place in one step; durable on return."""
+    aside = path.with_name(f"{path.name}.{os.getpid()}.new")
+    with aside.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

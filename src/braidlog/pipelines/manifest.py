@@ -1,0 +1,158 @@
+"""The manifest of a directory of results: what it names is there, nothing else counts.
+
+It is a file ``manifest.json`` that appears in one step and can appear once. So of two
+runs that publish to one directory one is first, and the other finds its own job there,
+or is refused. Afterwards files that no result names are removed: they are of attempts
+that failed, or were made twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from hashlib import blake2b, file_digest
+from pathlib import Path
+from typing import Any, Final
+
+from braidlog.errors import AlreadyExistsError, CorruptionError, NotFoundError
+from braidlog.pipelines.frame import File
+from braidlog.pipelines.frame_state import sync_directory
+
+__all__ = ["MANIFEST", "finished", "publish", "published", "read_manifest", "verify"]
+
+MANIFEST: Final = "manifest.json"
+_FORMAT: Final = 1
+_DIGEST_BYTES: Final = 16
+
+
+def read_manifest(home: Path) -> dict[str, Any]:
+    """Return the manifest of a directory.
+
+    Raises:
+        NotFoundError: there is none: nothing was published here.
+        CorruptionError: it cannot be read.
+    """
+    path = home / MANIFEST
+    try:
+        found = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        msg = f"no pipeline has published its results in {home}"
+        raise NotFoundError(msg) from None
+    except ValueError as error:
+        msg = f"the manifest cannot be read: {path}"
+        raise CorruptionError(msg, path=str(path)) from error
+    if not isinstance(found, dict) or found.get("format") != _FORMAT:
+        msg = f"this is no manifest of format {_FORMAT}: {path}"
+        raise CorruptionError(msg, path=str(path))
+    return found
+
+
+def published(home: Path, pipeline: str, identity: str) -> dict[str, Any] | None:
+    """Return what this job published in a directory, None if nothing was.
+
+    Raises:
+        AlreadyExistsError: another job published there.
+    """
+    try:
+        found = read_manifest(home)
+    except NotFoundError:
+        return None
+    if (found["pipeline"], found["identity"]) != (pipeline, identity):
+        msg = (
+            f"{home} has the results of another job: {found['pipeline']!r} with"
+            f" {json.dumps(found['parameters'], ensure_ascii=False)}"
+        )
+        raise AlreadyExistsError(msg)
+    return found
+
+
+def publish(
+    home: Path,
+    pipeline: str,
+    identity: str,
+    parameters: Mapping[str, Any],
+    *,
+    files: Sequence[File],
+    facts: Mapping[str, Any],
+    folder: str = "data",
+) -> dict[str, Any]:
+    """Publish files in one step; durable on return.
+
+    What is in ``folder`` and no longer of use is removed.
+
+    Raises:
+        AlreadyExistsError: another job published there meanwhile.
+    """
+    entry = {
+        "format": _FORMAT,
+        "pipeline": pipeline,
+        "identity": identity,
+        "parameters": dict(parameters),
+        "files": [asdict(file) for file in files],
+        **facts,
+    }
+    (home / folder).mkdir(exist_ok=True)
+    sync_directory(home / folder)
+    aside = home / f".{MANIFEST}.{secrets.token_hex(6)}"
+    with aside.open("wb") as file:
+        file.write(json.dumps(entry, indent=1, ensure_ascii=False).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        # Unlike a rename, this fails if the name is there.
+        (home / MANIFEST).hardlink_to(aside)
+    except FileExistsError:
+        pass  # Of this job or of another one: `published` tells.
+    finally:
+        aside.unlink()
+    sync_directory(home)
+    found = published(home, pipeline, identity)
+    assert found is not None  # noqa: S101, RUF100
+    _remove_unnamed(home, folder, found["files"])
+    return found
+
+
+def _remove_unnamed(home: Path, folder: str, files: Iterable[dict[str, Any]]) -> None:
+    named = {file["path"] for file in files}
+    for path in sorted((home / folder).rglob("*"), reverse=True):  # Inner ones first.
+        with contextlib.suppress(OSError):  # Gone already, or it has files of use.
+            if path.is_dir():
+                path.rmdir()
+            elif str(path.relative_to(home)) not in named:
+                path.unlink()
+
+
+def finished(home: Path, path: Path) -> File:
+    """Make a file that was written durable, and describe it."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        checksum = _checksum(path)
+        size = os.fstat(file.fileno()).st_size
+    sync_directory(path.parent)
+    return File(str(path.relative_to(home)), size, checksum)
+
+
+def verify(home: Path, file: File) -> None:
+    """Compare a file with what was published.
+
+    Raises:
+        CorruptionError: it is missing, or is something else.
+    """
+    path = home / file.path
+    try:
+        same = path.stat().st_size == file.bytes and _checksum(path) == file.checksum
+    except OSError as error:
+        msg = f"the published file {path} cannot be read: {error}"
+        raise CorruptionError(msg, path=str(path)) from error
+    if not same:
+        msg = f"the published file {path} is not what was written"
+        raise CorruptionError(msg, path=str(path))
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, lambda: blake2b(digest_size=_DIGEST_BYTES)).hexdigest()

@@ -1,0 +1,186 @@
+"""The latest record of each key, whatever the work was cut into."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import braidlog
+from braidlog.errors import AlreadyExistsError, BeyondEndError, InvalidArgumentError
+from braidlog.pipelines import pieces
+from braidlog.pipelines.compaction import Tombstones, _latest, compact
+from braidlog.pipelines.frame import Attempt, File
+from braidlog.pipelines.manifest import read_manifest, verify
+from braidlog.pipelines.origin import Origin
+
+Row = tuple[int, bytes, bytes]
+
+
+def fill(path: Path, count: int, seed: int = 1) -> list[tuple[bytes | None, bytes]]:
+    """Append records of few keys, some gone, some without a key; return them."""
+    draw = random.Random(seed)
+    rows = [
+        (
+            None if draw.random() < 0.05 else b"key %d" % (draw.random() ** 3 * 60),
+            b"" if draw.random() < 0.2 else b"value %d" % number * 5,
+        )
+        for number in range(count)
+    ]
+    with braidlog.open(path, segment_bytes=64 << 10) as node:
+        log = node.create_log("orders")
+        for begin in range(0, count, 97):
+            some = rows[begin : begin + 97]
+            log.append_many([v for _, v in some], keys=[k for k, _ in some])
+    return rows
+
+
+def model(
+    rows: list[tuple[bytes | None, bytes]], until: int | None = None
+) -> list[Row]:
+    """What a dictionary says."""
+    latest: dict[bytes, tuple[int, bytes]] = {}
+    for position, (key, value) in enumerate(rows[:until], 1):
+        if key is not None:
+            latest[key] = (position, value)
+    return sorted((at, key, value) for key, (at, value) in latest.items() if value)
+
+
+def found(output: Path) -> list[Row]:
+    rows: list[Row] = []
+    for entry in read_manifest(output)["files"]:
+        file = File(**entry)
+        verify(output, file)
+        table = pq.read_table(output / file.path)
+        keys = table["key"].to_pylist()
+        assert keys == sorted(keys)
+        rows += zip(
+            table["position"].to_pylist(), keys, table["value"].to_pylist(), strict=True
+        )
+    return sorted(rows)
+
+
+@pytest.fixture(scope="module")
+def orders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Row]]:
+    path = tmp_path_factory.mktemp("orders") / "data"
+    return path, fill(path, 4000)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("until", [None, 1, 1234, 4000])
+def test_it_is_what_a_dictionary_says(
+    orders: tuple[Path, list[Row]], tmp_path: Path, until: int | None
+) -> None:
+    path, rows = orders
+    origin = Origin("orders", path=str(path))
+    report = compact(origin, tmp_path, until=until, workers=1, bytes_per_task=30_000)
+    expected = model(rows, until)  # type: ignore[arg-type]
+    assert found(tmp_path) == expected
+    published = report.published
+    last = until or len(rows)
+    assert (published["begin"], published["end"]) == (1, last + 1)
+    assert published["keys"] == report.figures["keys"] == len(expected)
+    assert report.figures["records_read"] == last
+    assert published["proved"] == [f"each position from 1 to {last} was read once"]
+    assert report.tasks > (5 if until is None else 1)
+
+
+def test_what_a_task_holds_is_bounded(tmp_path: Path) -> None:
+    """It is shrunk as long as that helps, and written where it does not."""
+    held = 20_000
+
+    def written(keys: Callable[[int], bytes]) -> list[int]:
+        attempt = Attempt(0, "collect", tmp_path, tmp_path)
+        into = pieces.Pieces(attempt, 3, held_bytes=held, shrink=_latest)
+        for begin in range(1, 4001, 40):
+            positions = range(begin, begin + 40)
+            into.add(
+                pa.record_batch(
+                    {
+                        "position": pa.array(positions, pa.int64()),
+                        "key": pa.array([keys(at) for at in positions], pa.binary()),
+                        "value": pa.array([b"v" * 20] * 40, pa.binary()),
+                    }
+                )
+            )
+        into.flush()
+        sizes = []
+        for file in into.files:
+            with pa.ipc.open_file(tmp_path / file.path) as reader:
+                sizes.append(reader.read_all().nbytes)
+            (tmp_path / file.path).unlink()
+        return sizes
+
+    [last] = written(lambda _: b"one")
+    assert last < 1000
+    many = written(lambda at: b"%d" % at)
+    assert len(many) > 5
+    assert max(many) < held + 4000
+
+
+def test_what_a_tombstone_is(tmp_path: Path) -> None:
+    with braidlog.open(tmp_path / "data") as node:
+        log = node.create_log("orders")
+        log.append(b'{"op":"put"}', key=b"a")
+        log.append(b'{"op":"delete"}', key=b"b")
+        log.append(b"", key=b"c")
+        log.append(b"x", key=b"d", headers=[("gone", b"")])
+    origin = Origin("orders", path=str(tmp_path / "data"))
+    for number, (kind, text, keys) in enumerate(
+        [
+            ("empty", "", [b"a", b"b", b"d"]),
+            ("none", "", [b"a", b"b", b"c", b"d"]),
+            ("pattern", '"op":"del', [b"a", b"c", b"d"]),
+            ("header", "gone", [b"a", b"b", b"c"]),
+        ]
+    ):
+        output = tmp_path / str(number)
+        compact(origin, output, tombstones=Tombstones(kind, text), workers=1)
+        assert [key for _, key, _ in found(output)] == keys
+    for kind, text in [("other", ""), ("empty", "x"), ("header", ""), ("pattern", "(")]:
+        with pytest.raises(InvalidArgumentError):
+            Tombstones(kind, text)
+
+
+def test_done_once_it_stays_as_it_is(tmp_path: Path) -> None:
+    fill(tmp_path / "data", 300)
+    origin = Origin("orders", path=str(tmp_path / "data"))
+    first = compact(origin, tmp_path / "out", workers=1)
+    with braidlog.open(tmp_path / "data") as node:
+        node.log("orders").append(b"more", key=b"more")
+    again = compact(origin, tmp_path / "out", workers=1)
+    assert (again.unchanged, again.published) == (True, first.published)
+    with pytest.raises(AlreadyExistsError, match="results of another job"):
+        compact(origin, tmp_path / "out", until=301, workers=1)
+    with pytest.raises(BeyondEndError, match="ends at 301, before 302"):
+        compact(origin, tmp_path / "later", until=302, workers=1)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.one_of(st.none(), st.binary(max_size=12)), min_size=1, max_size=50),
+    st.integers(1, 9),
+)
+def test_keys_are_spread_as_clusters_do(keys: list[bytes | None], parts: int) -> None:
+    from braidlog.client.routing import stream_index
+
+    batch = pa.record_batch(
+        {
+            "position": pa.array(range(7, 7 + len(keys)), pa.int64()),
+            "key": pa.array(keys, pa.binary()),
+        }
+    )
+    expected: list[list[int]] = [[] for _ in range(parts)]
+    for position, key in enumerate(keys, 7):
+        part = position % parts if key is None else stream_index(key, parts)
+        expected[part].append(position)
+    # Also where the batch is a slice of a larger one.
+    padded = pa.concat_batches([batch, batch]).slice(0, len(keys))
+    for each in (batch, padded):
+        split = pieces.split(each, parts)
+        assert [part.column("position").to_pylist() for part in split] == expected

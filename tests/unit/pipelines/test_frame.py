@@ -1,0 +1,124 @@
+"""The frame: what is carried out, noted, published once, and gone on with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from braidlog.errors import (
+    AlreadyExistsError,
+    CorruptionError,
+    InvalidArgumentError,
+    LockedError,
+    NotReadyError,
+)
+from braidlog.pipelines import Outlook, run
+from braidlog.pipelines.frame_state import JobState
+from unit.pipelines.works import Square, squares
+
+SUM = sum(number**2 for number in range(10))
+
+
+def numbers(fails: Path | None = None) -> list[Square]:
+    return [
+        Square(n, str(fails) if fails is not None and n == 6 else "") for n in range(10)
+    ]
+
+
+def contents(home: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(home)): path.read_bytes()
+        for path in home.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_tasks_return_is_published_and_reported(
+    tmp_path: Path, workers: int
+) -> None:
+    seen: list[Outlook] = []
+    report = run(squares(tmp_path, numbers()), workers=workers, progress=seen.append)
+    assert (report.figures, report.tasks) == (
+        {"squares": 10, "processes": 0, "total": SUM},
+        11,
+    )
+    [file] = report.published["files"]
+    assert (tmp_path / file["path"]).read_text() == str(SUM)
+    assert seen[0] == Outlook("square", 0, 10)
+    assert seen[-1] == Outlook("total", 1, 1)
+    # Nothing else is left, and the report is kept.
+    assert set(contents(tmp_path)) == {"manifest.json", "report.json", file["path"]}
+    kept = json.loads((tmp_path / "report.json").read_text())
+    assert kept["figures"] == report.figures
+
+
+def test_the_same_job_again_changes_nothing(tmp_path: Path) -> None:
+    first = run(squares(tmp_path, numbers()), workers=1)
+    before = contents(tmp_path)
+    again = run(squares(tmp_path, numbers()), workers=1)
+    assert (again.unchanged, again.tasks) == (True, 0)
+    assert again.published == first.published
+    assert contents(tmp_path) == before
+    with pytest.raises(AlreadyExistsError, match="results of another job: 'squares'"):
+        run(squares(tmp_path, numbers(), other=True), workers=1)
+    assert contents(tmp_path) == before
+
+
+def test_an_interrupted_job_goes_on_with_its_own_tasks(tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    home = tmp_path / "home"
+    with pytest.raises(NotReadyError):
+        run(squares(home, numbers(fails=flag)), workers=1)
+    # Planned anew it would have no tasks; and one of the results was lost since.
+    [notes] = (home / ".job").iterdir()
+    lines = (notes / "square.results").read_text().splitlines()
+    assert len(lines) == 6
+    (home / json.loads(lines[2])["result"]["files"][0]["path"]).unlink()
+    with (notes / "square.results").open("a") as file:
+        file.write('{"task":9,"resu')  # The crash was in the middle of a line.
+    job = squares(home, [], numbers=list(range(10)))
+    report = run(job, workers=1)
+    assert (report.tasks, report.resumed) == (11, 5)
+    assert report.figures["total"] == SUM
+
+
+def test_notes_that_are_damaged_are_named(tmp_path: Path) -> None:
+    with pytest.raises(NotReadyError):
+        run(squares(tmp_path, numbers(fails=tmp_path / "flag")), workers=1)
+    [notes] = (tmp_path / ".job").iterdir()
+    path = notes / "square.results"
+    path.write_bytes(b"{}\n" + path.read_bytes())
+    with pytest.raises(CorruptionError, match="remove the directory") as caught:
+        run(squares(tmp_path, numbers()), workers=1)
+    assert caught.value.path == str(path)
+
+
+def test_a_job_runs_once_at_a_time(tmp_path: Path) -> None:
+    job = squares(tmp_path, numbers())
+    state = JobState(tmp_path, job.identity)
+    with pytest.raises(LockedError, match="the same job is running"):
+        run(job, workers=1)
+    state.close()
+    assert run(job, workers=1).figures["total"] == SUM
+
+
+def test_of_two_that_publish_the_second_finds_the_first(tmp_path: Path) -> None:
+    job = squares(tmp_path, numbers())
+    first = run(job, workers=1)
+    assert job.publish([]) == first.published
+    with pytest.raises(AlreadyExistsError):
+        squares(tmp_path, numbers(), other=1).publish([])
+
+
+def test_a_failure_in_another_process_is_the_same_failure(tmp_path: Path) -> None:
+    with pytest.raises(NotReadyError, match="not yet"):
+        run(squares(tmp_path, numbers(fails=tmp_path / "flag")), workers=2)
+    assert run(squares(tmp_path, numbers()), workers=2).figures["total"] == SUM
+
+
+def test_workers_are_one_or_more(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match="at least 1, not 0"):
+        run(squares(tmp_path, numbers()), workers=0)
