@@ -49,7 +49,7 @@ FILE_CALLS: Final = {
     *(f"os.{n}" for n in ("rename", "link", "remove")),
 }
 # Each file takes about eight calls, and what comes before and after it about thirty.
-STEPS: Final = (30, 100, 500)
+STEPS: Final = (30, 30, 100, 500)
 
 
 def content(position: int) -> bytes:
@@ -85,15 +85,19 @@ def append(log: braidlog.Log) -> None:
         time.sleep(0.02)
 
 
-def die_at(step: int, home: Path) -> None:
-    """Kill this process before the so-many-th call of the main thread on files."""
-    left, main_thread = [step], threading.get_ident()
+def die_at(step: int, home: Path, *, late: bool) -> None:
+    """Kill this process before the so-many-th call of the main thread on files.
+
+    ``late``: counted from where a generation gets its name.
+    """
+    left, main_thread, counts = [step], threading.get_ident(), [not late]
     sync, inside = os.fsync, str(home)
 
     def count(event: str, named: tuple[Any, ...]) -> None:
         # Imports open files, too.
         ours = event == "fsync" or (event in FILE_CALLS and inside in str(named[0]))
-        if ours and threading.get_ident() == main_thread:
+        counts[0] |= event == "os.link"
+        if ours and counts[0] and threading.get_ident() == main_thread:
             left[0] -= 1
             if left[0] == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -106,7 +110,7 @@ def die_at(step: int, home: Path) -> None:
     sys.addaudithook(count)
 
 
-def child(home: Path, step: int, delta: bool) -> None:
+def child(home: Path, step: int, late: bool, delta: bool) -> None:
     """Append and archive until killed."""
     # Else most would be killed while they import.
     importlib.import_module("braidlog.pipelines.frame_runners")
@@ -117,7 +121,7 @@ def child(home: Path, step: int, delta: bool) -> None:
     log.cursor("archive", pin=True)
     threading.Thread(target=append, args=[log], daemon=True).start()
     origin = Origin(LOG, path=str(home / "data"))
-    die_at(step, home)
+    die_at(step, home, late=late)
     while True:
         archive(
             origin,
@@ -174,6 +178,9 @@ class Carnage:
         most = self.random.choice(STEPS)
         step = 0 if by_clock else self.random.randrange(1, most)
         command += ["--step", str(step)]
+        # What comes behind a generation is short, and where the cursor moves.
+        if most == STEPS[0] and self.random.random() < 0.7:
+            command.append("--late")
         process = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert process.stdout is not None
         first = process.stdout.readline()
@@ -232,9 +239,10 @@ def main() -> None:
     parser.add_argument("--delta", action="store_true")
     parser.add_argument("--child", action="store_true")
     parser.add_argument("--step", type=int, default=0)
+    parser.add_argument("--late", action="store_true")
     options = parser.parse_args()
     if options.child:
-        child(options.data, options.step, options.delta)
+        child(options.data, options.step, options.late, options.delta)
         return
     home = options.data or Path(tempfile.mkdtemp(prefix="braidlog-archived-"))
     sys.stdout.write(f"seed {options.seed}, data {home}\n")
