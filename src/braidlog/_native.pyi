@@ -29,6 +29,7 @@ __all__ = [
     "Store",
     "batch_header",
     "bytes_of",
+    "digest_records",
     "encode_arrow",
     "encode_batch",
     "encode_pieces",
@@ -375,6 +376,7 @@ def encode_arrow(
     compression: str = "none",
     batch_bytes: int = 1048576,
 ) -> list[bytes]: ...
+def digest_records(data: Any) -> ArrowBatch: ...
 def split_by_key(data: Any, parts: int) -> tuple[ArrowBatch, list[int]]: ...
 def batch_header(data: Buffer) -> tuple[int, int, int, int, int, int, int]: ...
 

@@ -11,7 +11,10 @@ import pytest
 from braidlog.errors import UnavailableError
 from braidlog.spark import ensure_java, local_session
 
+_TESTS = Path(__file__).parents[1]
 _SETTINGS = {
+    # Tasks of pipelines are imported by workers, also those that tests bring.
+    "spark.executorEnv.PYTHONPATH": f"{_TESTS}:{_TESTS.parent}",
     "spark.driver.memory": "512m",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }

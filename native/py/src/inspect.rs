@@ -124,11 +124,11 @@ fn inspect_manifest(py: Python<'_>, data: PathBuf) -> PyResult<Vec<EditRow>> {
 }
 
 #[pyfunction]
-fn lost_side<'py>(
-    py: Python<'py>,
+fn lost_side(
+    py: Python<'_>,
     data: PathBuf,
     segment: u64,
-) -> PyResult<Option<(PathBuf, Bound<'py, PyBytes>)>> {
+) -> PyResult<Option<(PathBuf, Bound<'_, PyBytes>)>> {
     let found = look(py, |vfs| inspect::lost_side(vfs, &data, segment))?;
     Ok(found.map(|(path, bytes)| (path, PyBytes::new(py, &bytes))))
 }

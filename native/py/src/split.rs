@@ -1,16 +1,16 @@
-//! Rows of Arrow data by the stream that their keys belong to.
+//! Rows of Arrow data: the stream that their keys belong to, and a hash of what is in them.
 
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Int32Array, RecordBatch};
-use arrow_schema::{DataType, Field, Schema};
+use arrow_array::{Array, Int32Array, Int64Array, RecordBatch};
+use arrow_schema::{Field, Schema};
 use braidlog_core::crc32::crc32;
 use braidlog_core::{Error, Result};
 use pyo3::prelude::*;
 
-use crate::arrow::{Bytes, import_stream};
+use crate::arrow::{Bytes, RecordBatches, columns_of, import_stream};
 use crate::error::to_py;
 use crate::scan::ArrowBatch;
 
@@ -27,19 +27,37 @@ pub fn split_by_key(
 ) -> PyResult<(ArrowBatch, Vec<usize>)> {
     let batches = import_stream(data)?;
     py.detach(|| {
-        let mut batches = batches;
-        let batch = match (batches.next(), batches.next()) {
-            (Some(batch), None) => batch?,
-            _ => return Err(refused("expected one record batch")),
-        };
-        let (rows, bounds) = split(&batch, parts)?;
-        let field = Field::new("row", DataType::Int32, false);
-        let schema = Arc::new(Schema::new(vec![field]));
-        let rows = RecordBatch::try_new(schema, vec![Arc::new(rows)])
-            .map_err(|error| refused(&error.to_string()))?;
-        Ok((ArrowBatch::new(rows), bounds))
+        let (rows, bounds) = split(&one(batches)?, parts)?;
+        Ok((named("row", rows)?, bounds))
     })
     .map_err(to_py)
+}
+
+/// A hash of each record of one record batch: of key, value, timestamp and headers, which are its columns. For
+/// comparing copies, by processes of one version; nothing that is kept.
+#[pyfunction]
+pub fn digest_records(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<ArrowBatch> {
+    let batches = import_stream(data)?;
+    py.detach(|| {
+        let columns = columns_of(&one(batches)?, 0, 0)?;
+        named("digest", Int64Array::from(columns.digests()))
+    })
+    .map_err(to_py)
+}
+
+fn one(mut batches: RecordBatches) -> Result<RecordBatch> {
+    match (batches.next(), batches.next()) {
+        (Some(batch), None) => batch,
+        _ => Err(refused("expected one record batch")),
+    }
+}
+
+fn named(name: &str, column: impl Array + 'static) -> Result<ArrowBatch> {
+    let field = Field::new(name, column.data_type().clone(), false);
+    let schema = Arc::new(Schema::new(vec![field]));
+    RecordBatch::try_new(schema, vec![Arc::new(column)])
+        .map(ArrowBatch::new)
+        .map_err(|error| refused(&error.to_string()))
 }
 
 fn refused(reason: &str) -> Error {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 import time
@@ -22,7 +21,12 @@ from braidlog.cli.output import line, message, rows
 from braidlog.cli.session import Session
 from braidlog.cli.target import probe
 from braidlog.cli.top import hosts as hosts_table
-from braidlog.errors import LogError
+from braidlog.errors import (
+    InvalidArgumentError,
+    LogError,
+    NotFoundError,
+    UnavailableError,
+)
 
 if TYPE_CHECKING:
     from braidlog.app import Application, Host
@@ -46,25 +50,18 @@ def load(name: str) -> Application:
     Raises:
         Problem: There is none.
     """
-    from braidlog.app import Application
+    from braidlog.app.loading import load_application
 
-    module, colon, attribute = name.partition(":")
-    if not colon or not module or not attribute:
-        text = f"{name!r} names no application"
-        raise Problem(text, "write MODULE:APP, as in shop.orders:app", USAGE)
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
     try:
-        found = getattr(importlib.import_module(module), attribute, None)
-    except ModuleNotFoundError as error:
-        if error.name is None or not module.startswith(error.name):
-            raise
-        text = f"there is no module {module!r}"
-        raise Problem(text, "run it where the module is, or set PYTHONPATH") from None
-    if not isinstance(found, Application):
-        text = f"{module} has no application {attribute!r}"
-        raise Problem(text, "name an `Application` of the module", NOT_FOUND)
-    return found
+        return load_application(name, path=str(Path.cwd()))
+    except UnavailableError as error:
+        hint = "run it where the module is, or set PYTHONPATH"
+        raise Problem(error.message, hint) from None
+    except NotFoundError as error:
+        hint = "name an `Application` of the module"
+        raise Problem(error.message, hint, NOT_FOUND) from None
+    except InvalidArgumentError as error:
+        raise Problem(error.message, "", USAGE) from None
 
 
 @app.command(cls=ClusterCommand)

@@ -7,14 +7,16 @@ import functools
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from braidlog.cli import parameters
+from braidlog.cli.applications import load
 from braidlog.cli.commands import EitherCommand, command
-from braidlog.cli.failures import USAGE, Problem
+from braidlog.cli.failures import CORRUPTION, USAGE, Problem
 from braidlog.cli.output import facts, message
 from braidlog.cli.progress import meter
 from braidlog.cli.session import Session
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["pipeline"]
 
 _DIRECTORY: Final = click.Path(file_okay=False, path_type=Path)
-_LONG: Final = ("files", "rows", "hashes")
+_LONG: Final = ("files", "rows", "hashes", "states", "findings")
 """What a person finds in the manifest, and programs in the JSON."""
 
 
@@ -220,3 +222,203 @@ def compact_(
     with running_in() as arguments:
         done = compact(origin, output, until=until, tombstones=gone, **arguments)
     tell(session, done)
+
+
+@subcommand("replay")
+@click.argument("program", metavar="MODULE:NAME")
+@click.argument("output", type=_DIRECTORY)
+@click.option("--log", "log", metavar="LOG", help="With --cluster or --raw: the log.")
+@raw_option
+@click.option(
+    "--until", type=parameters.POSITION, help="Last position that is executed."
+)
+@click.option(
+    "--tasks",
+    type=click.IntRange(min=1),
+    help="Spread the partitions over so many tasks [default: one for each core].",
+)
+@click.option(
+    "--outcomes",
+    type=click.Choice(["strict", "report", "off"]),
+    default="strict",
+    show_default=True,
+    help="Commands that give something else than the log says: stop, or go on.",
+)
+@click.option(
+    "--environment",
+    type=click.Choice(["refuse", "report", "off"]),
+    default="refuse",
+    show_default=True,
+    help="Outcomes that were made in another environment: refuse, or go on.",
+)
+def replay_(
+    session: Session,
+    running_in: Place,
+    *,
+    program: str,
+    output: Path,
+    log: str | None,
+    raw: tuple[Path, ...],
+    **options: Any,
+) -> None:
+    """Make the state of an application in OUTPUT, partitions side by side.
+
+    The log is that of the directory of the application (--data), of a cluster, or of
+    the directories of a cluster that is dead (--raw).
+    """
+    from braidlog.app.source import LOG_NAME
+    from braidlog.pipelines.replay import replay
+
+    load(program)
+    local = session.cluster is None and not raw
+    if not local and log is None:
+        raise Problem("which log is it?", "name it with --log", USAGE)
+    where = replace(session, data=session.data / "log") if local else session
+    origin = origin_of(where, log or LOG_NAME, raw)
+    with running_in() as arguments:
+        done = replay(program, origin, output, **options, **arguments)
+    tell(session, done)
+    if done.published["differences"]:
+        raise Problem(
+            f"{len(done.published['differences'])} outcomes differ from the log",
+            "find what the procedure takes from outside; the report names them",
+            CORRUPTION,
+        )
+
+
+@subcommand("repartition")
+@click.argument("log")
+@click.argument("output", type=_DIRECTORY)
+@raw_option
+@click.option("--into", metavar="LOG", required=True, help="The log to append to.")
+@click.option(
+    "--streams",
+    type=parameters.STREAMS,
+    default=1,
+    show_default=True,
+    help="Streams that it has, or gets if it is not there.",
+)
+@click.option("--into-data", type=_DIRECTORY, metavar="DIR", help="It is there.")
+@click.option(
+    "--into-cluster",
+    metavar="HOST:PORT,...",
+    help="It is in this cluster [default: where the other log is].",
+)
+@click.option("--until", type=parameters.POSITION, help="Last position that is copied.")
+def repartition_(
+    session: Session,
+    running_in: Place,
+    *,
+    log: str,
+    output: Path,
+    raw: tuple[Path, ...],
+    into: str,
+    streams: int,
+    into_data: Path | None,
+    into_cluster: str | None,
+    until: int | None,
+) -> None:
+    """Append the records of LOG to another log with more or fewer streams.
+
+    Each is stored once, and records of one key keep their order. OUTPUT holds what is
+    on its way, and the report. Token and certificates are those of the other options.
+    """
+    from braidlog.pipelines.repartition import Destination, repartition
+
+    origin = origin_of(session, log, raw)
+    if into_data and into_cluster:
+        raise Problem("--into-data and --into-cluster exclude each other", "", USAGE)
+    seeds = "" if into_data else into_cluster or origin.cluster
+    if not seeds and not into_data:
+        text = "where is the log to append to?"
+        raise Problem(text, "say --into-data or --into-cluster", USAGE)
+    destination = Destination(
+        into,
+        streams,
+        path=str(into_data or ""),
+        cluster=seeds,
+        ca=origin.ca,
+        token=origin.token,
+    )
+    with running_in() as arguments:
+        done = repartition(origin, destination, output, until=until, **arguments)
+    tell(session, done)
+
+
+@subcommand("reindex")
+@click.argument("output", type=_DIRECTORY)
+@click.option(
+    "--directory",
+    "directories",
+    multiple=True,
+    required=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Data directory of a log or of a node. Any number of times.",
+)
+def reindex_(
+    session: Session,
+    running_in: Place,
+    *,
+    output: Path,
+    directories: tuple[Path, ...],
+) -> None:
+    """Write side files again that are missing or damaged.
+
+    They are what readers find positions and times by without reading segments. OUTPUT
+    is for the report. Nodes may run meanwhile.
+    """
+    from braidlog.pipelines.reindex import reindex
+
+    with running_in() as arguments:
+        done = reindex([str(path) for path in directories], output, **arguments)
+    tell(session, done)
+
+
+@subcommand("audit")
+@click.argument("log")
+@click.argument("output", type=_DIRECTORY)
+@raw_option
+@click.option(
+    "--archive",
+    "archives",
+    multiple=True,
+    metavar="LOCATION",
+    help="Compare with this archive as well. Any number of times.",
+)
+def audit_(
+    session: Session,
+    running_in: Place,
+    *,
+    log: str,
+    output: Path,
+    raw: tuple[Path, ...],
+    archives: tuple[str, ...],
+) -> None:
+    """Compare all copies of LOG, and prove that nothing is missing.
+
+    Copies are the nodes of a cluster, or directories of nodes that do not run (--raw),
+    and archives. OUTPUT is for the report. Ends with code 5 if anything is wrong.
+    """
+    from braidlog.pipelines.audit import audit
+
+    origin = origin_of(session, log, raw)
+    with running_in() as arguments:
+        done = audit(origin, output, archives=archives, **arguments)
+    tell(session, done)
+    findings = done.published["findings"]
+    if not session.as_json:
+        for each in findings:
+            at = f"position {each['position']}: " if each["position"] else ""
+            message(
+                f"{each['kind']}: {each['copy'] or 'all copies'}: {at}{each['problem']}"
+            )
+        for text in done.published["behind"]:
+            message(f"note: {text}")
+    if findings:
+        raise Problem(
+            f"{len(findings)} findings, the first bad position is"
+            f" {min((f['position'] for f in findings if f['position']), default=0)}",
+            "`braidlog verify` shows the damage of one directory",
+            CORRUPTION,
+        )

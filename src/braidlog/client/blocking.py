@@ -302,9 +302,9 @@ class BlockingClient(_Blocking[Client]):
         """Return an existing log; see `Client.log`."""
         return BlockingClusterLog(self._loop, self._log(name))
 
-    def scan(self, name: str) -> BlockingScan:
+    def scan(self, name: str, *, node: int = 0) -> BlockingScan:
         """Return reads of a log stream by stream; see `Client.scan`."""
-        return BlockingScan(self._loop, self._scan(name))
+        return BlockingScan(self._loop, self._scan(name, node=node))
 
     def create_log(self, name: str, **options: Any) -> BlockingClusterLog:
         """Create a log; see `Client.create_log`."""

@@ -167,14 +167,16 @@ class Client:
         """Return what there is to know of a log."""
         return await (await self.log(name)).describe()
 
-    async def scan(self, name: str) -> Scan:
+    async def scan(self, name: str, *, node: int = 0) -> Scan:
         """Return reads of a log stream by stream, for many processes at once.
+
+        With ``node`` that node alone is asked, for streams that it has a replica of.
 
         Raises:
             NotFoundError: there is no log of that name.
         """
         info = (await self._cluster.linearize()).named(name)
-        return Scan(self._cluster, info, self._codec)
+        return Scan(self._cluster, info, self._codec, node)
 
     async def metadata(self) -> Metadata:
         """Return nodes, leader, logs and streams as of one moment."""

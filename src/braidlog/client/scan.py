@@ -69,9 +69,12 @@ class _Wish:
 class Scan:
     """Reads of one log, stream by stream. Get one from `Client.scan`."""
 
-    def __init__(self, cluster: Cluster, info: LogInfo, codec: BatchCodec) -> None:
+    def __init__(
+        self, cluster: Cluster, info: LogInfo, codec: BatchCodec, node: int = 0
+    ) -> None:
         """Bind to a log as it is now; users call `Client.scan`."""
         self._cluster = cluster
+        self._node = node
         self._info = info
         self._codec = codec
 
@@ -255,6 +258,8 @@ class Scan:
 
     def _choose(self, stream: int, turn: int) -> int:
         nodes = self._cluster.routes.readers(stream)
+        if self._node:
+            return self._node
         if not nodes:
             raise NotReadyError(f"stream {stream} has no replica now")
         return nodes[turn % len(nodes)]

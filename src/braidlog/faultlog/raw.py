@@ -28,7 +28,7 @@ from braidlog.storage.merge import OnHole, RawDirectory, RawLog, RawMerge
 from braidlog.storage.streams import STREAM_PREFIX
 from braidlog.wire.messages import StreamConfig
 
-__all__ = ["open_raw"]
+__all__ = ["open_raw", "streams_in"]
 
 _decoder: Final = msgspec.msgpack.Decoder(StreamConfig)
 
@@ -93,6 +93,18 @@ def _sources(
         msg = f"no valid directory has a stream of the log {log!r}"
         raise NotFoundError(msg)
     return found
+
+
+def streams_in(directory: RawDirectory, log: str) -> Streams:
+    """Return the streams of a log that a directory has, as `RawMerge` takes them.
+
+    Whether what they hold counts is for the fault logs to say; see `open_raw`.
+    """
+    rows = directory.logs()
+    if not (directory.path / FILE_NAME).exists():
+        return {row.stream: 1 for row in rows if row.name == log}
+    numbers = {config.stream for config in _configs(rows, log)}
+    return {row.stream: _number(row) for row in rows if _number(row) in numbers}
 
 
 def _embedded(

@@ -118,9 +118,11 @@ def publish(
 
 def _remove_unnamed(home: Path, folder: str, files: Iterable[dict[str, Any]]) -> None:
     named = {file["path"] for file in files}
-    for path in (home / folder).iterdir():
-        if str(path.relative_to(home)) not in named:
-            with contextlib.suppress(FileNotFoundError):
+    for path in sorted((home / folder).rglob("*"), reverse=True):  # Inner ones first.
+        with contextlib.suppress(OSError):  # Gone already, or it has files of use.
+            if path.is_dir():
+                path.rmdir()
+            elif str(path.relative_to(home)) not in named:
                 path.unlink()
 
 

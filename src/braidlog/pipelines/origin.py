@@ -54,8 +54,12 @@ class Source(Protocol):
     def id(self) -> str:
         """Identity of the log, where it is known."""
 
-    def ranges(self, until: int | None, bytes_per_task: int) -> list[Range]:
+    def ranges(
+        self, until: int | None, bytes_per_task: int, *, ahead: int = 0
+    ) -> list[Range]:
         """Cut what can be read now, up to the position ``until``, into tasks.
+
+        And so many positions ``ahead`` of it, as far as they are there.
 
         Raises:
             BeyondEndError: the log ends before ``until``.
@@ -147,7 +151,7 @@ class Origin:
         return braidlog.connect_sync(self.cluster, token=self.token, ssl=context)
 
 
-def _bounds(first: int, end: int, until: int | None) -> Bounds:
+def _bounds(first: int, end: int, until: int | None, ahead: int) -> Bounds:
     """Return what can be read up to a position."""
     if until is not None and until >= end:
         msg = f"the log ends at {end - 1}, before {until}"
@@ -155,7 +159,7 @@ def _bounds(first: int, end: int, until: int | None) -> Bounds:
     if until is not None and until < first:
         msg = f"the log begins at {first}, behind {until}"
         raise TrimmedError(msg, first=first)
-    return Bounds(first, end if until is None else until + 1)
+    return Bounds(first, end if until is None else min(end, until + 1 + ahead))
 
 
 class _DirectorySource:
@@ -163,9 +167,11 @@ class _DirectorySource:
         self._log = log
         self.id: str = log.id
 
-    def ranges(self, until: int | None, bytes_per_task: int) -> list[Range]:
+    def ranges(
+        self, until: int | None, bytes_per_task: int, *, ahead: int = 0
+    ) -> list[Range]:
         # The end first: segments seen later may reach beyond it, never fall short.
-        bounds = _bounds(self._log.first, self._log.end, until)
+        bounds = _bounds(self._log.first, self._log.end, until, ahead)
         extents = [
             Extent(segment.begin, segment.end, segment.bytes)
             for segment in self._log.segments()
@@ -195,9 +201,11 @@ class _ClusterSource:
         self._scan = scan
         self.id: str = log.id
 
-    def ranges(self, until: int | None, bytes_per_task: int) -> list[Range]:
+    def ranges(
+        self, until: int | None, bytes_per_task: int, *, ahead: int = 0
+    ) -> list[Range]:
         there = self._scan.positions
-        bounds = _bounds(there.start, there.stop, until)
+        bounds = _bounds(there.start, there.stop, until, ahead)
         return [
             Range(span.begin, span.end, span.bytes)
             for span in plan(
@@ -232,14 +240,17 @@ class _RawSource:
         self._directories = directories
         self._name = log
 
-    def ranges(self, until: int | None, bytes_per_task: int) -> list[Range]:
+    def ranges(
+        self, until: int | None, bytes_per_task: int, *, ahead: int = 0
+    ) -> list[Range]:
         # Where the log ends is known when all of it was read.
         size = sum(
             file.stat().st_size
             for directory in self._directories
             for file in Path(directory, "wal").glob("*.wal")
         )
-        return [Range(0, _END if until is None else until + 1, size)]
+        end = _END if until is None or ahead else until + 1
+        return [Range(0, end, size)]
 
     def placed(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
         msg = "raw directories keep no cursors: archive the log that goes on from them"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from braidlog.app import Application
 from braidlog.errors import NotReadyError, TrimmedError
 from braidlog.pipelines import Attempt, Job, Result, Stage
 from braidlog.pipelines.manifest import finished, publish, published
@@ -73,3 +74,6 @@ def squares(home: Path, tasks: Sequence[Square], **parameters: Any) -> Job:
         lambda: published(home, "squares", job.identity),
     )
     return job
+
+
+EMPTY = Application("near", partitions=10)

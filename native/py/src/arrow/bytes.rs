@@ -97,6 +97,7 @@ impl Bytes {
     }
 
     /// The elements `indexes`, copied.
+    #[must_use]
     pub fn take(&self, indexes: &[usize]) -> Self {
         let nulls = self.nulls.as_ref();
         let nulls = nulls.map(|nulls| indexes.iter().map(|&index| nulls.is_valid(index)).collect());

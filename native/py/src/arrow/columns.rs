@@ -1,5 +1,7 @@
 //! Columns of an Arrow record batch, by name, as the encoder takes them.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     Int64Type, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
@@ -113,6 +115,39 @@ impl Columns {
                 values: headers.values.borrow(),
             }),
         }
+    }
+}
+
+impl Columns {
+    /// A hash of each record: of everything that its writer gave. The same for the same records in every build
+    /// of one version, and for nothing that is kept.
+    pub fn digests(&self) -> Vec<i64> {
+        (0..self.len).map(|row| self.digest(row)).collect()
+    }
+
+    fn digest(&self, row: usize) -> i64 {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_i64(match &self.timestamps {
+            OwnedTimestamps::Each(each) => each.get(row).copied().unwrap_or_default(),
+            OwnedTimestamps::All(all) => *all,
+        });
+        self.keys
+            .as_ref()
+            .filter(|keys| !keys.is_null(row))
+            .map(|keys| keys.get(row))
+            .hash(&mut hasher);
+        self.values.get(row).hash(&mut hasher);
+        if let Some(headers) = &self.headers {
+            let at = |row: usize| {
+                let offset = headers.offsets.get(row).copied().unwrap_or_default();
+                usize::try_from(offset).unwrap_or_default()
+            };
+            for entry in at(row)..at(row + 1) {
+                headers.names.get(entry).hash(&mut hasher);
+                headers.values.get(entry).hash(&mut hasher);
+            }
+        }
+        hasher.finish().cast_signed()
     }
 }
 

@@ -1,0 +1,135 @@
+"""``reindex``: side files that are missing or damaged, written again.
+
+*Theory of operation.* Beside each sealed segment is a side file, its number index. It
+is derived: without it the index is made of the segment each time that it is needed. A
+task makes it once, from one segment, and compares it with the checksum that the
+manifest has kept since the segment was sealed. So what is written is the file that was
+lost, to the byte, or nothing.
+
+*Invariants.* Side files are put in their places in one step; a node that runs on the
+directory reads the old one or the new one. A whole side file is not touched. Of a
+segment that is damaged itself nothing is written: that is what ``braidlog verify`` is
+for, and the report names it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from braidlog import _native
+from braidlog.errors import CorruptionError, InvalidArgumentError, NotFoundError
+from braidlog.pipelines.frame import (
+    Attempt,
+    Job,
+    Progress,
+    Report,
+    Result,
+    Stage,
+    run,
+)
+from braidlog.pipelines.frame_state import sync_directory
+from braidlog.storage import inspect as files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["reindex", "reindex_job"]
+
+_NAME: Final = "reindex"
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """One sealed segment of a directory whose side file is not whole."""
+
+    directory: str
+    number: int
+    bytes: int
+
+
+def reindex(
+    directories: Sequence[str | Path],
+    output: str | Path,
+    *,
+    spark: SparkSession | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Write the side files of directories again that are missing or damaged.
+
+    ``output`` is a directory for the report. Run again it looks anew: there is nothing
+    left to do unless there is new damage. Segments that are damaged themselves are
+    named in the report, as ``findings``.
+
+    Raises:
+        NotFoundError: there is no data directory at one of the places.
+    """
+    job = reindex_job(directories, output)
+    return run(job, spark=spark, workers=workers, progress=progress)
+
+
+def reindex_job(directories: Sequence[str | Path], output: str | Path) -> Job:
+    """Return the job of `reindex`, for `braidlog.pipelines.run`."""
+    if not directories:
+        raise InvalidArgumentError("name at least one directory")
+    found = sorted(os.path.abspath(each) for each in directories)  # noqa: PTH100
+
+    def plan(_: Sequence[Result]) -> list[_Segment]:
+        return [
+            _Segment(directory, row.number, row.bytes)
+            for directory in found
+            for row in files.segments(Path(directory))
+            if row.number is not None and row.side in ("missing", "bad")
+        ]
+
+    return Job(
+        _NAME,
+        {"directories": found},
+        Path(output).absolute(),
+        (Stage("write", _Segment, plan, _write),),
+        _facts,
+        lambda: None,  # Damage may come at any time, so it always looks again.
+    )
+
+
+def _write(task: _Segment, attempt: Attempt) -> Result:
+    directory = Path(task.directory)
+    try:
+        lost = _native.lost_side(directory, task.number)
+    except CorruptionError as error:
+        return Result({"segments_damaged": 1}, (), {"finding": error.message})
+    except NotFoundError:
+        lost = None  # The node let go of the segment meanwhile.
+    if lost is None:
+        return Result({"side_files_whole": 1})
+    path, content = lost
+    aside = path.with_name(f"{path.name}.{secrets.token_hex(6)}.tmp")
+    with aside.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
+    sync_directory(path.parent)
+    numbers = {row.number for row in files.segments(directory)}
+    if task.number not in numbers:
+        path.unlink(missing_ok=True)  # It went while this was written.
+        return Result({"side_files_whole": 1})
+    return Result(
+        {
+            "side_files_written": 1,
+            "side_bytes": len(content),
+            "bytes_read": task.bytes,
+        }
+    )
+
+
+def _facts(results: Sequence[Result]) -> Mapping[str, Any]:
+    findings = [each.facts["finding"] for each in results if "finding" in each.facts]
+    written = sum(each.figures.get("side_files_written", 0) for each in results)
+    proof = f"{written} side files are what their segments were sealed with"
+    return {"findings": findings, "proved": [proof] if written else []}

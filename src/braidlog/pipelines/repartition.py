@@ -1,0 +1,320 @@
+"""``repartition``: the records of a log in another one with more or fewer streams.
+
+*Theory of operation.* Tasks of the first stage read ranges of positions and spread the
+records over parts, by the hash with which a cluster spreads keys over streams. A task
+of the second stage appends one part, in the order of positions, to the stream that its
+keys belong to. It does so as a producer of its own, so that a part is stored once,
+however often the task is begun: the log says how much of it is there.
+
+*Invariants.* Records of one key keep their order, and so do records without a key that
+are in one part. Later appends with a key go to the stream that has its earlier records.
+Between streams the order is a new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+import braidlog
+from braidlog.client.routing import stream_index
+from braidlog.errors import CorruptionError, InvalidArgumentError
+from braidlog.pipelines.frame import (
+    Attempt,
+    Job,
+    Progress,
+    Report,
+    Result,
+    Stage,
+    run,
+)
+from braidlog.pipelines.manifest import publish, published
+from braidlog.pipelines.origin import BYTES_PER_TASK, Origin
+from braidlog.pipelines.pieces import COLUMNS, Piece, Pieces, part_of
+from braidlog.spark.chunks import rechunk
+from braidlog.types import Producer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Destination", "repartition", "repartition_job"]
+
+_NAME: Final = "repartition"
+_APPENDED: Final = ["timestamp", "key", "value", "headers"]
+_APPEND_BYTES: Final = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A log to append to: of a cluster, or of a data directory, which has one stream.
+
+    A log that is not there is created.
+    """
+
+    log: str
+    streams: int = 1
+    path: str = ""
+    cluster: str = ""
+    ca: str = ""
+    token: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what names no place, or two.
+
+        Raises:
+            InvalidArgumentError: it does, or a directory is to have several streams.
+        """
+        if bool(self.path) == bool(self.cluster) or not self.log:
+            msg = "a destination is a `log`, and one of `path` and `cluster`"
+            raise InvalidArgumentError(msg)
+        if self.streams < 1 or (self.path and self.streams != 1):
+            msg = f"{self.streams} streams: a log has one or more, in a directory one"
+            raise InvalidArgumentError(msg)
+
+    def parameters(self) -> dict[str, Any]:
+        """Return what identifies it."""
+        found: dict[str, Any] = {"log": self.log, "streams": self.streams}
+        if self.path:
+            return {**found, "path": os.path.abspath(self.path)}  # noqa: PTH100
+        return {**found, "cluster": self.cluster}
+
+    @contextmanager
+    def open(self, *, create: bool = False) -> Iterator[Any]:
+        """Open the log for appending.
+
+        Raises:
+            LockedError: another process writes to the directory.
+            InvalidArgumentError: the log has another number of streams.
+        """
+        if self.path:
+            with braidlog.open(self.path) as node:
+                if create:
+                    node.create_log(self.log, exist_ok=True)
+                yield node.log(self.log)
+            return
+        origin = Origin(self.log, cluster=self.cluster, ca=self.ca, token=self.token)
+        with origin.client() as client:
+            if create:
+                client.create_log(self.log, exist_ok=True, streams=self.streams)
+            log = client.log(self.log)
+            there = len(log.describe().streams)
+            if there != self.streams:
+                msg = f"the log {self.log!r} has {there} streams, not {self.streams}"
+                raise InvalidArgumentError(msg)
+            yield log
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """A range of positions to spread over parts."""
+
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Append:
+    """One part of everything, to append as a producer."""
+
+    part: int
+    producer: int
+    pieces: tuple[Piece, ...]
+    records: int
+    begin: int
+    end: int
+
+
+def repartition(
+    origin: Origin,
+    destination: Destination,
+    output: str | Path,
+    *,
+    until: int | None = None,
+    bytes_per_task: int = BYTES_PER_TASK,
+    spark: SparkSession | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Append the records of a log to another one that has so many streams.
+
+    Keys, values, timestamps and headers stay what they are; positions are new. Each
+    record is stored once, also where the job is interrupted and run again. ``output``
+    is a directory for what is on its way, which takes as much room as the records, and
+    for the report.
+
+    Raises:
+        InvalidArgumentError: the destination has another number of streams.
+        LockedError: another process writes to the directory of the destination.
+        LogFullError: the destination is full; trim or enlarge it, and run it again.
+    """
+    job = repartition_job(
+        origin, destination, output, until=until, bytes_per_task=bytes_per_task
+    )
+    return run(job, spark=spark, workers=workers, progress=progress)
+
+
+def repartition_job(
+    origin: Origin,
+    destination: Destination,
+    output: str | Path,
+    *,
+    until: int | None = None,
+    bytes_per_task: int = BYTES_PER_TASK,
+) -> Job:
+    """Return the job of `repartition`, for `braidlog.pipelines.run`."""
+    home, origin = Path(output).absolute(), origin.absolute()
+    if destination.path:
+        destination = replace(destination, path=str(Path(destination.path).absolute()))
+    parameters = {
+        "origin": origin.parameters(),
+        "destination": destination.parameters(),
+        "until": until,
+    }
+
+    def plan_split(_: Sequence[Result]) -> list[_Split]:
+        with destination.open(create=True):
+            pass  # Before anything is read: it may be refused.
+        with origin.open() as source:
+            ranges = source.ranges(until, bytes_per_task)
+        return [_Split(each.begin, each.end) for each in ranges]
+
+    def finish(results: Sequence[Result]) -> Mapping[str, Any]:
+        facts = _facts(results)
+        return publish(home, _NAME, job.identity, parameters, files=(), facts=facts)
+
+    parts = destination.streams
+    job = Job(
+        _NAME,
+        parameters,
+        home,
+        (
+            Stage("split", _Split, plan_split, partial(_split, origin, parts)),
+            Stage(
+                "append",
+                _Append,
+                lambda results: _plan_append(job.identity, parts, results),
+                partial(_append, destination),
+            ),
+        ),
+        finish,
+        lambda: published(home, _NAME, job.identity),
+    )
+    return job
+
+
+def _split(origin: Origin, parts: int, task: _Split, attempt: Attempt) -> Result:
+    pieces = Pieces(attempt, parts)
+    counts = [0] * parts
+    records = size = 0
+    begin, after = 0, task.begin
+    with origin.open() as source:
+        for batch in source.batches(task.begin, task.end, COLUMNS):
+            begin = begin or batch.column("position")[0].as_py()
+            after = batch.column("position")[-1].as_py() + 1
+            records += batch.num_rows
+            size += batch.nbytes
+            pieces.add(batch)
+    pieces.flush()
+    for file in pieces.files:
+        with pa.memory_map(str(attempt.home / file.path)) as mapped:
+            reader = pa.ipc.open_file(mapped)
+            for part in range(parts):
+                counts[part] += reader.get_batch(part).num_rows
+    if records != after - (begin or task.begin):
+        msg = f"positions {begin} to {after - 1} hold {records} records"
+        raise CorruptionError(msg)
+    return Result(
+        {"records_read": records, "bytes_read": size},
+        tuple(pieces.files),
+        {
+            "begin": begin or task.begin,
+            "end": after,
+            "begins": pieces.begins,
+            "counts": counts,
+        },
+    )
+
+
+def _plan_append(identity: str, parts: int, results: Sequence[Result]) -> list[_Append]:
+    if not results:
+        return []
+    pieces = tuple(
+        Piece(file.path, begin)
+        for each in results
+        for file, begin in zip(each.files, each.facts["begins"], strict=True)
+    )
+    begin = min(each.facts["begin"] for each in results)
+    end = max(each.facts["end"] for each in results)
+    return [
+        _Append(
+            part,
+            producer_of(identity, part, parts),
+            pieces,
+            sum(each.facts["counts"][part] for each in results),
+            begin,
+            end,
+        )
+        for part in range(parts)
+    ]
+
+
+def producer_of(identity: str, part: int, parts: int) -> int:
+    """Return the producer of a part: the same for ever, and at home in its stream.
+
+    What a producer appends goes to the stream that the hash of its number names.
+    """
+    attempt = 0
+    while True:
+        text = f"{identity} {part} {attempt}".encode()
+        digest = hashlib.blake2b(text, digest_size=7).digest()
+        producer = int.from_bytes(digest, "little") + 1
+        if stream_index(producer.to_bytes(8, "little"), parts) == part:
+            return producer
+        attempt += 1
+
+
+def _append(destination: Destination, task: _Append, attempt: Attempt) -> Result:
+    producer = Producer(task.producer)
+    seen = 0
+    with destination.open() as log:
+        stored = log.next_sequence(producer) - 1
+        batches = (b for _, b in part_of(attempt.home, task.pieces, task.part))
+        for batch in rechunk(batches, _APPEND_BYTES):
+            rows = batch.slice(min(batch.num_rows, max(0, stored - seen)))
+            sequence = seen + batch.num_rows - rows.num_rows + 1
+            seen += batch.num_rows
+            if rows.num_rows:
+                rows = rows.select(_APPENDED)
+                log.append_arrow(rows, producer=producer, sequence=sequence)
+        there = log.next_sequence(producer) - 1
+    if not seen == there == task.records:
+        msg = (
+            f"part {task.part} has {task.records} records, {seen} were read and the"
+            f" log says that it has {there}"
+        )
+        raise CorruptionError(msg)
+    return Result(
+        {"records_appended": seen - min(stored, seen)},
+        (),
+        {"part": task.part, "records": seen, "begin": task.begin, "end": task.end},
+    )
+
+
+def _facts(results: Sequence[Result]) -> dict[str, Any]:
+    if not results:
+        return {"begin": 1, "end": 1, "records": [], "proved": []}
+    begin, end = results[0].facts["begin"], results[0].facts["end"]
+    counts = [result.facts["records"] for result in results]
+    if sum(counts) != end - begin:
+        msg = f"of {end - begin} records {sum(counts)} arrived"
+        raise CorruptionError(msg)
+    proof = f"each position from {begin} to {end - 1} was stored once"
+    return {"begin": begin, "end": end, "records": counts, "proved": [proof]}
