@@ -40,10 +40,12 @@ __all__ = [
     "ArchivedFile",
     "Manifest",
     "StreamRange",
+    "begin_of",
     "checksum_of",
     "data_name",
     "decode",
     "encode",
+    "file_of",
     "generation_of",
     "hashing",
     "manifest_name",
@@ -56,7 +58,7 @@ DATA: Final = "data"
 # Positions that share a folder: a listing stays short, and a folder can be told to be
 # all old by its name.
 _FOLDER_POSITIONS: Final = 10_000_000
-_DATA_FILE: Final = re.compile(rf"{DATA}/\d{{12}}/\d{{20}}-\d{{20}}-[\w-]+\.parquet")
+_DATA_FILE: Final = re.compile(rf"{DATA}/\d{{12}}/(\d{{20}})-\d{{20}}-[\w-]+\.parquet")
 _GENERATION: Final = re.compile(r"(\d{20})\.json")
 
 
@@ -176,6 +178,12 @@ def _check_files(files: tuple[ArchivedFile, ...]) -> None:
 # -- names ---------------------------------------------------------------------------
 
 
+def begin_of(path: str) -> int | None:
+    """Return where a data file begins, or one that is being written, by its name."""
+    match = _DATA_FILE.fullmatch(path.removesuffix(".tmp"))
+    return int(match[1]) if match else None
+
+
 def manifest_name(generation: int) -> str:
     """Return the name of a generation within the folder of manifests."""
     return f"{generation:020d}.json"
@@ -250,16 +258,23 @@ def decode(data: bytes, path: str) -> Manifest:
 
 
 def _manifest(body: dict[str, Any]) -> Manifest:
-    files = []
-    for row in body["files"]:
-        streams = tuple(_typed(StreamRange, part) for part in row["streams"])
-        files.append(_typed(ArchivedFile, row | {"streams": streams}))
+    files = [file_of(row) for row in body["files"]]
     rest = {name: body[name] for name in ("log", "log_id", "generation", "job")}
     found = _typed(Manifest, rest | {"files": tuple(files)})
     if (found.begin, found.end) != (body["begin"], body["end"]):
         msg = f"it has {found.begin} to {found.end}, not what it says"
         raise InvalidArgumentError(msg)
     return found
+
+
+def file_of(row: dict[str, Any]) -> ArchivedFile:
+    """Return the file that `dataclasses.asdict` made a row of.
+
+    Raises:
+        TypeError, KeyError, ValueError: it made something else.
+    """
+    streams = tuple(_typed(StreamRange, part) for part in row["streams"])
+    return _typed(ArchivedFile, row | {"streams": streams})
 
 
 def _typed(kind: type[T], values: dict[str, Any]) -> T:

@@ -20,6 +20,7 @@ from braidlog.archive.layout import (
     MANIFESTS,
     ArchivedFile,
     Manifest,
+    begin_of,
     encode,
     generation_of,
     manifest_name,
@@ -81,9 +82,13 @@ def remove_leftovers(place: Place, manifest: Manifest) -> int:
     listed = {file.path for file in manifest.files}
     removed = 0
     for folder in place.names(DATA):
+        # What others put here is theirs.
+        if not folder.isdecimal():
+            continue
         for name in place.names(f"{DATA}/{folder}"):
             path = f"{DATA}/{folder}/{name}"
-            if path not in listed and _begin(name) < manifest.end:
+            begin = begin_of(path)
+            if begin is not None and begin < manifest.end and path not in listed:
                 place.remove(path)
                 removed += 1
     for name in place.names(MANIFESTS):
@@ -93,12 +98,6 @@ def remove_leftovers(place: Place, manifest: Manifest) -> int:
             place.remove(f"{MANIFESTS}/{name}")
             removed += 1
     return removed
-
-
-def _begin(name: str) -> int:
-    begin = name.partition("-")[0]
-    # What others put here is theirs.
-    return int(begin) if begin.isdecimal() else 1 << 63
 
 
 def next_generation(

@@ -50,9 +50,15 @@ class Verified:
 
 
 def verify(
-    archive: Archive, progress: Callable[[int, int], object] | None = None
+    archive: Archive,
+    begin: int | None = None,
+    end: int | None = None,
+    *,
+    progress: Callable[[int, int], object] | None = None,
 ) -> Verified:
-    """Read all files of an archive, and compare them with its manifest.
+    """Read the files of an archive, and compare them with its manifest.
+
+    All of them, or those that hold some of positions ``begin`` to ``end``.
 
     Checked are the bytes, that positions and the LLSNs of each stream are dense, and
     times. ``progress`` is told bytes read and bytes in all.
@@ -60,10 +66,12 @@ def verify(
     Raises:
         UnavailableError: the system refuses.
     """
-    manifest = archive.manifest
-    total, done = sum(file.bytes for file in manifest.files), 0
-    damage = []
-    for file in manifest.files:
+    manifest, damage = archive.manifest, []
+    files = manifest.holding(
+        manifest.begin if begin is None else begin, manifest.end if end is None else end
+    )
+    total, done = sum(file.bytes for file in files), 0
+    for file in files:
         problem = _problem(archive, file)
         if problem:
             path = archive.place.shown(file.path)
@@ -75,7 +83,7 @@ def verify(
         archive.begin,
         archive.end,
         manifest.generation,
-        len(manifest.files),
+        len(files),
         total,
         tuple(damage),
     )

@@ -42,7 +42,7 @@ _PARQUET: Final[dict[str, Any]] = {
     "compression": "zstd",
     "use_dictionary": ["stream", "key"],
     "column_encoding": dict.fromkeys(_DELTA, "DELTA_BINARY_PACKED"),
-    "write_statistics": ["position", "stream", "llsn", "timestamp", "key"],
+    "write_statistics": True,
     "write_page_checksum": True,
     "store_schema": True,
     "version": "2.6",

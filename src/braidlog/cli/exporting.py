@@ -9,12 +9,14 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, cast
 
 import click
 
 from braidlog.cli import parameters
+from braidlog.cli.archives import archive_options, include
 from braidlog.cli.commands import EitherCommand, command
 from braidlog.cli.failures import NOT_FOUND, USAGE, Problem
 from braidlog.cli.output import line
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from braidlog import Record
     from braidlog.cli.session import Log
 
-Writer: TypeAlias = Callable[["Log", int, int, BinaryIO, Meter], None]
+Writer: TypeAlias = Callable[["_Reach", int, int, BinaryIO, Meter], None]
 
 _ROW_GROUP_RECORDS = 1 << 17
 _ROW_GROUP_BYTES = 64 << 20
@@ -55,6 +57,7 @@ _SUFFIXES = {
 )
 @click.option("--start", type=parameters.POSITION, help="From this position on.")
 @click.option("--end", type=parameters.POSITION, help="Up to before this position.")
+@archive_options
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @click.pass_obj
 def export(
@@ -66,6 +69,8 @@ def export(
     start: int | None,
     end: int | None,
     force: bool,
+    include_archive: bool,
+    archive: str | None,
 ) -> None:
     """Write a log to a file.
 
@@ -83,7 +88,7 @@ def export(
     if start is not None and end is not None and end < start:
         raise click.UsageError(f"--end {end} is before --start {start}")
     with session.logs() as node:
-        source = node.log(log)
+        source = _Reach(node.log(log), include(include_archive, archive))
         begin = source.first if start is None else start
         stop = source.end if end is None else min(end, source.end)
         with meter("export", max(0, stop - begin), unit="records") as progress:
@@ -101,6 +106,42 @@ def export(
         records=records,
         bytes=size,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reach:
+    """A log, and how far back it is read."""
+
+    log: Log
+    archive: bool | str
+
+    @property
+    def first(self) -> int:
+        """First position that can be read."""
+        first = self.log.first
+        if not self.archive:
+            return first
+        place = None if self.archive is True else self.archive
+        found: int = self.log.archive(place).begin
+        return min(first, found)
+
+    @property
+    def end(self) -> int:
+        """Next position."""
+        return self.log.end
+
+    def read(self, begin: int, end: int) -> Iterator[Record]:
+        """Iterate over records."""
+        return self.log.read(begin, end, include_archive=self.archive)
+
+    def batches(self, begin: int, end: int) -> Iterator[Any]:
+        """Iterate over batches."""
+        return self.log.batches(begin, end, include_archive=self.archive)
+
+    def schema(self) -> Any:
+        """Return the columns."""
+        end = self.log.end
+        return self.log.to_arrow(end, end).schema
 
 
 def _layout_of(file: Path) -> str:
@@ -148,7 +189,7 @@ def _compressed(file: Path, raw: BinaryIO) -> Iterator[BinaryIO]:
 
 
 def _write_jsonl(
-    log: Log, begin: int, end: int, stream: BinaryIO, progress: Meter
+    log: _Reach, begin: int, end: int, stream: BinaryIO, progress: Meter
 ) -> None:
     encode = encoder("json", binary="base64", delimiter=b"")
     for record in log.read(begin, end):
@@ -158,7 +199,7 @@ def _write_jsonl(
 
 
 def _write_csv(
-    log: Log, begin: int, end: int, stream: BinaryIO, progress: Meter
+    log: _Reach, begin: int, end: int, stream: BinaryIO, progress: Meter
 ) -> None:
     text = io.TextIOWrapper(stream, encoding="utf-8", newline="", write_through=True)
     writer = csv.writer(text, lineterminator="\n")
@@ -190,7 +231,7 @@ def _csv_text(data: bytes) -> str:
 
 
 def _write_parquet(
-    log: Log, begin: int, end: int, stream: BinaryIO, progress: Meter
+    log: _Reach, begin: int, end: int, stream: BinaryIO, progress: Meter
 ) -> None:
     import pyarrow.parquet as parquet
 
@@ -217,7 +258,7 @@ def _row_groups(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def _write_arrow(
-    log: Log, begin: int, end: int, stream: BinaryIO, progress: Meter
+    log: _Reach, begin: int, end: int, stream: BinaryIO, progress: Meter
 ) -> None:
     import pyarrow
 
@@ -228,7 +269,7 @@ def _write_arrow(
 
 
 def _write_batches(
-    log: Log,
+    log: _Reach,
     begin: int,
     batches: Iterable[Any],
     opened: Callable[[Any], Any],
@@ -236,7 +277,7 @@ def _write_batches(
 ) -> None:
     # An empty range has no batch, yet the file needs the schema.
     done = 0
-    with opened(log.to_arrow(begin, begin).schema) as writer:
+    with opened(log.schema()) as writer:
         for batch in batches:
             writer.write_batch(batch)
             done += batch.num_rows

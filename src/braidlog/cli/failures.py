@@ -179,6 +179,8 @@ def _install_hint(error: ImportError) -> str:
         "uvloop": "cluster",
         "apsw": "app",
         "cbor2": "app",
+        "deltalake": "lake",
+        "pyiceberg": "lake",
     }
     extra = extras.get((error.name or "").partition(".")[0])
     return f"pip install 'braidlog[{extra}]'" if extra else ""

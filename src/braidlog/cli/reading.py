@@ -11,6 +11,7 @@ import click
 
 import braidlog
 from braidlog.cli import parameters
+from braidlog.cli.archives import archive_options, include
 from braidlog.cli.commands import EitherCommand, command
 from braidlog.cli.records import encoder
 from braidlog.cli.session import Session
@@ -57,6 +58,7 @@ def layout_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("--since", type=parameters.timestamp, help="Only from this time on.")
 @click.option("--until", type=parameters.timestamp, help="Only up to before this time.")
 @click.option("--limit", type=parameters.COUNT, help="At most so many records.")
+@archive_options
 @layout_options
 @click.pass_obj
 def read(
@@ -70,6 +72,8 @@ def read(
     layout: str,
     binary: Any,
     delimiter: bytes,
+    include_archive: bool,
+    archive: str | None,
     **bounds: Any,
 ) -> None:
     """Print records.
@@ -82,12 +86,19 @@ def read(
     with session.logs() as node:
         source = node.log(log)
         records: Iterable[braidlog.Record]
-        if position is not None:
+        included = include(include_archive, archive)
+        if position is not None and not included:
             records = [source.get(position)]
+        elif position is not None:
+            if position >= source.end:
+                source.get(position)  # Says so.
+            records = source.read(position, position + 1, include_archive=included)
         else:
             encoded = None if key is None else os.fsencode(key)
-            begin = source.first if start is None else start
-            records = source.read(begin, key=encoded, **filters)
+            begin = source.first if start is None and not included else start
+            records = source.read(
+                begin, key=encoded, include_archive=included, **filters
+            )
         _print(session, records, layout, binary, delimiter)
 
 

@@ -13,6 +13,7 @@ import braidlog
 from braidlog.cli import apphosts, appsnapshots, failures, replaying
 from braidlog.cli.append import append
 from braidlog.cli.applications import app
+from braidlog.cli.archives import archive
 from braidlog.cli.bench import bench
 from braidlog.cli.clusters import cluster, node
 from braidlog.cli.cursors import cursor
@@ -147,6 +148,7 @@ for _command in (
     export,
     trim,
     cursor,
+    archive,
     stats,
     inspect,
     verify,

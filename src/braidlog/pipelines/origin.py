@@ -70,6 +70,9 @@ class Source(Protocol):
     ) -> Iterator[pa.RecordBatch]:
         """Give out records in the order of positions, without a gap."""
 
+    def placed(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Give out records with all that there is of them: stream and LLSN too."""
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -182,6 +185,15 @@ class _DirectorySource:
     ) -> Iterator[pa.RecordBatch]:
         yield from self._log.batches(begin, end, columns=list(columns))
 
+    def placed(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        number = pa.scalar(self._log.describe().stream, pa.int64())
+        for batch in self._log.batches(begin, end):
+            # An embedded log has one stream, so its LLSNs are the positions.
+            rows = batch.append_column("stream", pa.repeat(number, batch.num_rows))
+            yield rows.append_column("llsn", batch["position"])
+
 
 class _ClusterSource:
     def __init__(self, log: Any, scan: Any) -> None:
@@ -217,6 +229,9 @@ class _ClusterSource:
         self._log.refresh()
         yield from self._log.batches(begin, end, columns=list(columns))
 
+    def placed(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
+        yield from self._log.placed_batches(begin, end)
+
 
 class _RawSource:
     id = ""
@@ -236,6 +251,10 @@ class _RawSource:
         )
         end = _END if until is None or ahead else until + 1
         return [Range(0, end, size)]
+
+    def placed(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
+        msg = "raw directories keep no cursors: archive the log that goes on from them"
+        raise InvalidArgumentError(msg)
 
     def batches(
         self, begin: int, end: int, columns: Sequence[str]

@@ -1,0 +1,171 @@
+"""``braidlog archive`` and ``braidlog pipeline archive``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from braidlog.cli import parameters
+from braidlog.cli.commands import PlainCommand
+from braidlog.cli.failures import CORRUPTION, USAGE, Problem
+from braidlog.cli.output import facts, message
+from braidlog.cli.pipelines import Place, origin_of, subcommand, tell
+from braidlog.cli.progress import meter
+from braidlog.cli.session import Session
+from braidlog.cli.text import clock, human_bytes
+
+__all__ = ["archive", "archive_options", "include"]
+
+_DIRECTORY: Final = click.Path(file_okay=False, path_type=Path)
+
+
+class Archives(click.Group):
+    """A group whose commands need neither directory nor cluster."""
+
+    command_class = PlainCommand
+
+
+@click.group(cls=Archives)
+def archive() -> None:
+    """Look into archives; `pipeline archive` makes them."""
+
+
+@archive.command()
+@click.argument("location")
+@click.pass_obj
+def show(session: Session, location: str) -> None:
+    """Show what the archive at LOCATION, a directory or a URI, has."""
+    from braidlog.archive import open_archive
+
+    found = open_archive(location)
+    manifest = found.manifest
+    size = sum(file.bytes for file in manifest.files)
+    described = {
+        "archive": found.location,
+        "log": manifest.log,
+        "log_id": manifest.log_id,
+        "generation": manifest.generation,
+        "begin": found.begin,
+        "end": found.end,
+        "records": found.end - found.begin,
+        "files": len(manifest.files),
+        "bytes": size,
+        "timestamp_min": min(file.timestamp_min for file in manifest.files),
+        "timestamp_max": max(file.timestamp_max for file in manifest.files),
+        "streams": sorted({s.stream for file in manifest.files for s in file.streams}),
+    }
+
+    def shown(named: dict[str, Any]) -> dict[str, Any]:
+        times = {key: clock(named[key]) for key in ("timestamp_min", "timestamp_max")}
+        return {**named, **times, "bytes": human_bytes(size)}
+
+    facts(session, described, shown)
+
+
+@archive.command("verify")
+@click.argument("location")
+@click.pass_obj
+def verify_(session: Session, location: str) -> None:
+    """Read all of the archive at LOCATION and compare it with its manifest."""
+    from braidlog.archive import open_archive, verify
+
+    with meter("verify", None, unit="bytes") as progress:
+        found = verify(open_archive(location), progress=progress.at)
+    facts(session, found)
+    for damage in found.damage:
+        message(f"{damage.path}: {damage.problem} (from position {damage.begin} on)")
+    if not found.sound:
+        count = len(found.damage)
+        raise Problem(
+            f"{count} of {found.files} files are not what was archived",
+            "put them back from a copy",
+            CORRUPTION,
+        )
+
+
+@subcommand("archive")
+@click.argument("log")
+@click.argument("directory", type=_DIRECTORY)
+@click.option("--until", type=parameters.POSITION, help="Last position to archive.")
+@click.option("--trim", is_flag=True, help="Then trim what was archived and read back.")
+@click.option(
+    "--cursor",
+    default="archive",
+    show_default=True,
+    help="Pinning cursor that stands where the archive ends.",
+)
+@click.option(
+    "--lease",
+    type=parameters.lease,
+    metavar="DURATION",
+    help="How long the pin holds after the last run, for instance 30d [default: as it"
+    " is; for ever].",
+)
+@click.option(
+    "--file-size",
+    type=parameters.size,
+    default="128MiB",
+    show_default=True,
+    help="About how much of the log becomes one file.",
+)
+@click.option("--delta", is_flag=True, help="Make DIRECTORY a table of Delta too.")
+@click.option(
+    "--iceberg",
+    metavar="CATALOG.NAMESPACE.TABLE",
+    help="Add the files to this table of Iceberg.",
+)
+def archive_(
+    session: Session,
+    running_in: Place,
+    *,
+    log: str,
+    directory: Path,
+    lease: float | None,
+    file_size: int,
+    **options: Any,
+) -> None:
+    """Archive LOG to DIRECTORY, as Parquet, from where its archive ends.
+
+    Run again, it goes on where it was interrupted, and adds what is new.
+    """
+    from braidlog.pipelines.archive import archive as run_archive
+
+    if file_size < 1:
+        raise Problem("--file-size is 0", "write 128MiB", USAGE)
+    origin = origin_of(session, log)
+    with running_in() as arguments:
+        report = run_archive(
+            origin,
+            directory,
+            lease=lease or None,
+            bytes_per_file=file_size,
+            **options,
+            **arguments,
+        )
+    tell(session, report)
+
+
+def archive_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of commands that may read an archive too."""
+    for option in (
+        click.option(
+            "--archive",
+            metavar="PLACE",
+            help="The same, from the archive in this directory or at this URI.",
+        ),
+        click.option(
+            "--include-archive",
+            is_flag=True,
+            help="What was trimmed comes from the log's archive.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def include(include_archive: bool, archive: str | None) -> bool | str:
+    """Return what the options say, for `include_archive` of a log's calls."""
+    return include_archive if archive is None else archive
