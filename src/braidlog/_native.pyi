@@ -42,6 +42,7 @@ __all__ = [
     "log_schema",
     "repair",
     "repair_plan",
+    "route_arrow",
     "verify",
 ]
 
@@ -373,6 +374,7 @@ def encode_arrow(
     compression: str = "none",
     batch_bytes: int = 1048576,
 ) -> list[bytes]: ...
+def route_arrow(data: Any, streams: int) -> tuple[list[bytes], int]: ...
 def batch_header(data: Buffer) -> tuple[int, int, int, int, int, int, int]: ...
 
 # Frames of a connection, for braidlog.wire.frames.

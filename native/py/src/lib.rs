@@ -62,6 +62,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(encode::encode_batch, m)?)?;
     m.add_function(wrap_pyfunction!(encode::encode_pieces, m)?)?;
     m.add_function(wrap_pyfunction!(encode::encode_arrow, m)?)?;
+    m.add_function(wrap_pyfunction!(encode::route_arrow, m)?)?;
     Ok(())
 }
 

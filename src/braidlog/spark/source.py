@@ -37,6 +37,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     InputPartition,
 )
 
@@ -48,6 +50,8 @@ from braidlog.spark.options import ReadOptions, parse
 from braidlog.spark.plan import Bounds, Extent, Span, plan
 from braidlog.spark.reader import BoundReader, TakesFilters
 from braidlog.spark.schema import DDL, Slice, project, requested, stored
+from braidlog.spark.sink.options import parse_sink
+from braidlog.spark.sink.writers import BatchWriter, StreamWriter
 
 __all__ = ["BraidlogDataSource", "LogReader", "PushdownLogReader"]
 
@@ -73,6 +77,14 @@ class BraidlogDataSource(DataSource):  # type: ignore[misc]
         # even for a query without filters: so only on request.
         readers = _CLUSTER_READERS if options.cluster else _READERS
         return readers[options.pushdown](options, columns)
+
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
+        """Return a writer of records with the columns that ``schema`` names."""
+        return BatchWriter(parse_sink(self.options, os.environ), schema, overwrite)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:
+        """Return a writer for a streaming query; see `writer`."""
+        return StreamWriter(parse_sink(self.options, os.environ), schema, overwrite)
 
 
 class LogReader(BoundReader):
