@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use braidlog_core::batch::{
-    BatchView, ColumnsRef, Compression, Producer, encode_columns, parse_head,
+    BatchView, ColumnsRef, Compression, Producer, Routed, encode_columns, parse_head, route,
 };
 use braidlog_core::limits::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX};
 use braidlog_core::wal::Sequenced;
@@ -166,6 +166,37 @@ pub fn encode_arrow<'py>(
         .iter()
         .map(|bytes| PyBytes::new(py, bytes))
         .collect())
+}
+
+/// Where the records of one Arrow batch go: for each of `streams` streams, and last for those without
+/// a key, the numbers of the rows as a buffer of `int32`; and the bytes that the largest takes encoded.
+#[pyfunction]
+pub fn route_arrow<'py>(
+    py: Python<'py>,
+    data: &Bound<'py, PyAny>,
+    streams: usize,
+) -> PyResult<(Vec<Bound<'py, PyBytes>>, usize)> {
+    let batches = import_stream(data)?;
+    let routed = py.detach(|| {
+        let (mut done, mut all) = (0_u64, Routed::default());
+        for batch in batches {
+            if done > 0 {
+                let reason = "rows are routed batch by batch";
+                return Err(Error::InvalidArgument(reason.into()));
+            }
+            let columns = columns_of(&batch?, done, 0)?;
+            all = route(&columns.borrow(), streams)?;
+            done += columns.len() as u64;
+        }
+        Ok(all)
+    });
+    let routed = routed.map_err(to_py)?;
+    let groups = routed.streams.iter().chain([&routed.keyless]);
+    let bytes = |rows: &Vec<u32>| {
+        let rows: Vec<u8> = rows.iter().flat_map(|row| row.to_le_bytes()).collect();
+        PyBytes::new(py, &rows)
+    };
+    Ok((groups.map(bytes).collect(), routed.largest))
 }
 
 /// What the head of a batch says, its body unseen: (records, bytes, producer, its epoch, first sequence,

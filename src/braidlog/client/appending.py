@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
-from braidlog.client.batches import BatchCodec, Columns
+from braidlog.client.batches import BatchCodec, Columns, Encoded
 from braidlog.client.cluster import Cluster
 from braidlog.client.lane import Lane, Records
 from braidlog.client.producer import Entry, StreamProducer
@@ -230,15 +230,17 @@ class Appending:
         producer: Producer | None,
         sequence: int | None,
         timeout: float | None,  # noqa: ASYNC109
+        stream: int | None = None,
     ) -> int:
-        """Append one record and return its position."""
+        """Append one record and return its position; to a stream, if one is named."""
         deadline = self._deadline(timeout)
         piece = Piece.one(row)
         # A stream is chosen when there is room, so that it is one that runs then.
         if not self._room.take_now(piece.size):
             await self._take_room(piece.size, deadline)
         try:
-            stream = self._stream_for(row[1], producer)
+            if stream is None:
+                stream = self._stream_for(row[1], producer)
             entry = self._entry(piece, producer, sequence, deadline)
             lane = self._lane(stream)
             lane.add(entry)
@@ -392,14 +394,35 @@ class Appending:
             sequence or 0,
         )
 
-    async def next_sequence(self, producer: Producer) -> int:
+    async def append_encoded(
+        self, stream: int, batch: Encoded, producer: Producer, sequence: int
+    ) -> asyncio.Future[int]:
+        """Begin to append an encoded batch to a stream, when there is room for it.
+
+        The future gives the position of its first record.
+        """
+        self._cluster.check_open()
+        deadline, size = self._deadline(None), len(batch.data)
+        _check_producer(producer, sequence)
+        await self._take_room(size, deadline)
+        waiter: asyncio.Future[int] = self._loop.create_future()
+        entry = Entry(waiter, batch, size, deadline, producer, sequence)
+        try:
+            self._lane(stream).add(entry)
+        except BaseException:
+            self._room.give(size)
+            raise
+        return waiter
+
+    async def next_sequence(self, producer: Producer, stream: int | None = None) -> int:
         """Return the sequence that the producer must send next, 1 if it is unknown.
 
-        The primary is asked with a sequence that it has to refuse.
+        In the stream where all goes that it appends, or in another one. The primary is
+        asked with a sequence that it has to refuse.
         """
         row = (b"", None, self._settings.clock(), ())
         try:
-            await self.append(row, producer, _SEQUENCE_NEVER, None)
+            await self.append(row, producer, _SEQUENCE_NEVER, None, stream)
         except SequenceGapError as error:
             return error.expected
         msg = f"sequence {_SEQUENCE_NEVER} of {producer} was not refused"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from braidlog._native import Record
 
-__all__ = ["BatchCodec", "Columns", "NativeCodec", "OpenBatch"]
+__all__ = ["BatchCodec", "Columns", "Encoded", "NativeCodec", "OpenBatch"]
 
 
 class Columns(NamedTuple):
@@ -24,6 +24,13 @@ class Columns(NamedTuple):
     timestamps: Sequence[int] | int
     """One for each record, or one for all."""
     headers: Sequence[Headers] | None
+
+
+class Encoded(NamedTuple):
+    """Records that the caller has encoded already, as a batch of his own producer."""
+
+    data: bytes
+    records: int
 
 
 class OpenBatch(Protocol):
@@ -58,6 +65,20 @@ class BatchCodec(Protocol):
     ) -> bytes:
         """Encode the records of all pieces, in order, as one batch of a producer."""
 
+    def encode_arrow(
+        self,
+        data: Any,
+        producer: Producer,
+        sequence: int,
+        compression: Compression,
+        batch_bytes: int,
+    ) -> list[Encoded]:
+        """Encode Arrow data as batches of a producer, whose sequences follow.
+
+        Raises:
+            InvalidArgumentError: the data are not records; names column and row.
+        """
+
     def open(self, data: Buffer) -> OpenBatch:
         """Check a batch and give access to it.
 
@@ -79,6 +100,19 @@ class NativeCodec:
         """Encode the records of all pieces, in order, as one batch of a producer."""
         who = (producer.id, producer.epoch)
         return _native.encode_pieces(pieces, who, sequence, compression)
+
+    def encode_arrow(
+        self,
+        data: Any,
+        producer: Producer,
+        sequence: int,
+        compression: Compression,
+        batch_bytes: int,
+    ) -> list[Encoded]:
+        """Encode Arrow data as batches of a producer, whose sequences follow."""
+        who = (producer.id, producer.epoch)
+        batches = _native.encode_arrow(data, who, sequence, compression, batch_bytes)
+        return [Encoded(each, _native.batch_header(each)[0]) for each in batches]
 
     def open(self, data: Buffer) -> OpenBatch:
         """Check a batch and give access to it."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 from braidlog.client.background import BackgroundLoop
 from braidlog.client.client import Client, connect
 from braidlog.client.cursor import ClusterCursor
+from braidlog.client.ingest import Ingest
 from braidlog.client.log import ClusterLog
 from braidlog.client.scan import Scan
 from braidlog.client.settings import ClientSettings
@@ -38,6 +39,7 @@ __all__ = [
     "BlockingClient",
     "BlockingClusterCursor",
     "BlockingClusterLog",
+    "BlockingIngest",
     "BlockingScan",
     "connect_sync",
 ]
@@ -249,6 +251,25 @@ class BlockingScan(_Blocking[Scan]):
         return self._target.positions
 
 
+class BlockingIngest(_Blocking[Ingest]):
+    """Appends to a log stream by stream; see `Ingest`."""
+
+    refresh = _call(Ingest.refresh)
+    next_sequence = _call(Ingest.next_sequence)
+    append_all = _call(Ingest.append_all)
+    stored = _call(Ingest.stored)
+
+    @property
+    def log(self) -> str:
+        """Identity of the log."""
+        return self._target.log
+
+    @property
+    def streams(self) -> tuple[int, ...]:
+        """The streams that keys are spread over, in order."""
+        return self._target.streams
+
+
 class BlockingClient(_Blocking[Client]):
     """A client for blocking code; see `Client`. Use `braidlog.connect_sync`."""
 
@@ -272,6 +293,7 @@ class BlockingClient(_Blocking[Client]):
     _log = _call(Client.log)
     _create_log = _call(Client.create_log)
     _scan = _call(Client.scan)
+    _ingest = _call(Client.ingest)
 
     def __init__(self, make: Callable[[], Client]) -> None:
         """Start the loop; entering connects."""
@@ -313,6 +335,10 @@ class BlockingClient(_Blocking[Client]):
     def scan(self, name: str, *, node: int = 0) -> BlockingScan:
         """Return reads of a log stream by stream; see `Client.scan`."""
         return BlockingScan(self._loop, self._scan(name, node=node))
+
+    def ingest(self, name: str) -> BlockingIngest:
+        """Return appends to a log stream by stream; see `Client.ingest`."""
+        return BlockingIngest(self._loop, self._ingest(name))
 
     def create_log(self, name: str, **options: Any) -> BlockingClusterLog:
         """Create a log; see `Client.create_log`."""

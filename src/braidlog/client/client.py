@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from braidlog.client.batches import BatchCodec, NativeCodec
 from braidlog.client.cluster import Cluster
+from braidlog.client.ingest import Ingest
 from braidlog.client.link import Connector
 from braidlog.client.log import ClusterLog
 from braidlog.client.routing import KEY_STREAMS, parse_seeds
@@ -177,6 +178,15 @@ class Client:
         """
         info = (await self._cluster.linearize()).named(name)
         return Scan(self._cluster, info, self._codec, node)
+
+    async def ingest(self, name: str) -> Ingest:
+        """Return appends to a log stream by stream, for loads that may be repeated.
+
+        Raises:
+            NotFoundError: there is no log of that name.
+        """
+        log, scan = await self.log(name), await self.scan(name)
+        return Ingest(self._cluster, log, scan, self._codec)
 
     async def metadata(self) -> Metadata:
         """Return nodes, leader, logs and streams as of one moment."""

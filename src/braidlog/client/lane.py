@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeAlias
 
-from braidlog.client.batches import BatchCodec
+from braidlog.client.batches import BatchCodec, Encoded
 from braidlog.client.cluster import Cluster
 from braidlog.client.link import Answer, Link
 from braidlog.client.producer import Entry, Outgoing, StreamProducer
@@ -152,7 +152,11 @@ class Lane:
             self._arm_stuck(answer)
 
     def _encode(self, batch: Outgoing[Waiter]) -> bytes:
-        pieces = [entry.records for entry in batch.entries]
+        pieces = []
+        for entry in batch.entries:
+            if isinstance(entry.records, Encoded):
+                return entry.records.data  # Of a producer of its own, so it is alone.
+            pieces.append(entry.records)
         return self._codec.encode(
             pieces, batch.producer, batch.sequence, self._compression
         )
@@ -185,7 +189,7 @@ class Lane:
             self._room.give(entry.size)
             if not entry.waiter.done():
                 entry.waiter.set_result(glsn)
-            glsn += len(entry.records.values)
+            glsn += entry.count
         self._backoff.reset()
         self._appended(glsn)
 

@@ -34,7 +34,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from braidlog.client.batches import Columns
+from braidlog.client.batches import Columns, Encoded
 from braidlog.client.retry import Verdict, is_unknown, verdict_of
 from braidlog.errors import (
     LogError,
@@ -66,7 +66,7 @@ class Entry(Generic[T]):
 
     waiter: T
     """Whoever waits for the positions; the core does not look at it."""
-    records: Columns
+    records: Columns | Encoded
     size: int
     """Bytes it is counted with."""
     deadline: float
@@ -75,6 +75,14 @@ class Entry(Generic[T]):
     """Of the first record, if the caller brings a producer."""
     expired: bool = False
     """Whether nobody waits any more."""
+
+    @property
+    def count(self) -> int:
+        """How many records it has."""
+        records = self.records
+        if isinstance(records, Encoded):
+            return records.records
+        return len(records.values)
 
 
 @dataclass(slots=True, eq=False)
@@ -138,7 +146,7 @@ class StreamProducer(Generic[T]):
             self._oldest = now
         self._waiting.append(entry)
         self._waiting_bytes += entry.size
-        self._waiting_records += len(entry.records.values)
+        self._waiting_records += entry.count
 
     def withdraw(self, entry: Entry[T]) -> bool:
         """Take records back; False if they may be stored already.
@@ -188,7 +196,7 @@ class StreamProducer(Generic[T]):
 
     def _forget(self, entry: Entry[T]) -> None:
         self._waiting_bytes -= entry.size
-        self._waiting_records -= len(entry.records.values)
+        self._waiting_records -= entry.count
 
     # -- out ---------------------------------------------------------------------
 
@@ -229,11 +237,11 @@ class StreamProducer(Generic[T]):
     def _close(self) -> Outgoing[T]:
         waiting, limits = self._waiting, self._limits
         head = waiting.popleft()
-        size, count = head.size, len(head.records.values)
+        size, count = head.size, head.count
         entries = [head]
         while head.producer is None and waiting and waiting[0].producer is None:
             following = waiting[0]
-            more = len(following.records.values)
+            more = following.count
             if (
                 size + following.size > limits.batch_bytes_max
                 or count + more > limits.batch_records_max

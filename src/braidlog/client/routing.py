@@ -182,13 +182,18 @@ class Routes:
             )
         return running
 
-    def stream_of(self, log: bytes, key: bytes) -> int:
-        """Return the stream of a key, running or not."""
+    def key_streams(self, log: bytes) -> tuple[int, ...]:
+        """Return the streams that keys are spread over, in the order they count in."""
         if (keyed := self._keyed.get(log)) is None:
             keyed = self._keyed[log] = _key_streams(self.log(log))
         if not keyed:
             msg = f"the log {self.log(log).name!r} has no stream"
             raise NotReadyError(msg)
+        return keyed
+
+    def stream_of(self, log: bytes, key: bytes) -> int:
+        """Return the stream of a key, running or not."""
+        keyed = self.key_streams(log)
         return keyed[stream_index(key, len(keyed))]
 
 

@@ -88,6 +88,11 @@ class Scan:
         """What could be read when the scan was made."""
         return range(max(1, self._info.trim), self._info.high_watermark + 1)
 
+    def renewed(self) -> Scan:
+        """Return a scan of the log as this client knows it now."""
+        info = self._cluster.routes.log(self._info.log)
+        return Scan(self._cluster, info, self._codec)
+
     # -- planning ----------------------------------------------------------------
 
     async def extents(self, begin: int, end: int) -> list[StreamExtent]:

@@ -1,4 +1,4 @@
-"""Read a log with Spark: ``spark.read.format("braidlog")``, and ``readStream``.
+"""Read and write logs with Spark: ``spark.read.format("braidlog")``, and so on.
 
 Importing this package costs nothing and needs neither pyspark nor pyarrow; the names
 below are loaded when they are used.
@@ -50,14 +50,17 @@ _HOMES: Final = {
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format ``braidlog`` known to a session.
+    """Make the formats ``braidlog``, ``braidlog_delta`` and ``braidlog_iceberg`` known.
 
-    Registering again replaces the source by itself. Sessions of an interpreter in which
-    the package is installed find the source without this call.
+    Registering again replaces each by itself. Sessions of an interpreter in which the
+    package is installed find ``braidlog`` without this call.
     """
+    from braidlog.spark.lake.delta import DeltaSink
+    from braidlog.spark.lake.iceberg import IcebergSink
     from braidlog.spark.source import BraidlogDataSource
 
-    spark.dataSource.register(BraidlogDataSource)
+    for source in (BraidlogDataSource, DeltaSink, IcebergSink):
+        spark.dataSource.register(source)
 
 
 def __getattr__(name: str) -> Any:

@@ -20,12 +20,16 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
 )
 
 from braidlog.spark.options import parse
 from braidlog.spark.places import open_place
 from braidlog.spark.reader import LogReader, PushdownLogReader
 from braidlog.spark.schema import ddl_of, requested
+from braidlog.spark.sink.options import parse_sink
+from braidlog.spark.sink.writers import BatchWriter, StreamWriter
 from braidlog.spark.streaming import LogStreamReader
 
 __all__ = ["BraidlogDataSource"]
@@ -56,3 +60,11 @@ class BraidlogDataSource(DataSource):  # type: ignore[misc]
         """Return a streaming reader of the columns that ``schema`` names."""
         options = parse(self.options, os.environ)
         return LogStreamReader(options, requested(schema, options))
+
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
+        """Return a writer of records with the columns that ``schema`` names."""
+        return BatchWriter(parse_sink(self.options, os.environ), schema, overwrite)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:
+        """Return a writer for a streaming query; see `writer`."""
+        return StreamWriter(parse_sink(self.options, os.environ), schema, overwrite)

@@ -54,6 +54,7 @@ mod layout;
 mod locate;
 mod point;
 mod record;
+mod route;
 mod sink;
 #[cfg(test)]
 mod tests;
@@ -69,6 +70,7 @@ pub use header::{HEADER_BYTES, Producer};
 pub use layout::{Counts, Layout, Section};
 pub use point::{OwnedRecord, PointPlan, read_record};
 pub use record::{Headers, RecordRef, U32s};
+pub use route::{Routed, key_hash, route};
 pub use sink::Sink;
 
 use crate::error::Error;

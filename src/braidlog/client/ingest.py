@@ -1,0 +1,154 @@
+"""Append to the streams of a log on their own, in bulk: for Spark and its like.
+
+Theory of operation: the caller says to which stream, as which producer and with which
+sequences, so what he repeats, here or in another process, is stored once. Data are
+encoded as Arrow, batch by batch, while earlier batches are on their way; no record is
+looked at in Python.
+
+Invariants: batches of one call are sent in order; those of one stream are stored in
+order or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from braidlog import _native
+from braidlog.client.batches import BatchCodec, Encoded
+from braidlog.client.cluster import Cluster
+from braidlog.client.log import ClusterLog
+from braidlog.client.scan import Scan
+from braidlog.errors import FencedError, LogError
+from braidlog.types import Producer
+
+__all__ = ["Ingest"]
+
+# Batches of one stream that wait for their answer; the lane sends a few of them.
+_AHEAD: Final = 16
+
+
+class Ingest:
+    """Appends to one log, stream by stream. Get one from `Client.ingest`."""
+
+    def __init__(
+        self, cluster: Cluster, log: ClusterLog, scan: Scan, codec: BatchCodec
+    ) -> None:
+        """Bind to a log as it is now; users call `Client.ingest`."""
+        self._cluster = cluster
+        self._log = log
+        self._appending = log._appending
+        self._scan = scan
+        self._codec = codec
+
+    @property
+    def log(self) -> str:
+        """Identity of the log."""
+        return self._log.id
+
+    @property
+    def streams(self) -> tuple[int, ...]:
+        """The streams that keys are spread over, in the order in which they count."""
+        return self._cluster.routes.key_streams(bytes.fromhex(self._log.id))
+
+    async def refresh(self) -> range:
+        """Ask the cluster; return the positions that can be read now."""
+        return await self._log.refresh()
+
+    async def next_sequence(
+        self, producers: Mapping[int, Producer]
+    ) -> dict[int, int | None]:
+        """Return for each stream which sequence its producer must send next.
+
+        1 if the stream does not know the producer, None if a later epoch of it has been
+        there.
+        """
+        found = await asyncio.gather(
+            *(self._next(stream, who) for stream, who in producers.items())
+        )
+        return dict(zip(producers, found, strict=True))
+
+    async def _next(self, stream: int, producer: Producer) -> int | None:
+        try:
+            return await self._appending.next_sequence(producer, stream)
+        except FencedError:
+            return None
+
+    async def append_all(
+        self, appends: Mapping[int, tuple[Iterable[Any], Producer, int]]
+    ) -> dict[int, LogError | None]:
+        """Append Arrow data to streams, to all of them at the same time.
+
+        For each stream its record batches, the producer and the sequence of the first
+        record. Durable on return, unless the stream has an error; then what was before
+        the refused batch is stored.
+
+        Raises:
+            TimeoutError_: a stream took nothing for ``timeout_s``.
+        """
+        outcomes = await asyncio.gather(
+            *(self._append(stream, *append) for stream, append in appends.items()),
+            return_exceptions=True,
+        )
+        found: dict[int, LogError | None] = {}
+        for stream, outcome in zip(appends, outcomes, strict=True):
+            if outcome is not None and not isinstance(outcome, LogError):
+                raise outcome
+            found[stream] = outcome
+        return found
+
+    async def _append(
+        self, stream: int, data: Iterable[Any], producer: Producer, sequence: int
+    ) -> None:
+        under_way: deque[asyncio.Future[int]] = deque()
+        size = self._cluster.settings.batch_bytes_max
+        arrow = iter(data)
+        try:
+            # Reading and encoding take time, and the loop has answers to read.
+            while (rows := await asyncio.to_thread(next, arrow, None)) is not None:
+                for batch in await asyncio.to_thread(
+                    self._encode, rows, producer, sequence, size
+                ):
+                    if len(under_way) >= _AHEAD:
+                        await under_way.popleft()
+                    waiter = await self._appending.append_encoded(
+                        stream, batch, producer, sequence
+                    )
+                    under_way.append(waiter)
+                    sequence += batch.records
+            while under_way:
+                await under_way.popleft()
+        finally:
+            # Those behind a refused one are refused as well.
+            await asyncio.gather(*under_way, return_exceptions=True)
+
+    def _encode(
+        self, rows: Any, producer: Producer, sequence: int, size: int
+    ) -> list[Encoded]:
+        compression = self._log.options.compression
+        return self._codec.encode_arrow(rows, producer, sequence, compression, size)
+
+    async def stored(self, stream: int, producer: Producer, since: int) -> int:
+        """Return the sequence behind all that a producer stored from a position on.
+
+        1 if there is nothing. Reads what is in the stream from there on; positions that
+        were trimmed are not looked at.
+        """
+        there = await self._log.refresh()
+        begin = min(max(since, there.start), there.stop)
+        following = 1
+        extents = await self._scan.renewed().extents(begin, there.stop)
+        for extent in extents:
+            if extent.stream != stream:
+                continue
+            spans = self._scan._spans(stream, extent.begin, extent.end, 0)
+            async with contextlib.aclosing(spans):
+                async for span in spans:
+                    _, _, who, epoch, first, *_ = _native.batch_header(span.data)
+                    if (who, epoch) == (producer.id, producer.epoch):
+                        behind = first + span.skip + span.count
+                        following = max(following, behind)
+        return following

@@ -1,0 +1,174 @@
+"""What sinks into tables have in common: tasks write Parquet, the driver commits it.
+
+Theory of operation: each try of a task writes one file under a name of its own into the
+directory of the table, where nobody sees it. The driver's commit lists the files of the
+tasks that count in one commit of the table, together with query and batch. If the table
+has that batch already, or a later one, nothing is done: so a commit may be repeated,
+also with other files.
+
+Invariants: files are never removed. One that no commit lists is invisible, and which of
+them a commit that was interrupted has listed only the table knows: its own clean-up
+(``vacuum``, removal of orphan files) collects the others.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from braidlog.errors import InvalidArgumentError, UnavailableError
+
+__all__ = ["DataFile", "JobWriter", "QueryWriter", "Table", "refuse_options"]
+
+_QUERY: Final = "sql.streaming.queryId"
+_ATTEMPTS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file that a task wrote, by its path below the table."""
+
+    path: str
+    bytes: int
+    records: int
+
+
+class Table(Protocol):
+    """A table of some kind, which can be sent to tasks."""
+
+    @property
+    def job(self) -> str:
+        """Name of the batch job, empty if it has none."""
+
+    def location(self, schema: pa.Schema) -> str:
+        """Return where the table is, making it with this schema if it is not there."""
+
+    def commit(self, query: str, batch: int, files: Sequence[DataFile]) -> bool:
+        """Add files as a batch; False if another commit of the table came first.
+
+        Does nothing if the table has that batch or a later one of the query.
+        """
+
+
+class FileMessage(WriterCommitMessage):  # type: ignore[misc]
+    """What a task tells the driver."""
+
+    def __init__(self, query: str, file: DataFile | None) -> None:
+        """Hold it; no file if there were no records."""
+        self.query = query
+        self.file = file
+
+
+class _Writer:
+    def __init__(self, table: Table, schema: Any, overwrite: bool) -> None:
+        if overwrite:
+            raise InvalidArgumentError(
+                'the table is only appended to: write with mode("append")'
+            )
+        self.table = table
+        # A column that happens to have no nulls is no other column.
+        self.schema = pa.schema(
+            field.with_nullable(True) for field in to_arrow_schema(schema)
+        )
+        self.location = table.location(self.schema)
+
+    def _write(self, query: str, batches: Iterator[pa.RecordBatch]) -> FileMessage:
+        context = TaskContext.get()
+        name = f"{context.partitionId():05d}-{context.taskAttemptId()}"
+        path = f"data/{name}-{secrets.token_hex(8)}.parquet"
+        system, root = fs.FileSystem.from_uri(self.location)
+        system.create_dir(f"{root}/data", recursive=True)
+        writer, records = None, 0
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            if writer is None:
+                where = f"{root}/{path}"
+                writer = pq.ParquetWriter(
+                    where, self.schema, compression="zstd", filesystem=system
+                )
+            writer.write_batch(batch.cast(self.schema))
+            records += batch.num_rows
+        if writer is None:
+            return FileMessage(query, None)
+        writer.close()
+        size = system.get_file_info(f"{root}/{path}").size
+        return FileMessage(query, DataFile(path, size, records))
+
+    def _commit(self, batch: int, messages: Sequence[Any]) -> None:
+        files = [each.file for each in messages if each.file is not None]
+        if not messages:
+            return
+        for _ in range(_ATTEMPTS):
+            # Another one may have been this very batch: it is looked for again.
+            if self.table.commit(messages[0].query, batch, files):
+                return
+        msg = f"{_ATTEMPTS} commits of others came first: the table has many writers"
+        raise UnavailableError(msg, path=self.location)
+
+
+class JobWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
+    """Writes what a batch query gives, as batch 0 of a query of its own."""
+
+    def __init__(self, table: Table, schema: Any, overwrite: bool) -> None:
+        """Check the call, and find or make the table."""
+        super().__init__(table, schema, overwrite)
+        self.job = table.job or secrets.token_hex(16)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> FileMessage:
+        """Write the records of a task."""
+        return self._write(self.job, iterator)
+
+    def commit(self, messages: list[Any]) -> None:
+        """Make all records visible at once."""
+        self._commit(0, messages)
+
+
+class QueryWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
+    """Writes what a streaming query gives, batch after batch."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> FileMessage:
+        """Write the records of a task."""
+        query = TaskContext.get().getLocalProperty(_QUERY)
+        if query is None:
+            raise InvalidArgumentError(
+                "Spark does not say which query this is; the sink needs a version of "
+                "Spark that does, such as 4.3"
+            )
+        return self._write(query, iterator)
+
+    def commit(self, messages: list[Any], batchId: int) -> None:
+        """Make the records of a batch visible, unless they are."""
+        self._commit(batchId, messages)
+
+
+def refuse_options(given: Mapping[str, str], known: Sequence[str]) -> dict[str, str]:
+    """Return the options by name in small letters.
+
+    Raises:
+        InvalidArgumentError: One is unknown, or the first that is known is missing.
+    """
+    found = {name.lower(): value for name, value in given.items()}
+    # Spark hands over its own option of a streaming query together with the others.
+    found.pop("checkpointlocation", None)
+    for name in found:
+        if name not in known and not name.startswith("catalog."):
+            raise InvalidArgumentError(
+                f"unknown option {name!r} of the sink (options: {', '.join(known)})"
+            )
+    if not found.get(known[0]):
+        raise InvalidArgumentError(f"the sink needs the option {known[0]!r}")
+    return found

@@ -1,0 +1,115 @@
+"""Options of the sink, from strings to a checked value.
+
+Theory of operation: as for reading, names are not case-sensitive, and one that is not
+known is refused with the closest that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final
+
+from braidlog.errors import InvalidArgumentError
+
+__all__ = ["LOCK_WAIT_S", "SinkOptions", "parse_sink"]
+
+LOCK_WAIT_S: Final = 60.0
+"""Another query may be storing its batch, and that takes a moment."""
+
+_NAMES: Final = (
+    "path",
+    "cluster",
+    "log",
+    "token",
+    "ca",
+    "staging",
+    "job",
+    "lockWait",
+)
+# Spark hands over its own option of a streaming query together with those of the sink.
+_SPARKS: Final = "checkpointlocation"
+_STAGING: Final = "staging"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Where to write, and where tasks leave what the driver is to append."""
+
+    path: str
+    log: str
+    staging: str
+    cluster: str = ""
+    token: str = field(default="", repr=False)
+    ca: str = ""
+    job: str = ""
+    lock_wait_s: float = LOCK_WAIT_S
+
+
+def parse_sink(
+    options: Mapping[str, str], environ: Mapping[str, str] | None = None
+) -> SinkOptions:
+    """Check all options; the token may come from ``BRAIDLOG_TOKEN``.
+
+    Raises:
+        InvalidArgumentError: An option is missing, unknown or malformed.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    given.pop(_SPARKS, None)
+    _refuse_unknown(given)
+    path, cluster = given.get("path", ""), given.get("cluster", "")
+    if bool(path) == bool(cluster) or not given.get("log"):
+        raise InvalidArgumentError(
+            "the Spark sink needs the option 'log' and one of 'path' (the data "
+            "directory) and 'cluster' (addresses of nodes)"
+        )
+    token = given.get("token") or (environ or {}).get("BRAIDLOG_TOKEN", "")
+    return SinkOptions(
+        path=str(Path(path).absolute()) if path else "",
+        log=given["log"],
+        staging=_staging(path, given.get("staging", "")),
+        cluster=cluster,
+        token=token if cluster else "",
+        ca=given.get("ca", ""),
+        job=given.get("job", ""),
+        lock_wait_s=_seconds("lockWait", given.get("lockwait")),
+    )
+
+
+def _staging(path: str, staging: str) -> str:
+    if staging:
+        return str(Path(staging).absolute())
+    if not path:
+        raise InvalidArgumentError(
+            "the Spark sink into a cluster needs the option 'staging': a directory "
+            "that the driver and all workers see under this path"
+        )
+    return str(Path(path).absolute() / _STAGING)
+
+
+def _refuse_unknown(given: Mapping[str, str]) -> None:
+    known = {name.lower(): name for name in _NAMES}
+    for name in given:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            meant = f"; did you mean {known[close[0]]!r}?" if close else ""
+            raise InvalidArgumentError(
+                f"unknown option {name!r} of the Spark sink{meant} "
+                f"(options: {', '.join(_NAMES)})"
+            )
+
+
+def _seconds(name: str, text: str | None) -> float:
+    if text is None:
+        return LOCK_WAIT_S
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise InvalidArgumentError(
+            f"option {name!r} must be a number of seconds, not {text!r}"
+        )
+    return seconds

@@ -1,0 +1,143 @@
+"""Does what the protocol of `braidlog.ledger.storing` says: the shell of the sink."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from braidlog.errors import LogError, TooLargeError
+from braidlog.ledger import Batch, StagedFile, storing
+from braidlog.spark.sink.staging import Staging, clock
+from braidlog.spark.sink.targets import Target
+
+__all__ = ["Staged", "Work", "give_up", "store"]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One batch, and the run of its tasks."""
+
+    query: str
+    batch: int
+    attempt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What a task tells the driver."""
+
+    work: Work
+    partition: int
+    files: tuple[StagedFile, ...] = field(default=())
+    largest: int = 0
+    """Bytes that its largest record takes, encoded."""
+
+
+def store(
+    target: Target, staging: Staging, work: Work, parts: Sequence[Staged], *, once: bool
+) -> None:
+    """Store a batch exactly once; see `braidlog.ledger.storing.commit`.
+
+    Records of a stream are in the order of the partitions, and within them of the
+    tasks. All of them are durable on return.
+
+    Raises:
+        TooLargeError: a record is too large for the log; nothing was stored.
+    """
+    largest = max((part.largest for part in parts), default=0)
+    if largest > target.record_bytes_max:
+        limit = target.record_bytes_max
+        msg = f"a record takes {largest} bytes, and the log has room for {limit}"
+        raise TooLargeError(msg, size=largest, limit=limit)
+    ordered = sorted(parts, key=lambda part: part.partition)
+    proposal = Batch(
+        query=work.query,
+        batch=work.batch,
+        attempt=work.attempt,
+        producer=_producer_of(work.query),
+        since=0,
+        staging=str(staging.root),
+        files=tuple(file for part in ordered for file in part.files),
+        once=once,
+    )
+    shell = _Shell(target, staging)
+    shell.run(storing.commit(proposal))
+    shell.tidy()
+
+
+def give_up(target: Target, staging: Staging, work: Work) -> None:
+    """Remove what an attempt staged, unless it was decided that it counts."""
+    _Shell(target, staging).run(storing.abort(work.query, work.batch, work.attempt))
+
+
+def _producer_of(query: str) -> int:
+    digest = hashlib.blake2b(query.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") or 1
+
+
+class _Shell:
+    """Holds the log, its ledger and the files; decides nothing."""
+
+    def __init__(self, target: Target, staging: Staging) -> None:
+        self._target = target
+        self._staging = staging
+
+    def run(self, protocol: storing.Protocol) -> None:
+        """Do everything that a protocol says."""
+        answer: Any = None
+        while True:
+            try:
+                effect = protocol.send(answer)
+            except StopIteration:
+                return
+            answer = self._perform(effect)
+
+    def _perform(self, effect: storing.Effect) -> Any:
+        target, staging = self._target, self._staging
+        match effect:
+            case storing.Read():
+                return target.ledger.read()
+            case storing.Propose():
+                return target.ledger.append(effect.entry)
+            case storing.Look():
+                return target.end()
+            case storing.CheckFiles():
+                return staging.missing(effect.files)
+            case storing.AskNext():
+                return target.next_sequence(effect.producers)
+            case storing.Find():
+                return target.stored(effect.stream, effect.producer, effect.since)
+            case storing.RemoveBatches():
+                return staging.remove_batches(effect.query, effect.up_to)
+            case storing.RemoveAttempt():
+                return staging.remove_attempt(
+                    effect.query, effect.batch, effect.attempt
+                )
+            case _:
+                return self._store(effect)
+
+    def _store(self, stores: tuple[storing.Store, ...]) -> list[LogError | None]:
+        appends = {
+            each.stream: (_rows(each), each.producer, each.sequence) for each in stores
+        }
+        outcomes = self._target.append_all(appends)
+        return [outcomes[each.stream] for each in stores]
+
+    def tidy(self) -> None:
+        """Sum the ledger up, and remove what dead jobs have left."""
+        self._target.ledger.tidy()
+        for query, batch, attempt in self._staging.left(clock()):
+            self.run(storing.abort(query, batch, attempt))
+
+
+def _rows(store: storing.Store) -> Iterator[pa.RecordBatch]:
+    # Where the files are the batch says: an earlier driver may have had another place.
+    staging = Staging(store.staging)
+    for part in store.parts:
+        with contextlib.closing(staging.batches(part.file, part.skip)) as batches:
+            yield from batches
