@@ -112,6 +112,7 @@ class Runner(Figures):
         self._ending = False
         self._finished = threading.Event()
         self._effects = threading.Lock()
+        self._promoting = threading.Lock()
         self._gated: frozenset[int] = frozenset()
         self._deferred: list[tuple[Command, Waiter]] = []
         self._reporter = Reporter(log, time.monotonic)
@@ -199,20 +200,25 @@ class Runner(Figures):
             TimeoutError_: the entry was not applied within ``timeout`` seconds.
         """
         self._check_open()
+        # One at a time: a second claim would make the first one look overtaken.
+        with self._promoting, self._abandoner.claiming(not self.role.active):
+            self._promote(timeout)
+
+    def _promote(self, timeout: float | None) -> None:
         role = self.role
-        if role.active:
-            return
-        with self._abandoner.claiming(True):
+        if not role.active:
             self.wait_applied(self._log.latest(timeout) - 1, timeout)
-            with self._turn:
-                catalog = role.wanted_catalog()
-            try:
-                role.log_catalog(catalog)
-                at = role.claim()
-            except LogFullError:
-                role.wait_for_room()
-                raise
-            self.wait_applied(at, timeout)
+        if role.active:
+            return  # It was, or had to say so to give a command up.
+        with self._turn:
+            catalog = role.wanted_catalog()
+        try:
+            role.log_catalog(catalog)
+            at = role.claim()
+        except LogFullError:
+            role.wait_for_room()
+            raise
+        self.wait_applied(at, timeout)
         role.check_active()
 
     # -- the thread --------------------------------------------------------------

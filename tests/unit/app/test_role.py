@@ -87,6 +87,33 @@ def test_of_two_that_are_promoted_at_a_time_the_first_counts(tmp_path: Path) -> 
         assert second.runner.role.active
 
 
+def test_a_host_that_is_promoted_twice_at_a_time_is_promoted_once(
+    tmp_path: Path,
+) -> None:
+    contents = Contents()
+    log = SharedLog(contents)
+    with (
+        opened(tmp_path, SharedLog(contents), b"a"),
+        opened(tmp_path, log, b"b", active=False) as second,
+    ):
+        again = threading.Thread(target=second.runner.promote)
+
+        def meanwhile() -> None:
+            log.before_append = lambda: None
+            again.start()
+            again.join(0.3)
+            assert again.is_alive(), "it waits for the first one"
+
+        log.before_append = meanwhile
+        second.runner.promote()
+        again.join(30)
+        assert second.runner.role.active
+    assert [entry for _, entry in logged(contents, HostEntry)] == [
+        HostEntry(b"a" * 16, 1),
+        HostEntry(b"b" * 16, 2),
+    ]
+
+
 def test_a_host_that_does_not_know_yet_that_it_was_replaced_harms_nobody(
     tmp_path: Path,
 ) -> None:
