@@ -18,6 +18,7 @@ from braidlog.pipelines.origin import Origin
 from braidlog.pipelines.repartitioning import Destination, repartition
 from braidlog.pipelines.replaying import replay
 from braidlog.testing.cluster import LocalCluster
+from process.killed_pipeline import check
 from process.replayed import PARTITIONS, fill, near
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
@@ -153,3 +154,8 @@ def test_a_flipped_bit_in_one_of_them_is_found(
     found = audit(origin, tmp_path / "b", workers=1).published["findings"]
     assert {each["kind"] for each in found} == {"damaged"}
     assert {each["copy"] for each in found} == {str(copies[1])}
+
+
+def test_killed_pipelines_go_on_and_give_the_same(tmp_path: Path) -> None:
+    hits = check(tmp_path, kills=3, seed=1)
+    assert all(hits.values()), "none of the kills met it at work"

@@ -1,0 +1,105 @@
+"""``braidlog pipeline``: what a person says and sees."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import braidlog
+from braidlog.app.source import LOG_NAME
+from braidlog.cli import main
+from process.replayed import fill, near
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BRAIDLOG_DATA", raising=False)
+    monkeypatch.delenv("BRAIDLOG_CLUSTER", raising=False)
+    with braidlog.open(tmp_path / "data", segment_bytes=64 << 10) as node:
+        log = node.create_log("orders")
+        for n in range(300):
+            log.submit(b"%d" % n * 300, key=b"k%d" % (n % 9))
+    return tmp_path / "data"
+
+
+def call(*words: object) -> Result:
+    return CliRunner().invoke(main, ["pipeline", *map(str, words), "--workers", "1"])
+
+
+def told(*words: object) -> dict[str, Any]:
+    result = call(*words, "--json")
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def test_compact(data: Path) -> None:
+    report = told("compact", "orders", "out", "--until", 200)
+    assert report["figures"]["keys"] == 9
+    assert report["published"]["end"] == 201
+    again = call("compact", "orders", "out", "--until", 200)
+    assert again.exit_code == 0
+    assert "this job was done before" in again.stderr
+    assert "each position from 1 to 200 was read once" in again.stdout
+    other = call("compact", "orders", "out", "--tombstone", "none")
+    assert other.exit_code == 1
+    assert "has the results of another job" in other.stderr
+    assert call("compact", "orders", "new", "--until", 999).exit_code == 6
+    assert call("compact", "nothing", "new").exit_code == 3
+    assert call("compact", "orders", "new", "--tombstone", "what").exit_code == 1
+
+
+def test_repartition(data: Path) -> None:
+    into = ("--into", "copy", "--into-data", "other")
+    assert told("repartition", "orders", "out", *into)["published"]["records"] == [300]
+    with braidlog.open("other", read_only=True) as node:
+        assert len(node.log("copy")) == 300
+    nowhere = call("repartition", "orders", "out", "--into", "copy")
+    assert nowhere.exit_code == 2
+    assert "where is the log to append to?" in nowhere.stderr
+
+
+def test_audit(data: Path) -> None:
+    assert told("audit", "orders", "out")["published"]["findings"] == []
+    lost = min((data / "wal").glob("*.idx"))
+    kept = lost.read_bytes()
+    lost.unlink()
+    result = call("audit", "orders", "out", "--raw", data)
+    assert result.exit_code == 5
+    assert f"damaged: {data}: " in result.stderr
+    assert told("reindex", "work", "--directory", data)["tasks"] == 1
+    assert lost.read_bytes() == kept
+    assert call("audit", "orders", "out", "--raw", data).exit_code == 0
+
+
+def test_replay(data: Path) -> None:
+    with near.open(Path("bank")) as host:
+        fill(host, 60)
+        _, hashes = host.hashes()
+    report = told("replay", "process.replayed:near", "out", "-d", "bank", "--tasks", 2)
+    found = report["published"]["hashes"]
+    assert found == {str(n): each.hex() for n, each in enumerate(hashes)}
+    raw = ("--raw", "bank/log", "--log", LOG_NAME)
+    again = told("replay", "process.replayed:near", "raw", *raw)
+    assert again["published"]["hashes"] == found
+    unnamed = call("replay", "process.replayed:near", "x", *raw[:2])
+    assert unnamed.exit_code == 2
+    assert call("replay", "process.replayed", "x").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--spark"], "--workers and Spark exclude each other"),
+        (["--conf", "a=b"], "--conf is for Spark"),
+    ],
+)
+def test_options_that_do_not_fit(data: Path, words: list[str], said: str) -> None:
+    result = call("compact", "orders", "out", *words)
+    assert result.exit_code == 2
+    assert said in result.stderr
