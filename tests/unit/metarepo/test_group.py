@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from braidlog.errors import InvalidArgumentError, NotFoundError, UnauthorizedError
 from braidlog.logstream.states import ReplicaState
-from braidlog.metarepo.group import Group, GroupEffects, GroupSettings
+from braidlog.metarepo.effects import GroupEffects
+from braidlog.metarepo.group import Group, GroupSettings
 from braidlog.metarepo.waiting import Answer
 from braidlog.raft import (
     Base,
