@@ -37,9 +37,7 @@ class ClusterDisk:
     def __init__(self, random: Random) -> None:
         """Begin empty and healthy."""
         self.random = random
-        seed = random.getrandbits(63)
-        self.native = _native.MemoryDisk(seed)
-        self._quick = seed % 2 == 0
+        self.native = _native.MemoryDisk(random.getrandbits(63))
         self.syncer: VirtualSyncer | None = None
         # Whether the disk was in trouble since the last start: then a node may fail.
         self.hurt = False
@@ -51,11 +49,6 @@ class ClusterDisk:
         """Note that a process begins to use the disk."""
         self.syncer = None
         self.hurt = self._failing or self._full
-
-    @property
-    def quick(self) -> bool:
-        """Return whether a node would sync within its turn, as half of them do."""
-        return self._quick and not self._slow
 
     def sync_s(self) -> float:
         """Draw how long the next sync takes."""
@@ -130,14 +123,6 @@ class VirtualSyncer:
             self.flush()
         loop = asyncio.get_running_loop()
         self._sync = loop.call_later(self._disk.sync_s(), self._finish, early)
-
-    def sync_now(self) -> bool:
-        """Sync at once, if the disk is one on which that takes no time."""
-        if self._synced is None or not self._disk.quick:
-            return False
-        self.flush()
-        self._synced()
-        return True
 
     def _pending(self) -> bool:
         try:

@@ -19,9 +19,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from msgspec import Struct
+
 from braidlog.errors import LogError, TimeoutError_, UnavailableError
 from braidlog.metarepo.controller import ControllerSettings
-from braidlog.metarepo.effects import GroupEffects, Outgoing
 from braidlog.metarepo.leadership import Leadership
 from braidlog.metarepo.liveness import LivenessSettings
 from braidlog.metarepo.pushing import PusherSettings
@@ -42,18 +43,10 @@ from braidlog.raft import (
 )
 from braidlog.wire import commands
 from braidlog.wire.commands import Command
-from braidlog.wire.messages import (
-    Commit,
-    Consensus,
-    LogCut,
-    Message,
-    Metadata,
-    Recorded,
-    Report,
-)
+from braidlog.wire.messages import Consensus, Message, Metadata, Recorded, Report
 from braidlog.wire.results import Epoch, Refused, Result, encode_result
 
-__all__ = ["Group", "GroupSettings"]
+__all__ = ["Group", "GroupEffects", "GroupSettings", "Outgoing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +71,28 @@ class GroupSettings:
     liveness: LivenessSettings = field(default_factory=LivenessSettings)
     controller: ControllerSettings = field(default_factory=ControllerSettings)
     pusher: PusherSettings = field(default_factory=PusherSettings)
+
+
+class Outgoing(Struct, frozen=True):
+    """A message to a node, with the payload of its frame."""
+
+    node: int
+    message: Message
+    payload: bytes = b""
+
+
+class GroupEffects(Struct, frozen=True):
+    """What has to be done now; writes in their order, the rest in any."""
+
+    writes: tuple[Write, ...] = ()
+    messages: tuple[Outgoing, ...] = ()
+    answers: tuple[Answer, ...] = ()
+    committed: int = 0
+    """Entries that were applied."""
+
+    def __bool__(self) -> bool:
+        """Tell whether there is anything to do."""
+        return bool(self.writes or self.messages or self.answers or self.committed)
 
 
 _NOTHING: Final = GroupEffects()
@@ -205,11 +220,6 @@ class Group:
         if self.leadership is not None:
             self.leadership.liveness.lost(node, self._now)
 
-    def disk_first(self, first: bool) -> None:
-        """Send what this leader logs when it is durable here; see `RaftNode`."""
-        self._stirred = True
-        self.raft.disk_first(first)
-
     def transfer(self, node: int) -> None:
         """Hand leadership over to a voter, if this node leads.
 
@@ -323,13 +333,8 @@ class Group:
             self._folded = effects.install.index
         if effects.soft_state:
             self._change_role(effects.soft_state.role, effects.soft_state.term)
-        cuts: list[LogCut] = []
         for entry in effects.committed:
             self._apply(entry)
-            cuts += self.repository.cuts
-        if cuts:
-            # The own replicas need nobody who tells them.
-            self._send(self.raft.core.id, Commit(tuple(cuts)))
         if effects.committed:
             self.raft.applied(effects.committed[-1].index)
             self._tell_news()

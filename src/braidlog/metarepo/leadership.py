@@ -128,11 +128,7 @@ class Leadership:
             return
         self.collector.settled(entry.index, refused=refused)
         if not refused:
-            self._messages += [
-                (node, message)
-                for node, message in self.pusher.applied(repository, cuts)
-                if node != raft.core.id and not raft.will_know(node, entry.index)
-            ]
+            self._messages += self.pusher.applied(repository, cuts)
 
     def _admitted(self, repository: Repository, index: int, raft: RaftNode) -> None:
         """Forget what a lost directory said: the next one counts from 1 again."""

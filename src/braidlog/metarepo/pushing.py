@@ -2,8 +2,7 @@
 
 *Theory of operation.* A configuration goes out when it changed, to every node that has
 the stream, and again until the node reports the epoch; to a learner, as long as it is
-one. A cut goes out once when it is applied, to every node with a stream of the log but
-those members of the group that commit it by themselves. Who
+one. A cut goes out once when it is applied, to every node with a stream of the log. Who
 reports that it has not moved although there is more gets the cuts from the first one
 that gave it something; if that is forgotten here it gets the newest, sees the gap, and
 asks another replica. What the last cuts gave to others does not show in reports; it is

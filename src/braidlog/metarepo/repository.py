@@ -77,8 +77,6 @@ class Repository:
             CorruptionError: it is no snapshot.
         """
         self.state = State()
-        self.cuts: tuple[LogCut, ...] = ()
-        """What the last entry that was applied has committed."""
         if snapshot:
             self.restore(snapshot)
 
@@ -100,7 +98,6 @@ class Repository:
         """
         check(index > self.state.index, f"entry {index} behind {self.state.index}")
         self.state.index = index
-        self.cuts = ()
         try:
             call = commands.decode_call(data)
         except LogError as error:
@@ -121,14 +118,11 @@ class Repository:
 
     def _execute(self, index: int, command: commands.Command) -> Result:
         try:
-            result = _APPLY[type(command)](self.state, index, command)
+            return _APPLY[type(command)](self.state, index, command)
         except RepositoryInvariantError:
             raise
         except LogError as error:
             return Refused(error.code, error.message)
-        if type(command) is commands.Cut:
-            self.cuts = command.cuts
-        return result
 
     def _remember(self, call: bytes, result: Result) -> None:
         calls = self.state.calls
@@ -140,7 +134,6 @@ class Repository:
         """Note an entry that is not for the state, such as one of the membership."""
         check(index > self.state.index, f"entry {index} behind {self.state.index}")
         self.state.index = index
-        self.cuts = ()
 
     # --- snapshots
 

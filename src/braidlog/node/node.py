@@ -14,7 +14,6 @@ import logging
 import random
 import ssl
 from collections.abc import Callable
-from functools import partial
 from typing import Final, TypeVarTuple
 
 from braidlog.errors import ClosedError, LogError, NotReadyError
@@ -43,7 +42,6 @@ from braidlog.node.sessions import Request, Session, Sessions
 from braidlog.node.status import NodeStatus
 from braidlog.node.syncer import Syncer
 from braidlog.node.transport import Outbox
-from braidlog.node.turns import Turns
 from braidlog.storage.streams import GROUP_PREFIX, NodeStore
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
 from braidlog.wire.events import Appends, Received, Requested
@@ -95,8 +93,7 @@ class ClusterNode:
         self._syncer = syncer
         self._loop = asyncio.get_running_loop()
         self._chance = random.Random(seed)
-        settle = partial(self._guarded, self._settle)
-        self._turns = Turns(self._loop, settle, partial(self._guarded, self._finish))
+        self._turn: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._ticked_at = self._loop.time()
         self._leader_heard = 0
@@ -202,7 +199,6 @@ class ClusterNode:
             chance=self._chance,
             now=self._loop.time(),
             to_self=self._to_self,
-            sync_now=self._syncer.sync_now,
             number=self._era,
             fault_logs=self._faults is not None,
         )
@@ -260,9 +256,9 @@ class ClusterNode:
         self._registration.close()
         self._offering.close()
         self._directory.close()
-        self._turns.close()
-        if self._timer is not None:
-            self._timer.cancel()
+        for handle in (self._turn, self._timer):
+            if handle is not None:
+                handle.cancel()
         self.peers.close()
 
     def fail(self, error: LogError) -> None:
@@ -398,7 +394,8 @@ class ClusterNode:
     def _synced(self) -> None:
         self._guarded(self._note_durable)
         # Somebody waits for what a sync lets go; what came in meanwhile goes with it.
-        self._turns.run()
+        if self._turn is None:
+            self._flush()
 
     def _note_durable(self) -> None:
         durable = self._store.durable()
@@ -410,9 +407,14 @@ class ClusterNode:
 
     def changed(self) -> None:
         """Ask for a flush at the end of this turn."""
-        self._turns.ask()
+        if self._turn is None:
+            self._turn = self._loop.call_soon(self._flush)
 
-    def _settle(self) -> None:
+    def _flush(self) -> None:
+        self._turn = None
+        self._guarded(self._carry_out)
+
+    def _carry_out(self) -> None:
         now = self._loop.time()
         busy = True
         while busy:
@@ -420,9 +422,6 @@ class ClusterNode:
             if reports:
                 self._reporting.durable(tuple(reports))
             busy = self.member is not None and self.member.flush()
-            busy = busy or self.replicas.stirred
-
-    def _finish(self) -> None:
         self._outbox.flush()
         self.acquaintance.look(self._era)
         self._syncer.wake()

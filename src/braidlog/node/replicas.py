@@ -337,11 +337,6 @@ class Replicas:
 
     # --- effects
 
-    @property
-    def stirred(self) -> bool:
-        """Tell whether there may be something to do for a replica."""
-        return bool(self._dirty)
-
     def flush(self, now: float) -> list[StreamReport]:
         """Do what the replicas ask for; return the reports that should go now."""
         reports = []

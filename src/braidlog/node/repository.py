@@ -58,14 +58,10 @@ class RepositoryMember:
         chance: random.Random,
         now: float,
         to_self: Callable[[Message], None],
-        sync_now: Callable[[], bool],
         number: int = 1,
         fault_logs: bool = False,
     ) -> None:
         """Start from what the disk holds; `to_self` gets what goes to this node.
-
-        `sync_now` makes durable what was written, and says so, if the disk is fast
-        enough for the other members to wait for it.
 
         Raises:
             CorruptionError, RaftInvariantError: what is stored cannot be.
@@ -74,7 +70,6 @@ class RepositoryMember:
         self._log = log
         self._peers = peers
         self._to_self = to_self
-        self._sync_now = sync_now
         self._writes: deque[tuple[int, int]] = deque()
         self._done: dict[int, Done] = {}
         self._requests = 0
@@ -173,10 +168,6 @@ class RepositoryMember:
             self._peers.flush()
         for write in effects.writes:
             self._writes.append((self._log.write(write), write.number))
-        if effects.writes and self.group.leader == self._node:
-            # What it logs is sent behind the sync then, and at once else.
-            self.group.disk_first(self._sync_now())
-            back = True
         for message in own:
             back = True
             self._to_self(message)

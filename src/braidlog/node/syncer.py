@@ -41,12 +41,6 @@ class Syncer(Protocol):
     def wake(self) -> None:
         """Note that something may have been appended."""
 
-    def sync_now(self) -> bool:
-        """Sync before the return, and call `synced`, if that is faster than a message.
-
-        Returns whether it was done.
-        """
-
     async def close(self) -> None:
         """Make durable what there is, close the store, stop."""
 
@@ -89,16 +83,6 @@ class ThreadSyncer:
         self._bytes += self._store.take_hurried()
         if self._turn is None and (self._bytes or self._commits_are_due()):
             self._turn = self._loop.call_soon(self._sync_here)
-
-    def sync_now(self) -> bool:
-        """Sync before the return, as long as the loop makes the syncs."""
-        if self._threaded or self._synced is None:
-            return False
-        self._bytes += self._store.take_hurried()
-        if self._turn is not None:
-            self._turn.cancel()
-        self._sync_here()
-        return True
 
     def _commits_are_due(self) -> bool:
         if self._loop.time() - self._last <= _COMMITS_S:

@@ -4,8 +4,7 @@ The functions of the roles are in `election`, `follower`, `leader` and `changes`
 take this state as their first argument. `braidlog.raft.node` is the way in.
 
 *Invariants.* The term never falls; a vote changes only with the term; the commit index
-never falls; only a leader has progress; `vouched` is of this term and not beyond what
-the leader and this node have alike.
+never falls; only a leader has progress.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from braidlog.raft.log import LogReader, RaftLog
 from braidlog.raft.membership import Membership
 from braidlog.raft.messages import Message, ReadResponse
 from braidlog.raft.progress import Progress
-from braidlog.raft.quorum import two_hold
 from braidlog.raft.reads import Reads, Request
 from braidlog.raft.state import Base, Entry, HardState, Stored
 from braidlog.raft.writes import Writes
@@ -83,10 +81,6 @@ class Core:
         self.transfer: Transfer | None = None
         self.reads = Reads()
         self.writes = Writes(self.log, hard, config.commit_lag)
-        self.disk_first = False
-        """Whether this node, as a leader, sends only what it has on its disk."""
-        self.vouched = 0
-        """Up to here the leader of this term has said that it has the log durably."""
         self.telling = False
         """Whether followers are told at once what is committed, eager or not."""
         self._messages: list[Message] = []
@@ -171,7 +165,6 @@ class Core:
         self.progress = {}
         self.transfer = None
         self.heartbeat_elapsed = 0
-        self.vouched = 0
         self.restart_timer()
 
     def hear(self, leader: int) -> None:
@@ -229,22 +222,6 @@ class Core:
         if index > self.log.commit:
             self.log.commit_to(index)
             self.note_removal()
-
-    def commit_vouched(self) -> None:
-        """Commit what this follower and its leader both have on their disks.
-
-        It is the rule by which a leader counts (Raft, 5.4.2), for a quorum of these
-        two, and this node knows first. What the leader has said in its term stays true:
-        it does not change its log, and up to where it matched nor does this node.
-        """
-        index = min(self.vouched, self.log.durable)
-        if (
-            index > self.log.commit
-            and self.role is Role.FOLLOWER
-            and self.log.term(index) == self.term
-            and two_hold(self.membership.halves, self.leader, self.id)
-        ):
-            self.commit_to(index)
 
     def note_removal(self) -> None:
         """Stop for good if a committed membership has this node's tombstone."""

@@ -27,8 +27,6 @@ def on_append(core: Core, append: Append) -> None:
         core.splice(append.entries)
         last = prev + len(append.entries)
         core.commit_to(min(append.commit, last))
-        core.vouched = max(core.vouched, min(append.durable, last))
-        core.commit_vouched()
         _accept(core, append.sender, max(last, log.commit))
     else:
         _reject(core, append)

@@ -3,8 +3,7 @@
 *Theory of operation.* Inputs only change state; `flush` then sends what that allows, so
 everything that came in together leaves together. The leader's own log counts for a
 commit as far as it is durable, like anybody's; the followers write in parallel, and a
-commit may rest on them alone (Ongaro, 10.2.1). With a disk that is faster than a
-message the leader writes first (`Core.disk_first`), and says so in what it sends.
+commit may rest on them alone (Ongaro, 10.2.1).
 
 *Invariants.* Only entries of the own term are committed by counting (Raft, 5.4.2). A
 leader that did not hear a quorum within an election timeout stops leading.
@@ -84,9 +83,7 @@ def _heartbeat(core: Core) -> None:
 
 def read(core: Core, request: Request) -> None:
     """Take a read; it is answered when a round has confirmed that this node leads."""
-    # A follower may have committed what this node vouched for, and acknowledged it.
-    index = max(core.log.commit, core.vouched)
-    core.reads.add(request, index if replication.confirmed(core) else None)
+    core.reads.add(request, core.log.commit if replication.confirmed(core) else None)
 
 
 def _answer_reads(core: Core) -> None:
@@ -119,7 +116,7 @@ def _advance_commit(core: Core) -> None:
         core.commit_to(index)
         gone = core.log.read(before + 1, index + 1, 1 << 62)
         core.tail_bytes -= sum(len(entry.data) for entry in gone)
-        core.reads.committed(max(index, core.vouched))
+        core.reads.committed(index)
         changes.settle(core)
 
 

@@ -79,8 +79,6 @@ class Append(Message, frozen=True):
     prev_term: int
     commit: int
     entries: tuple[Entry, ...]
-    durable: int = 0
-    """Up to here the sender has its log on the disk; 0: it does not say."""
 
 
 class AppendResponse(Message, frozen=True):

@@ -40,7 +40,6 @@ from braidlog.raft.errors import (
 from braidlog.raft.log import LogReader
 from braidlog.raft.membership import Change
 from braidlog.raft.messages import Message, ReadRequest
-from braidlog.raft.quorum import two_hold
 from braidlog.raft.reads import Request
 from braidlog.raft.state import EntryKind, Stored
 
@@ -158,7 +157,6 @@ class RaftNode:
         """Note that all writes up to `number` are on the disk."""
         with self._input() as core:
             core.writes.durable(number)
-            core.commit_vouched()
             for vote in core.release():
                 dispatch.step(core, vote)
 
@@ -290,26 +288,6 @@ class RaftNode:
                 msg = f"node {target} is no voter"
                 raise InvalidArgumentError(msg)
             replication.transfer(core, target)
-
-    def disk_first(self, first: bool) -> None:
-        """Send followers only what is durable here, as long as this node leads.
-
-        A follower that makes a quorum with it then knows an entry to be committed as
-        soon as it has it durably too. It pays where a write takes less than a message.
-        """
-        if self._core.disk_first is not first:
-            self._core.disk_first = first
-            self._stirred = True
-
-    def will_know(self, peer: int, index: int) -> bool:
-        """Tell whether a peer commits an entry of this leader without being told."""
-        core = self._core
-        progress = core.progress.get(peer)
-        return (
-            progress is not None
-            and progress.vouched >= index
-            and two_hold(core.membership.halves, core.id, peer)
-        )
 
     def tell_commit(self) -> None:
         """Tell followers at once what is committed, if this node leads."""

@@ -41,8 +41,6 @@ class Progress:
     nudge: bool = False
     """An empty append may be sent although the window is full."""
     commit_sent: int = 0
-    vouched: int = 0
-    """Up to here it was sent entries that the leader said to have on its disk."""
     base_index: int = 0
     """Index of the base that was sent."""
     base_ticks: int = 0
@@ -127,6 +125,5 @@ class Progress:
         self.mode = mode
         self.probed = False
         self.commit_sent = min(self.commit_sent, self.match)
-        self.vouched = 0
         self._window.clear()
         self._window_bytes = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from enum import Enum
 
-__all__ = ["Halves", "Vote", "agreed", "holds", "majority", "tally", "two_hold"]
+__all__ = ["Halves", "Vote", "agreed", "holds", "majority", "tally"]
 
 Halves = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -44,17 +44,6 @@ def agreed(halves: Halves, reached: Callable[[int], int]) -> int:
 def holds(halves: Halves, nodes: Collection[int]) -> bool:
     """Tell whether `nodes` contain a quorum."""
     return agreed(halves, lambda node: int(node in nodes)) == 1
-
-
-def two_hold(halves: Halves, one: int, other: int) -> bool:
-    """Tell whether two different nodes contain a quorum.
-
-    It is asked several times for each entry, so it makes nothing to answer it.
-    """
-    for half in halves:
-        if half and (one in half) + (other in half) < majority(len(half)):
-            return False
-    return any(halves)
 
 
 def tally(halves: Halves, votes: dict[int, bool]) -> Vote:

@@ -1,8 +1,7 @@
 """Linearizable reads without log entries (ReadIndex: Ongaro, 6.4).
 
-*Theory of operation.* The leader notes its commit index, or what it vouched for if that
-is more: a follower may have committed it already. It asks in a numbered round whether
-it still leads. A quorum of answers to that round, or a later one, confirms
+*Theory of operation.* The leader notes its commit index and asks in a numbered round
+whether it still leads. A quorum of answers to that round, or a later one, confirms
 every read noted before the round began. The number is the leader's own and it never
 leads again in the same term, so no answer can be taken for another one.
 

@@ -45,19 +45,18 @@ def confirmed(core: Core) -> bool:
 def feed(core: Core, node: int, *, tell: bool = True) -> None:
     """Send a follower what its window has room for; `tell` it what is committed."""
     progress, log, config = core.progress[node], core.log, core.config
-    last = log.durable if core.disk_first else log.last
     if progress.next <= log.base.index:
         _feed_base(core, node, progress)
         return
-    while (progress.next <= last or progress.mode is Mode.PROBE) and progress.room(
+    while (progress.next <= log.last or progress.mode is Mode.PROBE) and progress.room(
         config.window_messages, config.window_bytes
     ):
-        _send_append(core, node, last, config.message_bytes_max)
+        _send_append(core, node, config.message_bytes_max)
     if progress.mode is Mode.REPLICATE:
         behind = progress.nudge and progress.match < progress.next - 1
         news = progress.commit_sent < min(log.commit, progress.next - 1)
         if behind or (tell and news):
-            _send_append(core, node, 0, 0)
+            _send_append(core, node, 0)
 
 
 def _feed_base(core: Core, node: int, progress: Progress) -> None:
@@ -66,11 +65,12 @@ def _feed_base(core: Core, node: int, progress: Progress) -> None:
         core.send(InstallBase, node, base=core.log.base)
 
 
-def _send_append(core: Core, node: int, last: int, bytes_max: int) -> None:
-    """Send entries up to `last`, about `bytes_max` of them; none if both are 0."""
+def _send_append(core: Core, node: int, bytes_max: int) -> None:
+    """Send entries, or none if `bytes_max` is 0."""
     progress, log = core.progress[node], core.log
+    end = log.last + 1 if bytes_max else progress.next
+    entries = log.read(progress.next, end, bytes_max)
     prev = progress.next - 1
-    entries = log.read(progress.next, max(last, prev) + 1, bytes_max)
     prev_term = log.term(prev)
     check(prev_term is not None, f"an append behind {prev}, which is gone")
     core.send(
@@ -80,13 +80,9 @@ def _send_append(core: Core, node: int, last: int, bytes_max: int) -> None:
         prev_term=prev_term,
         commit=log.commit,
         entries=entries,
-        durable=log.durable if core.disk_first else 0,
     )
     size = sum(entry.size for entry in entries)
     progress.sent(prev + len(entries), size, log.commit)
-    if core.disk_first:
-        core.vouched = max(core.vouched, log.durable)
-        progress.vouched = max(progress.vouched, min(log.durable, prev + len(entries)))
 
 
 def transfer(core: Core, target: int) -> None:

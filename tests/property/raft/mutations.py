@@ -24,7 +24,7 @@ from braidlog.raft.messages import (
     VoteResponse,
 )
 from braidlog.raft.progress import Progress
-from braidlog.raft.quorum import agreed, two_hold
+from braidlog.raft.quorum import agreed
 from braidlog.raft.reads import Reads, Request
 from braidlog.raft.state import EntryKind, HardState
 from braidlog.raft.writes import Writes
@@ -261,53 +261,6 @@ def tail_not_counted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("braidlog.raft.node._check", lambda core: None)
 
 
-def vouches_for_memory(patch: pytest.MonkeyPatch) -> None:
-    send = Core.send
-
-    def early(core: Core, kind: type[Message], receiver: int, **fields: Any) -> None:
-        if fields.get("durable"):
-            fields["durable"] = core.log.last
-        send(core, kind, receiver, **fields)
-
-    def feed(core: Core, node: int, *, tell: bool = True) -> None:
-        durable, core.log.durable = core.log.durable, core.log.last
-        fed(core, node, tell=tell)
-        core.log.durable = durable
-
-    fed = replication.feed
-    patch.setattr(replication, "feed", feed)
-    patch.setattr(Core, "send", early)
-
-
-def _commits_vouched(
-    *, durable: bool = True, term: bool = True, quorum: bool = True
-) -> Mutation:
-    """Leave out one condition of what a follower commits by itself."""
-
-    def commit(core: Core) -> None:
-        log = core.log
-        index = min(core.vouched, log.durable if durable else log.last)
-        if index <= log.commit or core.role is not Role.FOLLOWER:
-            return
-        if term and log.term(index) != core.term:
-            return
-        if not quorum or two_hold(core.membership.halves, core.leader, core.id):
-            core.commit_to(index)
-
-    def mutate(patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(Core, "commit_vouched", commit)
-
-    return mutate
-
-
-def read_below_what_was_vouched(patch: pytest.MonkeyPatch) -> None:
-    def read(core: Core, request: Request) -> None:
-        index = core.log.commit if replication.confirmed(core) else None
-        core.reads.add(request, index)
-
-    patch.setattr(leader, "read", read)
-
-
 @dataclass(frozen=True)
 class Planted:
     """A bug, the script that shows it, the storm in which the simulation finds it."""
@@ -359,27 +312,4 @@ PLANTED = [
     Planted("no stickiness", no_stickiness, "stickiness"),
     Planted("no check of the quorum", no_check_quorum, "check_quorum"),
     Planted("the tail has no bound", tail_not_counted, "windows"),
-    Planted("memory is vouched for", vouches_for_memory, "disk_first", "fast disks"),
-    Planted(
-        "a follower commits what it may lose",
-        _commits_vouched(durable=False),
-        "disk_first",
-        "fast disks",
-    ),
-    Planted(
-        "an earlier term is vouched for",
-        _commits_vouched(term=False),
-        "disk_first",
-    ),
-    Planted(
-        "two are always a quorum",
-        _commits_vouched(quorum=False),
-        "disk_first",
-    ),
-    Planted(
-        "a read below what was vouched for",
-        read_below_what_was_vouched,
-        "disk_first",
-        "fast disks",
-    ),
 ]

@@ -52,8 +52,6 @@ class Storm:
     """Tell a node that its connection to its leader broke, whether it lives or not."""
     loss: float = 0.05
     repeat: float = 0.05
-    disk_first: float = 0.0
-    """Let a node send what it has on its disk alone from now on, or no longer."""
 
 
 STORMS = {
@@ -67,15 +65,6 @@ STORMS = {
     ),
     "slow disks": Storm(sync=0.2, crash=0.02, restart=0.3, loss=0.1, repeat=0.2),
     "broken connections": Storm(drop=0.2, strike=0.05, restart=0.4, change=0),
-    "fast disks": Storm(
-        disk_first=0.1,
-        read=0.5,
-        sync=0.4,
-        strike=0.1,
-        crash=0.03,
-        restart=0.5,
-        change=0.01,
-    ),
     "truncation": Storm(truncate=0.2, save=0.1, crash=0.03),
 }
 
@@ -160,8 +149,6 @@ class Simulation:
         self.clients()
         self.resume()
         for server in self.live:
-            if self.storm.disk_first and self.chance(self.storm.disk_first):
-                server.node.disk_first(self.chance(0.7))
             if self.calm or self.chance(self.speed[server.id]):
                 server.node.tick()
             self.pump(server)

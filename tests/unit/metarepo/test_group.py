@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from braidlog.errors import InvalidArgumentError, NotFoundError, UnauthorizedError
 from braidlog.logstream.states import ReplicaState
-from braidlog.metarepo.effects import GroupEffects
-from braidlog.metarepo.group import Group, GroupSettings
+from braidlog.metarepo.group import Group, GroupEffects, GroupSettings
 from braidlog.metarepo.waiting import Answer
 from braidlog.raft import (
     Base,

@@ -135,20 +135,3 @@ async def test_nothing_is_synced_after_the_end() -> None:
     await rig.syncer.close()
     await asyncio.sleep(0)
     assert rig.store.syncs == 0
-
-
-async def test_a_sync_at_once_is_made_while_the_loop_makes_them() -> None:
-    rig = Rig(CountingStore())
-    await asyncio.sleep(0)
-    before = rig.store.syncs
-    rig.store.hurried = rig.store.written = 7
-    rig.syncer.wake()
-    assert rig.syncer.sync_now()
-    assert (rig.store.synced, rig.heard) == (7, before + 1)
-    await asyncio.sleep(0)
-    assert rig.store.syncs == before + 1, "the end of the turn has nothing left to do"
-    rig.store.pause = 0.002
-    while not rig.store.threads:
-        assert rig.syncer.sync_now()
-    assert not rig.syncer.sync_now()
-    await rig.syncer.close()

@@ -9,7 +9,6 @@ when a command says so; jitter is constant; a disk syncs at once unless it is he
     deliver [1>2] [Kind ...]  settle     drop [1>2] [Kind ...]    repeat [1>2] [Kind]
     cut 1>2 | cut 1           heal       (cut 1: both ways, all others)
     propose 1 a b             read 1 7   transfer 1 2   unreachable 1 2
-    disk 1 first|along        (node 1 sends only what it has on its disk, or at once)
     change 1 +voter 4 +learner 5 -3 [stay] [force]      leave 1
     hold 1    release 1    sync 1 [count]    crash 1 [kept writes]     start 1
     truncate 1 5              save 1
@@ -208,9 +207,6 @@ class Script:
     def do_read(self, node: str, context: str) -> None:
         self.servers[int(node)].node.read(int(context))
 
-    def do_disk(self, node: str, when: str) -> None:
-        self.servers[int(node)].node.disk_first(when == "first")
-
     def do_transfer(self, node: str, target: str) -> None:
         self.servers[int(node)].node.transfer(int(target))
 
@@ -327,6 +323,6 @@ def message_text(message: Message) -> str:
             text += "".join(" " + entry_text(entry) for entry in value)
         elif name == "base":
             text += f" base {value.index}.{value.term}"
-        elif name not in HIDDEN and not (name == "durable" and value == 0):
+        elif name not in HIDDEN:
             text += f" {name} {value}"
     return text

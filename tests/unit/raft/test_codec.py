@@ -91,7 +91,7 @@ def test_any_bytes_with_a_valid_checksum(body: bytes, kind: int) -> None:
 
 def test_a_huge_count_allocates_nothing() -> None:
     data = bytearray(codec.encode(messages.Append(1, 2, 3, 0, 0, 0, 0, ())))
-    data[-12:-8] = b"\xff\xff\xff\xff"
+    data[-4:] = b"\xff\xff\xff\xff"
     data[4:8] = codec._U32.pack(codec._checksum(bytes(data)))
     with pytest.raises(RaftMessageError, match="end too early"):
         codec.decode_message(bytes(data))

@@ -5,15 +5,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from braidlog.raft.quorum import (
-    Halves,
-    Vote,
-    agreed,
-    holds,
-    majority,
-    tally,
-    two_hold,
-)
+from braidlog.raft.quorum import Halves, Vote, agreed, holds, majority, tally
 
 NODES = st.lists(st.integers(1, 7), max_size=7, unique=True).map(tuple)
 HALVES = st.tuples(NODES, NODES)
@@ -51,14 +43,6 @@ def test_a_vote_is_won_by_a_quorum_and_lost_without_one(
     expected = Vote.WON if won else Vote.PENDING if possible else Vote.LOST
     assert tally(halves, votes) is expected
     assert holds(halves, granted) == won
-
-
-@given(HALVES, st.permutations(range(1, 8)))
-def test_two_hold_what_they_are_a_quorum_of(halves: Halves, nodes: list[int]) -> None:
-    one, other, *_ = nodes
-    assert two_hold(halves, one, other) == any(
-        quorum <= {one, other} for quorum in quorums(halves)
-    )
 
 
 def test_majorities() -> None:
