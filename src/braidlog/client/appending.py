@@ -28,7 +28,6 @@ __all__ = ["Appending", "Piece"]
 # No producer gets this far, so the primary must refuse it and say what comes next. The
 # core has no number for what would follow a greater one.
 _SEQUENCE_NEVER: Final = (1 << 62) - 3
-_FIRST: Final = (0,)
 
 
 class Piece:
@@ -41,14 +40,6 @@ class Piece:
         self.records = records
         self.indexes = indexes
         self.size = size
-
-    @classmethod
-    def one(cls, row: Row) -> Piece:
-        """Return one record."""
-        value, key, timestamp, headers = row
-        keys = None if key is None else (key,)
-        named = (headers,) if headers else None
-        return cls(Columns((value,), keys, timestamp, named), _FIRST, size_of(row))
 
     @classmethod
     def plain(cls, values: list[bytes], timestamp: int, size: int) -> Piece:
@@ -109,17 +100,21 @@ class Appending:
         self._room = Room(settings.outstanding_bytes_max)
         self._turn = RoundRobin()
         self._lanes: dict[int, Lane] = {}
+        self._keyless: Lane | None = None
+        """Where records without a key go, until a batch is closed or routes change."""
         options = LogOptions.decode(cluster.routes.log(log).options)
         self._compression = options.compression
         cluster.listen(self._routes_changed)
 
     def _routes_changed(self) -> None:
+        self._keyless = None
         for lane in self._lanes.values():
             lane.routes_changed()
 
     def close(self, error: LogError | None = None) -> None:
         """Fail what is not settled."""
         self._cluster.unlisten(self._routes_changed)
+        self._keyless = None
         for lane in self._lanes.values():
             lane.close(error or ClosedError("the client is closed"))
 
@@ -188,10 +183,14 @@ class Appending:
                 self._codec,
                 self._compression,
                 self._room,
-                self._turn.advance,
+                self._closed_batch,
                 self.reached,
             )
         return lane
+
+    def _closed_batch(self, stream: int) -> None:
+        self._turn.advance(stream)
+        self._keyless = None
 
     def reached(self, end: int) -> None:
         """Take note that the log goes at least up to ``end``."""
@@ -202,6 +201,7 @@ class Appending:
     def submit(
         self,
         row: Row,
+        size: int,
         producer: Producer | None,
         sequence: int | None,
     ) -> asyncio.Future[int]:
@@ -210,48 +210,74 @@ class Appending:
         Raises:
             NotReadyError: there is none; wait for what was submitted before.
         """
-        piece = Piece.one(row)
-        if not self._room.take_now(piece.size):
+        begun = self.begin(row, size, producer, sequence, None)
+        if begun is None:
             limit = self._settings.outstanding_bytes_max
             msg = f"{limit} bytes wait for their acknowledgement"
             raise NotReadyError(msg)
-        try:
-            stream = self._stream_for(row[1], producer)
-            entry = self._entry(piece, producer, sequence, self._deadline(None))
-            self._lane(stream).add(entry)
-        except BaseException:
-            self._room.give(piece.size)
-            raise
-        return entry.waiter
+        return begun[1].waiter
 
-    async def append(
+    def begin(
         self,
         row: Row,
+        size: int,
+        producer: Producer | None,
+        sequence: int | None,
+        timeout: float | None,
+    ) -> tuple[Lane, Records] | None:
+        """Append one record of `size` bytes; None if there is no room for it.
+
+        Its waiter gets the position. Who waits no more withdraws it from the lane.
+        """
+        deadline = self._deadline(timeout)
+        if not self._room.take_now(size):
+            return None
+        return self._begin(row, size, producer, sequence, deadline)
+
+    async def begin_later(
+        self,
+        row: Row,
+        size: int,
         producer: Producer | None,
         sequence: int | None,
         timeout: float | None,  # noqa: ASYNC109
         stream: int | None = None,
-    ) -> int:
-        """Append one record and return its position; to a stream, if one is named."""
+    ) -> tuple[Lane, Records]:
+        """Wait for room, then append as `begin` does; to a stream, if one is named."""
         deadline = self._deadline(timeout)
-        piece = Piece.one(row)
-        # A stream is chosen when there is room, so that it is one that runs then.
-        if not self._room.take_now(piece.size):
-            await self._take_room(piece.size, deadline)
+        await self._take_room(size, deadline)
+        return self._begin(row, size, producer, sequence, deadline, stream)
+
+    def _begin(
+        self,
+        row: Row,
+        size: int,
+        producer: Producer | None,
+        sequence: int | None,
+        deadline: float,
+        stream: int | None = None,
+    ) -> tuple[Lane, Records]:
+        value, key, timestamp, headers = row
+        keys = None if key is None else (key,)
+        records = Columns((value,), keys, timestamp, (headers,) if headers else None)
         try:
-            if stream is None:
-                stream = self._stream_for(row[1], producer)
-            entry = self._entry(piece, producer, sequence, deadline)
-            lane = self._lane(stream)
+            # Chosen when there is room, so that its stream is one that runs then.
+            if stream is not None:
+                lane = self._lane(stream)
+            elif key is None and producer is None:
+                lane = self._keyless or self._turn_to_lane()
+            else:
+                lane = self._lane(self._stream_for(key, producer))
+            entry = self._entry(records, size, producer, sequence, deadline)
             lane.add(entry)
         except BaseException:
-            self._room.give(piece.size)
+            self._room.give(size)
             raise
-        try:
-            return await entry.waiter
-        except asyncio.CancelledError:
-            lane.withdraw(entry)
-            raise
+        return lane, entry
+
+    def _turn_to_lane(self) -> Lane:
+        self._keyless = self._lane(self._any_stream())
+        return self._keyless
 
     async def append_many(
         self,
@@ -313,7 +339,9 @@ class Appending:
                 if producer is not None:
                     stream = self.stream_of_producer(producer)
                 await self._take_room(piece.size, deadline)
-                entry = self._entry(piece, producer, sequence, deadline)
+                entry = self._entry(
+                    piece.records, piece.size, producer, sequence, deadline
+                )
                 lane = self._lane(stream)
                 lane.add(entry)
                 waiting.append((piece, lane, entry))
@@ -353,7 +381,6 @@ class Appending:
         )
 
     def _stream_for(self, key: bytes | None, producer: Producer | None) -> int:
-        self._cluster.check_open()
         if producer is not None:
             return self.stream_of_producer(producer)
         return self._any_stream() if key is None else self.stream_of(key)
@@ -379,7 +406,8 @@ class Appending:
 
     def _entry(
         self,
-        piece: Piece,
+        records: Columns,
+        size: int,
         producer: Producer | None,
         sequence: int | None,
         deadline: float,
@@ -387,8 +415,8 @@ class Appending:
         _check_producer(producer, sequence)
         return Entry(
             self._loop.create_future(),
-            piece.records,
-            piece.size,
+            records,
+            size,
             deadline,
             producer,
             sequence or 0,
@@ -420,9 +448,13 @@ class Appending:
         In the stream where all goes that it appends, or in another one. The primary is
         asked with a sequence that it has to refuse.
         """
-        row = (b"", None, self._settings.clock(), ())
+        row, size = self.rows.sized(b"", None, None, None)
+        sequence = _SEQUENCE_NEVER
         try:
-            await self.append(row, producer, _SEQUENCE_NEVER, None, stream)
+            _, entry = await self.begin_later(
+                row, size, producer, sequence, None, stream
+            )
+            await entry.waiter
         except SequenceGapError as error:
             return error.expected
         msg = f"sequence {_SEQUENCE_NEVER} of {producer} was not refused"

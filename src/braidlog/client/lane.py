@@ -7,6 +7,7 @@ the primary is now, with pauses, and sends again what the producer says.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -69,6 +70,7 @@ class Lane:
         self._pumping = False
         self._due: asyncio.TimerHandle | None = None
         self._expiry: asyncio.TimerHandle | None = None
+        self._expires = math.inf
         self._stuck: asyncio.TimerHandle | None = None
 
     # -- in ----------------------------------------------------------------------
@@ -76,10 +78,10 @@ class Lane:
     def add(self, entry: Records) -> None:
         """Append records behind those before; ``entry.waiter`` gets the first GLSN."""
         self._core.add(entry, self._loop.time())
-        expiry = self._expiry
-        if expiry is None or entry.deadline < expiry.when():
+        if entry.deadline < self._expires:
             self._arm_expiry(entry.deadline)
-        self.schedule()
+        if not self._pumping:
+            self.schedule()
 
     def withdraw(self, entry: Records) -> None:
         """Nobody waits for these records any more."""
@@ -185,10 +187,12 @@ class Lane:
 
     def _settled(self, batch: Outgoing[Waiter], appended: Appended) -> None:
         glsn = appended.glsn
+        give = self._room.give
         for entry in self._core.settle(batch, appended.count):
-            self._room.give(entry.size)
-            if not entry.waiter.done():
-                entry.waiter.set_result(glsn)
+            give(entry.size)
+            waiter = entry.waiter
+            if not waiter.done():
+                waiter.set_result(glsn)
             glsn += entry.count
         self._backoff.reset()
         self._appended(glsn)
@@ -291,9 +295,10 @@ class Lane:
         if self._expiry is not None:
             self._expiry.cancel()
         self._expiry = self._loop.call_at(when, self._expire)
+        self._expires = when
 
     def _expire(self) -> None:
-        self._expiry = None
+        self._expiry, self._expires = None, math.inf
         last = self._core.last_error
         for entry, never in self._core.expire(self._loop.time()):
             if never:

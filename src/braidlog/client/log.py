@@ -66,9 +66,10 @@ class ClusterLog(KeptClusterLog):
         Raises:
             NotReadyError: ``outstanding_bytes_max`` bytes are not acknowledged yet.
         """
+        appending = self._appending
         self._cluster.check_open()
-        row = self._appending.rows.one(value, key, timestamp, headers)
-        return self._appending.submit(row, producer, sequence)
+        row, size = appending.rows.sized(value, key, timestamp, headers)
+        return appending.submit(row, size, producer, sequence)
 
     async def append(
         self,
@@ -92,9 +93,18 @@ class ClusterLog(KeptClusterLog):
             TooLargeError: the record is over its limit.
             NotFoundError: the log was deleted.
         """
+        appending = self._appending
         self._cluster.check_open()
-        row = self._appending.rows.one(value, key, timestamp, headers)
-        return await self._appending.append(row, producer, sequence, timeout)
+        row, size = appending.rows.sized(value, key, timestamp, headers)
+        begun = appending.begin(row, size, producer, sequence, timeout)
+        if begun is None:
+            begun = await appending.begin_later(row, size, producer, sequence, timeout)
+        lane, entry = begun
+        try:
+            return await entry.waiter
+        except asyncio.CancelledError:
+            lane.withdraw(entry)
+            raise
 
     async def append_many(
         self,

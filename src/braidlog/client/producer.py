@@ -34,6 +34,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from msgspec import Struct
+
 from braidlog.client.batches import Columns, Encoded
 from braidlog.client.retry import Verdict, is_unknown, verdict_of
 from braidlog.errors import (
@@ -60,8 +62,7 @@ class ProducerLimits:
     in_flight_max: int = 4
 
 
-@dataclass(slots=True, eq=False)
-class Entry(Generic[T]):
+class Entry(Struct, Generic[T], eq=False):
     """Records that are appended together; they are never in different batches."""
 
     waiter: T
@@ -235,21 +236,13 @@ class StreamProducer(Generic[T]):
         return full and len(self._unsettled) < limits.in_flight_max
 
     def _close(self) -> Outgoing[T]:
-        waiting, limits = self._waiting, self._limits
-        head = waiting.popleft()
-        size, count = head.size, head.count
-        entries = [head]
-        while head.producer is None and waiting and waiting[0].producer is None:
-            following = waiting[0]
-            more = following.count
-            if (
-                size + following.size > limits.batch_bytes_max
-                or count + more > limits.batch_records_max
-            ):
-                break
-            entries.append(waiting.popleft())
-            size += following.size
-            count += more
+        entries, size, count = self._next_batch()
+        head = entries[0]
+        if len(entries) == len(self._waiting):
+            self._waiting.clear()
+        else:
+            for _ in entries:
+                self._waiting.popleft()
         self._waiting_bytes -= size
         self._waiting_records -= count
         if head.producer is not None:
@@ -257,6 +250,23 @@ class StreamProducer(Generic[T]):
         sequence = self._next
         self._next += count
         return Outgoing(entries, self.producer, sequence, count, own=True)
+
+    def _next_batch(self) -> tuple[list[Entry[T]], int, int]:
+        """Return what goes together next, with its bytes and records."""
+        bytes_max = self._limits.batch_bytes_max
+        records_max = self._limits.batch_records_max
+        entries: list[Entry[T]] = []
+        size = count = 0
+        for entry in self._waiting:
+            larger, more = size + entry.size, count + entry.count
+            brought = entry.producer is not None
+            if entries and (brought or larger > bytes_max or more > records_max):
+                break
+            entries.append(entry)
+            size, count = larger, more
+            if brought:
+                break
+        return entries, size, count
 
     # -- answers -----------------------------------------------------------------
 

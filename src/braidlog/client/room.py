@@ -19,13 +19,14 @@ class Room:
 
     def _wanted(self, size: int) -> int:
         # What is larger than everything gets everything.
-        return min(size, self._size)
+        return size if size < self._size else self._size
 
     def take_now(self, size: int) -> bool:
         """Take ``size`` bytes if they are free and nobody waits for them."""
-        if self._line or self._wanted(size) > self._free:
+        wanted = self._wanted(size)
+        if self._line or wanted > self._free:
             return False
-        self._free -= self._wanted(size)
+        self._free -= wanted
         return True
 
     async def take(self, size: int) -> None:
@@ -47,7 +48,8 @@ class Room:
     def give(self, size: int) -> None:
         """Give bytes back."""
         self._free += self._wanted(size)
-        self._serve()
+        if self._line:
+            self._serve()
 
     def _serve(self) -> None:
         while self._line and self._wanted(self._line[0][0]) <= self._free:

@@ -54,15 +54,26 @@ class Rows:
             TypeError: something is not what it must be.
             TooLargeError: the record is over its limit.
         """
+        return self.sized(value, key, timestamp, headers)[0]
+
+    def sized(
+        self,
+        value: Buffer,
+        key: Buffer | None,
+        timestamp: int | None,
+        headers: Iterable[tuple[str, Buffer]] | None,
+    ) -> tuple[Row, int]:
+        """Check one record as `one` does; return the bytes it is counted with too."""
         named: Headers = ()
         if headers is not None:
             named = tuple((_name(name), _bytes(data)) for name, data in headers)
         plain_key = None if key is None else _bytes(key)
-        row = (_bytes(value), plain_key, self._time(timestamp), named)
+        when = self._clock() if timestamp is None else self._time(timestamp)
+        row = (_bytes(value), plain_key, when, named)
         if (size := size_of(row)) > self._limit:
             msg = f"a record of {size} bytes is over the limit of {self._limit}"
             raise TooLargeError(msg, size=size, limit=self._limit)
-        return row
+        return row, size
 
     def many(
         self,

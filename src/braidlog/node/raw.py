@@ -189,11 +189,12 @@ def _number(row: RawLog) -> int:
 def _sources(nodes: Sequence[_Node[C]], log: str) -> list[tuple[C, Streams]]:
     valid = _valid_nodes(nodes)
     numbers = {config.stream for node in nodes for config in node.configs}
-    found = []
-    for node in nodes:
-        if isinstance(node.record, FaultRecord) and node.record.node in valid:
-            # A replica that never was a member has no configuration beside it.
-            found.append((node.directory, _streams(node, numbers)))
+    # A replica that never was a member has no configuration beside it.
+    found = [
+        (node.directory, _streams(node, numbers))
+        for node in nodes
+        if isinstance(node.record, FaultRecord) and node.record.node in valid
+    ]
     if not any(streams for _, streams in found):
         msg = f"no valid directory has a stream of the log {log!r}"
         raise NotFoundError(msg)
@@ -246,7 +247,8 @@ def _replicas(nodes: Sequence[_Node[C]]) -> Mapping[int, tuple[int, ...]]:
 
 
 def _place_last(
-    nodes: Sequence[_Node[RawDirectory]], sources: Sequence[tuple[RawDirectory, Streams]]
+    nodes: Sequence[_Node[RawDirectory]],
+    sources: Sequence[tuple[RawDirectory, Streams]],
 ) -> tuple[str, ...]:
     """Give the replicas the commits they lack; return what may be missing, and why."""
     recovered, notes = _recover(nodes)
@@ -289,7 +291,9 @@ def _place_last(
     return tuple(notes)
 
 
-def _recover(nodes: Sequence[_Node[RawDirectory]]) -> tuple[Recovered | None, list[str]]:
+def _recover(
+    nodes: Sequence[_Node[RawDirectory]],
+) -> tuple[Recovered | None, list[str]]:
     copies: list[tuple[FaultRecord, Copy]] = []
     notes: list[str] = []
     for node in nodes:

@@ -48,7 +48,8 @@ async def test_appends_are_spread_and_read_in_one_order(
     positions = [await log.append(b"%d" % i) for i in range(30)]
     assert positions == list(range(1, 31))
     assert await values(log) == [b"%d" % i for i in range(30)]
-    assert all(stream.batches for stream in cluster.streams.values())
+    # Each is a batch, and each batch goes to the next stream.
+    assert [len(stream.batches) for stream in cluster.streams.values()] == [10] * 3
 
 
 async def test_a_key_stays_in_its_stream(cluster: FakeCluster, log: ClusterLog) -> None:
@@ -128,6 +129,27 @@ async def test_a_sealed_stream_is_waited_for(
     assert not later.done()
     await client.unseal(stream)
     assert await later == 2
+
+
+async def test_records_without_a_key_leave_a_stream_that_is_sealed(
+    client: Client, cluster: FakeCluster, log: ClusterLog
+) -> None:
+    first = min(cluster.streams)
+    cluster.fault = lambda node, message: (
+        "hang" if isinstance(message, Append) and message.stream == first else ""
+    )
+    under_way = asyncio.create_task(log.append(b"a"))
+    await asyncio.sleep(0.01)
+    assert [await log.append(b"b"), await log.append(b"c")] == [1, 2]
+    gathers = asyncio.create_task(log.append(b"d"))
+    await asyncio.sleep(0.01)
+    await client.seal(first)
+    assert await log.append(b"e", timeout=1) == 3
+    assert not under_way.done()
+    assert not gathers.done()
+    cluster.fault = lambda node, message: ""
+    await client.unseal(first)
+    assert sorted(await asyncio.gather(under_way, gathers)) == [4, 5]
 
 
 async def test_a_deadline_says_whether_the_outcome_is_known(
@@ -296,6 +318,23 @@ async def test_closing_fails_what_is_not_settled(
     assert caught.value.outcome == "unknown"
     with pytest.raises(ClosedError):
         await log.append(b"b")
+
+
+async def test_closing_fails_who_waits_for_room(cluster: FakeCluster) -> None:
+    client = cluster.client(outstanding_bytes_max=1000, record_bytes_max=900)
+    async with client:
+        log = await client.create_log("log")
+        cluster.fault = lambda node, message: (
+            "hang" if isinstance(message, Append) else ""
+        )
+        tasks = [asyncio.create_task(log.append(bytes(400)))]
+        await asyncio.sleep(0.01)
+        # One gathers behind it, and one does not fit.
+        tasks += [asyncio.create_task(log.append(bytes(400))) for _ in range(2)]
+        await asyncio.sleep(0.01)
+    for task in tasks:
+        with pytest.raises(ClosedError):
+            await asyncio.wait_for(task, 1)
 
 
 async def test_a_subscription_ends_when_the_client_closes(
