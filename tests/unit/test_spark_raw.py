@@ -15,11 +15,11 @@ from pyspark.sql.types import (
     StructField,
     StructType,
 )
-from unit.node.test_raw import write
 
 import braidlog
 from braidlog.errors import LockedError, NotFoundError, NotReadyError
 from braidlog.spark.source import BraidlogDataSource
+from unit.node.test_raw import write
 
 SCHEMA = StructType(
     [
