@@ -27,6 +27,7 @@ from braidlog.errors import AlreadyExistsError, CorruptionError, InvalidArgument
 __all__ = ["Target"]
 
 _MARK: Final = "replay.json"
+_ASIDE: Final = f"{_MARK}.new"
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -66,10 +67,13 @@ class Target:
         self._found = self._read()
 
     def _read(self) -> _Mark | None:
+        exists = self.path.exists()
         try:
             text = (self.path / _MARK).read_text(encoding="utf-8")
         except FileNotFoundError:
-            if self.path.exists() and any(self.path.iterdir()):
+            # A mark that was being written is ours too.
+            there = {each.name for each in self.path.iterdir()} if exists else set()
+            if there - {_ASIDE}:
                 msg = f"{self.path} has files, and is not the state of a replay"
                 raise AlreadyExistsError(msg) from None
             return None
@@ -110,10 +114,14 @@ class Target:
 
     def start_over(self, partitions: frozenset[int]) -> None:
         """Remove what a replay left here, and mark the directory for this one."""
-        if self._found is not None:
-            shutil.rmtree(self.path)
         self.path.mkdir(parents=True, exist_ok=True)
+        # The mark first, and it stays: without it the rest would be nobody's.
         self._write(self._mark(partitions, restored=False))
+        for each in self.path.iterdir():
+            if each.is_dir():
+                shutil.rmtree(each)
+            elif each.name != _MARK:
+                each.unlink()
 
     def restored(self, partitions: frozenset[int]) -> None:
         """Note that the databases are at one position: from here on replay goes on."""
@@ -124,7 +132,7 @@ class Target:
         self._write(self._mark(partitions, restored=True, synced=True))
 
     def _write(self, mark: _Mark) -> None:
-        aside = self.path / f"{_MARK}.new"
+        aside = self.path / _ASIDE
         with aside.open("w", encoding="utf-8") as file:
             json.dump(asdict(mark), file)
             file.flush()

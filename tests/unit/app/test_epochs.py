@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braidlog.app.codec import encode
@@ -31,6 +31,7 @@ def model(log: list[Entry | None], position: int) -> AbortEntry | None:
     return next(filter(None, found), None)
 
 
+@settings(deadline=None)
 @given(log=ENTRIES, cut=st.integers(0, 24), beyond=st.integers(0, 24))
 def test_the_entry_that_counts_is_that_of_a_model(
     log: list[Entry | None], cut: int, beyond: int

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braidlog import Record
@@ -398,6 +398,7 @@ def test_commands_that_reach_out_of_the_partitions(
             again(log, tmp_path / "wrong", partitions=wrong)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.sets(st.integers(0, 7), min_size=1), max_size=8),
     st.sets(st.integers(0, 7), min_size=1),

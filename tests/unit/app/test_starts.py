@@ -15,7 +15,7 @@ from braidlog.app.replay import Replay, replay
 from braidlog.app.sqlite import SqliteState
 from braidlog.app.starts import SnapshotStarts
 from braidlog.app.target import Target
-from braidlog.errors import CorruptionError
+from braidlog.errors import AlreadyExistsError, CorruptionError
 from unit.app.banking import make_bank
 from unit.app.logs import ListInput, history, oracle
 from unit.app.records import Records
@@ -149,6 +149,37 @@ def test_the_tail_is_compared_at_every_snapshot(
     ) as going:
         found = [compare(going, seen) for seen in later]
     assert [bool(each.findings) for each in found] == [False, True]
+
+
+def test_a_directory_is_ours_wherever_starting_over_was_killed(
+    log: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, parts = tmp_path / "again", frozenset({0, 1, 2})
+    replay(log.application, ListInput(log.records), path)
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    for step in ("unlink", "replace"):
+        target = Target(path, log.application)
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, step, killed)
+            with pytest.raises(Killed):
+                target.start_over(parts)
+        shutil.copytree(path, tmp_path / step)
+        assert step == "replace" or not Target(path, log.application).begun(parts)
+        done = replay(log.application, ListInput(log.records), tmp_path / step)
+        assert done.commands > 0
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    (fresh / "replay.json.new").touch()
+    replay(log.application, ListInput(log.records), fresh)
+    (fresh / "replay.json").unlink()
+    with pytest.raises(AlreadyExistsError):
+        Target(fresh, log.application)
 
 
 def test_there_are_none(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braidlog.app.succession import BEAT_S, Sign, Succession, View
@@ -72,6 +72,7 @@ def test_a_time_that_one_late_sign_would_pass_is_refused() -> None:
             Succession(B, wrong)
 
 
+@settings(deadline=None)
 @given(
     standbys=st.lists(st.integers(0, 30), min_size=1, max_size=4),
     dies=st.floats(5, 60),

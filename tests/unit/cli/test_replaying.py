@@ -79,7 +79,7 @@ def test_replay_says_what_differs(tmp_path: Path) -> None:
 def test_what_names_no_application(hosted: Cli, tmp_path: Path) -> None:
     for wrong, code, words in (
         ("bank", 2, "names no application"),
-        ("nowhere.to.be:found", 1, "there is no module"),
+        ("nowhere.to.be:found", 3, "there is no module"),
         ("unit.cli.test_replaying:BANK", 3, "has no application 'BANK'"),
     ):
         ran = hosted.run("app", "replay", wrong, str(tmp_path / "x"), code=code)
