@@ -71,7 +71,7 @@ pub use frame::{
 pub use identity::{IDENTITY, NodeIdentity};
 pub use lookup::FoundRecord;
 pub use order::{ORDER_BYTES_DEFAULT, Order, Orders};
-pub use producer::{PRODUCERS_MAX, ProducerId, Producers};
+pub use producer::{PRODUCERS_BYTES_MAX, ProducerId, Producers};
 pub use read::{BatchRef, Position};
 pub use recover::{
     LOCK, OpenReport, TornTail, check_durable, check_newest, fold, open, open_tables,

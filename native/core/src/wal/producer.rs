@@ -21,8 +21,13 @@ use crate::wal::state::fits;
 /// needs one; interleaved ones get their last few appends remembered.
 pub const RUNS_MAX: usize = 8;
 
-/// Producers remembered per stream; the least recently active is forgotten first.
-pub const PRODUCERS_MAX: usize = 256;
+/// Encoded bytes of all windows of a stream: what 256 full ones take. When there is no more room the
+/// oldest runs go first, of whoever has several: what they stored is still known to be stored, only
+/// not where. Then the least recently active producer is forgotten.
+pub const PRODUCERS_BYTES_MAX: usize = 52 << 10;
+
+/// Bytes that are freed at a time: to find the oldest runs all windows are looked at.
+const FREED_BYTES: usize = PRODUCERS_BYTES_MAX / 32;
 
 /// Encoded bytes of a window without its runs.
 const WINDOW_BYTES: usize = 8 + 4 + 4;
@@ -184,6 +189,8 @@ fn several(sequence: u64, count: u64) -> Error {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Producers {
     windows: BTreeMap<u64, Window>,
+    /// Runs of all windows: each append asks for the bytes of them.
+    runs: usize,
 }
 
 impl Producers {
@@ -220,18 +227,19 @@ impl Producers {
 
     /// Bytes of the encoding.
     pub fn encoded_len(&self) -> usize {
-        let runs: usize = self.windows.values().map(|window| window.runs.len()).sum();
-        4 + WINDOW_BYTES * self.windows.len() + RUN_BYTES * runs
+        4 + self.bytes()
+    }
+
+    /// Bytes of the windows in it.
+    fn bytes(&self) -> usize {
+        WINDOW_BYTES * self.windows.len() + RUN_BYTES * self.runs
     }
 
     /// Bytes by which [`Producers::note`] of an append makes the encoding longer, at most.
     pub fn growth(&self, producer: ProducerId, sequence: u64, llsn: u64) -> usize {
+        let room = PRODUCERS_BYTES_MAX.saturating_sub(self.bytes());
         let Some(window) = self.windows.get(&producer.id) else {
-            return if self.windows.len() < PRODUCERS_MAX {
-                WINDOW_BYTES + RUN_BYTES
-            } else {
-                0
-            };
+            return room.min(WINDOW_BYTES + RUN_BYTES);
         };
         let goes_on =
             |run: &Run| run.sequence + run.count == sequence && run.llsn + run.count == llsn;
@@ -241,7 +249,7 @@ impl Producers {
         {
             0
         } else {
-            RUN_BYTES
+            room.min(RUN_BYTES)
         }
     }
 
@@ -249,6 +257,7 @@ impl Producers {
     /// from elsewhere, where some between were lost) begins its window anew.
     pub fn note(&mut self, producer: ProducerId, sequence: u64, llsn: u64, count: u64) {
         let window = self.windows.entry(producer.id).or_default();
+        self.runs -= window.runs.len();
         if producer.epoch != window.epoch || sequence != window.next() {
             *window = Window {
                 epoch: producer.epoch,
@@ -268,8 +277,34 @@ impl Producers {
         if window.runs.len() > RUNS_MAX {
             window.runs.remove(0);
         }
-        if self.windows.len() > PRODUCERS_MAX {
-            self.forget_oldest();
+        self.runs += window.runs.len();
+        while self.bytes() > PRODUCERS_BYTES_MAX {
+            // Who has just stored may be the only one with several.
+            let others = self.runs - self.windows.len();
+            match self.windows.get_mut(&producer.id) {
+                Some(window) if others == 1 && window.runs.len() > 1 => {
+                    window.runs.remove(0);
+                    self.runs -= 1;
+                }
+                _ if others > 0 => self.forget_oldest_runs(),
+                _ => self.forget_oldest(),
+            }
+        }
+    }
+
+    /// Forget where the oldest records lie of those whose producer has stored others since.
+    fn forget_oldest_runs(&mut self) {
+        let several = self.windows.iter().filter(|(_, w)| w.runs.len() > 1);
+        let mut oldest: Vec<(u64, u64)> = several.map(|(id, w)| (w.runs[0].llsn, *id)).collect();
+        oldest.sort_unstable();
+        for (_, id) in oldest {
+            if self.bytes() + FREED_BYTES <= PRODUCERS_BYTES_MAX {
+                break;
+            }
+            if let Some(window) = self.windows.get_mut(&id) {
+                window.runs.remove(0);
+                self.runs -= 1;
+            }
         }
     }
 
@@ -280,13 +315,14 @@ impl Producers {
             .min_by_key(|(_, w)| w.last_llsn())
             .map(|(id, _)| *id);
         if let Some(id) = oldest {
-            self.windows.remove(&id);
+            self.forget(id);
         }
     }
 
     /// Forget everything stored at `from` and above (rollback).
     pub fn cut(&mut self, from: u64) {
         self.windows.retain(|_, window| window.cut(from));
+        self.runs = self.windows.values().map(|window| window.runs.len()).sum();
     }
 
     /// Whether every window holds something, all of it below `next`.
@@ -298,12 +334,14 @@ impl Producers {
     /// Whether there are no more windows, and runs in each, than are ever kept.
     pub(super) fn is_bounded(&self) -> bool {
         let mut windows = self.windows.values();
-        self.windows.len() <= PRODUCERS_MAX && windows.all(|window| window.runs.len() <= RUNS_MAX)
+        self.bytes() <= PRODUCERS_BYTES_MAX && windows.all(|window| window.runs.len() <= RUNS_MAX)
     }
 
     /// Forget one producer: its next sequence may be any (salvage).
     pub fn forget(&mut self, id: u64) {
-        self.windows.remove(&id);
+        if let Some(window) = self.windows.remove(&id) {
+            self.runs -= window.runs.len();
+        }
     }
 
     /// Each producer as (id, epoch, first sequence whose place is known, next sequence).
@@ -393,105 +431,13 @@ impl Producers {
             }
             windows.insert(id, Window { epoch, runs });
         }
-        Ok(Self { windows })
+        let runs = windows
+            .values()
+            .map(|window: &Window| window.runs.len())
+            .sum();
+        Ok(Self { windows, runs })
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const P: ProducerId = ProducerId { id: 5, epoch: 0 };
-
-    #[test]
-    fn repeat_returns_the_original_position_and_a_gap_is_refused() {
-        let mut producers = Producers::default();
-        assert_eq!(producers.admit(P, 1, 3).unwrap(), Admission::New);
-        producers.note(P, 1, 100, 3);
-        assert_eq!(producers.admit(P, 2, 1).unwrap(), Admission::Repeat(101));
-        assert_eq!(producers.admit(P, 4, 1).unwrap(), Admission::New);
-        assert!(matches!(
-            producers.admit(P, 5, 1),
-            Err(Error::NotDense { expected: 4, .. })
-        ));
-        assert!(matches!(
-            producers.admit(P, 3, 2),
-            Err(Error::NotDense { expected: 4, .. })
-        ));
-    }
-
-    #[test]
-    fn an_older_epoch_is_fenced_and_a_newer_one_begins_again() {
-        let mut producers = Producers::default();
-        let newer = ProducerId { epoch: 2, ..P };
-        producers.note(newer, 1, 1, 1);
-        assert!(matches!(
-            producers.admit(P, 2, 1),
-            Err(Error::StaleEpoch { .. })
-        ));
-        let newest = ProducerId { epoch: 3, ..P };
-        assert!(producers.admit(newest, 2, 1).is_err());
-        assert_eq!(producers.admit(newest, 1, 1).unwrap(), Admission::New);
-    }
-
-    #[test]
-    fn a_repeat_older_than_the_window_says_so() {
-        let mut producers = Producers::default();
-        for i in 0..=RUNS_MAX as u64 {
-            producers.note(P, 1 + i, 1 + 10 * i, 1);
-        }
-        assert!(matches!(
-            producers.admit(P, 1, 1),
-            Err(Error::SequenceExpired { first: 2, .. })
-        ));
-        assert_eq!(producers.admit(P, 2, 1).unwrap(), Admission::Repeat(11));
-    }
-
-    #[test]
-    fn what_does_not_continue_begins_anew_and_is_read_back() {
-        for sequence in [40, 4, 1] {
-            let mut producers = Producers::default();
-            producers.note(P, 1, 10, 5);
-            producers.note(P, sequence, 20, 3);
-            assert_eq!(producers.next_sequence(5), sequence + 3);
-            let mut bytes = Vec::new();
-            producers.encode(&mut bytes);
-            let read = Producers::decode(&mut Take::new("producers", &bytes)).unwrap();
-            assert_eq!(read, producers);
-        }
-    }
-
-    #[test]
-    fn rollback_forgets_what_it_cut() {
-        let mut producers = Producers::default();
-        producers.note(P, 1, 10, 5);
-        producers.cut(12);
-        assert_eq!(producers.next_sequence(5), 3);
-        producers.cut(10);
-        assert!(producers.is_empty());
-    }
-
-    #[test]
-    fn the_least_recently_active_producer_is_forgotten_first() {
-        let mut producers = Producers::default();
-        for id in 1..=PRODUCERS_MAX as u64 + 1 {
-            producers.note(ProducerId { id, epoch: 0 }, 1, id, 1);
-        }
-        assert_eq!(producers.len(), PRODUCERS_MAX);
-        assert_eq!(producers.next_sequence(1), 1);
-        assert_eq!(producers.next_sequence(2), 2);
-    }
-
-    #[test]
-    fn round_trip() {
-        let mut producers = Producers::default();
-        producers.note(P, 1, 10, 5);
-        producers.note(P, 6, 20, 5);
-        producers.note(ProducerId { id: 9, epoch: 4 }, 1, 15, 5);
-        let mut bytes = Vec::new();
-        producers.encode(&mut bytes);
-        let mut take = Take::new("producers", &bytes);
-        assert_eq!(Producers::decode(&mut take).unwrap(), producers);
-        take.finish().unwrap();
-    }
-}
+mod tests;

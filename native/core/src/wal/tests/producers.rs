@@ -9,7 +9,7 @@ use crate::wal::appender::{Appender, Sequenced, Ticket};
 use crate::wal::bound::sizes;
 use crate::wal::change::{Change, NewLog};
 use crate::wal::frame::{FRAME_HEADER, bytes_to_check, parse};
-use crate::wal::producer::{PRODUCERS_MAX, RUNS_MAX};
+use crate::wal::producer::{PRODUCERS_BYTES_MAX, RUNS_MAX};
 use crate::wal::segment::FIRST_FRAME;
 use crate::wal::{ProducerId, State};
 
@@ -17,7 +17,11 @@ const P: ProducerId = ProducerId { id: 5, epoch: 1 };
 
 /// An appender with streams 1 and 2 and nothing unsealed.
 fn appender() -> Appender {
-    let sizes = sizes(64 << 10, 1 << 20, 0);
+    appender_of(64 << 10)
+}
+
+fn appender_of(segment: u32) -> Appender {
+    let sizes = sizes(segment, u64::from(segment) << 4, 0);
     let mut appender = Appender::create(sizes, 1, 42, BufPool::new(4, 1 << 20)).unwrap();
     appender.slots_ready = 8;
     for stream in [1, 2] {
@@ -88,17 +92,19 @@ fn a_roll_forgets_nothing_for_a_record_without_a_frame() {
 
 #[test]
 fn a_roll_forgets_no_producer_for_one_without_a_frame() {
-    let mut appender = appender();
-    for id in 1..=PRODUCERS_MAX as u64 {
+    // A window with one run takes 40 bytes.
+    let producers_max = PRODUCERS_BYTES_MAX as u64 / 40;
+    let mut appender = appender_of(1 << 20);
+    for id in 1..=producers_max {
         push(&mut appender, ProducerId { id, epoch: 0 }, 1).unwrap();
     }
     appender.seal().unwrap();
     let before = appender.state.streams[&1].clone();
-    push(&mut appender, ProducerId { id: 999, epoch: 0 }, 1).unwrap();
+    push(&mut appender, ProducerId { id: 9999, epoch: 0 }, 1).unwrap();
     assert_eq!(preamble_of_a_roll(&mut appender).streams[&1], before);
     appender.seal().unwrap();
     let producers = &appender.state.streams[&1].producers;
-    assert_eq!((producers.epoch(999), producers.epoch(1)), (Some(0), None));
+    assert_eq!((producers.epoch(9999), producers.epoch(1)), (Some(0), None));
 }
 
 #[test]
