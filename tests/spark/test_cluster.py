@@ -36,12 +36,6 @@ COUNT = 3000
 STREAMS = 3
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(3, directory=tmp_path_factory.mktemp("cluster")) as cluster:
-        yield cluster
-
-
 @pytest.fixture
 def orders(cluster: LocalCluster) -> Iterator[BlockingClusterLog]:
     """A record a second by position, in batches over all streams, some without key."""

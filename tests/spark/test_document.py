@@ -21,6 +21,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "spark.md"
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_the_examples_run(
     spark: Any,
+    cluster: LocalCluster,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -35,13 +36,14 @@ def test_the_examples_run(
     text = text.replace('"data/"', repr(str(tmp_path / "data")))
     text = text.replace('"checkpoint/"', repr(str(tmp_path / "checkpoint")))
     names: dict[str, Any] = {"spark": spark}
-    with LocalCluster(1, directory=tmp_path / "cluster") as cluster:
-        with braidlog.connect_sync(cluster.seeds) as client:
-            client.create_log("orders").append_many([b"a", b"b", b"c"])
-        text = text.replace('"node1:7400,node2:7400"', repr(cluster.seeds))
-        for example in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S):
-            exec(example, names)  # noqa: S102, RUF100
-        assert names["from_cluster"].count() == 3
+    with braidlog.connect_sync(cluster.seeds) as client:
+        if "orders" in client.logs():
+            client.delete_log("orders")
+        client.create_log("orders").append_many([b"a", b"b", b"c"])
+    text = text.replace('"node1:7400,node2:7400"', repr(cluster.seeds))
+    for example in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S):
+        exec(example, names)  # noqa: S102, RUF100
+    assert names["from_cluster"].count() == 3
     found = names["keys"].orderBy("position").collect()
     assert found[:2] == [(1, bytearray(b"k")), (2, None)]
     assert names["orders"].where("value = 'new'").count() == 3

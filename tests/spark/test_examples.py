@@ -5,15 +5,19 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pyspark
 import pytest
 
 import braidlog
+from braidlog.spark import ensure_java
+from braidlog.spark.home import ensure_home
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "spark"
 
@@ -63,7 +67,12 @@ def test_a_declarative_pipeline_reads_each_record_once(
     pytest.importorskip("grpc", reason="needs the extra 'declarative'")
     pytest.importorskip("yaml", reason="needs the extra 'declarative'")
     folder = tmp_path / "pipeline"
-    subprocess.run(["cp", "-r", EXAMPLES / "pipeline", folder], check=True)  # noqa: S607, RUF100
+    shutil.copytree(EXAMPLES / "pipeline", folder)
+    spec = folder / "spark-pipeline.yml"
+    storage = (tmp_path / "storage").as_uri()
+    spec.write_text(
+        spec.read_text().replace("file:///var/lib/orders/pipeline", storage)
+    )
     with braidlog.open(tmp_path / "data") as node:
         append(node.create_log("orders"), 1, 101)
     run_pipeline(folder, tmp_path)
@@ -106,6 +115,8 @@ def run_pipeline(folder: Path, place: Path) -> None:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
     }
+    ensure_java(environ)
+    ensure_home(Path(pyspark.__file__).parent, environ)
     ran = subprocess.run(
         command, cwd=folder, env=environ, capture_output=True, text=True, check=False
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,6 @@ def orders(data: Path) -> Path:
     return data
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(3, directory=tmp_path_factory.mktemp("cluster")) as cluster:
-        yield cluster
-
-
 def append(log: Any, begin: int, end: int) -> None:
     for first in range(begin, end, 50):
         log.append_many([b"value %d" % n for n in range(first, min(first + 50, end))])
@@ -63,7 +57,7 @@ def run(
 
     frame = spark.readStream.format("braidlog").schema("position bigint, value binary")
     query = (
-        frame.options(log="orders", **options)
+        frame.options(**({"log": "orders"} | options))
         .load()
         .writeStream.foreachBatch(take)
         .option("checkpointLocation", str(checkpoint))
@@ -131,10 +125,11 @@ def test_a_query_that_was_overtaken_by_trimming(
 def test_a_cluster_while_replicas_fail(
     spark: Any, cluster: LocalCluster, tmp_path: Path
 ) -> None:
-    checkpoint, options = tmp_path / "checkpoint", {"cluster": cluster.seeds}
+    checkpoint = tmp_path / "checkpoint"
+    options = {"cluster": cluster.seeds, "log": "moves"}
     victim = cluster.nodes[-1]
     with braidlog.connect_sync(cluster.seeds) as client:
-        log = client.create_log("orders", streams=STREAMS, min_replicas=2)
+        log = client.create_log("moves", streams=STREAMS, min_replicas=2)
         append(log, 1, 1001)
 
         def kill(batch: int, positions: list[int]) -> None:

@@ -23,7 +23,7 @@ from braidlog.client.cluster import Cluster
 from braidlog.client.merge import Span, spans_of
 from braidlog.client.reading import Reading
 from braidlog.client.retry import Verdict, verdict_of
-from braidlog.client.spanrows import rows_of
+from braidlog.client.spanrows import rows_of, with_places
 from braidlog.errors import (
     BeyondEndError,
     LogError,
@@ -37,7 +37,7 @@ from braidlog.wire.messages import LogInfo, Read, Records
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Scan", "StreamExtent"]
+__all__ = ["Scan", "StreamExtent", "with_places"]
 
 _MILLISECONDS: Final = 1000
 # Where in a stream the plan looks how large records are, in parts of its extent.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Buffer
 
-__all__ = ["Part", "rows_of"]
+__all__ = ["Part", "rows_of", "with_places"]
 
 _ADDED: Final = ("stream", "llsn")
 
@@ -75,7 +75,7 @@ def rows_of(
     # The LLSN is counted from the position.
     names = list(dict.fromkeys(["position", *stored]))
     position, last = part.glsn - part.skip, part.skip + part.count
-    return _with_places(batch.arrow(position, part.skip, last, names), columns, part)
+    return with_places(batch.arrow(position, part.skip, last, names), columns, part)
 
 
 def _is_in_time(batch: OpenBatch, since: int | None, until: int | None) -> bool:
@@ -84,7 +84,7 @@ def _is_in_time(batch: OpenBatch, since: int | None, until: int | None) -> bool:
     return not late and (since is None or last >= since)
 
 
-def _with_places(rows: object, columns: list[str], span: Part) -> pa.RecordBatch:
+def with_places(rows: object, columns: list[str], span: Part) -> pa.RecordBatch:
     """Add stream and LLSN, and bring the columns into their order."""
     import pyarrow as pa
     import pyarrow.compute as pc

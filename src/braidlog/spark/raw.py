@@ -35,9 +35,9 @@ _codec: Final = NativeCodec()
 class _Look:
     """The log, which does not change."""
 
-    def __init__(self, streams: RawStreams, first: int) -> None:
+    def __init__(self, name: str, streams: RawStreams, first: int) -> None:
         """Find the end."""
-        self.log = ""  # nobody deletes a log of a node that does not run
+        self.log = f"raw:{name}"  # nobody deletes it while no node runs
         self.first, self.end = first, streams.end(first)
         self._streams = streams
 
@@ -84,8 +84,9 @@ class RawPlace:
         Raises:
             LockedError: a node runs on one of the directories.
         """
-        with open_raw(self._options.raw, self._options.log) as merge:
-            return _Look(self._streams, merge.figures().next)
+        options = self._options
+        with open_raw(options.raw, options.log) as merge:
+            return _Look(options.log, self._streams, merge.figures().next)
 
     def read(self, task: Task, rows: Rows) -> Iterator[pa.RecordBatch]:
         """Yield what a task reads."""
