@@ -59,6 +59,9 @@ _SETTINGS: Final = {
 # What becomes of a task, of a thousand.
 _RAISES, _DIES, _STANDS = 60, 30, 60
 _STANDS_S: Final = 4.0
+# Otherwise while the query starts, or finds out where it was.
+_AFTER_PROGRESS: Final = 0.7
+_PROGRESS_S: Final = 40.0
 _START_S: Final = 240.0
 _END_S: Final = 900.0
 
@@ -170,10 +173,15 @@ class Driver:
 
     def workers(self) -> list[psutil.Process]:
         """Return the Python processes below it that run tasks and commits."""
-        with contextlib.suppress(psutil.Error):
-            below = psutil.Process(self._process.pid).children(recursive=True)
-            return [each for each in below if _is_python(each)]
-        return []
+        return python_below(self._process.pid)
+
+    def wait_for_progress(self, folder: Path) -> None:
+        """Wait until it has stored a batch, or long enough."""
+        before, deadline = committed(folder), time.monotonic() + _PROGRESS_S
+        while self.alive and committed(folder) == before:
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.05)
 
     def kill(self) -> None:
         """Kill it with everything below it."""
@@ -193,6 +201,19 @@ class Driver:
         return status
 
 
+def committed(folder: Path) -> int:
+    """Return how many batches Spark takes as committed."""
+    return len([*(folder / "checkpoint" / "commits").glob("[0-9]*")])
+
+
+def python_below(pid: int) -> list[psutil.Process]:
+    """Return the Python processes that Spark has started below a process."""
+    with contextlib.suppress(psutil.Error):
+        below = psutil.Process(pid).children(recursive=True)
+        return [each for each in below if _is_python(each)]
+    return []
+
+
 def _is_python(process: psutil.Process) -> bool:
     try:
         return "pyspark" in " ".join(process.cmdline()) and "java" not in process.name()
@@ -201,10 +222,13 @@ def _is_python(process: psutil.Process) -> bool:
 
 
 @contextlib.contextmanager
-def hosts(count: int, folder: Path) -> Iterator[str]:
-    """Start a master and workers with addresses of their own; yield its URL."""
+def hosts(count: int, folder: Path) -> Iterator[tuple[str, list[int]]]:
+    """Start a master and workers with addresses of their own.
+
+    Yields the URL of the master and the process ids.
+    """
     if not count:
-        yield "local[2,20]"
+        yield "local[2,20]", []
         return
     import pyspark
 
@@ -237,7 +261,7 @@ def hosts(count: int, folder: Path) -> Iterator[str]:
                     )
                 )
             time.sleep(3)  # A worker gives up if there is no master.
-        yield url
+        yield url, [process.pid for process in processes]
     finally:
         for process in processes:
             process.terminate()
@@ -292,20 +316,23 @@ def run(folder: Path, rounds: int, seed: int, host_count: int = 0) -> Report:
     report.records = PER_ROUND
     driver: Driver | None = None
     try:
-        with hosts(host_count, folder) as master:
+        with hosts(host_count, folder) as (master, pids):
             for _ in range(rounds):
                 if driver is None or not driver.alive:
                     report.done["drivers started"] += 1
                     driver = Driver(folder, master)
                 feed(folder, report.records, PER_ROUND)
                 report.records += PER_ROUND
-                time.sleep(choice.uniform(0.2, 4.0))
+                if choice.random() < _AFTER_PROGRESS:
+                    driver.wait_for_progress(folder)
+                time.sleep(choice.uniform(0.1, 2.0))
                 if choice.random() < 0.35:
                     driver.kill()
                     report.done["drivers killed"] += 1
                     driver = None
                     continue
                 workers = driver.workers()
+                workers += [each for pid in pids for each in python_below(pid)]
                 chosen = choice.sample(
                     workers, min(len(workers), choice.choice((1, 2)))
                 )

@@ -79,6 +79,9 @@ class BatchCodec(Protocol):
             InvalidArgumentError: the data are not records; names column and row.
         """
 
+    def origin(self, data: Buffer) -> tuple[Producer, int]:
+        """Return who encoded a batch, and the sequence of its first record."""
+
     def open(self, data: Buffer) -> OpenBatch:
         """Check a batch and give access to it.
 
@@ -113,6 +116,11 @@ class NativeCodec:
         who = (producer.id, producer.epoch)
         batches = _native.encode_arrow(data, who, sequence, compression, batch_bytes)
         return [Encoded(each, _native.batch_header(each)[0]) for each in batches]
+
+    def origin(self, data: Buffer) -> tuple[Producer, int]:
+        """Return who encoded a batch, and the sequence of its first record."""
+        _, _, who, epoch, sequence, *_ = _native.batch_header(data)
+        return Producer(who, epoch), sequence
 
     def open(self, data: Buffer) -> OpenBatch:
         """Check a batch and give access to it."""

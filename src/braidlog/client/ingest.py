@@ -17,12 +17,11 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from braidlog import _native
 from braidlog.client.batches import BatchCodec, Encoded
 from braidlog.client.cluster import Cluster
 from braidlog.client.log import ClusterLog
 from braidlog.client.scan import Scan
-from braidlog.errors import FencedError, LogError
+from braidlog.errors import FencedError, LogError, TrimmedError
 from braidlog.types import Producer
 
 __all__ = ["Ingest"]
@@ -134,12 +133,17 @@ class Ingest:
     async def stored(self, stream: int, producer: Producer, since: int) -> int:
         """Return the sequence behind all that a producer stored from a position on.
 
-        1 if there is nothing. Reads what is in the stream from there on; positions that
-        were trimmed are not looked at.
+        1 if there is nothing. Reads what is in the stream from there on.
+
+        Raises:
+            TrimmedError: what was there is gone, so this cannot be told.
         """
         there = await self._log.refresh()
-        begin = min(max(since, there.start), there.stop)
+        if since < there.start:
+            msg = f"position {since} was trimmed, and what was stored there with it"
+            raise TrimmedError(msg, first=there.start)
         following = 1
+        begin = min(since, there.stop)
         extents = await self._scan.renewed().extents(begin, there.stop)
         for extent in extents:
             if extent.stream != stream:
@@ -147,8 +151,8 @@ class Ingest:
             spans = self._scan._spans(stream, extent.begin, extent.end, 0)
             async with contextlib.aclosing(spans):
                 async for span in spans:
-                    _, _, who, epoch, first, *_ = _native.batch_header(span.data)
-                    if (who, epoch) == (producer.id, producer.epoch):
+                    who, first = self._codec.origin(span.data)
+                    if who == producer:
                         behind = first + span.skip + span.count
                         following = max(following, behind)
         return following

@@ -85,7 +85,8 @@ class Run:
 
     def pump(self) -> None:
         while (batch := self.core.take(0.0)) is not None:
-            values = tuple(v for entry in batch.entries for v in entry.records.values)
+            waiters = [entry.waiter for entry in batch.entries]
+            values = tuple(v for waiter in waiters for v in self.values[waiter])
             self.flying.append((batch, (batch.producer.epoch, batch.sequence, values)))
         self.note()
 
@@ -133,7 +134,7 @@ class Run:
             return
         for entry in self.core.settle(batch, len(copy[2])):
             self.acknowledged[entry.waiter] = first
-            first += len(entry.records.values)
+            first += entry.count
 
     def finish(self) -> None:
         self.primary.forbidden = 0.0

@@ -9,8 +9,8 @@ import msgspec
 import pyarrow as pa
 
 from braidlog import Producer, Record
-from braidlog.client.arrow import log_schema
-from braidlog.client.batches import Columns
+from braidlog.client.arrow import columns_of, log_schema
+from braidlog.client.batches import Columns, Encoded
 
 
 class FakeBatch:
@@ -82,6 +82,27 @@ class FakeCodec:
         columns = zip(*(_spread(piece) for piece in pieces), strict=True)
         whole = [[each for part in parts for each in part] for parts in columns]
         return msgspec.msgpack.encode((*whole, who, sequence))
+
+    def encode_arrow(
+        self,
+        data: Any,
+        producer: Producer,
+        sequence: int,
+        compression: str,
+        batch_bytes: int,
+    ) -> list[Encoded]:
+        values, keys, times, headers = columns_of(data)
+        encoded = []
+        for row, value in enumerate(values):
+            named = tuple(headers[row] or ())
+            piece = Columns([value], [keys[row]], [times[row] or 0], [named])
+            batch = self.encode([piece], producer, sequence + row, compression)
+            encoded.append(Encoded(batch, 1))
+        return encoded
+
+    def origin(self, data: Any) -> tuple[Producer, int]:
+        batch = FakeBatch(data)
+        return Producer(*batch.producer), batch.sequence
 
     def open(self, data: Any) -> FakeBatch:
         return FakeBatch(data)

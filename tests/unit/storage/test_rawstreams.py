@@ -8,11 +8,12 @@ import pytest
 
 from braidlog import _native
 from braidlog.errors import CorruptionError, TrimmedError
+from braidlog.logstream.storage import CommitContext
 from braidlog.node.replica_store import ReplicaStore
 from braidlog.storage.merge import RawDirectory
 from braidlog.storage.rawstreams import RawSource, RawStreams, StoredPart
 from braidlog.storage.streams import NodeStore
-from unit.storage.test_merge import SEGMENT, merge, read, write
+from unit.storage.test_merge import LOG, SEGMENT, batch, merge, read, write
 
 
 def streams(paths: Sequence[Path], names: Sequence[int] = (1, 2)) -> RawStreams:
@@ -92,3 +93,28 @@ def test_what_no_directory_has(tmp_path: Path) -> None:
         assert len(values(list(raw.parts(1, 601, 901)))) == 300
         with pytest.raises(CorruptionError, match="no directory has"):
             list(raw.parts(2, 1, 902))
+
+
+def test_a_batch_that_two_cuts_committed(tmp_path: Path) -> None:
+    """Its first half lies before a record of the other stream, its second behind."""
+    node = NodeStore(tmp_path, entropy=7, segment_bytes=SEGMENT)
+    one, two = (ReplicaStore.create(node, number) for number in (1, 2))
+    for store in (one, two):
+        store.share_order(LOG)
+    one.append(0, [batch(b"a", b"b", b"d", b"e")])
+    two.append(0, [batch(b"c")])
+    one.commit(0, CommitContext(1, 1, 1, 2, 3))
+    two.commit(0, CommitContext(1, 3, 1, 1, 3))
+    one.commit(0, CommitContext(2, 4, 3, 2, 5))
+    node.sync()
+    node.close()
+    with streams([tmp_path]) as raw:
+        assert raw.end(1) == 6
+        parts = [list(raw.parts(1, 1, 5)), list(raw.parts(2, 1, 2))]
+        assert [(p.glsn, p.llsn, p.skip, p.count) for p in parts[0]] == [
+            (1, 1, 0, 2),
+            (4, 3, 2, 2),
+        ]
+        assert [(p.glsn, p.count) for p in raw.parts(1, 2, 4)] == [(2, 1), (4, 1)]
+    merged = list(heapq.merge(*parts, key=lambda part: part.glsn))
+    assert values(merged) == [b"a", b"b", b"c", b"d", b"e"]

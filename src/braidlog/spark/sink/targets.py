@@ -17,6 +17,7 @@ from braidlog.errors import (
     InvalidArgumentError,
     LockedError,
     LogError,
+    TrimmedError,
 )
 from braidlog.ledger import Ledger, open_ledger
 from braidlog.spark.sink.options import SinkOptions
@@ -88,7 +89,10 @@ class EmbeddedTarget:
 
     def stored(self, stream: int, producer: Producer, since: int) -> int:
         """Return the sequence behind what a producer stored from a position on."""
-        following, position = 1, max(since, self._log.first)
+        if since < self._log.first:
+            msg = f"position {since} was trimmed, and what was stored there with it"
+            raise TrimmedError(msg, first=self._log.first)
+        following, position = 1, since
         while position < self._log.end:
             found = self._replicas.read(
                 self._log._stream, position, self._log.end, _SEARCH_BYTES
