@@ -14,13 +14,14 @@ of the log are in one stream.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -38,7 +39,7 @@ from braidlog.pipelines.frame import (
 )
 from braidlog.pipelines.manifest import finished, publish, published
 from braidlog.pipelines.origin import BYTES_PER_TASK, Origin, Range
-from braidlog.pipelines.pieces import COLUMNS, Piece, Pieces, part_of
+from braidlog.pipelines.pieces import COLUMNS, HELD_BYTES, Piece, Pieces, part_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -201,12 +202,14 @@ def _parts(ranges: Sequence[Range]) -> int:
 
 
 def _latest(table: pa.Table) -> pa.Table:
-    """Keep of each key the record with the highest position."""
-    if not table.num_rows:
-        return table
-    by_key = table.select(["key", "position"]).group_by("key", use_threads=False)
-    last = by_key.aggregate([("position", "max")])["position_max"]
-    return table.filter(pc.is_in(table["position"], value_set=last.combine_chunks()))
+    """Keep of each key the last record; they are in the order of positions."""
+    count = table.num_rows
+    numbered = pa.table({"key": table["key"], "row": np.arange(count)})
+    by_key = numbered.group_by("key", use_threads=False)
+    last = by_key.aggregate([("row", "max")])["row_max"].to_numpy()
+    is_last = np.zeros(count, bool)
+    is_last[last] = True
+    return table.filter(pa.array(is_last))
 
 
 def _collect(origin: Origin, task: _Collect, attempt: Attempt) -> Result:
@@ -257,21 +260,35 @@ def _plan_merge(collected: Sequence[Result]) -> list[_Merge]:
     return [_Merge(part, pieces, **span) for part in range(facts[0]["parts"])]
 
 
-def _merge(gone: Tombstones, task: _Merge, attempt: Attempt) -> Result:
+def _latest_of(batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    """Keep the last record of each key; hold twice that, or `HELD_BYTES` more."""
     latest = log_schema(list(COLUMNS)).empty_table()
-    for _, batch in part_of(attempt.home, task.pieces, task.part):
-        latest = _latest(pa.concat_tables([latest, pa.Table.from_batches([batch])]))
-        latest = latest.combine_chunks()
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        size = sum(each.nbytes for each in held)
+        # Not with each batch: the same keys would be gone through again and again.
+        if size >= max(HELD_BYTES, latest.nbytes):
+            latest = _latest(pa.concat_tables([latest, pa.Table.from_batches(held)]))
+            held = []
+    if held:
+        latest = _latest(pa.concat_tables([latest, pa.Table.from_batches(held)]))
+    return latest.combine_chunks()
+
+
+def _merge(gone: Tombstones, task: _Merge, attempt: Attempt) -> Result:
+    home = attempt.home
+    latest = _latest_of(batch for _, batch in part_of(home, task.pieces, task.part))
     is_gone = gone.mask(latest)
     live = latest.filter(pc.invert(is_gone))
     live = live.take(pc.sort_indices(live["key"]))
-    folder = attempt.home / "data"
+    folder = home / "data"
     folder.mkdir(exist_ok=True)
     path = folder / f"{attempt.name}.parquet"
     pq.write_table(live, path, compression="zstd")
     return Result(
         {"keys": live.num_rows, "tombstones": latest.num_rows - live.num_rows},
-        (finished(attempt.home, path),),
+        (finished(home, path),),
         {"begin": task.begin, "end": task.end, "log": task.log, "rows": live.num_rows},
     )
 

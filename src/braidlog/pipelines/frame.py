@@ -222,8 +222,11 @@ def run(
         return _unchanged(job, report, clock)
     with closing(JobState(job.home, job.identity)) as state:
         if job.published() is not None:
-            state.clear()  # A run was killed between publishing and this.
-            return _unchanged(job, report, clock)
+            # A run was killed between publishing and this.
+            report = _unchanged(job, report, clock)
+            state.report(report)
+            state.clear()
+            return report
         results: list[Result] = []
         for stage in job.stages:
             resumed, results = _carry_out(job, stage, results, state, runner, progress)

@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import pickle
 import secrets
+import signal
 from collections.abc import Iterator, Mapping
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -99,12 +100,18 @@ class PoolRunner:
             return
         # Not forked: this process may have threads of the core.
         context = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(workers, mp_context=context)
+        others = set(multiprocessing.active_children())
+        pool = ProcessPoolExecutor(workers, context, initializer=_leave_interrupts)
         try:
             yield from self._run(pool, workers, tasks, work, blank)
         except BrokenProcessPool as error:
             msg = "a worker process died; if its memory was short, take fewer workers"
             raise UnavailableError(msg) from error
+        except BaseException:
+            # Tasks may take long, and what they have not returned does not count.
+            for child in set(multiprocessing.active_children()) - others:
+                child.terminate()
+            raise
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -132,6 +139,11 @@ class PoolRunner:
                 yield number, future.result()
 
 
+def _leave_interrupts() -> None:
+    """Let an interrupt at the terminal be handled by the process that began this."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 class SparkRunner:
     """The workers of a Spark session, whatever its master is."""
 
@@ -150,9 +162,10 @@ class SparkRunner:
         size = self._slots * _WAVE_TASKS_PER_SLOT
         pool = ThreadPoolExecutor(_WAVES, thread_name_prefix="braidlog-wave")
         running: set[Future[list[tuple[int, Result]]]] = set()
+        tag = f"braidlog-{secrets.token_hex(6)}"
         try:
             while wave := list(islice(left, size)):
-                running.add(pool.submit(self._wave, wave, work, blank))
+                running.add(pool.submit(self._wave, wave, work, blank, tag))
                 if len(running) >= _WAVES:
                     done, running = wait(running, return_when=FIRST_COMPLETED)
                     for future in done:
@@ -161,12 +174,16 @@ class SparkRunner:
                 done, running = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
                     yield from future.result()
+        except BaseException:
+            self._spark.interruptTag(tag)
+            raise
         finally:
             pool.shutdown(cancel_futures=True)
 
     def _wave(
-        self, tasks: list[tuple[int, T]], work: Work[T], blank: Attempt
+        self, tasks: list[tuple[int, T]], work: Work[T], blank: Attempt, tag: str
     ) -> list[tuple[int, Result]]:
+        self._spark.addTag(tag)  # Of what this thread begins.
         carry_out = partial(_in_worker, tasks, work, blank, self._failures_max)
         rows = (
             self._spark.range(0, len(tasks), 1, len(tasks))

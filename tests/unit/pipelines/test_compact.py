@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import braidlog
 from braidlog.errors import AlreadyExistsError, BeyondEndError, InvalidArgumentError
-from braidlog.pipelines import pieces
+from braidlog.pipelines import compaction, pieces
 from braidlog.pipelines.compaction import Tombstones, _latest, compact
 from braidlog.pipelines.frame import Attempt, File
 from braidlog.pipelines.manifest import read_manifest, verify
@@ -88,6 +88,16 @@ def test_it_is_what_a_dictionary_says(
     assert report.figures["records_read"] == last
     assert published["proved"] == [f"each position from 1 to {last} was read once"]
     assert report.tasks > (5 if until is None else 1)
+
+
+def test_a_part_is_merged_in_steps(
+    orders: tuple[Path, list[Row]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "HELD_BYTES", 1000)
+    path, rows = orders
+    origin = Origin("orders", path=str(path))
+    compact(origin, tmp_path, workers=1, bytes_per_task=30_000)
+    assert found(tmp_path) == model(rows)  # type: ignore[arg-type]
 
 
 def test_what_a_task_holds_is_bounded(tmp_path: Path) -> None:

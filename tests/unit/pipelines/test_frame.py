@@ -113,6 +113,16 @@ def test_of_two_that_publish_the_second_finds_the_first(tmp_path: Path) -> None:
         squares(tmp_path, numbers(), other=1).publish([])
 
 
+def test_killed_behind_the_publication_the_rest_is_made_up_for(tmp_path: Path) -> None:
+    job = squares(tmp_path, numbers())
+    first = run(job, workers=1)
+    (tmp_path / "report.json").unlink()
+    JobState(tmp_path, job.identity).close()  # The notes are still there.
+    assert run(job, workers=1).published == first.published
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["data", "manifest.json", "report.json"]
+
+
 def test_a_failure_in_another_process_is_the_same_failure(tmp_path: Path) -> None:
     with pytest.raises(NotReadyError, match="not yet"):
         run(squares(tmp_path, numbers(fails=tmp_path / "flag")), workers=2)

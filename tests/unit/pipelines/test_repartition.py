@@ -10,6 +10,7 @@ import pytest
 import braidlog
 from braidlog.client.routing import stream_index
 from braidlog.errors import InvalidArgumentError, LogFullError
+from braidlog.pipelines import audit, compact
 from braidlog.pipelines import repartitioning as module
 from braidlog.pipelines.origin import Origin
 from braidlog.pipelines.repartitioning import Destination, producer_of, repartition
@@ -108,3 +109,15 @@ def test_what_is_refused() -> None:
     for given in refused:
         with pytest.raises(InvalidArgumentError):
             Destination("copy", **given)
+
+
+def test_of_an_empty_log_nothing_is_made(tmp_path: Path) -> None:
+    with braidlog.open(tmp_path / "data") as node:
+        node.create_log("orders")
+    origin = Origin("orders", path=str(tmp_path / "data"))
+    into = Destination("copy", path=str(tmp_path / "copy"))
+    made = repartition(origin, into, tmp_path / "a", workers=1)
+    assert made.published["records"] == []
+    assert compact(origin, tmp_path / "b", workers=1).published["keys"] == 0
+    assert audit(origin, tmp_path / "c", workers=1).published["findings"] == []
+    assert contents(tmp_path / "copy") == []

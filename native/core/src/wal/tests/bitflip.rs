@@ -1,7 +1,8 @@
 //! One flipped bit anywhere: the right content, or an error that names the file. Never other content,
 //! never a panic, never less than was acknowledged.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::driver::{Driver, open_with};
 use super::oracle::History;
@@ -10,6 +11,7 @@ use crate::batch::Compression;
 use crate::error::Error;
 use crate::index::StreamIndex;
 use crate::vfs::{Access, MemoryVfs, Vfs};
+use crate::wal::inspect::lost_side;
 use crate::wal::{CHECKPOINT, Follower, Options, Seed, View, parse_frame};
 
 /// A log with sealed segments, copies, cuts and compressed batches, small enough to read often.
@@ -204,6 +206,29 @@ fn a_side_file_is_rebuilt() {
             damaged.remove(Path::new(path)).unwrap();
             assert!(survives(&damaged, &options(), &log.1, path), "removed");
         }
+    }
+}
+
+#[test]
+fn a_lost_side_file_is_made_again_to_the_byte() {
+    let log = log(true);
+    let paths = log.0.paths();
+    for path in paths.iter().filter(|path| path.contains(".idx")) {
+        let whole = bytes(&log.0, path);
+        let stem = path.rsplit('/').next().unwrap().trim_end_matches(".idx");
+        let number = stem.parse().unwrap();
+        let made = |vfs: MemoryVfs| {
+            let vfs: Arc<dyn Vfs> = Arc::new(vfs);
+            lost_side(&vfs, Path::new(DIR), number).unwrap()
+        };
+        assert_eq!(made(log.0.snapshot()), None, "{path} is whole");
+        let damaged = log.0.snapshot();
+        damaged.remove(Path::new(path)).unwrap();
+        let expected = Some((PathBuf::from(path), whole.clone()));
+        assert_eq!(made(damaged), expected, "{path} is missing");
+        let damaged = log.0.snapshot();
+        damaged.flip_bit(Path::new(path), 7, 3).unwrap();
+        assert_eq!(made(damaged), expected, "{path} is damaged");
     }
 }
 
