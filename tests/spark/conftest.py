@@ -1,4 +1,4 @@
-"""One Spark session for all tests: it costs seconds to start and 0.5 GB to keep."""
+"""One Spark session and one cluster for all tests: both cost seconds to start."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from braidlog.errors import UnavailableError
 from braidlog.spark import ensure_java, local_session
+from braidlog.testing.cluster import LocalCluster
 
 _TESTS = Path(__file__).parents[1]
 _SETTINGS = {
@@ -36,6 +37,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three nodes; who uses a log makes it anew, who kills a node starts it again."""
+    with LocalCluster(3, directory=tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
 
 
 @pytest.fixture

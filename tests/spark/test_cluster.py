@@ -36,12 +36,6 @@ COUNT = 3000
 STREAMS = 3
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(3, directory=tmp_path_factory.mktemp("cluster")) as cluster:
-        yield cluster
-
-
 @pytest.fixture
 def orders(cluster: LocalCluster) -> Iterator[BlockingClusterLog]:
     """A record a second by position, in batches over all streams, some without key."""
@@ -146,6 +140,24 @@ def test_filters(
     plan = chosen._jdf.queryExecution().executedPlan().toString()
     filters = "".join(line for line in plan.splitlines() if "Filter" in line)
     assert ("> 1000" in filters) == (pushdown == "false")
+
+
+def test_a_global_order_is_the_order_of_the_log(
+    spark: Any, cluster: LocalCluster, orders: BlockingClusterLog
+) -> None:
+    frame = load(spark, cluster, order="global", bytesPerPartition="8k")
+    assert frame.rdd.getNumPartitions() > 5
+    rows = frame.collect()  # by partition
+    assert [row.position for row in rows] == list(range(1, COUNT + 1))
+    assert len({row.stream for row in rows}) == STREAMS
+    some = {"order": "global", "streams": str(rows[0].stream), "from": "11", "to": "99"}
+    found = [row.position for row in load(spark, cluster, **some).collect()]
+    chosen = [row.position for row in rows[10:98] if row.stream == rows[0].stream]
+    assert found == chosen
+    assert sorted(
+        row.position
+        for row in load(spark, cluster, **(some | {"order": "stream"})).collect()
+    ) == sorted(chosen)
 
 
 def test_a_writer_may_append_meanwhile(

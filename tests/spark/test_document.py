@@ -20,21 +20,33 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "spark.md"
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_the_examples_run(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any,
+    cluster: LocalCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with braidlog.open("data") as node:
         node.create_log("orders").append_many([b"a", b"b"], keys=[b"k", None])
+        paid = b'{"currency": "EUR", "amount": 5, "by": "card"}'
+        node.create_log("payments").append(paid, key=b"k")
     text = DOCUMENT.read_text()
     # Spark has a working directory of its own, the one in which it was started.
     text = text.replace('"data/"', repr(str(tmp_path / "data")))
+    text = text.replace('"checkpoint/"', repr(str(tmp_path / "checkpoint")))
     names: dict[str, Any] = {"spark": spark}
-    with LocalCluster(1, directory=tmp_path / "cluster") as cluster:
-        with braidlog.connect_sync(cluster.seeds) as client:
-            client.create_log("orders").append_many([b"a", b"b", b"c"])
-        text = text.replace('"node1:7400,node2:7400"', repr(cluster.seeds))
-        for example in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S):
-            exec(example, names)  # noqa: S102, RUF100
-        assert names["from_cluster"].count() == 3
+    with braidlog.connect_sync(cluster.seeds) as client:
+        if "orders" in client.logs():
+            client.delete_log("orders")
+        client.create_log("orders").append_many([b"a", b"b", b"c"])
+    text = text.replace('"node1:7400,node2:7400"', repr(cluster.seeds))
+    for example in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S):
+        exec(example, names)  # noqa: S102, RUF100
+    assert names["from_cluster"].count() == 3
     assert names["orders"].count() == 2
     assert sorted(names["keys"].collect()) == [(1, bytearray(b"k")), (2, None)]
+    assert names["amounts"].collect() == [("k", 5, "EUR")]
+    assert names["query"].lastProgress["numInputRows"] == 2
+    assert names["behind"] == {1: 0}
+    assert "its logs: 'orders', 'payments'" in capsys.readouterr().out

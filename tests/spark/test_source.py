@@ -16,7 +16,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
 import braidlog
-from braidlog.spark import register
+from braidlog.errors import NotFoundError, TrimmedError
+from braidlog.spark import log_errors, register
+from braidlog.spark.payloads import MalformedPayloadError
 
 pytestmark = [
     pytest.mark.spark,
@@ -145,20 +147,26 @@ def test_filters_give_the_same_with_and_without_pushdown(
         & (f.col("timestamp") <= f.lit(moment))
         & f.col("key").isNotNull()
         & f.col("position").isin(*range(900, 1300, 3))
+        & (f.col("key") >= b"k3")
+        & (f.col("stream") == 1)
     )
-    expected = [n for n in range(900, 1201, 3) if n > 1000 and n % 10]
+    expected = [n for n in range(900, 1201, 3) if n > 1000 and n % 10 and n % 7 >= 3]
     assert sorted(row.position for row in chosen.collect()) == expected
 
 
 def test_pushed_filters_leave_the_plan(spark: Any, orders: Path) -> None:
     def filters(**options: str) -> str:
         frame = load(spark, orders, **options).where("position >= 2990")
+        frame = frame.where("key is null or length(key) > 0").where("stream = 1")
         assert frame.count() == 11
         plan = frame._jdf.queryExecution().executedPlan().toString()
         return "".join(line for line in plan.splitlines() if "Filter" in line)
 
     assert "2990" in filters()
-    assert ">= 2990" not in filters(pushdown="true")
+    left = filters(pushdown="true")
+    assert ">= 2990" not in left
+    assert "= 1)" not in left
+    assert "length" in left
 
 
 def test_pushdown_wants_the_setting(spark: Any, orders: Path) -> None:
@@ -198,6 +206,24 @@ def test_a_trimmed_start_is_an_error(spark: Any, orders: Path) -> None:
     assert load(spark, orders).count() == COUNT + 1 - first
     with pytest.raises(PySparkException, match=r"begins at position \d+.*asks for 1"):
         load(spark, orders, **{"from": "1"}).count()
+
+
+def test_errors_are_raised_as_those_of_the_log(spark: Any, orders: Path) -> None:
+    """On the driver, in a worker, and not where they are none."""
+    with pytest.raises(NotFoundError) as caught, log_errors():
+        load(spark, orders, log="other")
+    assert caught.value.message.endswith("has no log 'other'; its logs: 'orders'")
+    planned = load(spark, orders, "position bigint").rdd
+    assert planned.getNumPartitions() == 1
+    with braidlog.open(orders) as node:
+        node.log("orders").trim(before=501)
+    with pytest.raises(TrimmedError, match="501") as caught_too, log_errors():
+        planned.collect()
+    assert str(caught_too.value).count(TrimmedError.hint) == 1
+    with pytest.raises(MalformedPayloadError, match="at position 501"), log_errors():
+        load(spark, orders, "value struct<a: int>", valueFormat="json").collect()
+    with pytest.raises(PySparkException, match="no_such_column"), log_errors():
+        load(spark, orders).select("no_such_column")
 
 
 @pytest.mark.parametrize("make", [False, True], ids=["no directory", "an empty one"])

@@ -23,11 +23,13 @@ from pyspark.sql.types import (
 import braidlog
 from braidlog.errors import InvalidArgumentError, NotFoundError, TrimmedError
 from braidlog.spark.chunks import rechunk
-from braidlog.spark.filters import EVERYTHING, narrow
+from braidlog.spark.filters import narrow
 from braidlog.spark.options import BYTES_PER_PARTITION, parse
 from braidlog.spark.plan import Bounds, Extent, Span, plan
+from braidlog.spark.reader import LogReader, PushdownLogReader
 from braidlog.spark.schema import COLUMNS, DDL
-from braidlog.spark.source import BraidlogDataSource, LogReader, PushdownLogReader
+from braidlog.spark.selection import EVERYTHING, Range, Selection
+from braidlog.spark.source import BraidlogDataSource
 
 BASE = {"path": "data", "log": "orders"}
 SECOND = 1_000_000
@@ -96,7 +98,9 @@ class TestPlan:
 class TestOptions:
     def test_defaults(self) -> None:
         options = parse(BASE)
-        assert (options.begin, options.end, options.since, options.until) == (None,) * 4
+        assert options.begin is None
+        assert options.selection == EVERYTHING
+        assert (options.order, options.fail_on_trimmed) == ("stream", True)
         assert options.bytes_per_partition == BYTES_PER_PARTITION == 128 << 20
         assert options.pushdown is False
 
@@ -106,8 +110,8 @@ class TestOptions:
             | {"FROM": "3", "to": "9", "since": "1970-01-01T00:00:01", "UNTIL": "5"}
             | {"BytesPerPartition": "64m", "pushdown": "TRUE"}
         )
-        assert (options.begin, options.end) == (3, 9)
-        assert (options.since, options.until) == (SECOND, 5)
+        assert options.begin == 3
+        assert options.selection == Selection(Range(3, 9), Range(SECOND, 5))
         assert options.bytes_per_partition == 64 << 20
         assert options.pushdown is True
 
@@ -131,7 +135,7 @@ class TestOptions:
         ],
     )
     def test_timestamps(self, text: str, expected: int) -> None:
-        assert parse(BASE | {"since": text}).since == expected
+        assert parse(BASE | {"since": text}).selection.timestamp.begin == expected
 
     @pytest.mark.parametrize(
         ("options", "message"),
@@ -157,34 +161,38 @@ class TestOptions:
 
 
 class TestFilters:
-    def test_exact_ones_become_bounds_and_are_not_returned(self) -> None:
+    def test_comparisons_become_ranges_and_are_not_returned(self) -> None:
         moment = datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC)
-        bounds, left = narrow(
+        selection, left = narrow(
             [
                 datasource.GreaterThan(("position",), 4),
                 datasource.LessThanOrEqual(("position",), 9),
                 datasource.GreaterThanOrEqual(("timestamp",), moment),
                 datasource.LessThan(("timestamp",), moment.replace(second=5)),
+                datasource.GreaterThan(("key",), bytearray(b"a")),
+                datasource.LessThanOrEqual(("key",), b"k"),
+                datasource.In(("stream",), [3, 1]),
+                datasource.LessThan(("stream",), 3),
             ]
         )
-        assert bounds == Bounds(5, 10, 2 * SECOND, 5 * SECOND)
+        assert selection == Selection(
+            Range(5, 10),
+            Range(2 * SECOND, 5 * SECOND),
+            Range(end=3, among=frozenset((1, 3))),
+            Range(b"a\x00", b"k\x00"),
+        )
         assert left == []
 
     def test_equality(self) -> None:
-        bounds, left = narrow([datasource.EqualTo(("position",), 7)])
-        assert (bounds.begin, bounds.end, left) == (7, 8, [])
-
-    def test_in_narrows_and_is_returned(self) -> None:
-        given = datasource.In(("position",), [9, 3, 5])
-        bounds, left = narrow([given])
-        assert (bounds.begin, bounds.end) == (3, 10)
-        assert left[0] is given
+        selection, left = narrow([datasource.EqualTo(("position",), 7)])
+        assert (selection.position, left) == (Range(7, 8), [])
 
     @pytest.mark.parametrize(
         "given",
         [
             datasource.IsNotNull(("position",)),
-            datasource.EqualTo(("key",), b"k"),
+            datasource.StringStartsWith(("key",), "k"),
+            datasource.EqualTo(("value",), b"k"),
             datasource.Not(datasource.EqualTo(("position",), 3)),
             datasource.GreaterThan(("headers", "position"), 3),
             datasource.EqualTo(("position",), None),
@@ -194,8 +202,8 @@ class TestFilters:
         ],
     )
     def test_leaves_the_rest_to_spark(self, given: Any) -> None:
-        bounds, left = narrow([given])
-        assert bounds == EVERYTHING
+        selection, left = narrow([given])
+        assert selection == EVERYTHING
         assert left == [given]
 
 
@@ -376,7 +384,7 @@ class TestReader:
         reader: Any = source(pushdown="true", to="60").reader(positions_only())
         given = [
             datasource.GreaterThan(("position",), 20),
-            datasource.EqualTo(("key",), b"k"),
+            datasource.EqualTo(("value",), b"k"),
             datasource.LessThan(
                 ("timestamp",), datetime(1970, 1, 1, 0, 0, 30, tzinfo=UTC)
             ),

@@ -13,7 +13,7 @@ use crate::gate::{Following, Gate, Reader};
 use crate::log::LogView;
 use crate::number::Unsigned;
 use crate::options::options;
-use crate::replicas::{Batch, batches};
+use crate::replicas::{Batch, Run, batches, runs};
 
 /// A read-only view of a node directory.
 #[pyclass(frozen, module = "braidlog._native")]
@@ -91,6 +91,32 @@ impl Follower {
             |follower: &mut wal::Follower| follower.read_encoded(stream, begin.0, end.0, bytes_max);
         let found = py.detach(|| self.follower.with(read)).map_err(to_py)?;
         Ok(batches(py, &found))
+    }
+
+    /// Commit runs of the LLSNs `begin..end`: (LLSN, GLSN, length).
+    fn runs(
+        &self,
+        py: Python<'_>,
+        stream: u32,
+        begin: Unsigned,
+        end: Unsigned,
+    ) -> PyResult<Vec<Run>> {
+        let look =
+            |follower: &mut wal::Follower| follower.view().commit_runs(stream, begin.0, end.0);
+        let found = py.detach(|| self.follower.with(look)).map_err(to_py)?;
+        Ok(runs(&found))
+    }
+
+    /// The committed record with the smallest GLSN not below `glsn`: (GLSN, LLSN).
+    fn glsn_ceil(
+        &self,
+        py: Python<'_>,
+        stream: u32,
+        glsn: Unsigned,
+    ) -> PyResult<Option<(u64, u64)>> {
+        let look = |follower: &mut wal::Follower| follower.view().glsn_ceil(stream, glsn.0);
+        let found = py.detach(|| self.follower.with(look)).map_err(to_py)?;
+        Ok(found.map(|point| (point.glsn, point.llsn)))
     }
 
     /// End everything that was made from this; there is no lock to release.

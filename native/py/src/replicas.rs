@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use braidlog_core::index::CommitRun;
 use braidlog_core::wal::{self, CommitContext, NewLog, Producers, Restart, Verified};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
@@ -25,6 +26,15 @@ pub fn batches<'py>(py: Python<'py>, found: &[wal::EncodedBatch]) -> Vec<Batch<'
         let bytes = PyBytes::new(py, &batch.bytes);
         (batch.llsn, batch.count, bytes)
     };
+    found.iter().map(row).collect()
+}
+
+/// A commit run: (LLSN, GLSN, length).
+pub type Run = (u64, u64, u64);
+
+/// Commit runs as Python sees them.
+pub fn runs(found: &[CommitRun]) -> Vec<Run> {
+    let row = |run: &CommitRun| (run.llsn_begin, run.glsn_begin, run.length);
     found.iter().map(row).collect()
 }
 
@@ -243,15 +253,12 @@ impl Replicas {
         stream: u32,
         begin: Unsigned,
         end: Unsigned,
-    ) -> PyResult<Vec<(u64, u64, u64)>> {
+    ) -> PyResult<Vec<Run>> {
         let store = self.check()?;
         let found = py
             .detach(|| store.commit_runs(stream, begin.0, end.0))
             .map_err(to_py)?;
-        let rows = found.iter();
-        Ok(rows
-            .map(|run| (run.llsn_begin, run.glsn_begin, run.length))
-            .collect())
+        Ok(runs(&found))
     }
 
     /// The committed record with the greatest GLSN not above `glsn`: (GLSN, LLSN).

@@ -233,7 +233,15 @@ class BlockingScan(_Blocking[Scan]):
     """Reads of a log stream by stream; see `Scan`."""
 
     extents = _call(Scan.extents)
+    cut = _call(Scan.cut)
+    size = _call(Scan.size)
     batches = _iterate(Scan._batch_chunks)
+    merged = _iterate(Scan._merged_chunks)
+
+    @property
+    def log(self) -> str:
+        """Random identity of the log, 32 hexadecimal digits."""
+        return self._target.log
 
     @property
     def positions(self) -> range:

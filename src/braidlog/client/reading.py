@@ -34,8 +34,9 @@ class Reading:
         end: int | None = None,
         *,
         prefetch_bytes: int | None = None,
+        turn: int = 0,
     ) -> None:
-        """Begin to read when `next` is called."""
+        """Begin to read when `next` is called, with the replicas of a ``turn``."""
         self._cluster = cluster
         self._log = log
         credit = prefetch_bytes or cluster.settings.prefetch_bytes
@@ -46,6 +47,7 @@ class Reading:
         self._fed = asyncio.Event()
         self._error: BaseException | None = None
         # Which of its replicas a stream is read from; goes on when that one is no help.
+        self._turn = turn
         self._turns: dict[int, int] = {}
         cluster.listen(self._routes_changed)
 
@@ -129,7 +131,7 @@ class Reading:
         cluster = self._cluster
         settings = cluster.settings
         backoff = cluster.backoff()
-        self._turns.setdefault(want.stream, 0)
+        self._turns.setdefault(want.stream, self._turn)
         request = Read(
             want.stream,
             want.begin,

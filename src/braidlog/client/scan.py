@@ -18,13 +18,14 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from braidlog.client.batches import BatchCodec, OpenBatch
+from braidlog.client.batches import BatchCodec
 from braidlog.client.cluster import Cluster
 from braidlog.client.merge import Span, spans_of
+from braidlog.client.reading import Reading
 from braidlog.client.retry import Verdict, verdict_of
+from braidlog.client.spanrows import rows_of, with_places
 from braidlog.errors import (
     BeyondEndError,
-    InvalidArgumentError,
     LogError,
     NotReadyError,
     RemoteProtocolError,
@@ -41,7 +42,6 @@ __all__ = ["Scan", "StreamExtent", "with_places"]
 _MILLISECONDS: Final = 1000
 # Where in a stream the plan looks how large records are, in parts of its extent.
 _SAMPLES: Final = (0.0, 0.34, 0.67)
-_ADDED: Final = ("stream", "llsn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +69,16 @@ class _Wish:
 class Scan:
     """Reads of one log, stream by stream. Get one from `Client.scan`."""
 
-    def __init__(
-        self, cluster: Cluster, info: LogInfo, codec: BatchCodec, node: int = 0
-    ) -> None:
+    def __init__(self, cluster: Cluster, info: LogInfo, codec: BatchCodec) -> None:
         """Bind to a log as it is now; users call `Client.scan`."""
         self._cluster = cluster
-        self._node = node
         self._info = info
         self._codec = codec
+
+    @property
+    def log(self) -> str:
+        """Random identity of the log, 32 hexadecimal digits."""
+        return self._info.log.hex()
 
     @property
     def positions(self) -> range:
@@ -101,29 +103,43 @@ class Scan:
             raise BeyondEndError(msg, next=there.stop)
         if begin >= end:
             return []
-        found = await asyncio.gather(
-            *(
-                self._extent(info.stream, info.committed, begin, end)
-                for info in self._info.streams
-            )
+        begins, ends = await self.cut(begin), await self.cut(end)
+        sizes = await asyncio.gather(
+            *(self.size(stream, begins[stream], ends[stream]) for stream in ends)
         )
-        return [extent for extent in found if extent.begin < extent.end]
+        return [
+            StreamExtent(stream, begins[stream], ends[stream], size)
+            for stream, size in zip(ends, sizes, strict=True)
+            if begins[stream] < ends[stream]
+        ]
 
-    async def _extent(
-        self, stream: int, committed: int, begin: int, end: int
-    ) -> StreamExtent:
-        first = await self._llsn_of(stream, begin)
-        last = committed
-        if end < self.positions.stop:
-            last = await self._llsn_of(stream, end)
-        if first >= last:
-            return StreamExtent(stream, first, first, 0)
-        records = last - first
-        places = {first + int(part * records) for part in _SAMPLES}
+    async def cut(self, position: int) -> dict[int, int]:
+        """Return the first LLSN of each stream that is not before ``position``.
+
+        Raises:
+            TrimmedError: ``position`` was trimmed.
+        """
+        streams = self._info.streams
+        if position >= self.positions.stop:
+            return {info.stream: info.committed for info in streams}
+        llsns = await asyncio.gather(
+            *(self._llsn_of(info.stream, position) for info in streams)
+        )
+        return {
+            info.stream: min(llsn, info.committed)
+            for info, llsn in zip(streams, llsns, strict=True)
+        }
+
+    async def size(self, stream: int, begin: int, end: int) -> int:
+        """Return about how many bytes LLSNs ``begin`` to ``end`` of a stream hold."""
+        if begin >= end:
+            return 0
+        records = end - begin
+        places = {begin + int(part * records) for part in _SAMPLES}
         samples = [await self._sample(stream, place) for place in sorted(places)]
         counted = sum(count for count, _ in samples)
         total = sum(size for _, size in samples) * records // max(1, counted)
-        return StreamExtent(stream, first, last, max(1, total))
+        return max(1, total)
 
     async def _llsn_of(self, stream: int, glsn: int) -> int:
         """Return the first LLSN of a stream whose GLSN is at least ``glsn``."""
@@ -167,6 +183,49 @@ class Scan:
         ):
             yield batch
 
+    async def merged(
+        self,
+        begin: int,
+        end: int,
+        *,
+        columns: list[str],
+        since: int | None = None,
+        until: int | None = None,
+        turn: int = 0,
+    ) -> AsyncGenerator[pa.RecordBatch, None]:
+        """Iterate over positions ``begin`` to ``end``, over all streams, in order.
+
+        Everything else as `batches`, but that there is no bound to the time in which a
+        replica has to be found.
+
+        Raises:
+            TrimmedError: the range was trimmed.
+        """
+        async for (batch,) in self._merged_chunks(
+            begin, end, columns=columns, since=since, until=until, turn=turn
+        ):
+            yield batch
+
+    async def _merged_chunks(
+        self,
+        begin: int,
+        end: int,
+        *,
+        columns: list[str],
+        since: int | None = None,
+        until: int | None = None,
+        turn: int = 0,
+    ) -> AsyncGenerator[list[pa.RecordBatch], None]:
+        if begin >= end:
+            return
+        log = self._info.log
+        async with Reading(self._cluster, log, begin, end, turn=turn) as reading:
+            while spans := await reading.next():
+                for span in spans:
+                    rows = self._rows(span, columns, since, until)
+                    if rows is not None:
+                        yield [rows]
+
     async def _batch_chunks(
         self,
         stream: int,
@@ -181,18 +240,14 @@ class Scan:
         spans = self._spans(stream, begin, end, turn)
         async with contextlib.aclosing(spans):
             async for span in spans:
-                batch = self._codec.open(span.data)
-                if batch.count != span.size:
-                    msg = f"a batch of {batch.count} records came as one of {span.size}"
-                    raise RemoteProtocolError(msg)
-                if not _is_in_time(batch, since, until):
-                    continue
-                stored = [name for name in columns if name not in _ADDED]
-                # The LLSN is counted from the position.
-                names = list(dict.fromkeys(["position", *stored]))
-                position, last = span.glsn - span.skip, span.skip + span.count
-                rows = batch.arrow(position, span.skip, last, names)
-                yield [with_places(rows, columns, span)]
+                rows = self._rows(span, columns, since, until)
+                if rows is not None:
+                    yield [rows]
+
+    def _rows(
+        self, span: Span, columns: list[str], since: int | None, until: int | None
+    ) -> pa.RecordBatch | None:
+        return rows_of(self._codec, span, columns=columns, since=since, until=until)
 
     async def _spans(
         self, stream: int, begin: int, end: int, turn: int
@@ -258,8 +313,6 @@ class Scan:
 
     def _choose(self, stream: int, turn: int) -> int:
         nodes = self._cluster.routes.readers(stream)
-        if self._node:
-            return self._node
         if not nodes:
             raise NotReadyError(f"stream {stream} has no replica now")
         return nodes[turn % len(nodes)]
@@ -269,28 +322,3 @@ class Scan:
         first = max(1, routes.log(self._info.log).trim)
         msg = f"log {self._info.name!r} was trimmed to position {first} meanwhile"
         raise TrimmedError(msg, first=first) from cause
-
-
-def _is_in_time(batch: OpenBatch, since: int | None, until: int | None) -> bool:
-    first, last = batch.timestamps
-    late = until is not None and first >= until
-    return not late and (since is None or last >= since)
-
-
-def with_places(rows: object, columns: list[str], span: Span) -> pa.RecordBatch:
-    """Add stream and LLSN, and bring the columns into their order."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    batch = pa.record_batch(rows)
-    arrays = []
-    for name in columns:
-        if name == "stream":
-            arrays.append(pa.repeat(pa.scalar(span.stream, pa.int64()), len(batch)))
-        elif name == "llsn":
-            arrays.append(pc.subtract(batch.column("position"), span.glsn - span.llsn))
-        elif name in batch.schema.names:
-            arrays.append(batch.column(name))
-        else:
-            raise InvalidArgumentError(f"there is no column {name!r}")
-    return pa.RecordBatch.from_arrays(arrays, columns)

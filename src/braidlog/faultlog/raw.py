@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -25,15 +25,28 @@ from braidlog.faultlog.ring import FILE_NAME, read_ring
 from braidlog.faultlog.rule import Decision, Unreadable, Wait, decide
 from braidlog.faultlog.scan import scan
 from braidlog.storage.merge import OnHole, RawDirectory, RawLog, RawMerge
+from braidlog.storage.rawstreams import RawCatalog, RawSource
 from braidlog.storage.streams import STREAM_PREFIX
 from braidlog.wire.messages import StreamConfig
 
-__all__ = ["open_raw", "streams_in"]
+__all__ = ["choose_raw", "open_raw", "streams_in"]
 
 _decoder: Final = msgspec.msgpack.Decoder(StreamConfig)
 
 Streams = dict[int, int]
 """Stream of a directory to the number that it has in all of them."""
+
+
+class _Catalog(Protocol):
+    """What a directory says of itself."""
+
+    path: Path
+
+    def logs(self) -> list[RawLog]:
+        """Return the logs of the catalog."""
+
+
+C = TypeVar("C", bound=_Catalog)
 
 
 def open_raw(
@@ -70,9 +83,26 @@ def open_raw(
     return merge
 
 
-def _sources(
-    directories: Sequence[RawDirectory], log: str
-) -> list[tuple[RawDirectory, Streams]]:
+def choose_raw(directories: Sequence[str | Path], log: str) -> list[RawSource]:
+    """Say which directories `open_raw` reads a log from, without locking them.
+
+    For readers of parts of a log, once somebody has seen that no node runs on them.
+
+    Raises:
+        NotReadyError: a member that may know more is missing; it is named.
+        InvalidArgumentError: no choice is safe, or the directories do not fit together.
+        NotFoundError: no valid directory has the log.
+        CorruptionError: durable bytes of a newest segment are damaged.
+    """
+    catalogs = [RawCatalog(path) for path in directories]
+    explicit = any((catalog.path / FILE_NAME).exists() for catalog in catalogs)
+    return [
+        RawSource(catalog.path, tuple(streams.items()), explicit)
+        for catalog, streams in _sources(catalogs, log)
+    ]
+
+
+def _sources(directories: Sequence[C], log: str) -> list[tuple[C, Streams]]:
     if not any((directory.path / FILE_NAME).exists() for directory in directories):
         return _embedded(directories, log)
     records = [_record(directory.path) for directory in directories]
@@ -107,9 +137,7 @@ def streams_in(directory: RawDirectory, log: str) -> Streams:
     return {row.stream: _number(row) for row in rows if _number(row) in numbers}
 
 
-def _embedded(
-    directories: Sequence[RawDirectory], log: str
-) -> list[tuple[RawDirectory, Streams]]:
+def _embedded(directories: Sequence[C], log: str) -> list[tuple[C, Streams]]:
     if len(directories) != 1:
         msg = "without fault logs nothing says which directories are valid: give one"
         raise InvalidArgumentError(msg)
@@ -145,7 +173,7 @@ def _configs(rows: Sequence[RawLog], log: str) -> list[StreamConfig]:
 
 
 def _valid_nodes(
-    directories: Sequence[RawDirectory],
+    directories: Sequence[_Catalog],
     records: Sequence[FaultRecord | Unreadable],
     configs: Sequence[Sequence[StreamConfig]],
 ) -> tuple[int, ...]:
@@ -166,7 +194,7 @@ def _valid_nodes(
 
 
 def _unreadable(
-    directories: Sequence[RawDirectory], records: Sequence[FaultRecord | Unreadable]
+    directories: Sequence[_Catalog], records: Sequence[FaultRecord | Unreadable]
 ) -> list[str]:
     return [
         f"{directory.path}: {record.why}"

@@ -1,4 +1,4 @@
-"""Read a log with Spark: ``spark.read.format("braidlog")``.
+"""Read a log with Spark: ``spark.read.format("braidlog")``, and ``readStream``.
 
 Importing this package costs nothing and needs neither pyspark nor pyarrow; the names
 below are loaded when they are used.
@@ -23,16 +23,29 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from braidlog.spark.failures import log_error, log_errors
     from braidlog.spark.java import ensure_java
+    from braidlog.spark.offset import lag
     from braidlog.spark.session import local_session
     from braidlog.spark.source import BraidlogDataSource
 
-__all__ = ["BraidlogDataSource", "ensure_java", "local_session", "register"]
+__all__ = [
+    "BraidlogDataSource",
+    "ensure_java",
+    "lag",
+    "local_session",
+    "log_error",
+    "log_errors",
+    "register",
+]
 
 _HOMES: Final = {
     "BraidlogDataSource": "braidlog.spark.source",
     "ensure_java": "braidlog.spark.java",
+    "lag": "braidlog.spark.offset",
     "local_session": "braidlog.spark.session",
+    "log_error": "braidlog.spark.failures",
+    "log_errors": "braidlog.spark.failures",
 }
 
 

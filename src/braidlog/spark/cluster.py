@@ -1,98 +1,138 @@
 """Reads a log of a cluster: each task from the storage nodes themselves.
 
-Theory of operation: planning takes one linearizable look at the metadata, which pins
-the end of every stream, and asks the replicas at which LLSNs the wanted positions lie.
-What a task gets is a range of LLSNs of one stream; that is the same on all replicas and
-never changes, so the task reads it from any of them, and from another one if that dies.
-Tasks begin with different replicas, so that all nodes take part.
-
-Invariants: the partitions of a plan hold every position of the bounds once. Nothing of
-a task's bytes goes through the driver.
+Theory of operation: a look is linearizable and shows the committed end of every stream;
+replicas say at which LLSNs positions lie, and how large records are. What a task gets
+is a range of LLSNs of one stream, or of positions over all of them; what is in it is
+the same on all replicas and never changes, so the task reads it from any of them, and
+from another one if that dies. Tasks begin with different replicas, so that all nodes
+take part.
 """
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Final, Self
 
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
 
 import braidlog
-from braidlog.spark.chunks import rechunk
+from braidlog.client.blocking import BlockingScan
 from braidlog.spark.options import ReadOptions
-from braidlog.spark.plan import Bounds, Extent, plan
-from braidlog.spark.reader import BoundReader
-from braidlog.spark.schema import Slice, project, stored
+from braidlog.spark.places import check_same
+from braidlog.spark.plan import Extent
+from braidlog.spark.schema import Rows
+from braidlog.spark.selection import hull
+from braidlog.spark.tasks import ALL_STREAMS, Task
 
-__all__ = ["ClusterReader", "StreamSpan", "look_into"]
+__all__ = ["ClusterPlace"]
 
-
-@dataclass(frozen=True, slots=True)
-class StreamSpan:
-    """What one task reads: LLSNs of a stream, beginning with the replica of a turn."""
-
-    stream: int
-    begin: int
-    end: int
-    turn: int
+_KNOWN_FOR: Final = 1 << 16
+"""Records behind a sample that are taken as large as those in it, when so few are asked
+for: a batch of a streaming query need not look at all streams each time."""
 
 
-class ClusterReader(BoundReader):
-    """Plan on the driver, read in the tasks."""
+class _Look:
+    """A log at one moment; cuts are asked for once."""
 
-    def partitions(self) -> list[InputPartition]:
-        """Pin the ends of the streams and cut them into ranges.
+    def __init__(self, scan: BlockingScan, sampled: dict[int, tuple[int, int]]) -> None:
+        """Pin the ends; ``sampled`` is (LLSN, bytes of a record) by stream."""
+        self.log = scan.log
+        self.first, self.end = scan.positions.start, scan.positions.stop
+        self._scan = scan
+        self._sampled = sampled
+        self._cuts: dict[int, dict[int, int]] = {}
+
+    def cut(self, position: int) -> dict[int, int]:
+        """Return the first LLSN of each stream that is not before a position."""
+        if position not in self._cuts:
+            self._cuts[position] = self._scan.cut(position)
+        return self._cuts[position]
+
+    def extents(
+        self, begin: Mapping[int, int], end: Mapping[int, int]
+    ) -> dict[int, list[Extent]]:
+        """Return how large the LLSNs between two cuts are, by stream."""
+        return {
+            stream: [
+                Extent(begin.get(stream, 1), stop, self._size(stream, begin, stop))
+            ]
+            for stream, stop in end.items()
+            if begin.get(stream, 1) < stop
+        }
+
+    def _size(self, stream: int, begins: Mapping[int, int], end: int) -> int:
+        begin = begins.get(stream, 1)
+        sampled, average = self._sampled.get(stream, (-_KNOWN_FOR, 0))
+        if not sampled <= begin <= end <= sampled + _KNOWN_FOR:
+            average = max(1, self._scan.size(stream, begin, end) // (end - begin))
+            self._sampled[stream] = begin, average
+        return average * (end - begin)
+
+
+class ClusterPlace:
+    """A log of a cluster."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        """Connect to the cluster.
 
         Raises:
-            TrimmedError: ``from`` is below the first readable position.
-            NotFoundError: the cluster has no such log.
+            TimeoutError_: no node answered.
+            UnauthorizedError: the token may not read.
         """
-        with look_into(self.options) as scan:
-            there = scan.positions
-            self.refuse_trimmed(there.start)
-            bounds = self.bounds.within(Bounds(there.start, there.stop))
-            extents = scan.extents(bounds.begin, bounds.end)
-        spans = [
-            (extent.stream, span.begin, span.end)
-            for extent in extents
-            for span in plan(
-                [Extent(extent.begin, extent.end, extent.bytes)],
-                Bounds(extent.begin, extent.end),
-                self.options.bytes_per_partition,
-            )
-        ]
-        found = [StreamSpan(*span, turn) for turn, span in enumerate(spans)]
-        return [InputPartition(span) for span in found or [StreamSpan(0, 0, 0, 0)]]
+        self._options = options
+        self._stack = ExitStack()
+        self._sampled: dict[int, tuple[int, int]] = {}
+        # Made anew in each process: a context cannot be sent to another one.
+        context = ssl.create_default_context(cafile=options.ca) if options.ca else None
+        self._client = self._stack.enter_context(
+            braidlog.connect_sync(options.cluster, token=options.token, ssl=context)
+        )
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one range in batches of about 1 MB."""
-        span: StreamSpan = partition.value
-        if span.begin >= span.end:
+    def look(self) -> _Look:
+        """Return the log as it is now; everything acknowledged before is in it."""
+        return _Look(self._client.scan(self._options.log), self._sampled)
+
+    def read(self, task: Task, rows: Rows) -> Iterator[pa.RecordBatch]:
+        """Yield what a task reads, from any replica."""
+        scan = self._client.scan(self._options.log)
+        check_same(self._options.log, task.log, scan.log)
+        since, until = hull(rows.selection.timestamp)
+        if task.stream == ALL_STREAMS:
+            yield from scan.merged(
+                task.begin,
+                task.end,
+                columns=rows.stored,
+                since=since,
+                until=until,
+                turn=task.turn,
+            )
             return
-        wanted = Slice(self.columns, self.bounds.since, self.bounds.until, span.stream)
-        with look_into(self.options) as scan:
-            batches = scan.batches(
-                span.stream,
-                span.begin,
-                span.end,
-                columns=stored(self.columns, timestamps=wanted.timed, llsn=True),
-                since=wanted.since,
-                until=wanted.until,
-                turn=span.turn,
-            )
-            yield from project(rechunk(batches), wanted)
+        yield from scan.batches(
+            task.stream,
+            task.begin,
+            task.end,
+            columns=rows.stored,
+            since=since,
+            until=until,
+            turn=task.turn,
+        )
 
+    def close(self) -> None:
+        """Let go of the cluster. Idempotent."""
+        self._stack.close()
 
-@contextmanager
-def look_into(options: ReadOptions) -> Iterator[Any]:
-    """Connect to the cluster and find the log."""
-    # Made anew in each process: a context cannot be sent to another one.
-    context = ssl.create_default_context(cafile=options.ca) if options.ca else None
-    with braidlog.connect_sync(
-        options.cluster, token=options.token, ssl=context
-    ) as client:
-        yield client.scan(options.log)
+    def __enter__(self) -> Self:
+        """Return the place."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()

@@ -1,10 +1,9 @@
 """Which of Spark's filters the reader takes over.
 
-Theory of operation: comparisons of ``position`` and ``timestamp`` with a constant
-become tighter bounds. The reader applies bounds exactly, row by row, so Spark need
-not check them again: they are not returned. ``In`` only narrows the bounds to its
-smallest and largest value, so it is returned and Spark still checks each row.
-Whatever else Spark offers is returned untouched.
+Theory of operation: comparisons of ``position``, ``timestamp``, ``stream`` and ``key``
+with a constant, and lists of constants, become ranges of a `Selection`. The reader
+applies these exactly, row by row, so Spark need not check them again: they are not
+returned. Whatever else Spark offers is returned untouched.
 """
 
 from __future__ import annotations
@@ -24,11 +23,9 @@ from pyspark.sql.datasource import (
 )
 
 from braidlog.spark.options import micros
-from braidlog.spark.plan import Bounds
+from braidlog.spark.selection import EVERYTHING, Range, Selection
 
-__all__ = ["EVERYTHING", "narrow"]
-
-EVERYTHING: Final = Bounds(begin=0, end=(1 << 63) - 1)
+__all__ = ["narrow"]
 
 _COMPARISONS: Final = (
     EqualTo,
@@ -39,59 +36,66 @@ _COMPARISONS: Final = (
 )
 
 
-def narrow(filters: Iterable[Filter]) -> tuple[Bounds, list[Filter]]:
-    """Return the bounds that the filters imply, and those Spark must still apply."""
-    bounds, left = EVERYTHING, []
+def narrow(filters: Iterable[Filter]) -> tuple[Selection, list[Filter]]:
+    """Return what the filters select, and those that Spark must still apply."""
+    selection, left = EVERYTHING, []
     for given in filters:
-        found = _bounds_of(given)
-        if found is not None:
-            bounds = bounds.within(found)
-        if found is None or isinstance(given, In):
+        found = _selection_of(given)
+        if found is None:
             left.append(given)
-    return bounds, left
+        else:
+            selection = selection.within(found)
+    return selection, left
 
 
-def _bounds_of(given: Filter) -> Bounds | None:
-    """Return the bounds of one filter, None if it implies none."""
+def _selection_of(given: Filter) -> Selection | None:
+    """Return what one filter selects, None if that is Spark's to say."""
     if isinstance(given, In):
-        values = [_number(given.attribute, value) for value in given.value]
-        known = [value for value in values if value is not None]
-        if not known or len(known) != len(values):
+        values = [_value(given.attribute, value) for value in given.value]
+        known = frozenset(value for value in values if value is not None)
+        if not known or None in values:
             return None
-        return _bounds(given.attribute, min(known), max(known) + 1)
+        return _select(given.attribute, Range(among=known))
     if not isinstance(given, _COMPARISONS):
         return None
-    value = _number(given.attribute, given.value)
-    return None if value is None else _bounds(given.attribute, *_range(given, value))
+    value = _value(given.attribute, given.value)
+    return None if value is None else _select(given.attribute, _range(given, value))
 
 
-def _number(attribute: tuple[str, ...], value: Any) -> int | None:
-    """Return the value as position or microseconds, None if it is neither."""
-    if attribute == ("position",) and type(value) is int:
+def _value(attribute: tuple[str, ...], value: Any) -> Any:
+    """Return the value as the column compares it, None if it does not."""
+    if attribute in (("position",), ("stream",)) and type(value) is int:
         return value
     if attribute == ("timestamp",) and isinstance(value, datetime) and value.tzinfo:
         return micros(value)
+    if attribute == ("key",) and isinstance(value, (bytes, bytearray)):
+        return bytes(value)
     return None
 
 
-def _range(given: Filter, value: int) -> tuple[int | None, int | None]:
+def _range(given: Filter, value: Any) -> Range[Any]:
+    # The values up to and including one end before the next one that there can be.
+    behind = value + b"\x00" if isinstance(value, bytes) else value + 1
     match given:
         case EqualTo():
-            return value, value + 1
+            return Range(value, behind)
         case GreaterThan():
-            return value + 1, None
+            return Range(begin=behind)
         case GreaterThanOrEqual():
-            return value, None
+            return Range(begin=value)
         case LessThan():
-            return None, value
+            return Range(end=value)
         case _:
-            return None, value + 1
+            return Range(end=behind)
 
 
-def _bounds(attribute: tuple[str, ...], begin: int | None, end: int | None) -> Bounds:
-    if attribute == ("timestamp",):
-        return Bounds(EVERYTHING.begin, EVERYTHING.end, since=begin, until=end)
-    return Bounds(
-        EVERYTHING.begin if begin is None else begin,
-        EVERYTHING.end if end is None else end,
-    )
+def _select(attribute: tuple[str, ...], wanted: Range[Any]) -> Selection:
+    match attribute:
+        case ("position",):
+            return Selection(position=wanted)
+        case ("timestamp",):
+            return Selection(timestamp=wanted)
+        case ("stream",):
+            return Selection(stream=wanted)
+        case _:
+            return Selection(key=wanted)

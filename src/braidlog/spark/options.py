@@ -12,11 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from typing import Final
+from typing import Final, TypeVar
 
 from braidlog.errors import InvalidArgumentError
+from braidlog.spark.selection import EVERYTHING, Range, Selection
+from braidlog.spark.tasks import Order
 
 __all__ = ["BYTES_PER_PARTITION", "ReadOptions", "micros", "parse"]
+
+T = TypeVar("T", bound=str)
 
 BYTES_PER_PARTITION: Final = 128 << 20
 """A task costs 25-60 ms: that much data hides it, and still there is one per core."""
@@ -24,6 +28,7 @@ BYTES_PER_PARTITION: Final = 128 << 20
 _NAMES: Final = (
     "path",
     "cluster",
+    "raw",
     "log",
     "token",
     "ca",
@@ -31,29 +36,53 @@ _NAMES: Final = (
     "to",
     "since",
     "until",
+    "streams",
+    "key",
+    "keyFrom",
+    "keyTo",
+    "order",
     "bytesPerPartition",
     "pushdown",
+    "keyFormat",
+    "valueFormat",
+    "valueSchema",
+    "malformed",
+    "maxRecordsPerTrigger",
+    "maxBytesPerTrigger",
+    "failOnTrimmed",
 )
+_PLACES: Final = ("path", "cluster", "raw")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SIZE: Final = re.compile(r"(\d+)\s*([kmg]?)(i?b)?", re.IGNORECASE)
 _POWERS: Final = {"": 0, "k": 10, "m": 20, "g": 30}
+_HEX: Final = "hex:"
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What to read; ranges are half-open, None leaves that side to the log."""
+    """What to read, of which place; None leaves that side to the log."""
 
-    path: str
     log: str
+    path: str = ""
     cluster: str = ""
+    raw: tuple[str, ...] = ()
+    """Directories of nodes that do not run."""
     token: str = field(default="", repr=False)
     ca: str = ""
     begin: int | None = None
-    end: int | None = None
-    since: int | None = None
-    until: int | None = None
+    """Where to begin: below what was trimmed it is an error, unlike in `selection`."""
+    selection: Selection = EVERYTHING
+    order: Order = "stream"
     bytes_per_partition: int = BYTES_PER_PARTITION
     pushdown: bool = False
+    key_format: str = "raw"
+    value_format: str = "raw"
+    value_schema: str = ""
+    malformed: str = "fail"
+    records_max: int | None = None
+    bytes_max: int | None = None
+    """Of a batch of a streaming query."""
+    fail_on_trimmed: bool = True
 
 
 def parse(
@@ -69,17 +98,31 @@ def parse(
     _require_place(given)
     token = given.get("token") or (environ or {}).get("BRAIDLOG_TOKEN", "")
     return ReadOptions(
-        path=given.get("path", ""),
         log=given["log"],
+        path=given.get("path", ""),
         cluster=given.get("cluster", ""),
+        raw=_paths(given.get("raw")),
         token=token if given.get("cluster") else "",
         ca=given.get("ca", ""),
         begin=_position("from", given.get("from")),
-        end=_position("to", given.get("to")),
-        since=_timestamp("since", given.get("since")),
-        until=_timestamp("until", given.get("until")),
-        bytes_per_partition=_size(given.get("bytesperpartition")),
+        selection=_selection(given),
+        order=_choice("order", given.get("order"), ("stream", "global")),
+        bytes_per_partition=(
+            _size("bytesPerPartition", given.get("bytesperpartition"))
+            or BYTES_PER_PARTITION
+        ),
         pushdown=_flag("pushdown", given.get("pushdown")),
+        key_format=_choice("keyFormat", given.get("keyformat"), ("raw", "utf8")),
+        value_format=_choice(
+            "valueFormat", given.get("valueformat"), ("raw", "utf8", "json", "arrow")
+        ),
+        value_schema=_schema(given),
+        malformed=_choice("malformed", given.get("malformed"), ("fail", "null")),
+        records_max=_position(
+            "maxRecordsPerTrigger", given.get("maxrecordspertrigger")
+        ),
+        bytes_max=_size("maxBytesPerTrigger", given.get("maxbytespertrigger")),
+        fail_on_trimmed=_flag("failOnTrimmed", given.get("failontrimmed"), "true"),
     )
 
 
@@ -90,16 +133,19 @@ def micros(moment: datetime) -> int:
 
 
 def _require_place(given: Mapping[str, str]) -> None:
-    if not given.get("log") or not (given.get("path") or given.get("cluster")):
-        name = "log" if given.get("path") or given.get("cluster") else "path"
+    places = [name for name in _PLACES if given.get(name)]
+    if not given.get("log") or not places:
+        name = "log" if places else "path"
         raise InvalidArgumentError(
             f'the Spark reader needs .option("{name}", ...) (path: the data directory, '
-            "or cluster: addresses of nodes; log: the name of the log)"
+            "cluster: addresses of nodes, or raw: directories of nodes that do not "
+            "run; log: the name of the log)"
         )
-    if given.get("path") and given.get("cluster"):
+    if len(places) > 1:
         raise InvalidArgumentError(
-            "options 'path' and 'cluster' name two places: a data directory is read by "
-            "its path, a cluster by the addresses of its nodes"
+            f"options {places[0]!r} and {places[1]!r} name two places: a data "
+            "directory is read by its path, a cluster by the addresses of its nodes, "
+            "what is left of one by its raw directories"
         )
     for name in ("token", "ca"):
         if given.get(name) and not given.get("cluster"):
@@ -118,12 +164,74 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
             )
 
 
+def _selection(given: Mapping[str, str]) -> Selection:
+    return Selection(
+        position=Range(
+            _position("from", given.get("from")), _position("to", given.get("to"))
+        ),
+        timestamp=Range(
+            _timestamp("since", given.get("since")),
+            _timestamp("until", given.get("until")),
+        ),
+        stream=Range(among=_streams(given.get("streams"))),
+        key=_keys(given),
+    )
+
+
+def _keys(given: Mapping[str, str]) -> Range[bytes]:
+    key = _bytes("key", given.get("key"))
+    return Range(
+        _bytes("keyFrom", given.get("keyfrom")),
+        _bytes("keyTo", given.get("keyto")),
+        None if key is None else frozenset((key,)),
+    )
+
+
+def _paths(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
+def _streams(text: str | None) -> frozenset[int] | None:
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) for part in parts):
+        raise InvalidArgumentError(
+            f"option 'streams' must be numbers of streams such as 1,2, not {text!r}"
+        )
+    return frozenset(int(part) for part in parts)
+
+
+def _bytes(name: str, text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    if not text.startswith(_HEX):
+        return text.encode()
+    try:
+        return bytes.fromhex(text.removeprefix(_HEX))
+    except ValueError:
+        raise InvalidArgumentError(
+            f"option {name!r} begins with {_HEX!r} and goes on with no hexadecimal "
+            f"digits: {text!r}"
+        ) from None
+
+
+def _schema(given: Mapping[str, str]) -> str:
+    text = given.get("valueschema", "").strip()
+    if text and given.get("valueformat", "").strip().lower() not in ("json", "arrow"):
+        raise InvalidArgumentError(
+            "option 'valueSchema' is for valueFormat=json and valueFormat=arrow"
+        )
+    return text
+
+
 def _position(name: str, text: str | None) -> int | None:
     if text is None:
         return None
     if not text.strip().isdecimal() or int(text) < 1:
+        kind = "a position" if name in ("from", "to") else "a number of records"
         raise InvalidArgumentError(
-            f"option {name!r} must be a position (1, 2, ...), not {text!r}"
+            f"option {name!r} must be {kind} (1, 2, ...), not {text!r}"
         )
     return int(text)
 
@@ -142,21 +250,30 @@ def _timestamp(name: str, text: str | None) -> int | None:
         ) from None
 
 
-def _size(text: str | None) -> int:
+def _size(name: str, text: str | None) -> int | None:
     if text is None:
-        return BYTES_PER_PARTITION
+        return None
     match = _SIZE.fullmatch(text.strip())
     size = int(match[1]) << _POWERS[match[2].lower()] if match else 0
     if size < 1:
         raise InvalidArgumentError(
-            f"option 'bytesPerPartition' must be a size such as 134217728 or 128m, "
-            f"not {text!r}"
+            f"option {name!r} must be a size such as 134217728 or 128m, not {text!r}"
         )
     return size
 
 
-def _flag(name: str, text: str | None) -> bool:
-    value = (text or "false").strip().lower()
+def _choice(name: str, text: str | None, known: tuple[T, ...]) -> T:
+    value = (text or known[0]).strip().lower()
+    for choice in known:
+        if value == choice:
+            return choice
+    raise InvalidArgumentError(
+        f"option {name!r} must be one of {', '.join(known)}, not {text!r}"
+    )
+
+
+def _flag(name: str, text: str | None, default: str = "false") -> bool:
+    value = (text or default).strip().lower()
     if value not in ("true", "false"):
         raise InvalidArgumentError(
             f"option {name!r} must be true or false, not {text!r}"

@@ -14,11 +14,11 @@ position of the bounds that a segment not excluded by its timestamps may have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-__all__ = ["Bounds", "Extent", "Span", "plan"]
+__all__ = ["Bounds", "Extent", "Span", "plan", "plan_bytes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,6 @@ class Bounds:
     end: int
     since: int | None = None
     until: int | None = None
-
-    def within(self, other: Bounds) -> Bounds:
-        """Return what both ask for."""
-        return Bounds(
-            max(self.begin, other.begin),
-            min(self.end, other.end),
-            _tighter(max, self.since, other.since),
-            _tighter(min, self.until, other.until),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +64,13 @@ def plan(
     return list(_join(parts, bytes_per_partition))
 
 
-def _tighter(
-    choose: Callable[[int, int], int], one: int | None, other: int | None
-) -> int | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return choose(one, other)
+def plan_bytes(extents: Iterable[Extent], bounds: Bounds) -> int:
+    """Return about how many bytes the positions of the bounds hold."""
+    return sum(
+        _share(extent, max(extent.begin, bounds.begin), min(extent.end, bounds.end))
+        for extent in extents
+        if extent.begin < bounds.end and extent.end > bounds.begin
+    )
 
 
 def _pieces(

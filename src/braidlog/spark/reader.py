@@ -1,52 +1,113 @@
-"""What readers of a directory and of a cluster have in common: columns and bounds."""
+"""Reads a log in one action of Spark: plan on the driver, read in the tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
-from pyspark.sql.datasource import DataSourceReader, Filter
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from braidlog.errors import TrimmedError
-from braidlog.spark.filters import EVERYTHING, narrow
+from braidlog.spark.chunks import rechunk
+from braidlog.spark.filters import narrow
 from braidlog.spark.options import ReadOptions
-from braidlog.spark.plan import Bounds
-from braidlog.spark.schema import Column
+from braidlog.spark.places import Place, open_place
+from braidlog.spark.schema import Column, Rows
+from braidlog.spark.selection import Selection
+from braidlog.spark.tasks import ALL_STREAMS, Task, plan_tasks
 
-__all__ = ["BoundReader", "TakesFilters"]
+__all__ = ["LogReader", "PushdownLogReader", "read_task", "refuse_trimmed"]
+
+_NOTHING = Task("", ALL_STREAMS, 0, 0)
+"""Spark wants at least one partition."""
 
 
-class BoundReader(DataSourceReader):  # type: ignore[misc]
-    """Knows what is asked for."""
+class LogReader(DataSourceReader):  # type: ignore[misc]
+    """Knows what is asked for; nothing is opened until Spark plans."""
 
     def __init__(self, options: ReadOptions, columns: tuple[Column, ...]) -> None:
-        """Keep what was asked for; nothing is opened yet."""
+        """Keep what was asked for."""
         self.options = options
         self.columns = columns
-        self.bounds = EVERYTHING.within(
-            Bounds(
-                EVERYTHING.begin if options.begin is None else options.begin,
-                EVERYTHING.end if options.end is None else options.end,
-                options.since,
-                options.until,
+        self.selection = options.selection
+
+    def partitions(self) -> list[InputPartition]:
+        """Pin the end of the log and cut what was asked for into tasks.
+
+        Raises:
+            TrimmedError: ``from`` is below the first readable position.
+            NotFoundError: there is no such log.
+        """
+        options = self.options
+        with open_place(options) as place:
+            look = place.look()
+            refuse_trimmed(options, look.first)
+            tasks = plan_tasks(
+                look, self.selection, options.order, options.bytes_per_partition
             )
+        return [InputPartition(task) for task in tasks or [_NOTHING]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one task in batches of about 1 MB."""
+        yield from read_task(
+            partition.value, self.options, self.columns, self.selection
         )
 
-    def refuse_trimmed(self, first: int) -> None:
-        """Raise `TrimmedError` if records were asked for that are gone."""
-        begin = self.options.begin
-        if begin is not None and begin < first:
-            raise TrimmedError(
-                f"log {self.options.log!r} was trimmed: it begins at position {first}, "
-                f"option 'from' asks for {begin}",
-                first=first,
-            )
 
+class PushdownLogReader(LogReader):
+    """A reader that takes filters over from Spark.
 
-class TakesFilters(BoundReader):
-    """A reader that takes filters over from Spark."""
+    Spark refuses a reader that can do so while its setting is off, even for a query
+    without filters: so there are two.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Tighten the bounds; return the filters that Spark must still apply."""
-        bounds, left = narrow(filters)
-        self.bounds = self.bounds.within(bounds)
+        """Narrow what is read; return the filters that Spark must still apply."""
+        selection, left = narrow(filters)
+        self.selection = self.selection.within(selection)
         return left
+
+
+def refuse_trimmed(options: ReadOptions, first: int) -> None:
+    """Raise `TrimmedError` if records were asked for that are gone."""
+    begin = options.begin
+    if begin is not None and begin < first and options.fail_on_trimmed:
+        raise TrimmedError(
+            f"log {options.log!r} was trimmed: it begins at position {first}, "
+            f"option 'from' asks for {begin}",
+            first=first,
+        )
+
+
+def read_task(
+    task: Task,
+    options: ReadOptions,
+    columns: tuple[Column, ...],
+    selection: Selection,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one task as Spark wants them.
+
+    What was trimmed since the plan is left out with ``failOnTrimmed=false``.
+
+    Raises:
+        TrimmedError: the log was trimmed below what the task still has to read.
+    """
+    if task.begin >= task.end:
+        return
+    whole = task.stream == ALL_STREAMS
+    rows = Rows(columns, selection.behind_plan(streams=whole), options)
+    with open_place(options) as place:
+        if not options.fail_on_trimmed:
+            task = _kept(place, task)
+        yield from rows.of(rechunk(place.read(task, rows)))
+
+
+def _kept(place: Place, task: Task) -> Task:
+    """Return what is left of a task; what goes while it is read fails this attempt."""
+    look = place.look()
+    if task.stream == ALL_STREAMS:
+        first = look.first
+    else:
+        first = look.cut(look.first).get(task.stream, task.begin)
+    return replace(task, begin=min(task.end, max(task.begin, first)))

@@ -2,9 +2,9 @@
 
 Theory of operation: Spark cannot prune columns of a Python source, but it passes a
 schema given by the user to the reader as it is. So ``.schema("position bigint, key
-binary")`` is the projection: columns that it does not name are never read. ``stream``
-and ``llsn`` are not stored: an embedded log has one stream, and there positions are
-LLSNs.
+binary")`` is the projection: columns that it does not name are never read. Keys and
+values are bytes unless an option says what they are (`braidlog.spark.payloads`); Spark
+parses the schema of a typed value, and hands it back in the schema of the reader.
 
 Invariants: a batch equals Spark's Arrow schema exactly, in names, order, types and
 nullability; Spark refuses anything else. All columns are nullable in the default
@@ -18,11 +18,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from braidlog.errors import InvalidArgumentError
+from braidlog.spark.options import ReadOptions
+from braidlog.spark.payloads import decode
+from braidlog.spark.selection import Selection, matching
 
-__all__ = ["COLUMNS", "DDL", "Column", "Slice", "project", "requested", "stored"]
+__all__ = ["COLUMNS", "DDL", "Column", "Rows", "ddl_of", "requested"]
 
 COLUMNS: Final = {
     "stream": ("int", pa.int32()),
@@ -35,9 +37,39 @@ COLUMNS: Final = {
 }
 """Spark's and Arrow's type of each column, in the order of the default schema."""
 
-DDL: Final = ", ".join(f"{name} {kind}" for name, (kind, _) in COLUMNS.items())
-
 _MAY_BE_NULL: Final = ("key", "headers")
+_WRAPPED: Final = {"json": "struct<{}>", "arrow": "array<struct<{}>>"}
+_HOLDS: Final = {"json": "struct<", "arrow": "array<struct<"}
+
+
+def ddl_of(options: ReadOptions) -> str:
+    """Return all columns as Spark's DDL.
+
+    Raises:
+        InvalidArgumentError: the values have a format that needs a schema.
+    """
+    kinds = _kinds(options)
+    if options.value_format in _WRAPPED:
+        if not options.value_schema:
+            raise InvalidArgumentError(
+                f"valueFormat={options.value_format} needs .option('valueSchema', "
+                "'name type, ...'), or a .schema(...) that says what a value is"
+            )
+        kinds["value"] = _WRAPPED[options.value_format].format(options.value_schema)
+    return ", ".join(f"{name} {kind}" for name, kind in kinds.items())
+
+
+def _kinds(options: ReadOptions) -> dict[str, str]:
+    kinds = {name: kind for name, (kind, _) in COLUMNS.items()}
+    for name, form in (("key", options.key_format), ("value", options.value_format)):
+        if form == "utf8":
+            kinds[name] = "string"
+        elif form != "raw":
+            kinds[name] = _WRAPPED[form].format("...")
+    return kinds
+
+
+DDL: Final = ", ".join(f"{name} {kind}" for name, (kind, _) in COLUMNS.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,92 +77,80 @@ class Column:
     """A column that Spark asked for."""
 
     name: str
+    type: pa.DataType
     nullable: bool = True
 
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """What to make of stored batches: columns, a time range, the stream to name."""
-
-    columns: tuple[Column, ...]
-    since: int | None
-    until: int | None
-    stream: int
-
     @property
-    def timed(self) -> bool:
-        """Tell whether rows are chosen by their timestamps."""
-        return self.since is not None or self.until is not None
+    def field(self) -> pa.Field:
+        """What Spark expects."""
+        return pa.field(self.name, self.type, self.nullable)
 
 
-def requested(schema: Any) -> tuple[Column, ...]:
+def requested(schema: Any, options: ReadOptions) -> tuple[Column, ...]:
     """Return the columns of a Spark schema.
 
     Raises:
         InvalidArgumentError: A column does not exist, has another type, or is declared
             NOT NULL although it may be null.
     """
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    kinds = _kinds(options)
+    may_be_null = {*_MAY_BE_NULL, *(["value"] if options.malformed == "null" else [])}
     columns = []
     for field in schema.fields:
         kind = field.dataType.simpleString()
-        if field.name not in COLUMNS or kind != COLUMNS[field.name][0]:
+        if not _fits(kind, field.name, kinds, options):
+            there = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
             raise InvalidArgumentError(
-                f"a log has no column `{field.name} {kind}`; its columns are: {DDL}"
+                f"a log has no column `{field.name} {kind}`; its columns are: {there}"
             )
-        if field.name in _MAY_BE_NULL and not field.nullable:
+        if field.name in may_be_null and not field.nullable:
             raise InvalidArgumentError(f"column {field.name!r} of a log may be null")
-        columns.append(Column(field.name, field.nullable))
+        kept = to_arrow_type(field.dataType, timezone="UTC")
+        columns.append(Column(field.name, kept, field.nullable))
     return tuple(columns)
 
 
-def stored(
-    columns: Sequence[Column], *, timestamps: bool, llsn: bool = False
-) -> list[str]:
-    """Return the stored columns to read; timestamps too if rows are chosen by them.
-
-    With ``llsn`` that is one of them.
-    """
-    computed = {"stream"} if llsn else {"stream", "llsn"}
-    names = {column.name for column in columns} - computed
-    names.add("position")  # counts the rows, and costs nothing: it is not stored either
-    if timestamps:
-        names.add("timestamp")
-    return [name for name in COLUMNS if name in names]
+def _fits(kind: str, name: str, kinds: dict[str, str], options: ReadOptions) -> bool:
+    if name == "value" and options.value_format in _HOLDS:
+        return kind.startswith(_HOLDS[options.value_format])
+    return kinds.get(name) == kind
 
 
-def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
-    """Return what Spark expects for these columns."""
-    return pa.schema(
-        pa.field(column.name, COLUMNS[column.name][1], column.nullable)
-        for column in columns
-    )
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What to make of stored batches: which columns, of which rows."""
 
+    columns: Sequence[Column]
+    selection: Selection
+    options: ReadOptions
 
-def project(
-    batches: Iterator[pa.RecordBatch], wanted: Slice
-) -> Iterator[pa.RecordBatch]:
-    """Turn batches of the log into Spark's, with only the rows in the time range."""
-    schema = arrow_schema(wanted.columns)
-    for batch in batches:
-        kept = _in_time(batch, wanted) if wanted.timed else batch
-        if kept.num_rows:
-            arrays = [_column(kept, field, wanted.stream) for field in schema]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+    @property
+    def stored(self) -> list[str]:
+        """The columns to read: what is asked for, and what rows are chosen by."""
+        names = {column.name for column in self.columns} | set(self.selection.columns)
+        names.add("position")  # counts the rows, and costs nothing: it is not stored
+        return [name for name in COLUMNS if name in names]
 
+    def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Turn batches of the log into Spark's, with only the rows selected."""
+        schema = pa.schema([column.field for column in self.columns])
+        for batch in batches:
+            kept = matching(batch, self.selection.columns)
+            if kept.num_rows:
+                arrays = [self._array(kept, column) for column in self.columns]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-def _in_time(batch: pa.RecordBatch, wanted: Slice) -> pa.RecordBatch:
-    for bound, keeps in ((wanted.since, pc.greater_equal), (wanted.until, pc.less)):
-        if bound is not None:
-            instants = batch.column("timestamp").cast(pa.int64())
-            batch = batch.filter(keeps(instants, bound))
-    return batch
-
-
-def _column(batch: pa.RecordBatch, field: pa.Field, stream: int) -> pa.Array:
-    if field.name == "stream":
-        return pa.repeat(pa.scalar(stream, field.type), batch.num_rows)
-    name = field.name
-    if name == "llsn" and name not in batch.schema.names:
-        name = "position"  # of an embedded log
-    array = batch.column(name)
-    return array if array.type.equals(field.type) else array.cast(field.type)
+    def _array(self, batch: pa.RecordBatch, column: Column) -> pa.Array:
+        array = batch.column(column.name)
+        form = {"key": self.options.key_format, "value": self.options.value_format}
+        if form.get(column.name, "raw") != "raw":
+            return decode(
+                array,
+                batch.column("position"),
+                column.field,
+                form[column.name],
+                fail=self.options.malformed == "fail",
+            )
+        return array if array.type.equals(column.type) else array.cast(column.type)

@@ -2,7 +2,9 @@
 
 The settings that matter: workers run this very interpreter, talk to the JVM through
 Unix sockets (20-40 % less work than TCP), times are UTC, nothing listens beyond
-loopback, and no web interface is started.
+loopback, and no web interface is started. State of streaming queries is in RocksDB,
+which ``transformWithState`` needs. Python processes start from an installed package
+instead of a zip (`braidlog.spark.home`).
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from braidlog.spark.home import ensure_home
 from braidlog.spark.java import ensure_java
 
 if TYPE_CHECKING:
@@ -24,7 +27,6 @@ __all__ = ["local_session"]
 
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
@@ -33,6 +35,9 @@ _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
 }
 
 
@@ -43,28 +48,42 @@ def local_session(
     settings: Mapping[str, str] | None = None,
     scratch: str | Path | None = None,
     diagnostics: str | Path | None = None,
+    progress: bool | None = None,
 ) -> SparkSession:
     """Start Spark on this machine, or return the session that already runs.
 
     ``settings`` are added to the defaults and win over them. Spark's temporary files go
     to ``scratch``. With ``diagnostics`` everything that the JVM and the workers print
-    goes to that file instead of the terminal.
+    goes to that file instead of the terminal. The ``progress`` of stages is shown on
+    standard error; None shows it if that is a terminal.
 
     Raises:
         UnavailableError: There is no Java; the message says how to get one.
     """
+    import pyspark
     from pyspark.sql import SparkSession
 
     ensure_java()
+    ensure_home(Path(pyspark.__file__).parent)
     os.environ["PYSPARK_PYTHON"] = sys.executable  # else: whatever `python3` is
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     folder = Path(scratch or tempfile.mkdtemp(prefix="braidlog-spark-"))
     builder = SparkSession.builder.master(master).appName(name)
-    for key, value in {**_SETTINGS, **_folders(folder), **(settings or {})}.items():
+    shown = _is_terminal(diagnostics) if progress is None else progress
+    ours = {
+        **_SETTINGS,
+        **_folders(folder),
+        "spark.ui.showConsoleProgress": str(shown).lower(),
+    }
+    for key, value in {**ours, **(settings or {})}.items():
         builder = builder.config(key, value)
     with _errors_to(diagnostics):
         return builder.getOrCreate()
+
+
+def _is_terminal(diagnostics: str | Path | None) -> bool:
+    return diagnostics is None and sys.stderr.isatty()
 
 
 def _folders(folder: Path) -> dict[str, str]:

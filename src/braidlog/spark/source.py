@@ -1,25 +1,11 @@
-"""The data source: ``spark.read.format("braidlog")``.
+"""The data source: ``spark.read.format("braidlog")``, and ``readStream``.
 
-Theory of operation: Spark makes the reader on the driver, once for each action, and
-asks it for partitions (`braidlog.spark.cluster` does it for a cluster, otherwise the
-same). That opens the directory read-only and takes the end of the
-log, which pins what the action sees: records appended later are in no partition, so a
-growing log is a consistent snapshot. Each task opens the directory again, read-only,
-and reads its span. Readers take no lock, so a writer process may append all the
-while.
-
-    option              meaning
-    path                data directory; relative to where the JVM was started
-    cluster             instead of it: addresses of nodes, host:port,host:port
-    log                 name of the log (needed)
-    token, ca           for a cluster: token, else BRAIDLOG_TOKEN; file of authorities
-                        for TLS, else none is spoken
-    from, to            positions, half-open
-    since, until        ISO 8601 or microseconds since 1970, UTC, half-open
-    bytesPerPartition   about how much one task reads, default 128m
-    pushdown            true: take over filters on position and timestamp; Spark wants
-                        spark.sql.python.filterPushdown.enabled=true for it, and refuses
-                        every read otherwise
+Theory of operation: Spark makes the reader on the driver, once for each action or
+streaming query, and asks it for partitions (`braidlog.spark.tasks`). For that one look
+is taken at the log where it is (`braidlog.spark.places`), which pins what the action
+sees: records appended later are in no partition. Each task goes to that place itself
+and reads what its partition says; nothing goes through the driver. The options are in
+`braidlog.spark.options`, and said one by one in docs/spark.md.
 
 Bounds beyond the end are no error: the end is wherever the log is. A start that was
 trimmed is one, because records that were asked for are gone.
@@ -28,32 +14,25 @@ trimmed is one, because records that were asked for are gone.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
-    InputPartition,
+    DataSourceStreamReader,
 )
 
-import braidlog
-from braidlog.errors import NotFoundError
-from braidlog.spark.chunks import rechunk
-from braidlog.spark.cluster import ClusterReader, look_into
-from braidlog.spark.options import ReadOptions, parse
-from braidlog.spark.plan import Bounds, Extent, Span, plan
-from braidlog.spark.reader import BoundReader, TakesFilters
-from braidlog.spark.schema import DDL, Slice, project, requested, stored
+from braidlog.spark.options import parse
+from braidlog.spark.places import open_place
+from braidlog.spark.reader import LogReader, PushdownLogReader
+from braidlog.spark.schema import ddl_of, requested
+from braidlog.spark.streaming import LogStreamReader
 
-__all__ = ["BraidlogDataSource", "LogReader", "PushdownLogReader"]
+__all__ = ["BraidlogDataSource"]
 
 
 class BraidlogDataSource(DataSource):  # type: ignore[misc]
-    """A log of a data directory as a Spark table."""
+    """A log as a Spark table."""
 
     @classmethod
     def name(cls) -> str:
@@ -63,100 +42,17 @@ class BraidlogDataSource(DataSource):  # type: ignore[misc]
     def schema(self) -> str:
         """Check options and log, so that ``load()`` fails early; return all columns."""
         options = parse(self.options, os.environ)
-        with look_into(options) if options.cluster else _opened(options):
-            return DDL
+        with open_place(options) as place:
+            place.look()
+        return ddl_of(options)
 
     def reader(self, schema: Any) -> DataSourceReader:
         """Return a reader of the columns that ``schema`` names."""
-        options, columns = parse(self.options, os.environ), requested(schema)
-        # Spark refuses a reader that overrides pushFilters while its setting is off,
-        # even for a query without filters: so only on request.
-        readers = _CLUSTER_READERS if options.cluster else _READERS
-        return readers[options.pushdown](options, columns)
+        options = parse(self.options, os.environ)
+        kind = PushdownLogReader if options.pushdown else LogReader
+        return kind(options, requested(schema, options))
 
-
-class LogReader(BoundReader):
-    """Plan on the driver, read in the tasks."""
-
-    def partitions(self) -> list[InputPartition]:
-        """Pin the end of the log and cut what was asked for into spans.
-
-        Raises:
-            TrimmedError: ``from`` is below the first readable position.
-            NotFoundError: The directory has no such log.
-        """
-        with _opened(self.options) as log:
-            # The end first: segments seen later may reach beyond it, never fall short.
-            pinned = Bounds(log.first, log.end)
-            extents = [_extent(segment) for segment in log.segments()]
-        self.refuse_trimmed(pinned.begin)
-        spans = plan(
-            extents, self.bounds.within(pinned), self.options.bytes_per_partition
-        )
-        return [InputPartition(span) for span in spans or [Span(0, 0, 0)]]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one span in batches of about 1 MB."""
-        span: Span = partition.value
-        if span.begin >= span.end:
-            return
-        with _opened(self.options) as log:
-            wanted = Slice(
-                self.columns,
-                self.bounds.since,
-                self.bounds.until,
-                log.describe().stream,
-            )
-            names = stored(self.columns, timestamps=wanted.timed)
-            batches = log.batches(span.begin, span.end, columns=names)
-            yield from project(rechunk(batches), wanted)
-
-
-class PushdownLogReader(TakesFilters, LogReader):
-    """A reader that takes filters over from Spark."""
-
-
-class PushdownClusterReader(TakesFilters, ClusterReader):
-    """The same for a cluster."""
-
-
-_READERS: dict[bool, type[BoundReader]] = {False: LogReader, True: PushdownLogReader}
-_CLUSTER_READERS: dict[bool, type[BoundReader]] = {
-    False: ClusterReader,
-    True: PushdownClusterReader,
-}
-
-
-@contextmanager
-def _opened(options: ReadOptions) -> Iterator[Any]:
-    """Open the log to read; a missing one names those that are there."""
-    where = Path(options.path).absolute()
-    try:
-        opened = braidlog.open(where, read_only=True)
-    except NotFoundError as error:
-        raise NotFoundError(error.message + _origin(options.path)) from None
-    with opened as node:
-        try:
-            log = node.log(options.log)
-        except NotFoundError:
-            names = ", ".join(repr(name) for name in node.logs()) or "none"
-            raise NotFoundError(
-                f"{where} has no log {options.log!r}; its logs: {names}"
-            ) from None
-        yield log
-
-
-def _origin(path: str) -> str:
-    if Path(path).is_absolute():
-        return ""
-    return f" (path is {path!r}: Spark resolves it where its JVM was started)"
-
-
-def _extent(segment: Any) -> Extent:
-    return Extent(
-        segment.begin,
-        segment.end,
-        segment.bytes,
-        segment.timestamp_min,
-        segment.timestamp_max,
-    )
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        """Return a streaming reader of the columns that ``schema`` names."""
+        options = parse(self.options, os.environ)
+        return LogStreamReader(options, requested(schema, options))

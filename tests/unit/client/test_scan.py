@@ -67,6 +67,28 @@ async def test_every_position_is_in_one_extent(client: Client, log: ClusterLog) 
         assert llsns == list(range(1, len(llsns) + 1))
 
 
+async def test_streams_are_merged_into_the_order(
+    client: Client, log: ClusterLog
+) -> None:
+    scan = await client.scan("log")
+    for begin, end in ((1, 46), (7, 8), (13, 40), (9, 9)):
+        batches = scan.merged(begin, end, columns=COLUMNS, turn=1)
+        found = [tuple(r.values()) async for b in batches for r in b.to_pylist()]
+        expected = sorted(await rows(scan, begin, end), key=lambda row: row[3])
+        assert found == expected
+
+
+async def test_a_cut_is_where_a_position_lies(client: Client, log: ClusterLog) -> None:
+    scan = await client.scan("log")
+    assert len(scan.log) == 32
+    everything = await rows(scan, 1, 46)
+    for position in (1, 2, 9, 45, 46):
+        cut = await scan.cut(position)
+        for stream, llsn in cut.items():
+            before = [r for r in everything if r[2] == stream and r[3] < position]
+            assert llsn == len(before) + 1
+
+
 async def test_the_end_stays_where_it_was(client: Client, log: ClusterLog) -> None:
     scan = await client.scan("log")
     await log.append_many([b"late"] * 20)

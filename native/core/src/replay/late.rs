@@ -70,7 +70,7 @@ impl Late {
         };
         self.next = last.next();
         let runs = if self.explicit {
-            commit_runs(&self.directory, self.stream.number, from, self.next)?
+            view.commit_runs(self.stream.number, from, self.next)?
         } else {
             let (glsn_begin, llsn_begin, length) = (from, from, self.next - from);
             vec![CommitRun {
@@ -105,32 +105,4 @@ impl Late {
         self.directory.view.bound_index_memory();
         Ok(())
     }
-}
-
-/// The commit runs of a stream's LLSNs `begin..end`, rising; those of copies are the same again.
-pub(super) fn commit_runs(
-    directory: &Directory,
-    number: u32,
-    begin: u64,
-    end: u64,
-) -> Result<Vec<CommitRun>> {
-    let (view, mut found) = (&directory.view, Vec::new());
-    for segment in view.segments().iter() {
-        let summary = segment.summary(&*view.vfs, &view.dir)?;
-        if !summary
-            .iter()
-            .any(|entry| entry.stream == number && entry.glsns.is_some())
-        {
-            continue;
-        }
-        segment.with_index(&*view.vfs, &view.dir, |index| {
-            for (_, lane) in index.lanes(number) {
-                let runs = lane.runs();
-                let from = runs.partition_point(|run| run.llsn_end() <= begin);
-                found.extend(runs[from..].iter().take_while(|run| run.llsn_begin < end));
-            }
-        })?;
-    }
-    found.sort_by_key(|run: &CommitRun| run.llsn_begin);
-    Ok(found)
 }

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::directory::Directory;
-use super::late::commit_runs;
 use crate::error::Result;
 
 /// The first position from which on nothing was trimmed, as far as the directories tell.
@@ -50,7 +49,9 @@ fn first_of(directory: &Directory, number: u32) -> Result<u64> {
     if !stream.explicit_commit {
         return Ok(stream.low);
     }
-    let runs = commit_runs(directory, number, stream.low, stream.low + 1)?;
+    let runs = directory
+        .view
+        .commit_runs(number, stream.low, stream.low + 1)?;
     Ok(match runs.first() {
         Some(run) => run.glsn_begin + stream.low.saturating_sub(run.llsn_begin),
         None => stream.context.glsn_begin + stream.context.length,
@@ -61,7 +62,7 @@ fn first_of(directory: &Directory, number: u32) -> Result<u64> {
 fn below(directory: &Directory, number: u32, low: u64, bound: u64) -> Result<Vec<(u64, u64)>> {
     let (mut found, mut from) = (Vec::new(), low);
     loop {
-        let runs = commit_runs(directory, number, from, from + 4096)?;
+        let runs = directory.view.commit_runs(number, from, from + 4096)?;
         let before = from;
         for run in &runs {
             let skipped = from.saturating_sub(run.llsn_begin).min(run.length);

@@ -1,12 +1,14 @@
 //! Commit runs of a stream over all segments: from its numbers to those of its log, and back.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::Result;
 use crate::index::{CommitPoint, CommitRun, NATIVE, SegmentIndex};
 use crate::wal::segments::Segment;
 use crate::wal::store::Store;
+use crate::wal::view::View;
 
 impl Store {
     /// The runs of the stream's LLSNs `begin..end`, rising, each as long as it can be.
@@ -16,12 +18,7 @@ impl Store {
             let mut found = Vec::new();
             for segment in segments {
                 self.look(stream, segment, |index| {
-                    for (_, lane) in index.lanes(stream) {
-                        let runs = lane.runs();
-                        let from = runs.partition_point(|run| run.llsn_end() <= begin);
-                        let wanted = runs[from..].iter();
-                        found.extend(wanted.take_while(|run| run.llsn_begin < end).copied());
-                    }
+                    add_runs(index, stream, begin..end, &mut found);
                 })?;
             }
             Ok(found)
@@ -101,9 +98,42 @@ impl Store {
         })
     }
 
+    fn look(&self, stream: u32, segment: &Segment, f: impl FnOnce(&SegmentIndex)) -> Result<()> {
+        self.view.look(stream, segment, f)
+    }
+}
+
+/// The same of segments alone: of what is durable.
+impl View {
+    /// The runs of the stream's LLSNs `begin..end` that segments have, rising.
+    pub fn commit_runs(&self, stream: u32, begin: u64, end: u64) -> Result<Vec<CommitRun>> {
+        let mut found = Vec::new();
+        for segment in self.segments().iter() {
+            self.look(stream, segment, |index| {
+                add_runs(index, stream, begin..end, &mut found);
+            })?;
+        }
+        found.sort_by_key(|run: &CommitRun| run.llsn_begin);
+        Ok(merged(&found, begin, end))
+    }
+
+    /// The committed record with the smallest GLSN not below `glsn`.
+    pub fn glsn_ceil(&self, stream: u32, glsn: u64) -> Result<Option<CommitPoint>> {
+        let low = self.stream(stream)?.range().first;
+        let mut best: Option<CommitPoint> = None;
+        for segment in self.segments().iter() {
+            self.look(stream, segment, |index| {
+                for (_, lane) in index.lanes(stream) {
+                    best = earlier(best, ceil(lane.runs(), glsn, low));
+                }
+            })?;
+        }
+        Ok(best)
+    }
+
     /// Run `f` on a segment's index if it may hold runs of the stream.
     fn look(&self, stream: u32, segment: &Segment, f: impl FnOnce(&SegmentIndex)) -> Result<()> {
-        let (vfs, dir) = (&*self.view.vfs, self.view.dir.as_path());
+        let (vfs, dir) = (&*self.vfs, self.dir.as_path());
         if segment.sealed().is_some() {
             let summary = segment.summary(vfs, dir)?;
             let holds = |entry: &crate::index::StreamSummary| {
@@ -139,6 +169,16 @@ fn ceil(runs: &[CommitRun], glsn: u64, low: u64) -> Option<CommitPoint> {
         glsn: run.glsn_begin + into,
         llsn: run.llsn_begin + into,
     })
+}
+
+/// Add the runs of an index that hold any of a range of LLSNs.
+fn add_runs(index: &SegmentIndex, stream: u32, range: Range<u64>, found: &mut Vec<CommitRun>) {
+    for (_, lane) in index.lanes(stream) {
+        let runs = lane.runs();
+        let from = runs.partition_point(|run| run.llsn_end() <= range.start);
+        let wanted = runs[from..].iter();
+        found.extend(wanted.take_while(|run| run.llsn_begin < range.end).copied());
+    }
 }
 
 /// Runs within `begin..end`, each once: the cleaner's copies say the same again.

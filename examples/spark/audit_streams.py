@@ -1,0 +1,91 @@
+"""Find gaps and duplicates per log stream in what arrives, with `transformWithState`.
+
+A log has neither: LLSNs of a stream are dense. What is built on it may. Here a
+transformation loses ten records and doubles one, and the audit says which. Its state is
+one number per stream, however long the log is.
+"""
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+import braidlog
+from braidlog.spark import local_session, register
+
+FAULTS = "stream int, fault string, begin bigint, end bigint"
+
+
+class Audit(StatefulProcessor):
+    """Remembers the LLSN that comes next in a stream."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Name the state."""
+        self.next = handle.getValueState("next", "llsn bigint")
+
+    def handleInputRows(
+        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
+    ) -> Iterator[pd.DataFrame]:
+        """Compare what one batch has of a stream with what was due."""
+        # They come in any order.
+        llsns = np.sort(np.concatenate([frame["llsn"].to_numpy() for frame in rows]))
+        due = self.next.get()[0] if self.next.exists() else int(llsns[0])
+        before = np.concatenate([[due - 1], llsns[:-1]])
+        missing, doubled = llsns > before + 1, llsns <= before
+        found = pd.DataFrame(
+            {
+                "stream": np.int32(key[0]),
+                "fault": np.where(doubled, "duplicate", "gap"),
+                "begin": np.where(doubled, llsns, before + 1),
+                "end": np.where(doubled, llsns + 1, llsns),
+            }
+        )
+        self.next.update((max(due, int(llsns[-1]) + 1),))
+        yield found[missing | doubled]
+
+    def close(self) -> None:
+        """Do nothing: the state is Spark's."""
+
+
+def audit(records: DataFrame) -> DataFrame:
+    """Return the faults of streaming records with the columns stream and llsn."""
+    return records.groupBy("stream").transformWithStateInPandas(
+        Audit(), outputStructType=FAULTS, outputMode="append", timeMode="none"
+    )
+
+
+def main(data: str, spark: SparkSession) -> None:
+    with braidlog.open(data) as node:
+        orders = node.create_log("orders", exist_ok=True)
+        orders.append_many([b"order %d" % n for n in range(1, 1001)])
+    register(spark)
+    source = spark.readStream.format("braidlog").schema("stream int, llsn bigint")
+    records = source.options(path=data, log="orders", maxRecordsPerTrigger="300").load()
+    broken = records.where("llsn not between 500 and 509").select(
+        "stream",
+        f.explode(f.expr("array_repeat(llsn, if(llsn = 700, 2, 1))")).alias("llsn"),
+    )
+    query = (
+        audit(broken)
+        .writeStream.format("memory")
+        .queryName("faults")
+        .option("checkpointLocation", str(Path(data, "checkpoint")))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    for fault in spark.table("faults").orderBy("begin").collect():
+        last = fault.end - 1
+        print(f"stream {fault.stream}: {fault.fault} at {fault.begin} to {last}")
+
+
+if __name__ == "__main__":
+    folder = sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp()
+    main(folder, local_session("audit"))

@@ -1,0 +1,93 @@
+"""The Spark reader over directories of nodes that do not run, without Spark."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    StructField,
+    StructType,
+)
+
+import braidlog
+from braidlog.errors import LockedError, NotFoundError, NotReadyError
+from braidlog.spark.source import BraidlogDataSource
+from unit.faultlog.test_raw import write
+
+SCHEMA = StructType(
+    [
+        StructField("stream", IntegerType()),
+        StructField("llsn", LongType()),
+        StructField("position", LongType()),
+        StructField("value", BinaryType()),
+    ]
+)
+COUNT = 60
+
+
+@pytest.fixture(scope="module")
+def directories(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Node 1 was dropped and went on alone; nodes 2 and 3 are the log."""
+    root = tmp_path_factory.mktemp("raw")
+    return [
+        write(root / "1", 1, COUNT + 9),
+        write(root / "2", 2, COUNT, failed=(1,)),
+        write(root / "3", 3, COUNT - 5, failed=(1,)),
+    ]
+
+
+def source(directories: list[Path], **options: str) -> BraidlogDataSource:
+    raw = ",".join(map(str, directories))
+    return BraidlogDataSource({"raw": raw, "log": "bank"} | options)
+
+
+def rows(reader: Any, partitions: Any) -> list[tuple[Any, ...]]:
+    found: list[tuple[Any, ...]] = []
+    for partition in pickle.loads(pickle.dumps(partitions)):
+        for batch in pickle.loads(pickle.dumps(reader)).read(partition):
+            found += [tuple(row.values()) for row in batch.to_pylist()]
+    return found
+
+
+@pytest.mark.parametrize("order", ["stream", "global"])
+def test_what_the_fault_logs_call_valid(directories: list[Path], order: str) -> None:
+    source(directories).schema()
+    small = source(directories, order=order, bytesPerPartition="500")
+    reader: Any = small.reader(SCHEMA)
+    partitions = reader.partitions()
+    assert len(partitions) > 3
+    expected = [(4, n, n, b"%d" % n) for n in range(1, COUNT + 1)]
+    assert rows(reader, partitions) == expected
+    some = source(directories, order=order, **{"from": "7"}, to="9")
+    reader = some.reader(SCHEMA)
+    assert [n for _, _, n, _ in rows(reader, reader.partitions())] == [7, 8]
+
+
+def test_as_a_stream(directories: list[Path]) -> None:
+    reader: Any = source(directories).streamReader(SCHEMA)
+    at, seen = reader.initialOffset(), []
+    while (end := reader.latestOffset(at, ReadMaxRows(25))) != at:
+        seen.append(len(rows(reader, reader.partitions(at, end))))
+        at = end
+    assert seen == [25, 25, 10]
+
+
+def test_what_cannot_be_read(directories: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(NotReadyError, match="3"):
+        source(directories[1:2]).schema()
+    with pytest.raises(NotFoundError, match="shop"):
+        source(directories, log="shop").schema()
+    data = [tmp_path / "data"]
+    with braidlog.open(data[0]) as node:
+        node.create_log("bank").append(b"a")
+        with pytest.raises(LockedError):
+            source(data).schema()
+    reader: Any = source(data).reader(SCHEMA)
+    assert len(rows(reader, reader.partitions())) == 1
