@@ -23,7 +23,7 @@ from braidlog.client.cluster import Cluster
 from braidlog.client.merge import Span, spans_of
 from braidlog.client.reading import Reading
 from braidlog.client.retry import Verdict, verdict_of
-from braidlog.client.spanrows import rows_of, with_places
+from braidlog.client.spanrows import rows_of
 from braidlog.errors import (
     BeyondEndError,
     LogError,
@@ -37,7 +37,7 @@ from braidlog.wire.messages import LogInfo, Read, Records
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Scan", "StreamExtent", "with_places"]
+__all__ = ["Scan", "StreamExtent"]
 
 _MILLISECONDS: Final = 1000
 # Where in a stream the plan looks how large records are, in parts of its extent.
@@ -69,9 +69,12 @@ class _Wish:
 class Scan:
     """Reads of one log, stream by stream. Get one from `Client.scan`."""
 
-    def __init__(self, cluster: Cluster, info: LogInfo, codec: BatchCodec) -> None:
+    def __init__(
+        self, cluster: Cluster, info: LogInfo, codec: BatchCodec, node: int = 0
+    ) -> None:
         """Bind to a log as it is now; users call `Client.scan`."""
         self._cluster = cluster
+        self._node = node
         self._info = info
         self._codec = codec
 
@@ -313,6 +316,8 @@ class Scan:
 
     def _choose(self, stream: int, turn: int) -> int:
         nodes = self._cluster.routes.readers(stream)
+        if self._node:
+            return self._node
         if not nodes:
             raise NotReadyError(f"stream {stream} has no replica now")
         return nodes[turn % len(nodes)]
