@@ -20,6 +20,7 @@ from braidlog.archive.rows import COLUMNS
 from braidlog.archive.writing import write_file
 from braidlog.errors import InvalidArgumentError, NotFoundError, TrimmedError
 from braidlog.spark.archived import ArchivedPlace
+from braidlog.spark.chunks import rechunk
 from braidlog.spark.options import ReadOptions, parse
 from braidlog.spark.plan import Extent
 from braidlog.spark.schema import Column, Rows
@@ -84,7 +85,9 @@ class Log:
             if kept.num_rows:
                 if kept["position"][0].as_py() < self.first:
                     raise TrimmedError("trimmed", first=self.first)
-                yield kept
+                # A directory and a cluster give it in different widths.
+                at = rows_.stored.index("stream")
+                yield kept.set_column(at, "stream", kept["stream"].cast(pa.int32()))
             if self.trims:
                 self.first = self.trims.pop(0)
 
@@ -110,7 +113,8 @@ def read_all(place: ArchivedPlace, order: Order, size: int) -> list[dict[str, An
     wanted = Rows(COLUMNS_ASKED, EVERYTHING, OPTIONS)
     tasks = plan_tasks(place.look(), EVERYTHING, order, size)
     assert len(tasks) > 1
-    found = [b for task in tasks for b in place.read(task, wanted)]
+    # Joined as the reader joins them, which wants one schema.
+    found = [b for task in tasks for b in rechunk(place.read(task, wanted))]
     return [row for batch in found for row in batch.to_pylist()]
 
 

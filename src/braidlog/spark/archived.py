@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from braidlog.archive import Archive
 from braidlog.archive.layout import ArchivedFile
-from braidlog.archive.rows import Choice
+from braidlog.archive.rows import COLUMNS, Choice
 from braidlog.archive.seam import missing
 from braidlog.errors import TrimmedError
 from braidlog.spark.options import ReadOptions
@@ -150,6 +150,8 @@ class ArchivedPlace:
     def read(self, task: Task, rows: Rows) -> Iterator[pa.RecordBatch]:
         """Yield what a task reads: of the archive first, then of the log."""
         after = 0
+        # One schema on both sides of the seam: batches of both are joined.
+        schema = pa.schema([(name, COLUMNS[name]) for name in rows.stored])
         while True:
             log = self.look()._log
             first = log.first
@@ -158,7 +160,8 @@ class ArchivedPlace:
                     kept = batch.filter(pc.greater_equal(batch["position"], after))
                     if kept.num_rows:
                         after = kept["position"][-1].as_py() + 1
-                        yield kept
+                        arrays = [kept[f.name].cast(f.type) for f in schema]
+                        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
             except TrimmedError:
                 if self._place.look().first <= first:
                     raise
