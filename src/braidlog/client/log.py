@@ -12,6 +12,7 @@ from braidlog.client.batches import OpenBatch
 from braidlog.client.kept import KeptClusterLog
 from braidlog.client.merge import Span
 from braidlog.client.reading import Reading
+from braidlog.client.spanrows import rows_of
 from braidlog.errors import (
     BeyondEndError,
     ClosedError,
@@ -440,16 +441,12 @@ class ClusterLog(KeptClusterLog):
         self, begin: int, end: int, columns: list[str]
     ) -> AsyncGenerator[pa.RecordBatch, None]:
         """Iterate over batches with columns of a log, and ``stream`` and ``llsn``."""
-        from braidlog.client.spanrows import with_places
-
         spans = self._spans(begin, end)
-        stored = [name for name in columns if name not in ("stream", "llsn")]
-        names = list(dict.fromkeys(["position", *stored]))
         async with contextlib.aclosing(spans):
             async for span in spans:
-                first, last = span.glsn - span.skip, span.skip + span.count
-                rows = self._open(span).arrow(first, span.skip, last, names)
-                yield with_places(rows, columns, span)
+                batch = rows_of(self._codec, span, columns=columns)
+                assert batch is not None  # noqa: S101, RUF100 - no time was given
+                yield batch
 
     async def _placed_chunks(
         self, start: int, end: int

@@ -19,6 +19,7 @@ from typing import Final, Self
 import pyarrow as pa
 
 import braidlog
+from braidlog.archive import Archive
 from braidlog.client.blocking import BlockingScan
 from braidlog.spark.options import ReadOptions
 from braidlog.spark.places import check_same
@@ -119,6 +120,10 @@ class ClusterPlace:
             until=until,
             turn=task.turn,
         )
+
+    def archive(self, location: str | None) -> Archive:
+        """Open the archive at a location; None is the recorded one."""
+        return self._client.log(self._options.log).archive(location)
 
     def close(self) -> None:
         """Let go of the cluster. Idempotent."""

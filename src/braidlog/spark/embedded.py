@@ -17,6 +17,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 import braidlog
+from braidlog.archive import Archive
 from braidlog.errors import NotFoundError
 from braidlog.spark.options import ReadOptions
 from braidlog.spark.places import check_same
@@ -114,6 +115,11 @@ class EmbeddedPlace:
                 for name in names
             ]
             yield pa.RecordBatch.from_arrays(arrays, names)
+
+    def archive(self, location: str | None) -> Archive:
+        """Open the archive at a location; None is the recorded one."""
+        found: Archive = self._log().archive(location)
+        return found
 
     def close(self) -> None:
         """Let go of the directory. Idempotent."""

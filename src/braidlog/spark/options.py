@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from braidlog.errors import InvalidArgumentError
 from braidlog.spark.selection import EVERYTHING, Range, Selection
@@ -50,6 +50,7 @@ _NAMES: Final = (
     "maxRecordsPerTrigger",
     "maxBytesPerTrigger",
     "failOnTrimmed",
+    "includeArchive",
 )
 _PLACES: Final = ("path", "cluster", "raw")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -83,6 +84,9 @@ class ReadOptions:
     bytes_max: int | None = None
     """Of a batch of a streaming query."""
     fail_on_trimmed: bool = True
+    include_archive: bool = False
+    archive: str | None = None
+    """Where the archive is; None is where the log says."""
 
 
 def parse(
@@ -123,7 +127,22 @@ def parse(
         ),
         bytes_max=_size("maxBytesPerTrigger", given.get("maxbytespertrigger")),
         fail_on_trimmed=_flag("failOnTrimmed", given.get("failontrimmed"), "true"),
+        **_archive(given),
     )
+
+
+def _archive(given: Mapping[str, str]) -> dict[str, Any]:
+    text = given.get("includearchive", "false").strip()
+    if text.lower() in ("true", "false"):
+        found: dict[str, Any] = {"include_archive": text.lower() == "true"}
+    else:
+        found = {"include_archive": True, "archive": text}
+    if found["include_archive"] and given.get("raw"):
+        raise InvalidArgumentError(
+            "option 'includeArchive' is for a log that runs: of raw directories "
+            "nothing says where the archive is; read it as Parquet"
+        )
+    return found
 
 
 def micros(moment: datetime) -> int:

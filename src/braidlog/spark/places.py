@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import pyarrow as pa
 
@@ -17,6 +17,10 @@ from braidlog.errors import NotFoundError
 from braidlog.spark.options import ReadOptions
 from braidlog.spark.schema import Rows
 from braidlog.spark.tasks import Look, Task
+
+if TYPE_CHECKING:
+    from braidlog.spark.cluster import ClusterPlace
+    from braidlog.spark.embedded import EmbeddedPlace
 
 __all__ = ["Place", "check_same", "open_place"]
 
@@ -56,17 +60,27 @@ class Place(Protocol):
 
 def open_place(options: ReadOptions) -> Place:
     """Open the place that the options name."""
+    if options.include_archive:
+        from braidlog.spark.archived import ArchivedPlace
+
+        return ArchivedPlace(_running(options), options)
+    return _running(options) if not options.raw else _raw(options)
+
+
+def _running(options: ReadOptions) -> EmbeddedPlace | ClusterPlace:
     if options.cluster:
         from braidlog.spark.cluster import ClusterPlace
 
         return ClusterPlace(options)
-    if options.raw:
-        from braidlog.spark.raw import RawPlace
-
-        return RawPlace(options)
     from braidlog.spark.embedded import EmbeddedPlace
 
     return EmbeddedPlace(options)
+
+
+def _raw(options: ReadOptions) -> Place:
+    from braidlog.spark.raw import RawPlace
+
+    return RawPlace(options)
 
 
 def check_same(name: str, planned: str, found: str) -> None:
