@@ -16,7 +16,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "spark.md"
 
 @pytest.mark.spark
 @pytest.mark.process
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)  # Every example of the document.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_the_examples_run(
