@@ -1,4 +1,4 @@
-"""What has to be decided once for a log: batches of sinks, and where its archives are.
+"""What has to be decided once for a log: batches of sinks.
 
 Beside a log ``orders`` there is a small log ``orders.ledger``, in the same directory or
 cluster, so it is as durable and as replicated as the log. Its records are entries; the
@@ -9,7 +9,6 @@ nothing of each other come to the same decision.
 from __future__ import annotations
 
 from braidlog.ledger.entries import (
-    Archive,
     Batch,
     Done,
     Entry,
@@ -22,7 +21,6 @@ from braidlog.ledger.ledger import Ledger, LedgerLog, ledger_name, open_ledger
 from braidlog.ledger.state import Lane, Query, State
 
 __all__ = [
-    "Archive",
     "Batch",
     "Done",
     "Entry",

@@ -21,7 +21,6 @@ from typing import Any, Final, TypeAlias
 from braidlog.errors import CorruptionError, NewerFormatError
 
 __all__ = [
-    "Archive",
     "Batch",
     "Done",
     "Entry",
@@ -104,13 +103,6 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
-class Archive:
-    """Records of the log are archived at a location; each is listed once."""
-
-    location: str
-
-
-@dataclass(frozen=True, slots=True)
 class Summary:
     """What all entries below ``as_of`` come to, so that they may be trimmed."""
 
@@ -118,14 +110,13 @@ class Summary:
     state: dict[str, Any] = field(hash=False)
 
 
-Entry: TypeAlias = Batch | Done | Void | Resume | Archive | Summary
+Entry: TypeAlias = Batch | Done | Void | Resume | Summary
 
 _KINDS: Final[dict[str, type[Entry]]] = {
     "batch": Batch,
     "done": Done,
     "void": Void,
     "resume": Resume,
-    "archive": Archive,
     "summary": Summary,
 }
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
@@ -140,8 +131,6 @@ def encode(entry: Entry) -> bytes:
 def key_of(entry: Entry) -> bytes:
     """Return the key of the record that holds an entry: what it is about."""
     match entry:
-        case Archive():
-            return b"archive"
         case Summary():
             return b"summary"
         case _:

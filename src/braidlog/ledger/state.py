@@ -23,7 +23,6 @@ from typing import Any, Final
 
 from braidlog.errors import CorruptionError
 from braidlog.ledger.entries import (
-    Archive,
     Batch,
     Done,
     Entry,
@@ -92,7 +91,6 @@ class State:
         self.position = 1
         """Of the next entry to apply."""
         self.queries: dict[str, Query] = {}
-        self.archives: list[str] = []
 
     def query(self, name: str) -> Query | None:
         """Return a copy of what is known of a query, None if nothing is."""
@@ -109,9 +107,6 @@ class State:
                 self._void(entry)
             case Resume():
                 self._resume(entry)
-            case Archive():
-                if entry.location not in self.archives:
-                    self.archives.append(entry.location)
             case Summary():
                 pass  # Says what is known here already.
         if isinstance(entry, Batch | Done | Void | Resume):
@@ -173,9 +168,7 @@ class State:
     def summary(self) -> Summary:
         """Return what all entries so far come to."""
         queries = {name: asdict(query) for name, query in self.queries.items()}
-        return Summary(
-            self.position, {"queries": queries, "archives": list(self.archives)}
-        )
+        return Summary(self.position, {"queries": queries})
 
     @classmethod
     def of(cls, summary: Summary) -> State:
@@ -187,7 +180,6 @@ class State:
         state = cls()
         try:
             state.position = summary.as_of
-            state.archives = [str(each) for each in summary.state["archives"]]
             state.queries = {
                 str(name): _query(fields)
                 for name, fields in summary.state["queries"].items()

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from braidlog.errors import CorruptionError, NewerFormatError
 from braidlog.ledger import (
-    Archive,
     Batch,
     Done,
     Entry,
@@ -47,7 +46,6 @@ entries: st.SearchStrategy[Entry] = st.one_of(
     st.builds(Done, names, numbers, numbers),
     st.builds(Void, names, numbers, attempts),
     st.builds(Resume, names, numbers, st.integers(1, 2), st.integers(2, 3), numbers),
-    st.builds(Archive, names),
 )
 steps = st.lists(
     st.tuples(
