@@ -125,6 +125,7 @@ class Runner(Figures):
         self._stopped: GivenUpError | None = None
         self._executor = self._new_executor()
         self.position = self._executor.position
+        self._migrated = False
         identity = os.urandom(16) if host is None else host
         self.role = Role(identity, self._executor.shared, log)
         try:
@@ -160,6 +161,7 @@ class Runner(Figures):
                 self.role.log_catalog(self.role.wanted_catalog())
                 self._catch_up(self.role.claim() + 1)
         self._executor.commit(everywhere=True)
+        self._migrated = self._executor.shared.migrated
 
     def _catch_up(self, end: int) -> None:
         while self._executor.position + 1 < end:
@@ -249,6 +251,7 @@ class Runner(Figures):
                 return []
             with self._committing:
                 self._executor.commit()
+                self._migrated = self._executor.shared.migrated
                 self.applied += self._executor.position - self.position
                 self.position = self._executor.position
         self.busy_s += time.monotonic() - began
@@ -342,7 +345,7 @@ class Runner(Figures):
         """Append a command; ``waiter`` hears of its outcome."""
         if self._gauge is not None:
             self._gauge.admit()
-        if call.issued > self._log.end and call.issued > self._log.latest():
+        if call.issued > self.known.stop and call.issued > self._log.latest():
             msg = f"the call id {call.hex()} was not made here: use Host.new_call_id"
             raise InvalidArgumentError(msg)
         count = self.application.partitions

@@ -103,7 +103,7 @@ class Keeper:
         files: SnapshotFiles,
         settings: SnapshotSettings,
         position: int,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
         *,
         unpin: Callable[[], None] = _nothing,
         patience_s: float = 0.0,
@@ -115,7 +115,7 @@ class Keeper:
         """
         self._log, self._state, self._files = log, state, files
         self._settings = settings.within(log.capacity)
-        self._clock = clock
+        self._clock = time.monotonic if clock is None else clock
         self._unpin, self._patience_s = unpin, patience_s
         self._held: tuple[float, str] | None = None
         self._said = 0
@@ -246,7 +246,7 @@ class Keeper:
         image = self._runner.mark()
         with close_all(image.views):
             image.facts["log"] = self._log.identity
-            return self._files.write(image, self._state.hash_of, self._clock, rate)
+            return self._files.write(image, self._state, self._clock, rate)
 
     def snapshots(self) -> list[Snapshot]:
         """Return those that can be used, the oldest first."""
