@@ -195,18 +195,20 @@ impl Store {
         }
     }
 
-    /// Wait until a free slot should be made, at most `timeout`; `None` once closed or failed.
+    /// Wait until [`Store::prepare_slot`] has something to do, at most `timeout`; `None` once closed or failed.
     pub fn wait_housekeeping(&self, timeout: std::time::Duration) -> Option<bool> {
         let mut inner = self.inner.lock();
-        if inner.check().is_ok() {
+        if inner.check().is_ok() && !inner.reclaim_due {
             self.slot_wanted.wait_for(&mut inner, timeout);
         }
-        inner.check().ok().map(|()| wants_slot(&inner))
+        let wanted = inner.reclaim_due || wants_slot(&inner);
+        inner.check().ok().map(|()| wanted)
     }
 
     /// Have a free slot ready before the active segment is full, so that no append waits for
-    /// zero-filling. Returns whether one was made.
+    /// zero-filling; before that, free what a trim before the open left. Returns whether one was made.
     pub fn prepare_slot(&self) -> Result<bool> {
+        self.reclaim_leftovers()?;
         let wanted = wants_slot(&*self.guard()?);
         if wanted {
             self.add_slot()?;

@@ -147,17 +147,18 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
         view.publish(*number, range_of(stream));
     }
     files.set_bound(wal_bytes_max)?;
-    let orphans = files.collect_orphans()?;
-    (report.orphans, report.foreign) = (orphans.files, orphans.foreign);
+    // Before a close in good order nothing was left half done.
+    if !report.clean {
+        let orphans = files.collect_orphans()?;
+        (report.orphans, report.foreign) = (orphans.files, orphans.foreign);
+    }
     files.make_ballast()?;
     // The first segment's slot was taken when its part was placed.
     appender.slots_ready = files.ready_slots().saturating_sub(u64::from(used == 0));
     let marks = Marks::open(&*vfs, dir)?;
     let store = Store::assemble(Arc::new(view), appender, files, marks, options, lock)?;
-    // A trim that was cut off; before a close in good order none is.
-    if !report.clean {
-        store.reclaim()?;
-    }
+    // A trim that was cut off. Finding out takes a look at each segment, so it is not for the open.
+    store.inner.lock().reclaim_due = !report.clean;
     Ok((store, report))
 }
 

@@ -136,6 +136,28 @@ pub(super) struct Inner {
     pub(super) arrivals: usize,
     /// Whether a leader waits for the crowd.
     pub(super) gathering: bool,
+    /// Whether a trim before the open may have left segments that nobody needs.
+    pub(super) reclaim_due: bool,
+}
+
+/// Whether records may be appended now, or what has to be done first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    Ready,
+    WantsSlot,
+    WantsReclaim,
+}
+
+impl Inner {
+    fn room(&self, bytes: usize) -> Result<Room> {
+        match self.appender.has_room(bytes) {
+            Ok(true) => Ok(Room::Ready),
+            // It may free what is wanted.
+            Ok(false) | Err(Error::LogFull { .. }) if self.reclaim_due => Ok(Room::WantsReclaim),
+            Ok(false) => Ok(Room::WantsSlot),
+            Err(full) => Err(full),
+        }
+    }
 }
 
 /// A node's write-ahead log, open for writing.
@@ -173,6 +195,7 @@ impl Store {
             bulk: HashSet::new(),
             rolled_back: HashMap::new(),
             failed: None,
+            reclaim_due: false,
             closed: false,
             writing: 0,
             waiters: 0,
@@ -239,7 +262,7 @@ impl Store {
         let inner = self.inner.lock();
         let crowded =
             inner.bulk.contains(&stream) || inner.unsynced() > self.options.unsynced_bytes_max;
-        crowded || matches!(inner.appender.has_room(bytes), Ok(false))
+        crowded || !matches!(inner.room(bytes), Ok(Room::Ready) | Err(_))
     }
 
     /// Wait at most `timeout` for what [`Store::would_wait`] speaks of, helping where possible.
@@ -256,11 +279,10 @@ impl Store {
         } else if full || inner.bulk.contains(&stream) {
             self.flushed.wait_for(&mut inner, timeout);
             inner.check()
-        } else if inner.appender.has_room(bytes)? {
-            Ok(())
         } else {
+            let room = inner.room(bytes)?;
             drop(inner);
-            self.add_slot()
+            self.make(room)
         }
     }
 
@@ -272,13 +294,23 @@ impl Store {
             let bulk = stream.is_some_and(|stream| inner.bulk.contains(&stream));
             if bulk || inner.unsynced() > self.options.unsynced_bytes_max {
                 inner = self.make_room(inner)?;
-            } else if inner.appender.has_room(bytes)? {
-                return Ok(inner);
-            } else {
-                drop(inner);
-                self.add_slot()?;
-                inner = self.guard()?;
+                continue;
             }
+            let room = inner.room(bytes)?;
+            if room == Room::Ready {
+                return Ok(inner);
+            }
+            drop(inner);
+            self.make(room)?;
+            inner = self.guard()?;
+        }
+    }
+
+    fn make(&self, room: Room) -> Result<()> {
+        match room {
+            Room::Ready => Ok(()),
+            Room::WantsSlot => self.add_slot(),
+            Room::WantsReclaim => self.reclaim_leftovers().map(|_| ()),
         }
     }
 

@@ -13,8 +13,9 @@ use crate::wal::frame::{
     FRAME_ALIGN, FRAME_HEADER, Frame, Kind, Seed, bytes_to_check, parse, plausible,
 };
 
-/// Bytes read at a time.
+/// Bytes read at a time, and at first: most walks of an open end at once.
 const WINDOW_BYTES: usize = 1 << 20;
+const FIRST_WINDOW_BYTES: usize = 32 << 10;
 
 /// A walk over a segment.
 pub struct Walk {
@@ -23,6 +24,7 @@ pub struct Walk {
     limit: u32,
     window: AlignedBuf,
     window_at: u32,
+    window_bytes: usize,
     /// Where the next frame is expected.
     pub offset: u32,
     /// Ordinal the next frame must have.
@@ -43,6 +45,7 @@ impl Walk {
             limit,
             window,
             window_at: 0,
+            window_bytes: FIRST_WINDOW_BYTES,
             offset,
             ordinal,
             last: 0,
@@ -64,7 +67,8 @@ impl Walk {
         let start = offset.wrapping_sub(self.window_at) as usize;
         let held = offset >= self.window_at && start + want <= self.window.len();
         if !held {
-            let size = want.max(WINDOW_BYTES).min(left);
+            let size = want.max(self.window_bytes).min(left);
+            self.window_bytes = (self.window_bytes * 4).min(WINDOW_BYTES);
             self.window.clear();
             self.window.resize_stale(size);
             self.file

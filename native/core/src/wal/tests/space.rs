@@ -1,9 +1,13 @@
 //! Bounds: the log never fails to place what it gave a number, and refuses the rest before.
 
+use std::time::Duration;
+
 use super::driver::{Driver, kept, record, with_columns};
 use super::{contents, options};
 use crate::batch::{BytesRef, ColumnsRef, Compression, Offsets, Timestamps, encode_columns};
 use crate::error::{Error, Result};
+use crate::vfs::CrashPolicy;
+use crate::wal::change::Change;
 use crate::wal::{Cursor, NewLog, Options, ProducerId};
 
 fn small() -> Options {
@@ -317,4 +321,48 @@ fn columns_that_make_no_sense_are_refused_and_harm_nobody() {
         }
     }
     driver.reopen();
+}
+
+/// Trim a full log and die before anything is freed.
+fn killed_between_trim_and_reclaim() -> (Driver, u32) {
+    let mut driver = Driver::new(small());
+    let stream = driver.create("a", false);
+    fill(&mut driver, stream, 5000, 1);
+    let first = driver.history.get(stream).next() - 1;
+    driver.history.change(stream, |entry| entry.low = first);
+    let group = driver
+        .store
+        .change(stream, None, first, &Change::Trim)
+        .unwrap();
+    driver.store.wait(group).unwrap();
+    driver.ack();
+    let used = driver.store.stats().segments;
+    driver.kill(CrashPolicy::DropUnsynced);
+    assert_eq!(
+        driver.store.stats().segments,
+        used,
+        "the open takes no look"
+    );
+    (driver, stream)
+}
+
+#[test]
+fn what_a_killed_trim_left_is_freed_when_its_room_is_needed() {
+    let (mut driver, stream) = killed_between_trim_and_reclaim();
+    let used = driver.store.stats().segments;
+    driver.push(stream, 5000).unwrap();
+    assert!(driver.store.stats().segments < used);
+    fill(&mut driver, stream, 5000, 1);
+    driver.check("full again");
+}
+
+#[test]
+fn housekeeping_frees_what_a_killed_trim_left() {
+    let (driver, _) = killed_between_trim_and_reclaim();
+    let used = driver.store.stats().segments;
+    assert_eq!(driver.store.wait_housekeeping(Duration::MAX), Some(true));
+    driver.store.prepare_slot().unwrap();
+    assert!(driver.store.stats().segments < used);
+    let waited = driver.store.wait_housekeeping(Duration::from_millis(1));
+    assert_eq!(waited, Some(false), "it is done once");
 }
