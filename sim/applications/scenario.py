@@ -17,7 +17,7 @@ from braidlog.app.sqlite import SqliteState
 from braidlog.client.client import Client
 from braidlog.client.settings import ClientSettings
 from braidlog.client.sockets import socket_connector
-from braidlog.errors import LogError
+from braidlog.errors import CorruptionError, LogError
 from sim.applications.bank import make_bank
 from sim.applications.callers import Callers, operate, run_caller
 from sim.applications.disk import HostDisk
@@ -303,4 +303,7 @@ class ApplicationScenario(ClusterScenario):
 def _hash_of(path: Path, content: bytes) -> bytes:
     """Return the state hash of a database, or nothing if it is none."""
     path.write_bytes(content)
-    return SqliteState.hash_of(SqliteState.__new__(SqliteState), path)
+    try:
+        return SqliteState.hash_of(SqliteState.__new__(SqliteState), path)
+    except CorruptionError:
+        return b""

@@ -45,6 +45,7 @@ def test_threads_follow_the_seed() -> None:
     assert outcomes[0] == outcomes[1]
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     "bug",
     [

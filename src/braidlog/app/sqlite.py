@@ -345,7 +345,7 @@ def _copy_of(path: Path) -> Iterator[apsw.Connection]:
     )
     try:
         yield connection
-    except (apsw.CorruptError, apsw.NotADBError) as error:
+    except (apsw.CorruptError, apsw.NotADBError, UnicodeDecodeError) as error:
         msg = f"{path.name} is damaged: {error}"
         raise CorruptionError(msg, path=str(path)) from error
     finally:
