@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import apsw
+
 from braidlog.app import process
 from braidlog.app.application import Application
 from braidlog.app.calls import Host
@@ -176,7 +178,7 @@ async def run_host(
         if broken and not late:
             raise
         raise StoppedError(str(error)) from error
-    except OSError as error:
+    except (OSError, apsw.IOError) as error:
         if not disk.hurt:
             raise
         raise StoppedError(str(error)) from error
