@@ -6,6 +6,7 @@ loop itself may take a lock: it never blocks, so a thread that holds it goes on 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
@@ -17,14 +18,14 @@ from sim.threads import SimThread, Threads
 __all__ = ["Condition", "Event", "Lock", "Locks", "RLock", "Thread", "Time"]
 
 
-class _Entered:
+class _Entered(ABC):
     """Taken with ``with``."""
 
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
 
-    def release(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def release(self) -> None: ...
 
     def __enter__(self) -> Self:
         self.acquire()
