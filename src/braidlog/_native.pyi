@@ -358,6 +358,17 @@ class Follower:
     def read(
         self, stream: int, begin: int, end: int, bytes_max: int
     ) -> list[tuple[int, int, bytes]]: ...
+    def standing(
+        self, stream: int
+    ) -> tuple[
+        int,
+        int,
+        int,
+        int,
+        int,
+        list[tuple[int, int]],
+        tuple[int, int, int, int, int],
+    ]: ...
     def runs(self, stream: int, begin: int, end: int) -> list[tuple[int, int, int]]: ...
     def glsn_ceil(self, stream: int, glsn: int) -> tuple[int, int] | None: ...
     def close(self) -> None: ...

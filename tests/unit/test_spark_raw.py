@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 import braidlog
 from braidlog.errors import LockedError, NotFoundError, NotReadyError
 from braidlog.spark.source import BraidlogDataSource
-from unit.node.test_raw import write
+from unit.node.test_raw import killed, read, write
 
 SCHEMA = StructType(
     [
@@ -68,6 +68,48 @@ def test_what_the_fault_logs_call_valid(directories: list[Path], order: str) -> 
     some = source(directories, order=order, **{"from": "7"}, to="9")
     reader = some.reader(SCHEMA)
     assert [n for _, _, n, _ in rows(reader, reader.partitions())] == [7, 8]
+
+
+@pytest.fixture(scope="module")
+def killed_at_once(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """12 records stored, 10 acknowledged; the commits of the last are on no disk."""
+    root = tmp_path_factory.mktemp("killed")
+    return [
+        killed(root / "1", 1, stored=12, committed=4, cuts=10),
+        killed(root / "2", 2, stored=12, committed=7, cuts=10),
+        killed(root / "3", 3, stored=12, committed=0, cuts=6),
+    ]
+
+
+@pytest.mark.parametrize("order", ["stream", "global"])
+def test_what_only_the_repository_knows_is_read(
+    killed_at_once: list[Path], order: str
+) -> None:
+    """As a batch and as a stream: what the merge gives."""
+    merged, _ = read(killed_at_once)
+    assert len(merged) == 10
+    given = source(killed_at_once, order=order, bytesPerPartition="100")
+    batch: Any = given.reader(SCHEMA)
+    found = rows(batch, batch.partitions())
+    assert [(position, value) for _, _, position, value in found] == merged
+    stream: Any = given.streamReader(SCHEMA)
+    at, seen = stream.initialOffset(), []
+    while (end := stream.latestOffset(at, ReadMaxRows(3))) != at:
+        seen += [row[2:] for row in rows(stream, stream.partitions(at, end))]
+        at = end
+    assert seen == merged
+
+
+def test_what_may_be_missing_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    paths = [
+        killed(tmp_path / str(n), n, stored=5, committed=3, cuts=4 if n == 2 else None)
+        for n in (1, 2, 3)
+    ]
+    reader: Any = source(paths).reader(SCHEMA)
+    assert len(rows(reader, reader.partitions())) == 4
+    assert "1 of 3 voters of the metadata repository" in caplog.text
 
 
 def test_as_a_stream(directories: list[Path]) -> None:

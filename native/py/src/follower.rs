@@ -13,7 +13,7 @@ use crate::gate::{Following, Gate, Reader};
 use crate::log::LogView;
 use crate::number::Unsigned;
 use crate::options::options;
-use crate::replicas::{Batch, Run, batches, runs};
+use crate::replicas::{Batch, Run, Standing, batches, runs, standing_of};
 
 /// A read-only view of a node directory.
 #[pyclass(frozen, module = "braidlog._native")]
@@ -91,6 +91,18 @@ impl Follower {
             |follower: &mut wal::Follower| follower.read_encoded(stream, begin.0, end.0, bytes_max);
         let found = py.detach(|| self.follower.with(read)).map_err(to_py)?;
         Ok(batches(py, &found))
+    }
+
+    /// As `Replicas.state`, as of the last refresh; all that is seen is durable.
+    fn standing(&self, py: Python<'_>, stream: u32) -> PyResult<Standing> {
+        let look = |follower: &mut wal::Follower| {
+            let standing = |state: &wal::State| {
+                let found = state.stream(stream)?;
+                Ok(standing_of(found, found.next))
+            };
+            follower.with_state(standing)
+        };
+        py.detach(|| self.follower.with(look)).map_err(to_py)
     }
 
     /// Commit runs of the LLSNs `begin..end`: (LLSN, GLSN, length).

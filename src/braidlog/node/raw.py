@@ -2,13 +2,11 @@
 
 *Theory of operation.* The newest fault records of the directories decide whose logs are
 valid, by the rule that `braidlog rescue` goes by; the others are left out, whatever
-they hold. What was committed in the last moment may be on all disks without the commit:
-nodes write that with their next sync. The cuts are in the log of the metadata
-repository, which is in the directories too, also in those that are left out: it is read
-as a rescue reads it, and each replica gets the commits that it lacks.
+they hold. Commits of the last moment that are on no disk come from the log of the
+metadata repository (`braidlog.node.raw_commits`).
 
-*Invariants.* A position that the disks give is never changed. If the copies of the
-repository are older than the disks, they say nothing about that log.
+A merge locks the directories and reads them all (`open_raw`); readers of parts of a log
+go to the same replicas with the same commits (`choose_raw`).
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ from braidlog.errors import (
     CorruptionError,
     FormatError,
     InvalidArgumentError,
-    LogError,
     NotFoundError,
     NotReadyError,
 )
@@ -33,11 +30,8 @@ from braidlog.faultlog.record import FaultRecord
 from braidlog.faultlog.ring import FILE_NAME, read_ring
 from braidlog.faultlog.rule import Decision, Unreadable, Wait, decide
 from braidlog.faultlog.scan import scan
-from braidlog.logstream.storage import CommitContext, StoredStream
-from braidlog.metarepo.lastcuts import last_commits
-from braidlog.metarepo.succession import Copy, Recovered, recover_members
-from braidlog.node.presented import read_copy
-from braidlog.storage.merge import OnHole, RawDirectory, RawLog, RawMerge
+from braidlog.node.raw_commits import Lacking, Streams, lacking
+from braidlog.storage.merge import OnHole, RawDirectory, RawLog, RawMerge, Standing
 from braidlog.storage.rawstreams import RawCatalog, RawSource
 from braidlog.storage.streams import STREAM_PREFIX
 from braidlog.wire.messages import StreamConfig
@@ -45,9 +39,6 @@ from braidlog.wire.messages import StreamConfig
 __all__ = ["choose_raw", "open_raw", "streams_in"]
 
 _decoder: Final = msgspec.msgpack.Decoder(StreamConfig)
-
-Streams = dict[int, int]
-"""Stream of a directory to the number that it has in all of them."""
 
 
 class _Catalog(Protocol):
@@ -57,6 +48,9 @@ class _Catalog(Protocol):
 
     def logs(self) -> list[RawLog]:
         """Return the logs of the catalog."""
+
+    def state(self, stream: int) -> Standing:
+        """Return where a stream stands."""
 
 
 C = TypeVar("C", bound=_Catalog)
@@ -104,7 +98,12 @@ def open_raw(
         if any((directory.path / FILE_NAME).exists() for directory in opened):
             nodes = [_look(directory, log) for directory in opened]
             sources = _sources(nodes, log)
-            notes = _place_last(nodes, sources)
+            found, notes = lacking(_records(nodes), _logs(nodes), sources)
+            for each in found:
+                directory = sources[each.source][0]
+                for commit in each.commits:
+                    fields = msgspec.structs.astuple(commit)
+                    directory.commit(each.local, each.epoch, fields)
         else:
             sources, notes = _embedded(opened, log), ()
         merge = RawMerge(sources, begin=begin, on_hole=on_hole, notes=notes)
@@ -115,9 +114,10 @@ def open_raw(
 
 
 def choose_raw(directories: Sequence[str | Path], log: str) -> list[RawSource]:
-    """Say which directories `open_raw` reads a log from, without locking them.
+    """Say what `open_raw` reads a log from, without locking the directories.
 
-    For readers of parts of a log, once somebody has seen that no node runs on them.
+    That is which of them, and the commits that only the metadata repository knows. For
+    readers of parts of a log, once somebody has seen that no node runs on them.
 
     Raises:
         NotReadyError: a member that may know more is missing; it is named.
@@ -127,13 +127,21 @@ def choose_raw(directories: Sequence[str | Path], log: str) -> list[RawSource]:
     """
     catalogs = [RawCatalog(path) for path in directories]
     explicit = any((catalog.path / FILE_NAME).exists() for catalog in catalogs)
+    found: Sequence[Lacking] = ()
     if explicit:
-        sources = _sources([_look(catalog, log) for catalog in catalogs], log)
+        nodes = [_look(catalog, log) for catalog in catalogs]
+        sources = _sources(nodes, log)
+        found, _ = lacking(_records(nodes), _logs(nodes), sources)
     else:
         sources = _embedded(catalogs, log)
     return [
-        RawSource(catalog.path, tuple(streams.items()), explicit)
-        for catalog, streams in sources
+        RawSource(
+            catalog.path,
+            tuple(streams.items()),
+            explicit,
+            {each.local: each.runs for each in found if each.source == at},
+        )
+        for at, (catalog, streams) in enumerate(sources)
     ]
 
 
@@ -179,6 +187,14 @@ def _record(path: Path) -> FaultRecord | Unreadable:
     except (CorruptionError, FormatError, NotFoundError) as error:
         return Unreadable(error.message)
     return newest or Unreadable("its fault log is empty")
+
+
+def _records(nodes: Sequence[_Node[C]]) -> list[tuple[Path, FaultRecord | Unreadable]]:
+    return [(node.directory.path, node.record) for node in nodes]
+
+
+def _logs(nodes: Sequence[_Node[C]]) -> set[bytes]:
+    return {config.log for node in nodes for config in node.configs}
 
 
 def _number(row: RawLog) -> int:
@@ -241,79 +257,3 @@ def _replicas(nodes: Sequence[_Node[C]]) -> Mapping[int, tuple[int, ...]]:
         if known is None or config.epoch > known.epoch:
             newest[config.stream] = config
     return {stream: config.replicas for stream, config in newest.items()}
-
-
-# --- what the repository knows and the disks lack
-
-
-def _place_last(
-    nodes: Sequence[_Node[RawDirectory]],
-    sources: Sequence[tuple[RawDirectory, Streams]],
-) -> tuple[str, ...]:
-    """Give the replicas the commits they lack; return what may be missing, and why."""
-    recovered, notes = _recover(nodes)
-    if recovered is None or not recovered.complete:
-        there = len(recovered.heard) if recovered else 0
-        voters = len(recovered.voters) if recovered else 0
-        notes.append(
-            f"{there} of {voters or 'the'} voters of the metadata repository have a"
-            " copy of it that can be read: what was acknowledged in the last moment"
-            " may be missing"
-        )
-    if recovered is None:
-        return tuple(notes)
-    standing = {
-        (at, local): _standing(directory, local)
-        for at, (directory, streams) in enumerate(sources)
-        for local in streams
-    }
-    for log in sorted({c.log for node in nodes for c in node.configs}):
-        known = recovered.state.logs.get(log)
-        if known is None:
-            continue
-        mine = [
-            (at, local, number)
-            for at, (_, streams) in enumerate(sources)
-            for local, number in streams.items()
-            if number in known.streams
-        ]
-        newest = max((standing[at, s].context.version for at, s, _ in mine), default=0)
-        if newest > known.version:
-            notes.append(
-                f"the disks have cut {newest} and the copies of the metadata"
-                f" repository end at {known.version}: they are not gone by"
-            )
-            continue
-        for at, local, number in mine:
-            stored, directory = standing[at, local], sources[at][0]
-            for commit in last_commits(stored, number, known.history):
-                directory.commit(local, stored.epoch, msgspec.structs.astuple(commit))
-    return tuple(notes)
-
-
-def _recover(
-    nodes: Sequence[_Node[RawDirectory]],
-) -> tuple[Recovered | None, list[str]]:
-    copies: list[tuple[FaultRecord, Copy]] = []
-    notes: list[str] = []
-    for node in nodes:
-        record, path = node.record, node.directory.path
-        if not isinstance(record, FaultRecord):
-            continue
-        try:
-            copy = read_copy(path, record.node, locked=True)
-        except LogError as error:
-            why = error.message
-            notes.append(f"{path}: its copy of the metadata repository: {why}")
-            continue
-        if copy is not None:
-            copies.append((record, copy))
-    records = [node.record for node in nodes if isinstance(node.record, FaultRecord)]
-    return recover_members(records, copies), notes
-
-
-def _standing(directory: RawDirectory, local: int) -> StoredStream:
-    low, committed, following, _, epoch, epochs, context = directory.state(local)
-    return StoredStream(
-        low, committed, following, epoch, tuple(epochs), CommitContext(*context)
-    )

@@ -3,13 +3,15 @@
 Theory of operation: the fault logs of the directories decide which of them are valid
 (`braidlog.node.raw`); for that, and so that no node runs on one, they are locked
 for a moment by whoever plans. Tasks take no lock: nothing changes there any more. Each
-reads a range of one stream from one directory, and from another if that is damaged, or
-the positions of all streams, merged.
+finds the same directories, and in them the commits that only the metadata repository
+knows, and reads a range of one stream from one directory, and from another where that
+is damaged, or the positions of all streams, merged. It gives what a merge gives.
 """
 
 from __future__ import annotations
 
 import heapq
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -30,6 +32,7 @@ from braidlog.storage.rawstreams import RawStreams, StoredPart
 __all__ = ["RawPlace"]
 
 _codec: Final = NativeCodec()
+_LOGGER: Final = logging.getLogger("braidlog")
 
 
 class _Look:
@@ -76,17 +79,22 @@ class RawPlace(Closing):
             NotFoundError: there is no such directory, or no valid one has the log.
         """
         self._options = options
+        self._said: tuple[str, ...] = ()
         self._streams = RawStreams(choose_raw(options.raw, options.log))
 
     def look(self) -> _Look:
-        """Return the log.
+        """Return the log; what it may lack is logged once.
 
         Raises:
             LockedError: a node runs on one of the directories.
         """
         options = self._options
         with open_raw(options.raw, options.log) as merge:
-            return _Look(options.log, self._streams, merge.figures().next)
+            figures = merge.figures()
+        if figures.notes != self._said:
+            _LOGGER.warning("log %r: %s", options.log, "; ".join(figures.notes))
+            self._said = figures.notes
+        return _Look(options.log, self._streams, figures.next)
 
     def read(self, task: Task, rows: Rows) -> Iterator[pa.RecordBatch]:
         """Yield what a task reads."""

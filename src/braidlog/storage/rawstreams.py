@@ -2,45 +2,54 @@
 
 *Theory of operation.* `braidlog.storage.merge` passes over directories front to back,
 in one process that locks them. Here a range of one stream is read through the number
-index of one directory that has it, without a lock; another directory takes its place if
-the first is damaged. What is committed in a stream is what the directory that saw most
-of it says. The log ends at the first position that no stream has.
+index of a directory that has it, without a lock; another directory takes its place
+where the first is damaged, or has trimmed what the other still has. Commits that no
+file tells of are given with the directory (`RawSource.commits`). The log ends at the
+first position that no stream has.
 
-Copies are not compared: that takes all directories at once, and is what a merge does.
+*Invariants.* The positions are those that a merge of the directories gives. Copies are
+not compared: that takes all directories at once, and is what a merge does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 from braidlog import _native
-from braidlog.errors import CorruptionError, LogError, TrimmedError
+from braidlog.errors import CorruptionError, LogError, NotFoundError, TrimmedError
 from braidlog.storage.catalog import SegmentRange
-from braidlog.storage.merge import RawLog
+from braidlog.storage.merge import RawLog, Standing
 
-__all__ = ["RawCatalog", "RawSource", "RawStreams", "StoredPart"]
+__all__ = ["RawCatalog", "RawSource", "RawStreams", "Run", "StoredPart"]
 
 _READ_BYTES: Final = 4 << 20
 
+Run: TypeAlias = tuple[int, int, int]
+"""A commit: LLSN, GLSN, length."""
+
 
 class RawCatalog:
-    """What a directory says of itself, read without a lock."""
+    """What a directory that no node runs on says of itself, read without a lock."""
 
     def __init__(self, path: str | Path) -> None:
-        """Read the catalog.
+        """Read the catalog, and where the streams stand.
 
         Raises:
             NotFoundError: there is no node's directory.
             CorruptionError: durable bytes of the newest segment are damaged.
         """
         self.path = Path(path)
-        follower = _native.Follower.open(self.path)
-        state = follower.state()
-        follower.close()
+        follower = _open(self.path)
+        try:
+            state = follower.state()
+            streams = {row[1] for row in state.values()}
+            self._standing = {each: follower.standing(each) for each in streams}
+        finally:
+            follower.close()
         self._rows = [
             RawLog(name, row[1], row[3], explicit_commit=False)
             for name, row in sorted(state.items())
@@ -49,6 +58,22 @@ class RawCatalog:
     def logs(self) -> list[RawLog]:
         """Return the logs by name; how they commit is not said here."""
         return self._rows
+
+    def state(self, stream: int) -> Standing:
+        """Return where a stream stands, by the files alone.
+
+        Raises:
+            NotFoundError: the directory has no such stream.
+        """
+        if stream not in self._standing:
+            raise NotFoundError(f"{self.path} has no stream {stream}")
+        return self._standing[stream]
+
+
+def _open(path: Path) -> _native.Follower:
+    # Whoever plans holds the lock for a moment: that is no sign of a node, and all that
+    # a node would find is shown, not only what the last one had published.
+    return _native.Follower.open(path, locked=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +85,8 @@ class RawSource:
     """(number in the directory, number in all of them)."""
     explicit: bool
     """False: an embedded log, where durable means committed."""
+    commits: Mapping[int, tuple[Run, ...]] = field(default_factory=dict)
+    """By number in the directory: what is committed behind what its files tell of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,23 +113,43 @@ class _Copy:
     """Of the stream in the directory."""
     explicit: bool
     first: int
-    end: int
-    """LLSNs that are committed, as far as the directory knows."""
+    told: int
+    """LLSN behind the last one that its files say is committed."""
+    commits: tuple[Run, ...]
+    """What is committed from there on."""
 
-    def runs(self, begin: int, end: int) -> list[tuple[int, int, int]]:
-        """Return the commit runs of LLSNs: (LLSN, GLSN, length)."""
+    @property
+    def end(self) -> int:
+        """LLSN behind the last one that is committed."""
+        return self.commits[-1][0] + self.commits[-1][2] if self.commits else self.told
+
+    def runs(self, begin: int, end: int) -> list[Run]:
+        """Return the commit runs of the LLSNs that it has."""
+        begin, end = max(begin, self.first), min(end, self.end)
         if begin >= end:
             return []
         if not self.explicit:
             return [(begin, begin, end - begin)]
-        return self.follower.runs(self.number, begin, end)
+        found: list[Run] = []
+        if begin < self.told:
+            found += self.follower.runs(self.number, begin, min(end, self.told))
+        for llsn, glsn, length in self.commits:
+            low, high = max(begin, llsn), min(end, llsn + length)
+            if low < high:
+                found.append((low, glsn + low - llsn, high - low))
+        return found
 
-    def ceil(self, glsn: int) -> int:
-        """Return the first LLSN that is not before a position."""
+    def ceil(self, glsn: int) -> int | None:
+        """Return the first LLSN that is not before a position; None if it has none."""
         if not self.explicit:
-            return min(max(glsn, self.first), self.end)
+            return max(glsn, self.first) if glsn < self.end else None
         found = self.follower.glsn_ceil(self.number, glsn)
-        return self.end if found is None else min(found[1], self.end)
+        if found is not None and found[1] < self.told:
+            return found[1]
+        for llsn, begin, length in self.commits:
+            if glsn < begin + length:
+                return llsn + max(0, glsn - begin)
+        return None
 
 
 class RawStreams:
@@ -128,11 +175,14 @@ class RawStreams:
             copies.sort(key=lambda copy: (-copy.end, copy.first))
 
     def _open(self, source: RawSource) -> None:
-        follower = _native.Follower.open(source.path)
+        follower = _open(source.path)
         self._followers.append(follower)
         for number, stream in source.streams:
-            first, end, *_ = follower.view(number).range()
-            copy = _Copy(source.path, follower, number, source.explicit, first, end)
+            first, told, *_ = follower.view(number).range()
+            commits = source.commits.get(number, ())
+            copy = _Copy(
+                source.path, follower, number, source.explicit, first, told, commits
+            )
             self._copies.setdefault(stream, []).append(copy)
 
     @property
@@ -143,7 +193,7 @@ class RawStreams:
     def cut(self, position: int) -> dict[int, int]:
         """Return the first LLSN of each stream that is not before a position."""
         return {
-            stream: copies[0].ceil(position) for stream, copies in self._copies.items()
+            stream: _ceil(copies, position) for stream, copies in self._copies.items()
         }
 
     def end(self, first: int) -> int:
@@ -159,8 +209,10 @@ class RawStreams:
         """Return the first position at or behind one that no stream has."""
         runs: list[tuple[int, int]] = []
         for stream, begin in self.cut(position).items():
-            copy = self._copies[stream][0]
-            runs += [(glsn, length) for _, glsn, length in copy.runs(begin, copy.end)]
+            end = self._copies[stream][0].end
+            for copy in self._copies[stream]:
+                runs += [(glsn, length) for _, glsn, length in copy.runs(begin, end)]
+                end = min(end, copy.first)  # What it has trimmed another may have.
         for glsn, length in sorted(runs):
             if glsn > position:
                 break
@@ -192,25 +244,32 @@ class RawStreams:
             TrimmedError: no directory has the beginning any more.
             CorruptionError: no directory has all of it undamaged.
         """
-        failure: LogError | None = None
-        for copy in self._copies.get(stream, []):
-            try:
-                while begin < end and copy.first <= begin and end <= copy.end:
-                    for part in _chunk(copy, stream, begin, end):
-                        begin = part.llsn + part.count
-                        yield part
-            except CorruptionError as error:
-                failure = error
-            if begin >= end:
-                return
-        if failure is not None:
-            raise failure
+        copies = list(self._copies.get(stream, []))
+        while begin < end:
+            failure: LogError | None = None
+            able = [copy for copy in copies if copy.first <= begin < copy.end]
+            for copy in able:
+                try:
+                    parts = _chunk(copy, stream, begin, min(end, copy.end))
+                except CorruptionError as error:
+                    failure = error
+                    # The others have what it lacks; it comes last from here on.
+                    copies.remove(copy)
+                    copies.append(copy)
+                else:
+                    yield from parts
+                    begin = parts[-1].llsn + parts[-1].count
+                    break
+            else:
+                raise failure or self._lacking(stream, begin, end)
+
+    def _lacking(self, stream: int, begin: int, end: int) -> LogError:
         first = min((copy.first for copy in self._copies.get(stream, [])), default=1)
         if begin < first:
             msg = f"stream {stream} was trimmed to {first} in all directories"
-            raise TrimmedError(msg, first=first)
+            return TrimmedError(msg, first=first)
         msg = f"no directory has {begin} to {end} of stream {stream}"
-        raise CorruptionError(msg)
+        return CorruptionError(msg)
 
     def close(self) -> None:
         """Let go of the directories. Idempotent."""
@@ -229,6 +288,12 @@ class RawStreams:
     ) -> None:
         """Close."""
         self.close()
+
+
+def _ceil(copies: Sequence[_Copy], position: int) -> int:
+    """Return the first LLSN that is not before a position, of all that copies have."""
+    found = [at for copy in copies if (at := copy.ceil(position)) is not None]
+    return min(found, default=copies[0].end)
 
 
 def _chunk(copy: _Copy, stream: int, begin: int, end: int) -> list[StoredPart]:

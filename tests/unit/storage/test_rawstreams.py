@@ -66,6 +66,28 @@ def test_it_ends_where_the_merge_ends(tmp_path: Path) -> None:
         assert raw.end(1) == 141
 
 
+def test_what_one_directory_has_trimmed_another_may_have(tmp_path: Path) -> None:
+    """The one that trims late is also the one that knows less: both are the log."""
+    paths = [tmp_path / "a", tmp_path / "b"]
+    order = write(paths[0], 900, hold=3)
+    write(paths[1], 700, hold=3)
+    node = NodeStore(paths[0], entropy=7)
+    for number in (1, 2):
+        ReplicaStore(node, number).trim(601)
+    node.sync()
+    node.close()
+    with merge(paths) as merged:
+        positions, expected = read(merged)
+    assert (positions[0], expected) == (1, order)
+    with streams(paths) as raw:
+        assert raw.end(1) == 1801
+        for position in (1, 9, 1199, 1202, 1500):
+            begins = raw.cut(position)
+            parts = [list(raw.parts(s, begins[s], 901)) for s in raw.streams]
+            merged_parts = list(heapq.merge(*parts, key=lambda part: part.glsn))
+            assert values(merged_parts) == order[position - 1 :]
+
+
 def test_damage_of_one_copy_is_made_up_for_by_another(tmp_path: Path) -> None:
     order = write(tmp_path / "a", 900)
     write(tmp_path / "b", 900)
