@@ -20,8 +20,8 @@ from braidlog.errors import (
     InvalidArgumentError,
     NotFoundError,
     TooLargeError,
-    UnavailableError,
 )
+from braidlog.ledger import LostFilesError
 from braidlog.spark.sink import run, targets
 from braidlog.spark.sink.options import parse_sink
 from braidlog.spark.sink.rows import SCHEMA, Router
@@ -58,7 +58,7 @@ def test_rows_go_where_their_keys_lead(
             "key": pa.array(keys, pa.binary()),
         }
     )
-    router = Router(streams, turn=turn, now=5)
+    router = Router(streams, turn=turn)
     found: dict[int, list[Any]] = {stream: [] for stream in streams}
     for stream, part in router.route(batch):
         assert part.schema == SCHEMA
@@ -74,7 +74,7 @@ def test_rows_go_where_their_keys_lead(
 
 
 def test_a_row_that_is_no_record_is_named() -> None:
-    router = Router((1, 2), turn=0, now=5)
+    router = Router((1, 2), turn=0)
     nothing = pa.record_batch({"value": pa.array([b"a", None])})
     with pytest.raises(InvalidArgumentError, match="row 1: null value"):
         list(router.route(nothing))
@@ -126,9 +126,10 @@ class Attempts:
         parts = []
         for partition in range(2):
             folder = self.staging.attempt(*_path(work))
-            files = TaskFiles(folder, self.staging.root, f"{partition}-{self.tries}")
+            task = f"{partition}-{self.tries}"
+            files = TaskFiles(folder, self.staging.root, task, make=True)
             numbers = range(count * partition // 2, count * (partition + 1) // 2)
-            router = Router((self.stream,), turn=0, now=5)
+            router = Router((self.stream,), turn=0)
             values = [b"%d.%d" % (batch, number) for number in numbers]
             for stream, part in router.route(pa.record_batch({"value": values})):
                 files.add(stream, part)
@@ -246,8 +247,11 @@ def test_a_staged_file_is_checked(attempts: Attempts) -> None:
     data = one.read_bytes()
     one.write_bytes(data[:200] + bytes([data[200] ^ 1]) + data[201:])
     store = run.store
-    with pytest.raises(UnavailableError, match="not as its task wrote it"):
+    with pytest.raises(LostFilesError, match="not as its task wrote it") as lost:
         store(attempts.target, attempts.staging, work, parts, once=False)
+    path = str(one.relative_to(attempts.staging.root))
+    assert (lost.value.query, lost.value.batch) == ("query", 0)
+    assert lost.value.files == (path,)
     one.write_bytes(data)
     store(attempts.target, attempts.staging, work, parts, once=False)
     again, parts = attempts.stage(1, 10)
@@ -258,6 +262,78 @@ def test_a_staged_file_is_checked(attempts: Attempts) -> None:
     large = [run.Staged(again, 0, (), 1 << 30)]
     with pytest.raises(TooLargeError, match="the log has room for"):
         store(attempts.target, attempts.staging, again, large, once=False)
+
+
+def lose_all(attempts: Attempts) -> None:
+    for path in files(attempts):
+        path.unlink()
+
+
+def test_a_batch_that_lost_its_files_is_finished_by_the_same_run(
+    node: braidlog.Node, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed with 3 of 10 records stored, and then the staged files are gone."""
+    append_all = attempts.target.append_all
+
+    def some(appends: Any) -> Any:
+        for stream, (batches, producer, sequence) in appends.items():
+            table = pa.Table.from_batches(batches, SCHEMA).slice(0, 3)
+            append_all({stream: (table.to_batches(), producer, sequence)})
+        raise Stop
+
+    attempts.store(0, 4)
+    monkeypatch.setattr(attempts.target, "append_all", some)
+    with pytest.raises(Stop):
+        attempts.store(1, 10)
+    monkeypatch.undo()
+    lose_all(attempts)
+    for other in (12, 8):  # Which of them are stored nobody can tell.
+        with pytest.raises(LostFilesError, match="2 with 10 records are lost"):
+            attempts.store(1, other)
+    with pytest.raises(LostFilesError, match="same batch again"):
+        attempts.store(2, 10)
+    assert attempts.values(node.log("out")) == [*expected({0: 4}), *first_of(1, 3)]
+    attempts.store(1, 10)
+    attempts.store(2, 2)
+    assert attempts.values(node.log("out")) == expected({0: 4, 1: 10, 2: 2})
+
+
+def first_of(batch: int, count: int) -> list[bytes]:
+    return [b"%d.%d" % (batch, number) for number in range(count)]
+
+
+def test_a_task_that_is_late_leaves_nothing(attempts: Attempts) -> None:
+    """One that writes when its job is given up, and one that begins then."""
+    staging = attempts.staging
+    work = run.Work("job", 0, "try")
+    staging.begin(*_path(work))
+    early, late = (
+        TaskFiles(staging.attempt(*_path(work)), staging.root, task)
+        for task in ("0-0", "0-1")
+    )
+    [(stream, rows)] = Router((attempts.stream,), turn=0).route(
+        pa.record_batch({"value": [b"a"]})
+    )
+    early.add(stream, rows)
+    run.give_up(attempts.target, staging, work)
+    early.add(stream, rows)
+    with pytest.raises(NotFoundError, match="the job was given up"):
+        early.close()
+    with pytest.raises(NotFoundError, match="the job was given up"):
+        late.add(stream, rows)
+    early.discard()
+    late.discard()
+    assert not any(staging.root.iterdir())
+
+
+def test_what_a_driver_began_to_remove_goes_with_the_next_batch(
+    attempts: Attempts,
+) -> None:
+    left, _ = attempts.stage(7, 4)
+    folder = attempts.staging.attempt(*_path(left))
+    folder.rename(folder.with_name(f"{folder.name}.gone-0"))
+    attempts.store(0, 4)
+    assert not any(attempts.staging.root.iterdir())
 
 
 def test_what_dead_jobs_left_is_removed_a_week_later(

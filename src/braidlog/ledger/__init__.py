@@ -18,6 +18,7 @@ from braidlog.ledger.entries import (
     Void,
 )
 from braidlog.ledger.ledger import Ledger, LedgerLog, ledger_name, open_ledger
+from braidlog.ledger.lost import LostFilesError, StagedFileError
 from braidlog.ledger.state import Lane, Query, State
 
 __all__ = [
@@ -27,9 +28,11 @@ __all__ = [
     "Lane",
     "Ledger",
     "LedgerLog",
+    "LostFilesError",
     "Query",
     "Resume",
     "StagedFile",
+    "StagedFileError",
     "State",
     "Summary",
     "Void",

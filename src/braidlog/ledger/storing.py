@@ -15,17 +15,20 @@ have (the next sequence is 1), the log is searched for the batch's records from 
 it ended when the batch was decided; if there are some, or sequences below were used by
 earlier batches, a `Resume` entry says how to go on in a new epoch, the same for all.
 
+A staged file of a decided batch that is lost is replaced by one of the driver's own
+with the same bytes (`braidlog.ledger.lost`); the ledger need not know.
+
 Files are removed when the ledger says that nobody will read them: those of batches that
 are done, and those of an attempt that is void.
 
-Invariants: records are sent only of files that the ledger names; a file is removed only
+Invariants: records are sent only of files that the ledger names, or of others with the
+same bytes; a file is removed only
 if the ledger, read after an entry of this driver, rules out that it is read again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from braidlog.errors import (
@@ -33,127 +36,29 @@ from braidlog.errors import (
     FencedError,
     InvalidArgumentError,
     LogError,
+    NotFoundError,
     TooLargeError,
 )
-from braidlog.ledger.entries import Batch, Done, Entry, Resume, StagedFile, Void
+from braidlog.ledger.effects import (
+    AskNext,
+    CheckFiles,
+    Effect,
+    Find,
+    Look,
+    Part,
+    Propose,
+    Read,
+    RemoveAttempt,
+    RemoveBatches,
+    Store,
+)
+from braidlog.ledger.entries import Batch, Done, Resume, Void
+from braidlog.ledger.lost import StagedFileError, replace_lost
 from braidlog.ledger.state import Lane, Query, State
 from braidlog.types import Producer
 
-__all__ = [
-    "AskNext",
-    "CheckFiles",
-    "Effect",
-    "Find",
-    "Look",
-    "Part",
-    "Propose",
-    "Protocol",
-    "Read",
-    "RemoveAttempt",
-    "RemoveBatches",
-    "Store",
-    "abort",
-    "commit",
-]
+__all__ = ["Protocol", "abort", "commit"]
 
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Read the ledger to its end. Answer: `State`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Propose:
-    """Append an entry to the ledger. Answer: None."""
-
-    entry: Entry
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Look where the log ends. Answer: position."""
-
-
-@dataclass(frozen=True, slots=True)
-class CheckFiles:
-    """Look whether staged files are there in their length. Answer: None or an error."""
-
-    staging: str
-    files: tuple[StagedFile, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AskNext:
-    """Ask streams for the next sequence of a producer. Answer: by stream.
-
-    None for a stream in which a later epoch of the producer is in charge.
-    """
-
-    producers: Mapping[int, Producer]
-
-
-@dataclass(frozen=True, slots=True)
-class Find:
-    """Search a stream for what a producer stored from a position on.
-
-    Answer: the next sequence behind it, 1 if there is nothing.
-    """
-
-    stream: int
-    producer: Producer
-    since: int
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Records of a staged file from ``skip`` on."""
-
-    file: StagedFile
-    skip: int
-
-
-@dataclass(frozen=True, slots=True)
-class Store:
-    """Append parts to a stream, in order; durable on return. Answer: None or an error.
-
-    The error is one of those that ``retry`` of `commit` looks at; others are raised.
-    """
-
-    stream: int
-    staging: str
-    parts: tuple[Part, ...]
-    producer: Producer
-    sequence: int
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveBatches:
-    """Remove what is staged for a query's batches up to one. Answer: None."""
-
-    query: str
-    up_to: int
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveAttempt:
-    """Remove what an attempt staged for a batch. Answer: None."""
-
-    query: str
-    batch: int
-    attempt: str
-
-
-Effect: TypeAlias = (
-    Read
-    | Propose
-    | Look
-    | CheckFiles
-    | AskNext
-    | Find
-    | tuple[Store, ...]  # To different streams, so at the same time. Answer: a list.
-    | RemoveBatches
-    | RemoveAttempt
-)
 Protocol: TypeAlias = Generator[Effect, Any, None]
 
 
@@ -162,6 +67,8 @@ def commit(proposal: Batch) -> Protocol:
 
     Raises:
         FencedError: the attempt is void: another driver gave it up.
+        NotFoundError: a file of the proposal is not there.
+        LostFilesError: the proposal cannot replace what was decided and is lost.
         CorruptionError: log and ledger do not belong together any more.
     """
     name, batch = proposal.query, proposal.batch
@@ -176,7 +83,7 @@ def commit(proposal: Batch) -> Protocol:
                 msg = f"the log has epochs of the producer of {name} beyond the ledger"
                 raise CorruptionError(msg)
             before = query
-            yield from _store(name, query)
+            yield from _store(name, query, proposal)
             continue
         if query is not None and query.batch >= batch:
             break
@@ -185,12 +92,12 @@ def commit(proposal: Batch) -> Protocol:
         if proposed:
             msg = f"the ledger took no notice of batch {batch} of {name}"
             raise CorruptionError(msg)
-        missing: LogError | None = yield CheckFiles(proposal.staging, proposal.files)
-        if missing is not None:
+        missing: Mapping[str, str] = yield CheckFiles(proposal.staging, proposal.files)
+        if missing:
             state = yield Read()
             query = state.query(name)
             if query is None or query.batch < batch:
-                raise missing
+                raise _not_staged(proposal, missing)
             continue  # Another driver has decided, and removed what is of no use.
         end: int = yield Look()
         yield Propose(_since(proposal, end))
@@ -207,6 +114,14 @@ def abort(query: str, batch: int, attempt: str) -> Protocol:
         yield RemoveAttempt(query, batch, attempt)
 
 
+def _not_staged(proposal: Batch, missing: Mapping[str, str]) -> NotFoundError:
+    path, wrong = next(iter(missing.items()))
+    return NotFoundError(
+        f"a task staged {proposal.staging}/{path}, and it {wrong}: do the driver and"
+        " all workers see the same staging directory?"
+    )
+
+
 def _since(proposal: Batch, end: int) -> Batch:
     return Batch(
         proposal.query,
@@ -220,11 +135,12 @@ def _since(proposal: Batch, end: int) -> Batch:
     )
 
 
-def _store(name: str, query: Query) -> Protocol:
+def _store(name: str, query: Query, proposal: Batch) -> Protocol:
     """Store what is missing of a decided batch; returns early if an epoch has ended."""
     left = set(query.streams())
     searched: set[int] = set()
     stuck: dict[int, int] = {}
+    lost: dict[str, str] = {}
     while left:
         producers = {
             stream: Producer(query.producer, query.lanes[stream].epoch)
@@ -256,7 +172,14 @@ def _store(name: str, query: Query) -> Protocol:
         outcomes: list[LogError | None] = yield tuple(sending)
         for store, error in zip(sending, outcomes, strict=True):
             searched.discard(store.stream)  # The stream may forget what was stored now.
-            _check_progress(store, error, stuck)
+            if isinstance(error, StagedFileError):
+                lost[error.file] = error.message
+            else:
+                _check_progress(store, error, stuck)
+        if any(isinstance(error, StagedFileError) for error in outcomes):
+            needed = tuple(part.file for store in sending for part in store.parts)
+            files = yield from replace_lost(query, needed, proposal, lost)
+            query.files = files
     end: int = yield Look()
     yield Propose(Done(name, query.batch, end))
 

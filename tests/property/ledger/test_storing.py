@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from braidlog.errors import LogError
-from braidlog.ledger import Batch, Done, State, storing
+from braidlog.ledger import Batch, Done, State, effects, lost, storing
 from braidlog.ledger.state import Lane
 from property.ledger.world import QUERY, Driver, Row, World
 
@@ -114,8 +114,9 @@ def explore(variant: Variant, every: int = 1) -> None:
 class Run:
     """One history: batches, attempts that stand still, streams that forget."""
 
-    def __init__(self, variant: Variant, seed: int) -> None:
+    def __init__(self, variant: Variant, seed: int, *, loses: bool = False) -> None:
         self.choice = random.Random(seed)
+        self.loses = loses
         self.streams = self.choice.choice((1, 2))
         self.variant = variant
         self.world = variant.world(self.streams)
@@ -171,12 +172,14 @@ class Run:
     def disturb(self) -> None:
         if self.zombies and self.choice.random() < 0.5:
             self.choice.choice(self.zombies).step()
+        if self.loses and self.choice.random() < 0.05:
+            self.world.lose(self.choice.choice)
 
 
-def histories(variant: Variant, count: int) -> None:
+def histories(variant: Variant, count: int, *, loses: bool = False) -> None:
     for seed in range(count):
         try:
-            Run(variant, seed).play()
+            Run(variant, seed, loses=loses).play()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
 
@@ -187,6 +190,20 @@ def test_two_drivers_store_a_batch_once() -> None:
 
 def test_histories_of_a_query() -> None:
     histories(Variant(), 400)
+
+
+def test_histories_that_lose_staged_files() -> None:
+    """A run that gives the same finishes what was decided; another one is refused."""
+    histories(Variant(), 200, loses=True)
+
+
+def test_a_file_with_other_records_is_no_replacement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Planted: one with as many records for the stream is taken."""
+    monkeypatch.setattr(lost, "_content", lambda file: (file.stream, file.records))
+    with pytest.raises(AssertionError):
+        histories(Variant(), 200, loses=True)
 
 
 # -- planted bugs --------------------------------------------------------------------
@@ -230,9 +247,9 @@ def remove_at_once(proposal: Batch) -> Any:
         except StopIteration:
             return
         answer = yield effect
-        if isinstance(effect, storing.Propose) and isinstance(effect.entry, Batch):
-            yield storing.RemoveBatches(proposal.query, proposal.batch - 1)
-            yield storing.RemoveAttempt(proposal.query, proposal.batch, "b")
+        if isinstance(effect, effects.Propose) and isinstance(effect.entry, Batch):
+            yield effects.RemoveBatches(proposal.query, proposal.batch - 1)
+            yield effects.RemoveAttempt(proposal.query, proposal.batch, "a")
 
 
 def done_first(proposal: Batch) -> Any:
@@ -245,19 +262,19 @@ def done_first(proposal: Batch) -> Any:
         except StopIteration:
             return
         if isinstance(effect, tuple):
-            yield storing.Propose(Done(proposal.query, proposal.batch, 1))
+            yield effects.Propose(Done(proposal.query, proposal.batch, 1))
         answer = yield effect
 
 
 def abort_without_looking(query: str, batch: int, attempt: str) -> Any:
-    yield storing.RemoveAttempt(query, batch, attempt)
+    yield effects.RemoveAttempt(query, batch, attempt)
 
 
 def abort_without_entry(query: str, batch: int, attempt: str) -> Any:
-    state = yield storing.Read()
+    state = yield effects.Read()
     known = state.query(query)
     if known is None or not known.needs(batch, attempt):
-        yield storing.RemoveAttempt(query, batch, attempt)
+        yield effects.RemoveAttempt(query, batch, attempt)
 
 
 PLANTED = {

@@ -7,6 +7,7 @@ promises.
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
@@ -15,11 +16,13 @@ from typing import Any
 from braidlog.errors import (
     FencedError,
     InvalidArgumentError,
-    NotFoundError,
     SequenceGapError,
+    UnavailableError,
 )
-from braidlog.ledger import Batch, Query, StagedFile, State
-from braidlog.ledger import storing as s
+from braidlog.ledger import Batch, Query, StagedFile, StagedFileError, State
+from braidlog.ledger import effects as s
+
+STAGING = "staging"
 
 QUERY = "q"
 Row = tuple[int, int, int]
@@ -84,15 +87,25 @@ class World:
             for stream, rows in sorted(by_stream.items()):
                 path = f"{batch}/{attempt}/{task}-{stream}"
                 staged[path] = rows
-                files.append(StagedFile(path, stream, len(rows), len(rows), 0))
+                checksum = zlib.crc32(repr(rows).encode())
+                size = len(rows)
+                files.append(StagedFile(path, stream, size, size, checksum))
         self.files[batch, attempt] = staged
-        return Batch(QUERY, batch, attempt, 77, 0, "staging", tuple(files))
+        return Batch(QUERY, batch, attempt, 77, 0, STAGING, tuple(files))
 
     def rows_of(self, path: str) -> list[Row]:
         for staged in self.files.values():
-            if path in staged:
-                return staged[path]
-        raise NotFoundError(f"{path} is gone")
+            if _relative(path) in staged:
+                return staged[_relative(path)]
+        raise StagedFileError("is gone", file=path)
+
+    def lose(self, choose: Callable[[list[str]], str]) -> None:
+        """Lose a file of a batch that is decided and not done."""
+        known = self.known()
+        if known is not None and not known.done and known.files:
+            path = choose([file.path for file in known.files])
+            for staged in self.files.values():
+                staged.pop(path, None)
 
     def perform(self, effect: Any) -> Any:
         """Do what takes one step."""
@@ -105,8 +118,8 @@ class World:
                 return self.end
             case s.CheckFiles():
                 there = {path for staged in self.files.values() for path in staged}
-                gone = {file.path for file in effect.files} - there
-                return NotFoundError(f"{gone}") if gone else None
+                asked = {file.path for file in effect.files}
+                return {p: "is gone" for p in asked if _relative(p) not in there}
             case s.AskNext():
                 return {
                     stream: self.streams[stream].next(producer)
@@ -149,6 +162,10 @@ class World:
 
     def known(self) -> Query | None:
         return self.read().query(QUERY)
+
+
+def _relative(path: str) -> str:
+    return path.removeprefix(f"{STAGING}/")
 
 
 class Driver:
@@ -195,7 +212,7 @@ class Driver:
             try:
                 yield from self._store_one(store)
                 outcomes.append(None)
-            except (InvalidArgumentError, FencedError) as refused:
+            except (InvalidArgumentError, FencedError, UnavailableError) as refused:
                 outcomes.append(refused)
         yield
         return outcomes

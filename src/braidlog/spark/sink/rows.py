@@ -4,6 +4,9 @@ Theory of operation: a batch of the query is brought to the columns and types of
 the core checks what an append would check and says for each row where its key leads,
 and Arrow takes the rows apart. No row is looked at in Python.
 
+Records without a time get it when they are stored, so that a task that runs again gives
+the same bytes.
+
 Invariants: rows of one stream keep their order; what comes out can be appended, up to
 the largest size of a record, which depends on where it goes.
 """
@@ -21,7 +24,7 @@ from braidlog import _native
 from braidlog.errors import InvalidArgumentError
 from braidlog.types import Timestamp
 
-__all__ = ["SCHEMA", "Router", "check_columns"]
+__all__ = ["SCHEMA", "Router", "check_columns", "timed"]
 
 SCHEMA: Final = pa.schema(
     [
@@ -31,8 +34,9 @@ SCHEMA: Final = pa.schema(
         ("headers", pa.map_(pa.string(), pa.binary())),
     ]
 )
-"""Columns of a staged file."""
+"""Columns of a staged file; of a record without a time that is null."""
 
+_TIME: Final = SCHEMA.get_field_index("timestamp")
 _STREAM: Final = "stream"
 _COLUMNS: Final = (*SCHEMA.names, _STREAM)
 _KINDS: Final = {
@@ -76,8 +80,6 @@ class Router:
     """The streams that keys are spread over, in the order in which they count."""
     turn: int
     """Which of them gets records without a key, so that tasks spread."""
-    now: Timestamp
-    """Time of records that have none."""
     largest: int = 0
     """Bytes that the largest record so far takes, encoded."""
 
@@ -103,14 +105,11 @@ class Router:
     def _column(self, batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
         at = batch.schema.get_field_index(field.name)
         if at < 0:
-            if field.name == "timestamp":
-                return pa.repeat(pa.scalar(self.now, field.type), batch.num_rows)
             return pa.nulls(batch.num_rows, field.type)
         column = batch.column(at)
         if field.name == "timestamp":
             # What has no zone is UTC, as everywhere in a log.
-            column = column.cast(pa.timestamp("us")).cast(pa.int64())
-            return pc.fill_null(column, self.now).cast(field.type)
+            return column.cast(pa.timestamp("us")).cast(pa.int64()).cast(field.type)
         return column.cast(field.type)
 
     def _placed(
@@ -142,9 +141,20 @@ class Router:
                 yield stream, rows.take(indexes)
 
     def _check(self, rows: pa.RecordBatch) -> list[bytes]:
-        groups, largest = _native.route_arrow(rows, len(self.keyed))
+        # What a record takes is the same for every time.
+        checked = timed(rows, 0)
+        groups, largest = _native.route_arrow(checked, len(self.keyed))
         self.largest = max(self.largest, largest)
         return groups
+
+
+def timed(rows: pa.RecordBatch, now: Timestamp) -> pa.RecordBatch:
+    """Return records with a time for those that have none."""
+    column = rows.column(_TIME)
+    if not column.null_count:
+        return rows
+    filled = pc.fill_null(column, pa.scalar(now, column.type))
+    return rows.set_column(_TIME, SCHEMA.field(_TIME), filled)
 
 
 def _numbers(group: bytes) -> Any:

@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from braidlog.errors import LogError, TooLargeError
-from braidlog.ledger import Batch, StagedFile, storing
+from braidlog.ledger import Batch, StagedFile, effects, storing
+from braidlog.spark.sink.rows import timed
 from braidlog.spark.sink.staging import Staging, clock
 from braidlog.spark.sink.targets import Target
 
@@ -97,31 +98,31 @@ class _Shell:
                 return
             answer = self._perform(effect)
 
-    def _perform(self, effect: storing.Effect) -> Any:
+    def _perform(self, effect: effects.Effect) -> Any:
         target, staging = self._target, self._staging
         match effect:
-            case storing.Read():
+            case effects.Read():
                 return target.ledger.read()
-            case storing.Propose():
+            case effects.Propose():
                 return target.ledger.append(effect.entry)
-            case storing.Look():
+            case effects.Look():
                 return target.end()
-            case storing.CheckFiles():
-                return staging.missing(effect.files)
-            case storing.AskNext():
+            case effects.CheckFiles():
+                return Staging(effect.staging).missing(effect.files)
+            case effects.AskNext():
                 return target.next_sequence(effect.producers)
-            case storing.Find():
+            case effects.Find():
                 return target.stored(effect.stream, effect.producer, effect.since)
-            case storing.RemoveBatches():
+            case effects.RemoveBatches():
                 return staging.remove_batches(effect.query, effect.up_to)
-            case storing.RemoveAttempt():
+            case effects.RemoveAttempt():
                 return staging.remove_attempt(
                     effect.query, effect.batch, effect.attempt
                 )
             case _:
                 return self._store(effect)
 
-    def _store(self, stores: tuple[storing.Store, ...]) -> list[LogError | None]:
+    def _store(self, stores: tuple[effects.Store, ...]) -> list[LogError | None]:
         appends = {
             each.stream: (_rows(each), each.producer, each.sequence) for each in stores
         }
@@ -135,9 +136,10 @@ class _Shell:
             self.run(storing.abort(query, batch, attempt))
 
 
-def _rows(store: storing.Store) -> Iterator[pa.RecordBatch]:
+def _rows(store: effects.Store) -> Iterator[pa.RecordBatch]:
     # Where the files are the batch says: an earlier driver may have had another place.
-    staging = Staging(store.staging)
+    staging, now = Staging(store.staging), int(clock() * 1_000_000)
     for part in store.parts:
         with contextlib.closing(staging.batches(part.file, part.skip)) as batches:
-            yield from batches
+            for batch in batches:
+                yield timed(batch, now)

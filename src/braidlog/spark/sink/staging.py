@@ -7,6 +7,12 @@
 
 A file is there under its name only when it is complete and durable. Attempts of a task
 write different files, and the driver names those that count.
+
+The driver of a job makes the directory of its attempt, and tasks do not: so what a task
+still wrote when the job was given up, or was done without it, has no place to go to. It
+is renamed before it is removed, to ``ATTEMPT.gone-...``, so that no file is made in it
+meanwhile. Which batch it is of which query only tasks know of a streaming query, and
+make the directory themselves: what is late there goes with the next batch.
 """
 
 from __future__ import annotations
@@ -24,7 +30,7 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 
 from braidlog.errors import NotFoundError, UnavailableError
-from braidlog.ledger import StagedFile
+from braidlog.ledger import StagedFile, StagedFileError
 from braidlog.spark.chunks import rechunk
 from braidlog.spark.sink.rows import SCHEMA
 
@@ -34,6 +40,7 @@ LEFT_AFTER_S: Final = 7 * 24 * 3600.0
 """Age at which what nobody came back for is taken as left by a dead job."""
 
 _OPEN: Final = ".part"
+_GONE: Final = ".gone-"
 
 
 class Staging:
@@ -51,18 +58,30 @@ class Staging:
         # The name of a job may be anything, but one part of a path it must be.
         return self.root / quote(query, safe="").replace(".", "%2E")
 
-    def missing(self, files: Iterable[StagedFile]) -> NotFoundError | None:
-        """Return an error if a file is not there in its length."""
+    def begin(self, query: str, batch: int, attempt: str) -> None:
+        """Make the directory of an attempt, for tasks that make none.
+
+        Raises:
+            UnavailableError: the system refused.
+        """
+        folder = self.attempt(query, batch, attempt)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            msg = f"staging in {folder} failed: {error}"
+            raise UnavailableError(msg, path=str(folder)) from error
+
+    def missing(self, files: Iterable[StagedFile]) -> dict[str, str]:
+        """Say of each file that is not there in its length what is wrong."""
+        found = {}
         for file in files:
             path = self.root / file.path
             size = path.stat().st_size if path.exists() else None
-            if size != file.bytes:
-                found = "is not there" if size is None else f"has {size} bytes"
-                return NotFoundError(
-                    f"a task staged {path} with {file.bytes} bytes, and it {found}: "
-                    "do the driver and all workers see the same staging directory?"
-                )
-        return None
+            if size is None:
+                found[file.path] = "is not there"
+            elif size != file.bytes:
+                found[file.path] = f"has {size} bytes instead of {file.bytes}"
+        return found
 
     def batches(
         self, file: StagedFile, skip: int
@@ -70,37 +89,46 @@ class Staging:
         """Yield the records of a file from ``skip`` on, in batches of about 1 MB.
 
         Raises:
-            NotFoundError: the file is gone.
-            UnavailableError: it is not as the task wrote it.
+            StagedFileError: the file is gone, or not as the task wrote it.
         """
         path = self.root / file.path
         try:
             mapped = pa.memory_map(str(path))
         except FileNotFoundError:
-            raise NotFoundError(f"the staged file {path} is gone") from None
+            msg = "is not there"
+            raise StagedFileError(msg, path=str(path), file=file.path) from None
         with mapped:
             data = mapped.read_buffer()
             if zlib.crc32(data) != file.checksum:
-                msg = f"the staged file {path} is not as its task wrote it"
-                raise UnavailableError(msg, path=str(path))
+                msg = "is not as its task wrote it"
+                raise StagedFileError(msg, path=str(path), file=file.path)
             yield from rechunk(_from(pa.ipc.open_file(data), skip))
 
     def remove_batches(self, query: str, up_to: int) -> None:
         """Remove what is staged for a query's batches up to one."""
         for path in _listed(self._batches(query)):
             if path.name.isdecimal() and int(path.name) <= up_to:
-                shutil.rmtree(path, ignore_errors=True)
+                for attempt in _listed(path):
+                    _remove(attempt)
+                self._prune(path)
         self._prune(self._batches(query))
 
     def remove_attempt(self, query: str, batch: int, attempt: str) -> None:
         """Remove what an attempt staged for a batch."""
         path = self.attempt(query, batch, attempt)
-        shutil.rmtree(path, ignore_errors=True)
+        _remove(path)
         self._prune(path.parent)
         self._prune(path.parent.parent)
 
     def left(self, now: float) -> list[tuple[str, int, str]]:
-        """Return attempts that nobody touched for a week, as query, batch and id."""
+        """Return attempts that nobody touched for a week, as query, batch and id.
+
+        A driver that died while it removed one left the rest of it: that goes here.
+        """
+        for path in self.root.glob(f"*/*/*{_GONE}*"):
+            shutil.rmtree(path, ignore_errors=True)
+            self._prune(path.parent)
+            self._prune(path.parent.parent)
         return [
             (unquote(query.name), int(batch.name), attempt.name)
             for query in _listed(self.root)
@@ -115,6 +143,16 @@ class Staging:
             path.rmdir()
         except OSError:
             return  # There is more in it, or it is gone: either is fine.
+
+
+def _remove(attempt: Path) -> None:
+    """Remove the directory of an attempt, so that nothing is made in it any more."""
+    aside = attempt.with_name(f"{attempt.name}{_GONE}{secrets.token_hex(4)}")
+    try:
+        attempt.rename(aside)
+    except OSError:
+        return  # It is gone; or it stays until it is a week old.
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def _listed(path: Path) -> list[Path]:
@@ -132,27 +170,43 @@ def _from(reader: Any, skip: int) -> Iterator[pa.RecordBatch]:
 class TaskFiles:
     """The files of one attempt of a task, one for each stream that gets records."""
 
-    def __init__(self, folder: Path, root: Path, task: str) -> None:
-        """Bind to the directory of the attempt; ``task`` names this try of a task."""
+    def __init__(
+        self, folder: Path, root: Path, task: str, *, make: bool = False
+    ) -> None:
+        """Bind to the directory of the attempt; ``task`` names this try of a task.
+
+        Without `make` the driver has made the directory.
+        """
         self._folder = folder
+        self._make = make
         self._root = root
         self._task = f"{task}-{secrets.token_hex(4)}"
         self._open: dict[int, _OpenFile] = {}
 
     def add(self, stream: int, rows: pa.RecordBatch) -> None:
-        """Append records of a stream."""
-        file = self._open.get(stream)
-        if file is None:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            path = self._folder / f"{self._task}-{stream}.arrow"
-            file = self._open[stream] = _OpenFile(path)
-        file.writer.write_batch(rows)
+        """Append records of a stream.
+
+        Raises:
+            NotFoundError: there is no directory of the attempt.
+            UnavailableError: the system refused.
+        """
+        try:
+            file = self._open.get(stream)
+            if file is None:
+                if self._make:
+                    self._folder.mkdir(parents=True, exist_ok=True)
+                path = self._folder / f"{self._task}-{stream}.arrow"
+                file = self._open[stream] = _OpenFile(path)
+            file.writer.write_batch(rows)
+        except OSError as error:
+            raise self._refused(error) from error
         file.records += rows.num_rows
 
     def close(self) -> list[StagedFile]:
         """Make the files durable and give them their names.
 
         Raises:
+            NotFoundError: the directory of the attempt is gone.
             UnavailableError: the system refused.
         """
         try:
@@ -160,9 +214,17 @@ class TaskFiles:
             if staged:
                 _sync_up_to(self._folder, self._root)
         except OSError as error:
-            msg = f"staging in {self._folder} failed: {error}"
-            raise UnavailableError(msg, path=str(self._folder)) from error
+            raise self._refused(error) from error
         return staged
+
+    def _refused(self, error: OSError) -> NotFoundError | UnavailableError:
+        if isinstance(error, FileNotFoundError):
+            return NotFoundError(
+                f"{self._folder} is not there: the job was given up or is done, or "
+                "this worker does not see the staging directory of the driver"
+            )
+        msg = f"staging in {self._folder} failed: {error}"
+        return UnavailableError(msg, path=str(self._folder))
 
     def _close(self, stream: int) -> StagedFile:
         file = self._open[stream]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -35,7 +34,6 @@ __all__ = ["BatchWriter", "StreamWriter"]
 _LOGGER: Final = logging.getLogger("braidlog")
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
-_MICROSECONDS: Final = 1_000_000
 
 
 class Message(WriterCommitMessage):  # type: ignore[misc]
@@ -67,15 +65,19 @@ class _Writer:
         return f"{query}@{self.log}"
 
     def _stage(
-        self, work: Work, context: Any, batches: Iterable[pa.RecordBatch]
+        self,
+        work: Work,
+        context: Any,
+        batches: Iterable[pa.RecordBatch],
+        *,
+        make: bool,
     ) -> Message:
         staging = Staging(self.options.staging)
         folder = staging.attempt(work.query, work.batch, work.attempt)
         partition = context.partitionId()
         task = f"{partition:05d}-{context.taskAttemptId()}"
-        files = TaskFiles(folder, staging.root, task)
-        now = time.time_ns() // 1000
-        router = Router(self.streams, turn=partition, now=now)
+        files = TaskFiles(folder, staging.root, task, make=make)
+        router = Router(self.streams, turn=partition)
         try:
             for batch in batches:
                 for stream, rows in router.route(batch):
@@ -117,6 +119,8 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
         """
         super().__init__(options, schema, overwrite)
         self.job = options.job or secrets.token_hex(16)
+        work = self._work
+        Staging(options.staging).begin(work.query, work.batch, work.attempt)
 
     @property
     def _work(self) -> Work:
@@ -124,7 +128,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         """Stage the records of a task."""
-        return self._stage(self._work, TaskContext.get(), iterator)
+        return self._stage(self._work, TaskContext.get(), iterator, make=False)
 
     def commit(self, messages: list[Any]) -> None:
         """Store what the tasks staged; all of it is durable on return."""
@@ -149,7 +153,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
                 "needs a version of Spark that does, such as 4.3"
             )
         work = Work(self._name(query), int(batch), self.attempt)
-        return self._stage(work, context, iterator)
+        return self._stage(work, context, iterator, make=True)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
         """Store what the tasks staged, or what an earlier try of the batch did."""
