@@ -14,19 +14,17 @@ Between streams the order is a new one.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-import braidlog
 from braidlog.client.routing import stream_index
-from braidlog.errors import CorruptionError, InvalidArgumentError
+from braidlog.errors import CorruptionError
+from braidlog.pipelines.destination import Destination
 from braidlog.pipelines.frame import (
     Attempt,
     Job,
@@ -50,66 +48,6 @@ __all__ = ["Destination", "repartition", "repartition_job"]
 _NAME: Final = "repartition"
 _APPENDED: Final = ["timestamp", "key", "value", "headers"]
 _APPEND_BYTES: Final = 4 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Destination:
-    """A log to append to: of a cluster, or of a data directory, which has one stream.
-
-    A log that is not there is created.
-    """
-
-    log: str
-    streams: int = 1
-    path: str = ""
-    cluster: str = ""
-    ca: str = ""
-    token: str = field(default="", repr=False)
-
-    def __post_init__(self) -> None:
-        """Refuse what names no place, or two.
-
-        Raises:
-            InvalidArgumentError: it does, or a directory is to have several streams.
-        """
-        if bool(self.path) == bool(self.cluster) or not self.log:
-            msg = "a destination is a `log`, and one of `path` and `cluster`"
-            raise InvalidArgumentError(msg)
-        if self.streams < 1 or (self.path and self.streams != 1):
-            msg = f"{self.streams} streams: a log has one or more, in a directory one"
-            raise InvalidArgumentError(msg)
-
-    def parameters(self) -> dict[str, Any]:
-        """Return what identifies it."""
-        found: dict[str, Any] = {"log": self.log, "streams": self.streams}
-        if self.path:
-            return {**found, "path": os.path.abspath(self.path)}  # noqa: PTH100
-        return {**found, "cluster": self.cluster}
-
-    @contextmanager
-    def open(self, *, create: bool = False) -> Iterator[Any]:
-        """Open the log for appending.
-
-        Raises:
-            LockedError: another process writes to the directory.
-            InvalidArgumentError: the log has another number of streams.
-        """
-        if self.path:
-            with braidlog.open(self.path) as node:
-                if create:
-                    node.create_log(self.log, exist_ok=True)
-                yield node.log(self.log)
-            return
-        origin = Origin(self.log, cluster=self.cluster, ca=self.ca, token=self.token)
-        with origin.client() as client:
-            if create:
-                client.create_log(self.log, exist_ok=True, streams=self.streams)
-            log = client.log(self.log)
-            there = len(log.describe().streams)
-            if there != self.streams:
-                msg = f"the log {self.log!r} has {there} streams, not {self.streams}"
-                raise InvalidArgumentError(msg)
-            yield log
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,17 +222,20 @@ def producer_of(identity: str, part: int, parts: int) -> int:
 def _append(destination: Destination, task: _Append, attempt: Attempt) -> Result:
     producer = Producer(task.producer)
     seen = 0
-    with destination.open() as log:
-        stored = log.next_sequence(producer) - 1
+
+    def rest(stored: int) -> Iterator[pa.RecordBatch]:
+        nonlocal seen
         batches = (b for _, b in part_of(attempt.home, task.pieces, task.part))
         for batch in rechunk(batches, _APPEND_BYTES):
             rows = batch.slice(min(batch.num_rows, max(0, stored - seen)))
-            sequence = seen + batch.num_rows - rows.num_rows + 1
             seen += batch.num_rows
             if rows.num_rows:
-                rows = rows.select(_APPENDED)
-                log.append_arrow(rows, producer=producer, sequence=sequence)
-        there = log.next_sequence(producer) - 1
+                yield rows.select(_APPENDED)
+
+    with destination.open() as log:
+        stored = log.next_sequence(task.part, producer) - 1
+        log.append(task.part, rest(stored), producer, stored + 1)
+        there = log.next_sequence(task.part, producer) - 1
     if not seen == there == task.records:
         msg = (
             f"part {task.part} has {task.records} records, {seen} were read and the"

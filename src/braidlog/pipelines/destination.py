@@ -1,0 +1,157 @@
+"""Where `repartition` puts records: a log, of which each part has a stream.
+
+*Invariants.* Records of a part are appended in order, in columns: no record is looked
+at in Python. What is appended is durable when a call returns.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import braidlog
+from braidlog.errors import FencedError, InvalidArgumentError
+from braidlog.pipelines.origin import Origin
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from braidlog.client.blocking import BlockingIngest
+    from braidlog.types import Producer
+
+__all__ = ["Destination", "Parts"]
+
+
+class Parts(Protocol):
+    """A log to append parts to."""
+
+    def next_sequence(self, part: int, producer: Producer) -> int:
+        """Return what the producer of a part must send next, 1 if it is unknown.
+
+        Raises:
+            FencedError: a later epoch of it has been there.
+        """
+
+    def append(
+        self,
+        part: int,
+        batches: Iterable[pa.RecordBatch],
+        producer: Producer,
+        sequence: int,
+    ) -> None:
+        """Append a part, or what is left of it.
+
+        Raises:
+            LogFullError: the log is full; what was before that batch is stored.
+        """
+
+
+class _Directory:
+    """A log of a directory: its one stream takes all."""
+
+    def __init__(self, log: braidlog.Log) -> None:
+        self._log = log
+
+    def next_sequence(self, part: int, producer: Producer) -> int:
+        return self._log.next_sequence(producer)
+
+    def append(
+        self,
+        part: int,
+        batches: Iterable[pa.RecordBatch],
+        producer: Producer,
+        sequence: int,
+    ) -> None:
+        for rows in batches:
+            self._log.append_arrow(rows, producer=producer, sequence=sequence)
+            sequence += rows.num_rows
+
+
+class _Cluster:
+    """A log of a cluster: a part has the stream that keys of its hash belong to."""
+
+    def __init__(self, ingest: BlockingIngest) -> None:
+        self._ingest = ingest
+
+    def next_sequence(self, part: int, producer: Producer) -> int:
+        stream = self._ingest.streams[part]
+        found: int | None = self._ingest.next_sequence({stream: producer})[stream]
+        if found is None:
+            msg = f"stream {stream} has had a later epoch of producer {producer.id}"
+            raise FencedError(msg)
+        return found
+
+    def append(
+        self,
+        part: int,
+        batches: Iterable[pa.RecordBatch],
+        producer: Producer,
+        sequence: int,
+    ) -> None:
+        stream = self._ingest.streams[part]
+        done = self._ingest.append_all({stream: (batches, producer, sequence)})
+        if (error := done[stream]) is not None:
+            raise error
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A log to append to: of a cluster, or of a data directory, which has one stream.
+
+    A log that is not there is created.
+    """
+
+    log: str
+    streams: int = 1
+    path: str = ""
+    cluster: str = ""
+    ca: str = ""
+    token: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what names no place, or two.
+
+        Raises:
+            InvalidArgumentError: it does, or a directory is to have several streams.
+        """
+        if bool(self.path) == bool(self.cluster) or not self.log:
+            msg = "a destination is a `log`, and one of `path` and `cluster`"
+            raise InvalidArgumentError(msg)
+        if self.streams < 1 or (self.path and self.streams != 1):
+            msg = f"{self.streams} streams: a log has one or more, in a directory one"
+            raise InvalidArgumentError(msg)
+
+    def parameters(self) -> dict[str, Any]:
+        """Return what identifies it."""
+        found: dict[str, Any] = {"log": self.log, "streams": self.streams}
+        if self.path:
+            return {**found, "path": os.path.abspath(self.path)}  # noqa: PTH100
+        return {**found, "cluster": self.cluster}
+
+    @contextmanager
+    def open(self, *, create: bool = False) -> Iterator[Parts]:
+        """Open the log for appending.
+
+        Raises:
+            LockedError: another process writes to the directory.
+            InvalidArgumentError: the log has another number of streams.
+        """
+        if self.path:
+            with braidlog.open(self.path) as node:
+                if create:
+                    node.create_log(self.log, exist_ok=True)
+                yield _Directory(node.log(self.log))
+            return
+        origin = Origin(self.log, cluster=self.cluster, ca=self.ca, token=self.token)
+        with origin.client() as client:
+            if create:
+                client.create_log(self.log, exist_ok=True, streams=self.streams)
+            ingest = client.ingest(self.log)
+            there = len(ingest.streams)
+            if there != self.streams:
+                msg = f"the log {self.log!r} has {there} streams, not {self.streams}"
+                raise InvalidArgumentError(msg)
+            yield _Cluster(ingest)
