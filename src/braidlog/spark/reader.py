@@ -100,6 +100,8 @@ def read_task(
     with open_place(options) as place:
         if not options.fail_on_trimmed:
             task = _kept(place, task)
+            if task.begin >= task.end:
+                return  # All of it is gone.
         yield from rows.of(rechunk(place.read(task, rows)))
 
 

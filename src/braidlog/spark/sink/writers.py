@@ -133,6 +133,11 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
     def commit(self, messages: list[Any]) -> None:
         """Store what the tasks staged; all of it is durable on return."""
         self._store(messages, once=not self.options.job)
+        if not messages:  # Nothing was stored, so nothing tidied up.
+            work = self._work
+            Staging(self.options.staging).remove_attempt(
+                work.query, work.batch, work.attempt
+            )
 
     def abort(self, messages: list[Any]) -> None:
         """Remove what the tasks staged, unless it is decided that it counts."""
