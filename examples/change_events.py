@@ -14,7 +14,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from braidlog.app import Application, BusyError, Context, Host, PendingCall
+from braidlog.app import (
+    Application,
+    BusyError,
+    Context,
+    Host,
+    PendingCall,
+    SnapshotSettings,
+)
 from braidlog.app.inputs import DirectoryInput
 from braidlog.app.replay import replay
 
@@ -93,7 +100,9 @@ def some() -> Iterator[dict[str, Any]]:
 
 def run(directory: Path, events: Iterable[dict[str, Any]]) -> list[list[Any]]:
     """Make the changes, replay them, and return the files."""
-    with changes.open(directory / "app") as host:
+    # All of the log is replayed below, so nothing of it may be trimmed.
+    kept = SnapshotSettings(automatic=False)
+    with changes.open(directory / "app", snapshots=kept) as host:
         calls = [submit(host, event) for event in events]
         for call in calls:
             call.result()

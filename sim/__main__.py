@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import TextIO
 
 from sim import faults
+from sim.applications import storms as applications
+from sim.applications.scenario import ApplicationScenario
 from sim.cluster import storms as cluster
 from sim.cluster.scenario import ClusterScenario
 from sim.faults import Storm
@@ -28,12 +30,14 @@ __all__ = ["SCENARIOS", "main"]
 
 SCENARIOS: Mapping[str, ScenarioFactory] = {
     "cluster": ClusterScenario,
+    "applications": ApplicationScenario,
     "register": RegisterScenario,
 }
 
 _HASH_SEED = "0"
 _STORMS: Mapping[str, Mapping[str, Storm]] = {
     "cluster": cluster.STORMS,
+    "applications": applications.STORMS,
 }
 
 
@@ -45,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--scenario", choices=sorted(SCENARIOS), default=next(iter(SCENARIOS)))
     add(
         "--storm",
-        choices=[*cluster.STORMS, "each"],
+        choices=[*dict.fromkeys([*cluster.STORMS, *applications.STORMS]), "each"],
         default="each",
         help="default: by seed",
     )

@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Executor
 from contextvars import Context, copy_context
+from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
 
@@ -35,6 +36,7 @@ from sim.trace import Trace
 
 if TYPE_CHECKING:
     from sim.network import Network
+    from sim.threads import Threads
 
 __all__ = ["VirtualLoop"]
 
@@ -60,6 +62,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.set_debug(False)
         self.trace = trace or Trace()
         self.network: Network | None = None
+        # Set by who simulates code that blocks.
+        self.threads: Threads | None = None
+        self.on_close: list[Callable[[], None]] = []
         self.world = Process("world")
         self.true_time = 0.0
         self.time_max = float("inf")
@@ -226,9 +231,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
     ) -> asyncio.Future[T]:
         """Call the function on this thread, at once or after the process's delay.
 
-        A crash before the delay is over means that the function is never called.
+        A crash before the delay is over means that the function is never called. In a
+        process whose functions block, it gets a simulated thread of its own.
         """
         self._check_thread_and_open()
+        if self.threads is not None and self.process().blocking:
+            return self.threads.call(partial(func, *args))
         future: asyncio.Future[T] = self.create_future()
         delay = self.process().executor_delay
         seconds = delay() if delay is not None else 0.0
@@ -417,11 +425,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self.network.close()
         self._queue.clear()
         self._timers.clear()
+        self._ending = True
+        for callback in self.on_close:
+            callback()
         self._end_tasks()
         super().close()
 
     def _end_tasks(self) -> None:
-        self._ending = True
         while self._tasks:
             task = next(iter(self._tasks))
             del self._tasks[task]

@@ -69,6 +69,8 @@ class Process:
         self.held: list[asyncio.Handle] = []
         # Seconds that a call in the executor takes; asked once for each call.
         self.executor_delay: Callable[[], float] | None = None
+        # Whether what it runs in an executor blocks, and so needs a simulated thread.
+        self.blocking = False
         self.signals: dict[int, Callable[[], object]] = {}
 
     def __repr__(self) -> str:

@@ -205,6 +205,9 @@ class RegisterScenario:
         """Return the clients."""
         return _CLIENTS
 
+    async def begun(self) -> None:
+        """Let faults begin at once."""
+
     async def workload(self, world: World) -> None:
         """Let the clients read and write; after the storm, each reads once more."""
         done = [asyncio.Event() for _ in _CLIENTS]

@@ -39,6 +39,9 @@ class Scenario(Protocol):
     def groups(self) -> Sequence[Sequence[str]]:
         """Return nodes that hold the same: what all of a group lose is lost."""
 
+    async def begun(self) -> None:
+        """Wait until faults may begin."""
+
     async def workload(self, world: World) -> None:
         """Load the nodes, during the storm and after it, until all is answered.
 
@@ -128,9 +131,20 @@ def run_seed(
 
 
 async def _run(scenario: Scenario, world: World, nemesis: Nemesis) -> None:
-    storm = asyncio.create_task(nemesis.run(), name="nemesis")
+    storm = asyncio.create_task(_storm(scenario, nemesis), name="nemesis")
+
+    def passed(_: object) -> None:
+        if not storm.cancelled() and (error := storm.exception()) is not None:
+            world.loop.fail("the nemesis ended", error)  # Nobody would ever be calm.
+
+    storm.add_done_callback(passed)
     await scenario.workload(world)
     await storm
+
+
+async def _storm(scenario: Scenario, nemesis: Nemesis) -> None:
+    await scenario.begun()
+    await nemesis.run()
 
 
 def _text(error: BaseException) -> str:

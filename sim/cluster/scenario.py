@@ -41,15 +41,18 @@ _Main = Callable[[Life], Awaitable[object]]
 class _TraceHandler(logging.Handler):
     """Puts what nodes and clients log into the trace."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, hidden: str) -> None:
         super().__init__(logging.INFO)
         self._world = world
+        self._hidden = hidden
 
     def emit(self, record: logging.LogRecord) -> None:
         who = CURRENT.get(self._world.loop.world).name
         text = f"{record.levelname.lower()}: {record.getMessage()}"
         if record.exc_info:
             text += f" {record.exc_info[1]!r}"
+        if self._hidden:
+            text = text.replace(self._hidden, "")
         self._world.note(who, text)
 
 
@@ -59,6 +62,8 @@ class ClusterScenario:
     shared: Shared
     watch: Watch
     _shape: Shape
+    # A directory of this run, which the trace must not name.
+    hidden = ""
 
     def __init__(
         self, *, apart: bool | None = None, actions: Sequence[str] = ()
@@ -87,7 +92,7 @@ class ClusterScenario:
 
     def _log_into(self, world: World) -> None:
         logger = logging.getLogger("braidlog")
-        logger.handlers = [_TraceHandler(world)]
+        logger.handlers = [_TraceHandler(world, self.hidden)]
         logger.propagate = False
         logger.setLevel(logging.INFO)
 
@@ -116,6 +121,9 @@ class ClusterScenario:
         """Return the clients."""
         return [*self._clients, _ADMIN]
 
+    async def begun(self) -> None:
+        """Let faults begin at once."""
+
     async def workload(self, world: World) -> None:
         """Load the cluster until the storm is over and everything is at rest."""
         loop = asyncio.get_running_loop()
@@ -125,15 +133,19 @@ class ClusterScenario:
         ended = [self._run(world, _ADMIN, lambda life: self._admin(life, created))]
         await created.wait()
         self.shared.appending = len(self._clients)
-        ended += [
-            self._run(world, name, lambda life: run_client(life, self.shared))
-            for name in self._clients
-        ]
+        ended += self._begin_clients(world)
         for event in ended:
             await event.wait()
         for task in beside:
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)
+
+    def _begin_clients(self, world: World) -> list[asyncio.Event]:
+        """Start those who load the log; each sets an event when it is done."""
+        return [
+            self._run(world, name, lambda life: run_client(life, self.shared))
+            for name in self._clients
+        ]
 
     def _run(self, world: World, name: str, main: _Main) -> asyncio.Event:
         done = asyncio.Event()
@@ -162,6 +174,7 @@ class ClusterScenario:
                     world.restart(name)
 
     async def _admin(self, life: Life, created: asyncio.Event) -> None:
+        self._admin_life = life
         async with opened(life, self.shared) as client:
             admin = Admin(
                 client,

@@ -22,7 +22,7 @@ BLOCKING = "what blocks for long is reached through `.blocking`"
 ABSENT: dict[type, dict[str, str]] = {
     AsyncLog: {
         **dict.fromkeys(("submit_many", "submit_arrow"), PENDING),
-        **dict.fromkeys(("id", "options", "segments", "apply_retention"), BLOCKING),
+        **dict.fromkeys(("segments", "apply_retention"), BLOCKING),
         "batches": BLOCKING,
     },
     MemoryLog: dict.fromkeys(("segments", "apply_retention"), FILES),

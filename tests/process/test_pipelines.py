@@ -146,11 +146,16 @@ def test_a_flipped_bit_in_one_of_them_is_found(
         shutil.copytree(path, copy)
     origin = Origin(LOG, raw=tuple(map(str, copies)))
     assert audit(origin, tmp_path / "a", workers=1).published["findings"] == []
+    flipped = 0
     for slot in (copies[1] / "wal").glob("*.wal"):
         data = bytearray(slot.read_bytes())
-        at = data.find(b"\x00account", len(data) // 50)
-        data[at if at > 0 else 9000] ^= 1
-        slot.write_bytes(data)
+        # The name of a procedure as CBOR, in the middle of what was written.
+        at = data.rfind(b"cpay", 0, len(data.rstrip(b"\x00")) * 3 // 4)
+        if at > 0:
+            data[at] ^= 1
+            slot.write_bytes(data)
+            flipped += 1
+    assert flipped
     found = audit(origin, tmp_path / "b", workers=1).published["findings"]
     assert {each["kind"] for each in found} == {"damaged"}
     assert {each["copy"] for each in found} == {str(copies[1])}

@@ -37,6 +37,9 @@ def told(name: str, rows: list[Row], draw: random.Random, *, whole: bool) -> Row
     holdings = []
     if whole:
         cut = draw.randrange(1, len(rows) + 1)
+        # Files have ranges of their own: no two rows change places between them.
+        while cut < len(rows) and rows[cut - 1][0] > rows[cut][0]:
+            cut += 1
         pieces = [rows[:cut], rows[cut:]]
         positions = [row[0] for row in rows]
         holdings = [Holding(0, min(positions), max(positions))]

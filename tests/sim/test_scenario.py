@@ -86,6 +86,9 @@ class Wrong:
     def others(self) -> Sequence[str]:
         return []
 
+    async def begun(self) -> None:
+        pass
+
     async def workload(self, world: World) -> None:
         if self.how == "workload fails":
             raise LookupError("planted")

@@ -16,7 +16,7 @@ ROUNDS = int(os.environ.get("BRAIDLOG_ROUNDS", "2"))
 
 @pytest.mark.spark
 @pytest.mark.process
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(240 + 120 * ROUNDS)
 def test_each_record_once_and_in_order(tmp_path: Path) -> None:
     try:

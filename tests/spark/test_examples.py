@@ -60,6 +60,7 @@ def test_gaps_and_duplicates_are_found(
     ]
 
 
+@pytest.mark.soak
 def test_a_declarative_pipeline_reads_each_record_once(
     tmp_path: Path,
 ) -> None:

@@ -112,6 +112,7 @@ def test_two_drivers_commit_a_batch_once(
     assert table.numbers() == [1, 2]
 
 
+@pytest.mark.soak
 def test_spark_writes_it(spark: Any, table: Any, tmp_path: Path) -> None:
     """A named job twice, and a query whose last batch is committed twice."""
     register(spark)

@@ -40,10 +40,14 @@ def _ours(plan: Plan, stack: ExitStack) -> Measure:
     rows = reader.schema("key binary, value binary").options(
         path=str(home / "in"), log=logs.LOG
     )
-    writer = rows.load().writeStream.format("braidlog").options(
-        path=str(home / "out"),
-        log=logs.LOG,
-        checkpointLocation=str(home / "checkpoint"),
+    writer = (
+        rows.load()
+        .writeStream.format("braidlog")
+        .options(
+            path=str(home / "out"),
+            log=logs.LOG,
+            checkpointLocation=str(home / "checkpoint"),
+        )
     )
     query = writer.start()
     stack.callback(query.stop)

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Any, NamedTuple
 
-from braidlog.app.codec import decode, encode
+from braidlog.app.codec import decode
 from braidlog.app.errors import DivergedError
 from braidlog.app.state import Kept, PartitionState, Saved
 
-__all__ = ["Book"]
+__all__ = ["Book", "Waiting"]
+
+
+class Waiting(NamedTuple):
+    """What a command on several partitions did, kept for those that may lack it."""
+
+    now: int
+    changes: dict[int, list[Any]]
+    """By partition; empty if the command did not end well."""
+    kept: Kept | None
+    stored: bytes
+    """The same as it is stored."""
 
 
 class Book:
@@ -27,6 +39,8 @@ class Book:
         # Ordered: a plain dict looks ever longer for its first key.
         self.kept = OrderedDict((row[1], row[0]) for row in self.stored)
         self.open = False
+        # Whether others may commit what is open only when this one is durable.
+        self.first = False
         self._results: dict[int, Kept] = {}
         self._waiting: list[tuple[int, bytes]] = []
 
@@ -74,19 +88,18 @@ class Book:
         self.progress.last = position
         self.progress.time = now
 
-    def store_waiting(
-        self, position: int, now: int, changes: list[tuple[int, list[object]]]
-    ) -> None:
-        """Keep what a command changed elsewhere until that is committed there too."""
-        self._waiting.append((position, encode([now, changes])))
+    def store_waiting(self, position: int, stored: bytes) -> None:
+        """Keep what a command did everywhere until that is durable there too."""
+        self._waiting.append((position, stored))
 
-    def waiting(self, position: int) -> tuple[int, dict[int, list[object]]] | None:
-        """Return time and changes, by partition, of a command that began here."""
+    def waiting(self, position: int) -> Waiting | None:
+        """Return what a command did on all its partitions, if that is kept here."""
         stored = self.state.waiting(position)
         if stored is None:
             return None
-        now, changes = decode(stored)
-        return now, dict(changes)
+        # Older states lack the result, and have this on the first partition only.
+        now, changes, *kept = decode(stored)
+        return Waiting(now, dict(changes), Kept(*kept[0]) if kept else None, stored)
 
     def stop(self, position: int, procedure: str, component: str, at: int) -> None:
         """Execute nothing here beyond ``at``, also after a restart."""

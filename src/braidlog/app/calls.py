@@ -25,6 +25,7 @@ from braidlog.app.snapshotfiles import Progress, Snapshot, SnapshotFiles
 from braidlog.app.snapshots import Keeper, SnapshotStatus
 from braidlog.app.source import EmbeddedLog
 from braidlog.app.sqlite import SqliteState
+from braidlog.app.syncing import make_directory
 from braidlog.app.waiting import PendingCall
 from braidlog.app.watchdog import WATCHDOG_S
 from braidlog.errors import InvalidArgumentError
@@ -261,7 +262,7 @@ def open_host(
         SnapshotDamagedError: those that do are damaged.
     """
     where = Path(path)
-    where.mkdir(parents=True, exist_ok=True)
+    make_directory(where)
     with contextlib.ExitStack() as stack:
         log = EmbeddedLog(where / _LOG, **options)
         stack.callback(log.close)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +24,7 @@ __all__ = [
     "Guarded",
     "Reader",
     "content_hash",
+    "rows_hash",
 ]
 
 FAILURES: Final = (
@@ -183,12 +184,18 @@ class DatabaseView:
         reader: Reader,
         shapes: dict[str, Shape],
         internal: tuple[str, ...],
+        own: tuple[str, ...],
         release: Callable[[Reader], None],
     ) -> None:
-        """Fix what is seen: begin and read."""
+        """Fix what is seen: begin and read.
+
+        ``internal`` are queries whose rows are part of the content, ``own`` those of
+        what the host keeps beside it.
+        """
         self._reader = reader
         self._shapes = shapes
         self._internal = internal
+        self._own = own
         self._release = release
         reader.run("BEGIN")
         reader.run("SELECT count(*) FROM sqlite_schema")
@@ -203,6 +210,11 @@ class DatabaseView:
         """Return 16 bytes that stand for the content: equal content, equal hash."""
         self._reader.inside = False
         return content_hash(self._reader.connection, self._shapes, self._internal)
+
+    def own_hash(self) -> bytes:
+        """Return 16 bytes that stand for what the host keeps beside the content."""
+        self._reader.inside = False
+        return rows_hash(self._reader.connection, self._own)
 
     def size(self) -> int:
         """Return about how many bytes a copy has."""
@@ -240,7 +252,6 @@ def content_hash(
     command, which a hash kept up to date would cost. ``internal`` are queries whose
     rows count as well.
     """
-    digest = blake2b(digest_size=_HASH_BYTES)
     schema = (
         "SELECT type, name, tbl_name, sql FROM sqlite_schema"
         " WHERE name NOT LIKE 'sqlite_%' ORDER BY type, name"
@@ -251,6 +262,12 @@ def content_hash(
     for name, shape in shapes.items():
         rowid = f"{shape.rowid}, " if shape.rowid else ""
         queries.append(f"SELECT {rowid}* FROM {quoted(name)} ORDER BY {shape.key}")
+    return rows_hash(connection, queries)
+
+
+def rows_hash(connection: apsw.Connection, queries: Iterable[str]) -> bytes:
+    """Return the hash of queries and of the rows that they give."""
+    digest = blake2b(digest_size=_HASH_BYTES)
     for query in queries:
         digest.update(query.encode())
         rows = connection.execute(query)

@@ -2,16 +2,19 @@
 
 *Theory of operation.* `apply` takes records in the order of the log. A command is
 executed on its partitions between a mark and a release; `commit` stores what many
-commands did, partition by partition from the lowest number up, each in one transaction
-with its position. The first partition of a command on several (its home) also stores
-what the command changed on the others. So after a crash between two of these commits
-the home has the command and the changes that the others lack, and they get them when
-the log comes to that position again.
+commands did, partition by partition, each in one transaction with its position. A
+command on several partitions stores on each of them what it changed on all, and its
+result; one on many of them on the first alone, which is durable before they are. So
+after a crash, whichever of them have the command, the others get from one of these what
+they lack when the log comes to that position again. A commit need not reach the device,
+and a machine that dies may keep those of some partitions and not of others; so what was
+stored for others goes only when all were synced behind it.
 
 *Invariants.* A partition executes each command above its applied position once, in
-order. A command is executed on all its partitions or on none; where its home has it,
-the others get its changes and no code is run. Nothing here depends on a clock, on
-randomness or on how records were grouped.
+order. A command is executed on all its partitions or on none; where one of them has it,
+the others get its changes and no code is run. What a partition needs of a command is
+durable on its own, or stored on one that every other one has to have. Nothing depends
+on a clock, on randomness or on how records were grouped.
 """
 
 from __future__ import annotations
@@ -45,6 +48,12 @@ __all__ = ["Executor", "RecordLike"]
 # Idle partitions store their position at least every so many records, so that opening
 # reads no more than these again.
 _BEHIND_MAX: Final = 100_000
+# Commands on several partitions whose changes are kept for others, before a sync lets
+# them go: rare enough to cost nothing, few enough to take little space.
+_UNSETTLED_MAX: Final = 1024
+# So many partitions each store what a command did; of more, the first one alone, which
+# is synced before the others commit: a copy for each would be the square of them.
+_COPIES_MAX: Final = 8
 
 
 class RecordLike(Protocol):
@@ -99,7 +108,9 @@ class Executor:
             mine = [b for b in mine if b.number == 0 or b.number in self._only]
         going = [b.progress.applied for b in mine if b.stopped is None]
         self.position = min(going) if going else self._highest()
-        self._settled = self.position
+        # What was committed before may not be durable.
+        self._settled = 0
+        self._unsettled = 0
         self.shared = Shared(application, self._books)
 
     def _highest(self) -> int:
@@ -303,11 +314,9 @@ class Executor:
         if ran.status == Status.OK:
             for book in books:
                 book.touch(position, now)
-            if len(books) > 1:
-                others = zip(books[1:], changes[1:], strict=True)
-                elsewhere = [(book.number, each) for book, each in others]
-                home.store_waiting(position, now, elsewhere)
         kept = Kept(position, entry.call, entry.procedure, ran.status, ran.body, digest)
+        if len(books) > 1:
+            self._store_for_others(books, now, changes, kept)
         home.remember(kept, self.shared.results_kept)
         self.shared.note(position, digest, entry.procedure, books)
         return Outcome(
@@ -320,25 +329,49 @@ class Executor:
             error=ran.error,
         )
 
+    def _store_for_others(
+        self, books: list[Book], now: int, changes: list[list[Any]], kept: Kept
+    ) -> None:
+        """Keep on each partition what the others need, should they lose it."""
+        numbers = [book.number for book in books]
+        # None changed anything where the command did not end well.
+        each = list(zip(numbers, changes, strict=True)) if changes else []
+        stored = encode([now, each, list(kept)])
+        self._store_copies(books, books, kept.position, stored)
+
+    def _store_copies(
+        self, books: list[Book], lacking: list[Book], position: int, stored: bytes
+    ) -> None:
+        if len(books) > _COPIES_MAX:
+            lacking = [book for book in lacking if book is books[0]]
+            books[0].first = True
+        for book in lacking:
+            book.store_waiting(position, stored)
+        self._unsettled += 1
+
     def _complete(self, position: int, books: list[Book], missing: list[Book]) -> None:
-        """Bring partitions that a crash left behind to where their home is."""
+        """Bring partitions that a crash left behind to where the others are."""
+        ahead = next(book for book in books if book not in missing)
+        waiting = ahead.waiting(position)
+        if waiting is None:
+            return  # It changed nothing, and nobody has to remember it.
         home = books[0]
-        if home in missing:
+        if waiting.kept is None and home in missing:
             msg = (
                 f"partition {home.number} is behind {position} and others of the same"
                 " command are not: the databases are not from one host"
             )
             raise CorruptionError(msg)
-        waiting = home.waiting(position)
-        if waiting is None:
-            return  # It changed nothing.
-        now, changes = waiting
         for book in missing:
             book.begin()
-            book.state.mark()
-            book.state.apply(changes[book.number])
-            book.state.release()
-            book.touch(position, now)
+            if book.number in waiting.changes:
+                book.state.mark()
+                book.state.apply(waiting.changes[book.number])
+                book.state.release()
+                book.touch(position, waiting.now)
+        if waiting.kept is not None and home in missing:
+            home.remember(waiting.kept, self.shared.results_kept)
+        self._store_copies(books, missing, position, waiting.stored)
 
     def _stopped(
         self, position: int, entry: Command | Effect, books: list[Book]
@@ -419,10 +452,24 @@ class Executor:
                     behind = 0
                 if book.open or behind >= _BEHIND_MAX or (everywhere and behind):
                     book.commit(self.position, self._settled)
+                    if book.first:
+                        book.first = False
+                        self._sync()
         except self._state.failures as error:
             msg = f"the state could not be stored at {self.position}: {error}"
             raise ExecutionError(msg) from error
-        self._settled = self.position
+        if self._unsettled >= _UNSETTLED_MAX:
+            # No partition needs any more what others keep for it.
+            self._sync()
+            self._settled, self._unsettled = self.position, 0
+
+    def _sync(self) -> None:
+        failures: tuple[type[Exception], ...] = (OSError, *self._state.failures)
+        try:
+            self._state.sync()
+        except failures as error:
+            msg = f"the state could not be synced at {self.position}: {error}"
+            raise ExecutionError(msg) from error
 
     def rollback(self) -> None:
         """Take back what was not committed; the executor is of no use afterwards."""

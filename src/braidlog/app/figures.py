@@ -21,7 +21,7 @@ from braidlog.app.snapshotfiles import Image, close_all, views_of
 from braidlog.app.source import CommandLog
 from braidlog.app.state import State
 from braidlog.app.waiting import Calls
-from braidlog.errors import LogError, TimeoutError_
+from braidlog.errors import LogError, NotReadyError, TimeoutError_
 
 __all__ = ["Figures"]
 
@@ -40,6 +40,7 @@ class Figures(ABC):
     _executor: Executor
     _failure: Exception | None
     _log: CommandLog
+    _migrated: bool
     _state: State
     _turn: threading.Lock
 
@@ -141,13 +142,18 @@ class Figures(ABC):
         return self._log.latest(timeout)
 
     def read(self, procedure: Procedure, arguments: list[Any]) -> Outcome:
-        """Execute a read-only procedure on what is committed now, in this thread."""
+        """Execute a read-only procedure on what is committed now, in this thread.
+
+        Raises:
+            NotReadyError: the log has not the schema that the program expects.
+        """
         count = self.application.partitions
         numbers = procedure.partitions(arguments, count)
         touched = range(count) if numbers is None else numbers
         with contextlib.ExitStack() as stack:
             with self._committing:
                 self._check_open()
+                self._check_schema()
                 views = {n: self._state.partitions[n].view() for n in touched}
             for view in views.values():
                 stack.callback(view.close)
@@ -159,6 +165,15 @@ class Figures(ABC):
         return Outcome(
             0, call, procedure.name, ran.status, ran.body, b"", error=ran.error
         )
+
+    def _check_schema(self) -> None:
+        # A standby may have nothing yet, or be newer than the active host.
+        if not self._migrated:
+            msg = (
+                "the log has not the schema of this program yet: promote a host with"
+                " this version, or call one with that of the log"
+            )
+            raise NotReadyError(msg)
 
     def mark(self) -> Image:
         """Hold the state between two commands; the caller closes the views.

@@ -126,6 +126,7 @@ class Runner(Figures):
         self._stopped: GivenUpError | None = None
         self._executor = self._new_executor()
         self.position = self._executor.position
+        self._migrated = False
         identity = os.urandom(16) if host is None else host
         self.role = Role(identity, self._executor.shared, log)
         try:
@@ -160,6 +161,7 @@ class Runner(Figures):
             if active:
                 self._claim()
         self._executor.commit(everywhere=True)
+        self._migrated = self._executor.shared.migrated
 
     def _claim(self) -> None:
         try:
@@ -273,6 +275,7 @@ class Runner(Figures):
                 return []
             with self._committing:
                 self._executor.commit()
+                self._migrated = self._executor.shared.migrated
                 self.applied += self._executor.position - self.position
                 self.position = self._executor.position
         self.busy_s += time.monotonic() - began
@@ -345,7 +348,7 @@ class Runner(Figures):
         """Append a command; ``waiter`` hears of its outcome."""
         if self._gauge is not None:
             self._gauge.admit()
-        if call.issued > self._log.end and call.issued > self._log.latest():
+        if call.issued > self.known.stop and call.issued > self._log.latest():
             msg = f"the call id {call.hex()} was not made here: use Host.new_call_id"
             raise InvalidArgumentError(msg)
         count = self.application.partitions

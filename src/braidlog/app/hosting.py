@@ -30,6 +30,7 @@ from braidlog.app.snapshotfiles import SnapshotFiles, close_all
 from braidlog.app.snapshots import Keeper
 from braidlog.app.sqlite import SqliteState
 from braidlog.app.succession import AFTER_S, Succession, View
+from braidlog.app.syncing import make_directory, sync
 from braidlog.app.watchdog import WATCHDOG_S
 from braidlog.errors import CorruptionError, LockedError
 
@@ -99,7 +100,7 @@ def open_cluster_host(
 ) -> ClusterHost:
     """Open a directory beside a log of a cluster; see `Application.open_cluster`."""
     where = Path(directory)
-    where.mkdir(parents=True, exist_ok=True)
+    make_directory(where)
     with ExitStack() as stack:
         stack.enter_context(_locked(where))
         shared = ClusteredLog(make, log or application.name, streams=streams)
@@ -188,7 +189,9 @@ def _identity(where: Path, log: str) -> bytes:
     identity = os.urandom(16)
     new = file.with_suffix(".new")
     new.write_text(json.dumps({"host": identity.hex(), "log": log}))
+    sync(new)
     new.replace(file)
+    sync(where)
     return identity
 
 

@@ -131,6 +131,11 @@ class Shared:
         named = [procedure.name, procedure.content]
         return named in self._stored.get("procedures", [])
 
+    @property
+    def migrated(self) -> bool:
+        """Whether the log has every step of the program's schema."""
+        return len(self._stored.get("schema", ())) >= len(self._application.schema)
+
     def apply(self, position: int, entry: Entry) -> None:
         """Apply a record that is no command.
 

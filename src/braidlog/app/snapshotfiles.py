@@ -26,8 +26,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from braidlog import _native
 from braidlog.app.codec import decode, encode
 from braidlog.app.errors import SnapshotDamagedError
-from braidlog.app.state import PartitionState, View
-from braidlog.app.syncing import sync
+from braidlog.app.state import PartitionState, State, View
+from braidlog.app.syncing import make_directory, sync
 from braidlog.errors import CorruptionError, LogError, NewerFormatError
 
 __all__ = ["Image", "Progress", "Snapshot", "SnapshotFiles", "close_all", "views_of"]
@@ -144,7 +144,7 @@ class SnapshotFiles:
         self.step = step or (lambda name: None)
         self.damaged: set[int] = set()
         """Numbers of listed snapshots that were found to be damaged."""
-        path.mkdir(parents=True, exist_ok=True)
+        make_directory(path)
         where = path / "list"
         if not where.exists() and any(self._numbered()):
             msg = f"the list of the snapshots in {path} is gone"
@@ -193,7 +193,7 @@ class SnapshotFiles:
     def write(
         self,
         image: Image,
-        hash_of: Callable[[Path], bytes],
+        state: State,
         clock: Callable[[], float],
         rate: float,
         progress: Progress | None = None,
@@ -231,7 +231,8 @@ class SnapshotFiles:
         self.step("verify")
         rest = [rate, image.facts["log"], digest]
         draft = Snapshot(number, image.position, image.time, size, 0.0, *rest)
-        self.verify(draft, hash_of, count)
+        self.verify(draft, state.hash_of, count)
+        self._verify_own(draft, image, state)
         fields = [image.position, image.time, size, clock() - began, *rest]
         self.step("list")
         self._list.commit([(number, encode([_FORMAT, *fields]))], [])
@@ -294,6 +295,22 @@ class SnapshotFiles:
         except OSError as error:
             msg = f"{path.parent.name}/{path.name} cannot be read: {error}"
             raise SnapshotDamagedError(msg, path=str(path)) from error
+
+    def _verify_own(self, snapshot: Snapshot, image: Image, state: State) -> None:
+        """Compare what is not part of the state hash, as long as its source is there.
+
+        Raises:
+            SnapshotDamagedError: a file has not what the state has.
+        """
+        for partition, view in enumerate(image.views):
+            path = self.directory(snapshot.number) / f"partition-{partition:04}.db"
+            try:
+                found = state.own_hash_of(path)
+            except CorruptionError as error:
+                raise SnapshotDamagedError(error.message, path=str(path)) from error
+            if found != view.own_hash():
+                msg = f"snapshot {snapshot.number}: {path.name} has another progress"
+                raise SnapshotDamagedError(msg, path=str(path))
 
     # -- letting go --------------------------------------------------------------
 

@@ -104,7 +104,7 @@ class Keeper:
         files: SnapshotFiles,
         settings: SnapshotSettings,
         position: int,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
         *,
         unpin: Callable[[], None] = _nothing,
         patience_s: float = 0.0,
@@ -118,7 +118,7 @@ class Keeper:
         """
         self._log, self._state, self._files = log, state, files
         self._settings = settings.within(log.capacity)
-        self._clock = clock
+        self._clock = time.monotonic if clock is None else clock
         self._unpin, self._patience_s = unpin, patience_s
         self._lease_s = lease_s
         self._cursor = f"{SNAPSHOT}{files.host}"
@@ -251,8 +251,8 @@ class Keeper:
         image = self._runner.mark()
         with close_all(image.views):
             image.facts["log"] = self._log.identity
-            hash_of, clock = self._state.hash_of, self._clock
-            return self._files.write(image, hash_of, clock, rate, progress)
+            state, clock = self._state, self._clock
+            return self._files.write(image, state, clock, rate, progress)
 
     def snapshots(self) -> list[Snapshot]:
         """Return those that can be used, the oldest first."""

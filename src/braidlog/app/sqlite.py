@@ -11,7 +11,7 @@ import contextlib
 import os
 import shutil
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -30,9 +30,10 @@ from braidlog.app.database import (
     Guarded,
     Reader,
     content_hash,
+    rows_hash,
 )
 from braidlog.app.state import Kept, Progress, Saved
-from braidlog.app.syncing import sync
+from braidlog.app.syncing import make_directory, sync
 from braidlog.errors import CorruptionError, InvalidArgumentError, NotFoundError
 
 __all__ = ["SqlitePartition", "SqliteState", "database_path", "look"]
@@ -46,6 +47,11 @@ CREATE TABLE {PREFIX}waiting(position INTEGER PRIMARY KEY, effects BLOB);
 """
 # Of our tables the results count for the state hash: they decide what a retry gets.
 _HASHED: Final = (f"SELECT * FROM {PREFIX}results ORDER BY position",)
+# The others are another on each host, but a copy has to have them as they are here.
+_OWN: Final = (
+    f"SELECT * FROM {PREFIX}progress ORDER BY id",
+    f"SELECT * FROM {PREFIX}waiting ORDER BY position",
+)
 _STATEMENTS_CACHED: Final = 500
 _OURS: Final = apsw.SQLITE_PREPARE_PERSISTENT
 # Checkpoints sync the database, so they come every 16 MiB, not every 4.
@@ -119,7 +125,7 @@ class SqlitePartition:
         return Kept(*rows[0]) if rows else None
 
     def waiting(self, position: int) -> bytes | None:
-        """Return the effects on other partitions that were stored for a position."""
+        """Return what was stored for other partitions at a position."""
         sql = f"SELECT effects FROM {PREFIX}waiting WHERE position = ?"
         rows = self._run(sql, (position,))
         return rows[0][0] if rows else None
@@ -250,7 +256,7 @@ class SqlitePartition:
             reader = self._readers.pop() if self._readers else None
         if reader is None:
             reader = Reader(self._connect(apsw.SQLITE_OPEN_READONLY))
-        return DatabaseView(reader, self._shapes, _HASHED, self._give_back)
+        return DatabaseView(reader, self._shapes, _HASHED, _OWN, self._give_back)
 
     def _give_back(self, reader: Reader) -> None:
         with self._readers_lock:
@@ -263,6 +269,8 @@ class SqlitePartition:
         log of the database is opened: closing the database file would end the locks
         that SQLite has on it.
         """
+        if self._unsynced:
+            return
         log = self._path.with_name(self._path.name + "-wal")
         with contextlib.suppress(FileNotFoundError), log.open("rb") as file:
             os.fsync(file.fileno())
@@ -311,7 +319,7 @@ def look(path: Path) -> tuple[Progress, DatabaseView]:
         connection.set_busy_timeout(_BUSY_MS)
         reader = Reader(connection)
         shapes = shapes_of(connection)
-        view = DatabaseView(reader, shapes, _HASHED, _close_reader)
+        view = DatabaseView(reader, shapes, _HASHED, _OWN, _close_reader)
         rows = reader.run(f"SELECT value FROM {PREFIX}progress")
     except BaseException:
         connection.close()
@@ -323,24 +331,35 @@ def _close_reader(reader: Reader) -> None:
     reader.connection.close()
 
 
-def _hash_of(path: Path) -> bytes:
-    """Return the hash of a copy, whose tables, indexes and pages are sound."""
+@contextlib.contextmanager
+def _copy_of(path: Path) -> Iterator[apsw.Connection]:
+    """Open a copy to be checked.
+
+    Raises:
+        CorruptionError: what is read of it cannot be.
+    """
     # Immutable: nothing beside the file is looked at, or made.
     connection = apsw.Connection(
         f"{path.absolute().as_uri()}?immutable=1",
         flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
     )
     try:
+        yield connection
+    except (apsw.CorruptError, apsw.NotADBError, UnicodeDecodeError) as error:
+        msg = f"{path.name} is damaged: {error}"
+        raise CorruptionError(msg, path=str(path)) from error
+    finally:
+        connection.close()
+
+
+def _hash_of(path: Path) -> bytes:
+    """Return the hash of a copy, whose tables, indexes and pages are sound."""
+    with _copy_of(path) as connection:
         found = connection.execute("PRAGMA integrity_check(1)").fetchall()
         if found != [("ok",)]:
             msg = f"{path.name} is damaged: {found[0][0]}"
             raise CorruptionError(msg, path=str(path))
         return content_hash(connection, shapes_of(connection), _HASHED)
-    except (apsw.CorruptError, apsw.NotADBError) as error:
-        msg = f"{path.name} is damaged: {error}"
-        raise CorruptionError(msg, path=str(path)) from error
-    finally:
-        connection.close()
 
 
 class SqliteState:
@@ -359,7 +378,7 @@ class SqliteState:
         Or ``only`` some: the others hold nothing. ``unsynced``: nothing is durable
         before `settle`, and a crash of the machine may leave damaged databases.
         """
-        path.mkdir(parents=True, exist_ok=True)
+        make_directory(path)
         self._path = path
         self._partitions = [
             SqlitePartition(database_path(path, number), unsynced=unsynced)
@@ -399,6 +418,11 @@ class SqliteState:
     def hash_of(self, path: Path) -> bytes:
         """Check a copy, and return its state hash."""
         return _hash_of(path)
+
+    def own_hash_of(self, path: Path) -> bytes:
+        """Return the hash of what a copy has beside the content."""
+        with _copy_of(path) as connection:
+            return rows_hash(connection, _OWN)
 
     def sync(self) -> None:
         """Make what was committed before the call durable."""

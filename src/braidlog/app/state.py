@@ -57,9 +57,9 @@ class Saved:
     progress: Progress
     results: Sequence[Kept]
     waiting: Sequence[tuple[int, bytes]]
-    """Effects on other partitions of commands since the last commit, by position."""
+    """What commands on several partitions did since the last commit, by position."""
     settled: int
-    """All partitions have committed up to here: what waited for them may go."""
+    """All partitions are durable up to here: what waited for them may go."""
 
 
 class View(Protocol):
@@ -71,6 +71,9 @@ class View(Protocol):
 
     def hash(self) -> bytes:
         """Return 16 bytes that stand for the content: equal content, equal hash."""
+
+    def own_hash(self) -> bytes:
+        """Return 16 bytes that stand for what is kept beside the content."""
 
     def size(self) -> int:
         """Return about how many bytes a copy has."""
@@ -99,7 +102,7 @@ class PartitionState(Protocol):
         """Return a result kept."""
 
     def waiting(self, position: int) -> bytes | None:
-        """Return the effects on other partitions that were stored for a position."""
+        """Return what was stored for other partitions at a position."""
 
     def begin(self) -> None:
         """Begin a transaction."""
@@ -155,8 +158,24 @@ class State(Protocol):
     def restore(self, partition: int, path: Path) -> None:
         """Replace a partition by a copy of it; durable on return."""
 
+    def sync(self) -> None:
+        """Make what was committed before the call durable.
+
+        Nothing where a crash of the machine is the end of the state anyway.
+
+        Raises:
+            OSError: the device failed.
+        """
+
     def hash_of(self, path: Path) -> bytes:
         """Read a copy from the beginning to the end, and return what `View.hash` would.
+
+        Raises:
+            CorruptionError: it is no sound copy.
+        """
+
+    def own_hash_of(self, path: Path) -> bytes:
+        """Read a copy, and return what `View.own_hash` would.
 
         Raises:
             CorruptionError: it is no sound copy.

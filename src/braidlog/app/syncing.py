@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["sync"]
+__all__ = ["make_directory", "sync"]
 
 
 def sync(path: Path) -> None:
@@ -19,3 +19,14 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory, unless it is there; its name is durable on return.
+
+    Raises:
+        OSError: the device failed.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    # Also if it was there: the process that made it may have ended before it synced.
+    sync(path.parent)

@@ -29,20 +29,34 @@ _raise_in: Final = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _raise_in.argtypes = (ctypes.c_ulong, ctypes.py_object)
 
 
+class _Command:
+    """A command that is watched; whoever takes it out of `Watchdog._armed` decides."""
+
+    __slots__ = ("deadline", "fired", "thread")
+
+    def __init__(self, deadline: float, thread: int) -> None:
+        self.deadline = deadline
+        self.thread = thread
+        self.fired = False
+
+
 class Watchdog:
     """Raises `GiveUp` in a thread whose command takes more than ``seconds``.
 
     It acts between two instructions of Python: a long call into C ends first. Used by
     one thread at a time, with ``with``; `close` ends its own thread.
+
+    The exception may come anywhere in the thread that is watched, also between the
+    taking of a lock and the block that gives it back. So no lock is taken there: either
+    side takes the command out of a dict, which is one instruction.
     """
 
     def __init__(self, seconds: float) -> None:
         """Begin to watch; ``seconds`` of real time for each command."""
         self.seconds = seconds
-        self._change = threading.Condition()
-        self._deadline: float | None = None
-        self._watched = 0
-        self._fired = False
+        self._armed: dict[_Command, None] = {}
+        self._command: _Command | None = None
+        self._closing = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(
             target=self._run, name="braidlog-watchdog", daemon=True
@@ -51,11 +65,10 @@ class Watchdog:
 
     def __enter__(self) -> Self:
         """Begin a command in this thread."""
-        with self._change:
-            # The thread looks now and then: telling it would cost every command.
-            self._deadline = time.monotonic() + self.seconds
-            self._watched = threading.get_ident()
-            self._fired = False
+        # The thread looks now and then: telling it would cost every command.
+        deadline = time.monotonic() + self.seconds
+        self._command = command = _Command(deadline, threading.get_ident())
+        self._armed[command] = None
         return self
 
     def __exit__(
@@ -65,24 +78,32 @@ class Watchdog:
         traceback: TracebackType | None,
     ) -> None:
         """End the command; nothing is raised in this thread afterwards."""
-        with self._change:
-            self._deadline = None
-            late = self._fired and not isinstance(error, GiveUp)
-            if late:
-                _raise_in(self._watched, ctypes.py_object())  # Take it back.
+        command = self._command
+        if command is None or self._armed.pop(command, command) is None:
+            return
+        if not isinstance(error, GiveUp):
+            while not command.fired:
+                time.sleep(0)  # It comes here, or can be taken back.
+            _raise_in(command.thread, ctypes.py_object())
 
     def close(self) -> None:
         """End the thread."""
-        with self._change:
+        with self._closing:
             self._closed = True
-            self._change.notify()
+            self._closing.notify()
         self._thread.join()
 
     def _run(self) -> None:
-        with self._change:
+        pause = min(max(self.seconds / 8, _LOOK_MIN_S), _LOOK_MAX_S)
+        with self._closing:
             while not self._closed:
-                self._change.wait(min(max(self.seconds / 8, _LOOK_MIN_S), _LOOK_MAX_S))
-                late = self._deadline is not None and not self._fired
-                if late and time.monotonic() >= (self._deadline or 0.0):
-                    self._fired = True
-                    _raise_in(self._watched, GiveUp)
+                self._closing.wait(pause)
+                for command in list(self._armed):
+                    self._look_at(command)
+
+    def _look_at(self, command: _Command) -> None:
+        if time.monotonic() < command.deadline:
+            return
+        if self._armed.pop(command, command) is None:
+            _raise_in(command.thread, GiveUp)
+            command.fired = True

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from braidlog.cli import parameters
 from braidlog.cli.commands import PlainCommand
-from braidlog.cli.failures import CORRUPTION, USAGE, Problem
+from braidlog.cli.failures import CORRUPTION, NOT_FOUND, USAGE, Problem
 from braidlog.cli.output import facts, message
 from braidlog.cli.pipelines import Place, origin_of, subcommand, tell
 from braidlog.cli.progress import meter
 from braidlog.cli.session import Session
 from braidlog.cli.text import clock, human_bytes
+from braidlog.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from braidlog.archive import Archive
 
 __all__ = ["archive", "archive_options", "include"]
 
@@ -33,14 +37,22 @@ def archive() -> None:
     """Look into archives; `pipeline archive` makes them."""
 
 
+def _opened(location: str) -> Archive:
+    from braidlog.archive import open_archive
+
+    try:
+        return open_archive(location)
+    except NotFoundError as error:
+        hint = "name the directory that `braidlog pipeline archive` wrote"
+        raise Problem(error.message, hint, NOT_FOUND) from None
+
+
 @archive.command()
 @click.argument("location")
 @click.pass_obj
 def show(session: Session, location: str) -> None:
     """Show what the archive at LOCATION, a directory or a URI, has."""
-    from braidlog.archive import open_archive
-
-    found = open_archive(location)
+    found = _opened(location)
     manifest = found.manifest
     size = sum(file.bytes for file in manifest.files)
     described = {
@@ -70,10 +82,11 @@ def show(session: Session, location: str) -> None:
 @click.pass_obj
 def verify_(session: Session, location: str) -> None:
     """Read all of the archive at LOCATION and compare it with its manifest."""
-    from braidlog.archive import open_archive, verify
+    from braidlog.archive import verify
 
+    archived = _opened(location)
     with meter("verify", None, unit="bytes") as progress:
-        found = verify(open_archive(location), progress=progress.at)
+        found = verify(archived, progress=progress.at)
     facts(session, found)
     for damage in found.damage:
         message(f"{damage.path}: {damage.problem} (from position {damage.begin} on)")

@@ -29,12 +29,14 @@ import msgspec
 from braidlog.errors import CorruptionError, LockedError
 from braidlog.pipelines.frame import Report, Result
 
-__all__ = ["JobState", "sync_directory", "write_durably"]
+__all__ = ["ASIDE", "JobState", "sync_directory", "write_durably"]
 
 T = TypeVar("T")
 
 _JOBS: Final = ".job"
 _REPORT: Final = "report.json"
+ASIDE: Final = ".manifest."
+"""What the names of manifests begin with that are not published yet."""
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -127,8 +129,10 @@ class JobState:
         write_durably(self._home / _REPORT, text.encode())
 
     def clear(self) -> None:
-        """Remove the notes, when the job is published."""
+        """Remove the notes, when the job is published, and what kills left of it."""
         self._close_notes()
+        for aside in self._home.glob(f"{ASIDE}*"):
+            aside.unlink(missing_ok=True)
         shutil.rmtree(self._path)
         with contextlib.suppress(OSError):  # Another job has notes there.
             self._path.parent.rmdir()

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from braidlog.errors import AlreadyExistsError, CorruptionError, NotFoundError
 from braidlog.pipelines.frame import File
-from braidlog.pipelines.frame_state import sync_directory
+from braidlog.pipelines.frame_state import ASIDE, sync_directory
 
 __all__ = ["MANIFEST", "finished", "publish", "published", "read_manifest", "verify"]
 
@@ -97,7 +97,7 @@ def publish(
     }
     (home / folder).mkdir(exist_ok=True)
     sync_directory(home / folder)
-    aside = home / f".{MANIFEST}.{secrets.token_hex(6)}"
+    aside = home / f"{ASIDE}{secrets.token_hex(6)}"
     with aside.open("wb") as file:
         file.write(json.dumps(entry, indent=1, ensure_ascii=False).encode() + b"\n")
         file.flush()
@@ -105,10 +105,10 @@ def publish(
     try:
         # Unlike a rename, this fails if the name is there.
         (home / MANIFEST).hardlink_to(aside)
-    except FileExistsError:
-        pass  # Of this job or of another one: `published` tells.
+    except (FileExistsError, FileNotFoundError):
+        pass  # This job was published, or another one: `published` tells.
     finally:
-        aside.unlink()
+        aside.unlink(missing_ok=True)
     sync_directory(home)
     found = published(home, pipeline, identity)
     assert found is not None  # noqa: S101, RUF100

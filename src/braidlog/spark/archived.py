@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +23,7 @@ from braidlog.archive.layout import ArchivedFile
 from braidlog.archive.rows import COLUMNS, Choice
 from braidlog.archive.seam import missing
 from braidlog.errors import TrimmedError
+from braidlog.spark.closing import Closing
 from braidlog.spark.options import ReadOptions
 from braidlog.spark.plan import Extent
 from braidlog.spark.schema import Rows
@@ -119,7 +119,7 @@ class _Look:
         return found
 
 
-class ArchivedPlace:
+class ArchivedPlace(Closing):
     """A log and its archive."""
 
     def __init__(self, place: HasArchive, options: ReadOptions) -> None:
@@ -200,19 +200,6 @@ class ArchivedPlace:
     def close(self) -> None:
         """Let go of the log. Idempotent."""
         self._place.close()
-
-    def __enter__(self) -> Self:
-        """Return the place."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
 
 
 def _has(file: ArchivedFile, task: Task) -> bool:

@@ -13,14 +13,14 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import pyarrow as pa
 
 import braidlog
 from braidlog.archive import Archive
 from braidlog.client.blocking import BlockingScan
+from braidlog.spark.closing import Closing
 from braidlog.spark.options import ReadOptions
 from braidlog.spark.places import check_same
 from braidlog.spark.plan import Extent
@@ -73,7 +73,7 @@ class _Look:
         return average * (end - begin)
 
 
-class ClusterPlace:
+class ClusterPlace(Closing):
     """A log of a cluster."""
 
     def __init__(self, options: ReadOptions) -> None:
@@ -128,16 +128,3 @@ class ClusterPlace:
     def close(self) -> None:
         """Let go of the cluster. Idempotent."""
         self._stack.close()
-
-    def __enter__(self) -> Self:
-        """Return the place."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 
 import braidlog
 from braidlog.archive import Archive
 from braidlog.errors import NotFoundError
+from braidlog.spark.closing import Closing
 from braidlog.spark.options import ReadOptions
 from braidlog.spark.places import check_same
 from braidlog.spark.plan import Extent
@@ -49,7 +49,7 @@ class _Look:
         return {self.stream: self.segments}
 
 
-class EmbeddedPlace:
+class EmbeddedPlace(Closing):
     """A log in a directory, open to read."""
 
     def __init__(self, options: ReadOptions) -> None:
@@ -124,19 +124,6 @@ class EmbeddedPlace:
     def close(self) -> None:
         """Let go of the directory. Idempotent."""
         self._stack.close()
-
-    def __enter__(self) -> Self:
-        """Return the place."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
 
 
 def _origin(path: str) -> str:

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import pyarrow as pa
 
@@ -20,6 +19,7 @@ from braidlog.client.batches import NativeCodec
 from braidlog.client.spanrows import rows_of
 from braidlog.errors import CorruptionError
 from braidlog.node.raw import choose_raw, open_raw
+from braidlog.spark.closing import Closing
 from braidlog.spark.options import ReadOptions
 from braidlog.spark.plan import Extent
 from braidlog.spark.schema import Rows
@@ -64,7 +64,7 @@ class _Look:
         }
 
 
-class RawPlace:
+class RawPlace(Closing):
     """A log in raw directories."""
 
     def __init__(self, options: ReadOptions) -> None:
@@ -117,16 +117,3 @@ class RawPlace:
     def close(self) -> None:
         """Let go of the directories. Idempotent."""
         self._streams.close()
-
-    def __enter__(self) -> Self:
-        """Return the place."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()

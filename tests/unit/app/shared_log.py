@@ -42,6 +42,7 @@ class SharedLog:
         self.before_append: Callable[[], None] = lambda: None
         self.asked = 0
         self._held: int | None = None
+        self._known: int | None = None
         self.looked = 0.0
         self._woken = False
 
@@ -50,9 +51,14 @@ class SharedLog:
         self.looked = time.monotonic()
         self._held = len(self.contents.records) + 1
 
+    def hold_back(self, records: int) -> None:
+        """Have read fewer records than are known to be there."""
+        self._known = self.end
+        self._held = self.end - records
+
     def let_go(self) -> None:
         with self.contents.changed:
-            self._held = None
+            self._held = self._known = None
             self.contents.changed.notify_all()
 
     @property
@@ -63,7 +69,7 @@ class SharedLog:
     @property
     def as_of(self) -> tuple[float, int]:
         moment = time.monotonic() if self._held is None else self.looked
-        return moment, self.end
+        return moment, self._known or self.end
 
     def latest(self, timeout: float | None = None) -> int:
         self.asked += 1

@@ -49,6 +49,10 @@ class DictView:
         content = encode([self._disk["data"], self._disk["results"]])
         return blake2b(content, digest_size=16).digest()
 
+    def own_hash(self) -> bytes:
+        own = [self._disk.get("progress"), self._disk["waiting"]]
+        return blake2b(encode(own), digest_size=16).digest()
+
     def size(self) -> int:
         return len(encode(self._disk))
 
@@ -68,6 +72,8 @@ class DictPartition:
             disk.setdefault(name, {})
         self.handle = Handle(copy.deepcopy(disk["data"]))
         self._before: dict[Any, Any] = {}
+        # What a loss of power may leave: as of each commit since the last sync.
+        self.unsynced: list[dict[str, Any]] = [copy.deepcopy(disk)]
 
     def load(self) -> Progress:
         return Progress(**copy.deepcopy(self.disk.get("progress", {})))
@@ -124,6 +130,16 @@ class DictPartition:
         disk["waiting"] = {
             p: w for p, w in disk["waiting"].items() if p > saved.settled
         }
+        self.unsynced.append(copy.deepcopy(disk))
+
+    def sync(self) -> None:
+        del self.unsynced[:-1]
+
+    def lose(self, commits: int) -> None:
+        """Lose the last commits, as far as they were not synced."""
+        left = self.unsynced[max(0, len(self.unsynced) - 1 - commits)]
+        self.disk.clear()
+        self.disk.update(copy.deepcopy(left))
 
     def rollback(self) -> None:
         self.handle = Handle(copy.deepcopy(self.disk["data"]))
@@ -145,8 +161,15 @@ class DictState:
             DictPartition(disk.setdefault(n, {})) for n in range(partitions)
         ]
 
+    def sync(self) -> None:
+        for partition in self.partitions:
+            partition.sync()
+
     def hash_of(self, path: Path) -> bytes:
         return DictView(decode(path.read_bytes())).hash()
+
+    def own_hash_of(self, path: Path) -> bytes:
+        return DictView(decode(path.read_bytes())).own_hash()
 
     def restore(self, partition: int, path: Path) -> None:
         disk = self.partitions[partition].disk

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from braidlog.app import (
@@ -13,8 +15,10 @@ from braidlog.app import (
     Host,
     Snapshot,
     SnapshotDamagedError,
+    SnapshotFailedError,
     SnapshotSettings,
 )
+from braidlog.app.database import DatabaseView
 from braidlog.errors import CorruptionError, TrimmedError
 from unit.app.banking import make_bank
 
@@ -192,3 +196,22 @@ def test_a_state_that_fell_behind_is_replaced(tmp_path: Path) -> None:
     with open_bank(tmp_path, steps.append) as host:
         assert host.hashes()[1] == hashes
     assert "restored" in steps
+
+
+def test_a_copy_with_another_progress_is_no_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No part of the state hash has it, and a host would go on from there."""
+    right = DatabaseView.copy
+
+    def rots(view: DatabaseView, path: Path) -> None:
+        right(view, path)
+        with contextlib.closing(apsw.Connection(str(path))) as copy:
+            copy.execute("UPDATE braidlog_progress SET value = x'00'")
+
+    with open_bank(tmp_path) as host:
+        host.call("deposit", 1, 1)
+        monkeypatch.setattr(DatabaseView, "copy", rots)
+        with pytest.raises(SnapshotFailedError, match="another progress"):
+            host.snapshot()
+        assert host.snapshots() == []

@@ -15,7 +15,7 @@ from braidlog.app.entries import Command, Create, Outcomes, pack, unpack
 from braidlog.app.entries import Host as HostEntry
 from braidlog.app.host import Runner
 from braidlog.app.sqlite import SqliteState
-from braidlog.errors import FencedError, LogFullError, TimeoutError_
+from braidlog.errors import FencedError, LogFullError, NotReadyError, TimeoutError_
 from braidlog.wire.messages import FetchSnapshot
 from unit.app.banking import make_bank
 from unit.app.shared_log import Contents, SharedLog
@@ -61,6 +61,30 @@ def test_who_begins_the_log_of_another_application_is_told(tmp_path: Path) -> No
     log.before_append = lambda: (contents.append(foreign), None)[1]
     with pytest.raises(ApplicationMismatchError, match="this is 'shop'"):
         opened(tmp_path, log, b"a").__enter__()
+
+
+def test_a_read_waits_for_the_schema_of_an_active_host(tmp_path: Path) -> None:
+    contents = Contents()
+    with opened(tmp_path, SharedLog(contents), b"a", active=False) as standby:
+        with pytest.raises(NotReadyError, match="has not the schema"):
+            standby.call("balance", 1)
+        standby.runner.promote()
+        assert standby.call("balance", 1) == 0
+
+
+def test_a_call_id_that_the_log_is_known_to_reach_asks_nobody(tmp_path: Path) -> None:
+    contents = Contents()
+    log = SharedLog(contents)
+    with opened(tmp_path, log, b"a") as host:
+        host.call("deposit", 1, 5)
+        call, asked = host.new_call_id(), log.asked
+        log.hold()
+        # What was asked lately is enough, also where the host has not read so far.
+        log.hold_back(1)
+        pending = host.submit("deposit", 1, 5, call_id=call)
+        assert log.asked == asked, "a loop that submits would stand still"
+        log.let_go()
+        assert pending.result(10) == 10
 
 
 def test_of_two_that_are_promoted_at_a_time_the_first_counts(tmp_path: Path) -> None:

@@ -36,12 +36,9 @@ def test_both_formats_hold_the_same_records(
 
 def test_everybody_finds_the_same_latest_records(plan: Plan, tmp_path: Path) -> None:
     path, parquet = logs.log_of(plan, 3500, 100), logs.parquet_of(plan, 3500, 100)
-    last: dict[bytes, int] = {}
     table = pq.read_table(parquet)
-    for key, position in zip(
-        table["key"].to_pylist(), table["position"].to_pylist(), strict=True
-    ):
-        last[key] = position
+    keys, positions = table["key"].to_pylist(), table["position"].to_pylist()
+    last = dict(zip(keys, positions, strict=True))
     expected = (len(last), sum(last.values()))
     assert logs.latest_of(parquet) == expected
     origin = Origin(logs.LOG, path=str(path))

@@ -25,6 +25,9 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     place = "PYICEBERG_CATALOG__TEST__"
     monkeypatch.setenv(f"{place}URI", f"sqlite:///{tmp_path}/catalog.db")
     monkeypatch.setenv(f"{place}WAREHOUSE", f"file://{tmp_path}/warehouse")
+    # It reads the environment when it is imported, which another test may have done.
+    config = pytest.importorskip("pyiceberg.utils.config")
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", config.Config())
     return {"delta": True, "iceberg": "test.space.log", "workers": 1}
 
 

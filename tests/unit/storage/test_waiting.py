@@ -180,11 +180,16 @@ def test_signals_interrupt_waiting(
 
 
 def test_ctrl_c_ends_a_program_that_follows(ten: Log, opener: Opener) -> None:
+    # Where tests run in the background, the signal is ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt), opener(read_only=True) as follower:
-        list(follower.log("orders").subscribe())
-    timer.join()
+    try:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt), opener(read_only=True) as follower:
+            list(follower.log("orders").subscribe())
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)
     assert follower.closed
 
 

@@ -96,7 +96,7 @@ def test_an_append_of_a_newer_version_is_an_append() -> None:
     pair.server.answer(7, DONE)
 
 
-@pytest.mark.parametrize("message", ANSWERS)
+@pytest.mark.parametrize("message", list(ANSWERS))
 def test_a_request_is_answered_once_and_by_its_answer(message: type[Message]) -> None:
     pair = greeted()
     number = ask(pair, *OF[message])
@@ -151,7 +151,7 @@ def test_every_message_has_its_place() -> None:
 
 
 @pytest.mark.parametrize("role", Role)
-@pytest.mark.parametrize("message", ANSWERS)
+@pytest.mark.parametrize("message", list(ANSWERS))
 def test_what_the_role_does_not_allow_fails_and_nothing_else(
     message: type[Message], role: Role
 ) -> None:
@@ -169,7 +169,16 @@ def test_what_the_role_does_not_allow_fails_and_nothing_else(
     assert not pair.server.closed
 
 
-@pytest.mark.parametrize("message", ONE_WAY)
+def one_way() -> list[type[Message]]:
+    """In the same order in every process that collects the tests."""
+
+    def name(kind: type[Message]) -> str:
+        return kind.__name__
+
+    return sorted(ONE_WAY, key=name)
+
+
+@pytest.mark.parametrize("message", one_way())
 def test_peers_talk_in_both_directions(message: type[Message]) -> None:
     pair = peers()
     value, payload = OF[message]
@@ -179,7 +188,7 @@ def test_peers_talk_in_both_directions(message: type[Message]) -> None:
     assert pair.to_client() == [Received(value, memoryview(payload))]
 
 
-@pytest.mark.parametrize("message", ONE_WAY)
+@pytest.mark.parametrize("message", one_way())
 def test_nobody_else_says_what_peers_say(message: type[Message]) -> None:
     pair = greeted()
     value, payload = OF[message]

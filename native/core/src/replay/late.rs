@@ -70,7 +70,7 @@ impl Late {
         };
         self.next = last.next();
         let runs = if self.explicit {
-            view.commit_runs(self.stream.number, from, self.next)?
+            commit_runs(&self.directory, self.stream.number, from, self.next)?
         } else {
             let (glsn_begin, llsn_begin, length) = (from, from, self.next - from);
             vec![CommitRun {

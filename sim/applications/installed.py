@@ -1,0 +1,221 @@
+"""Puts simulated threads, clocks, randomness and syncs in the place of the system's.
+
+The modules of `braidlog.app` say ``threading.Lock()`` and ``os.fsync()``; as long as a
+world lasts, these names stand for what follows its seed. Nothing else of them changes.
+SQLite gets a file system that passes everything on and tells of each sync.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final, TypeVar
+
+import apsw
+
+from braidlog import _native
+from braidlog.app import (
+    clustered,
+    executor,
+    hosting,
+    process,
+    remote,
+    snapshotfiles,
+    sqlite,
+)
+from braidlog.client.background import BackgroundLoop
+from braidlog.errors import ClosedError
+from sim.applications.disk import HostDisk
+from sim.errors import MisuseError
+from sim.locks import Locks, Time
+from sim.threads import Threads
+
+__all__ = ["install"]
+
+T = TypeVar("T")
+
+# Small, so that databases are checkpointed many times in a few virtual seconds.
+_CHECKPOINT_PAGES: Final = 40
+_UNSETTLED_MAX: Final = 20
+_VFS: Final = "braidlog-sim"
+_PACKAGE: Final = "braidlog.app."
+# Loaded here, or they would be loaded with the system's.
+_HOSTS: Final = (hosting, process)
+
+
+class _Syncs:
+    """Tells the disk that a path is on of its syncs."""
+
+    def __init__(self) -> None:
+        self.disks: Sequence[HostDisk] = ()
+
+    def sync(self, path: Path, *, named: bool = False) -> None:
+        for disk in self.disks:
+            disk.sync(path, named=named)
+
+    def synced(self, path: Path) -> None:
+        for disk in self.disks:
+            disk.synced(path)
+
+
+_SYNCS: Final = _Syncs()
+
+
+class _File(apsw.VFSFile):
+    """A file of SQLite's."""
+
+    def __init__(self, name: Any, flags: list[int]) -> None:
+        super().__init__("unix", name, flags)
+        text = name.filename() if isinstance(name, apsw.URIFilename) else name
+        self._path = Path(text) if text else None
+        # SQLite syncs the directory too, when it does so for the first time.
+        self._named = bool(flags[0] & apsw.SQLITE_OPEN_WAL)
+
+    def xSync(self, flags: int) -> None:
+        if self._path is not None:
+            try:
+                _SYNCS.sync(self._path, named=self._named)
+            except OSError as error:
+                raise apsw.exception_for(apsw.SQLITE_IOERR_FSYNC) from error
+
+
+class _FileSystem(apsw.VFS):
+    """The file system of SQLite, which tells of each sync."""
+
+    def __init__(self) -> None:
+        super().__init__(_VFS, "unix")
+
+    def xOpen(self, name: Any, flags: list[int]) -> _File:
+        return _File(name, flags)
+
+
+_REGISTERED: list[_FileSystem] = []
+
+
+class _Os:
+    """Stands in for the module `os`."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def urandom(self, size: int) -> bytes:
+        return self._threads.random.randbytes(size)
+
+    def fsync(self, descriptor: int) -> None:
+        _SYNCS.sync(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+
+class _Listing:
+    """The list of snapshots; each edit of it is durable, or was never made."""
+
+    def __init__(self, path: Path, *rest: Any) -> None:
+        self._path = path
+        self._entries = _native.Listing(path, *rest)
+        _SYNCS.synced(path)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._entries, name)
+
+    def commit(self, add: Any, remove: Any) -> None:
+        _SYNCS.sync(self._path)
+        self._entries.commit(add, remove)
+        _SYNCS.synced(self._path)
+
+
+class _Background(BackgroundLoop):
+    """Runs calls on the loop of the world, as the process that made it."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+        self._open = True
+
+    @property
+    def alive(self) -> bool:
+        return self._open
+
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        if not self._open:
+            call.close()
+            raise ClosedError("the client is closed")
+        thread = self._threads.current
+        if thread is None:
+            call.close()
+            raise MisuseError("the loop would wait for itself")
+        task = self._threads.loop.create_task(call)
+        task.add_done_callback(lambda _: self._threads.wake(thread))
+        while not task.done():
+            self._threads.block()
+        return task.result()
+
+    def begin(self, call: Coroutine[Any, Any, T]) -> Any:
+        raise MisuseError("simulated callers await")
+
+    def post(self, function: Callable[[], object]) -> None:
+        if not self._open:
+            raise ClosedError("the client is closed")
+        self._threads.loop.call_soon(function)
+
+    def close(self) -> None:
+        self._open = False
+
+
+def install(
+    threads: Threads,
+    disks: Sequence[HostDisk],
+    wall_s: Callable[[], float],
+    *,
+    copies_max: int,
+) -> None:
+    """Let hosts run on these threads and disks, until the loop is closed.
+
+    So many partitions, ``copies_max``, each store what a command did. ``wall_s`` is the
+    time of day, on which hosts agree: they compare leases with it.
+    """
+    loop = threads.loop
+    stand_ins = {
+        "threading": (threading, Locks(threads)),
+        "time": (time, Time(threads, wall_s)),
+        "os": (os, _Os(threads)),
+    }
+    changes: list[tuple[Any, str, Any]] = [
+        (module, name, stand_in)
+        for module in _modules()
+        for name, (real, stand_in) in stand_ins.items()
+        if getattr(module, name, None) is real
+    ]
+    changes += [
+        (clustered, "BackgroundLoop", lambda: _Background(threads)),
+        (remote, "BackgroundLoop", lambda: _Background(threads)),
+        (snapshotfiles, "_native", SimpleNamespace(Listing=_Listing)),
+        (sqlite, "_CHECKPOINT_PAGES", _CHECKPOINT_PAGES),
+        (executor, "_UNSETTLED_MAX", _UNSETTLED_MAX),
+        (executor, "_COPIES_MAX", copies_max),
+    ]
+    before = [(module, name, getattr(module, name)) for module, name, _ in changes]
+
+    def put_back() -> None:
+        _SYNCS.disks = ()
+        apsw.set_default_vfs("unix")
+        for module, name, value in before:
+            setattr(module, name, value)
+
+    loop.on_close.append(put_back)
+    for module, name, value in changes:
+        setattr(module, name, value)
+    if not _REGISTERED:
+        _REGISTERED.append(_FileSystem())
+    apsw.set_default_vfs(_VFS)
+    _SYNCS.disks = disks
+
+
+def _modules() -> list[Any]:
+    names = [name for name in sorted(sys.modules) if name.startswith(_PACKAGE)]
+    return [sys.modules[name] for name in names]

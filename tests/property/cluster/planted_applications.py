@@ -1,0 +1,210 @@
+"""Bugs of hosts, each a small patch of the real code that the simulation has to find.
+
+As `planted` for the cluster below them. The seeds are those with which each was found
+when it was tried; others are tried behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from sim.applications.storms import STORMS
+from sim.faults import Storm
+
+from braidlog.app import sqlite
+from braidlog.app.book import Book
+from braidlog.app.clustered import ClusteredLog
+from braidlog.app.codec import encode
+from braidlog.app.entries import Command
+from braidlog.app.executor import Executor
+from braidlog.app.host import Runner
+from braidlog.app.outcome import Outcome, Status
+from braidlog.app.role import Role
+from braidlog.app.snapshotfiles import Snapshot, SnapshotFiles
+from braidlog.app.snapshots import Keeper
+from braidlog.app.sqlite import SqlitePartition
+from braidlog.app.state import Saved
+
+__all__ = ["PLANTED", "Planted"]
+
+Patch = pytest.MonkeyPatch
+
+_CALM = STORMS["calm"]
+_KILLS = replace(STORMS["kills"], seconds=3.0)
+_BLACKOUTS = replace(STORMS["blackouts"], seconds=3.0)
+_FENCES = replace(STORMS["fences"], seconds=3.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """One bug, and where to look for it."""
+
+    plant: Callable[[Patch], None]
+    storm: Storm
+    seeds: Sequence[int]
+    # Whether finding it takes too many seeds for each change.
+    slow: bool = False
+
+
+def ack_before_durable(patch: Patch) -> None:
+    """A host answers a deposit as soon as it was handed to the log."""
+    right = Runner._place
+
+    def wrong(
+        runner: Runner, value: bytes, command: Command, waiter: Any, touched: Any
+    ) -> None:
+        right(runner, value, command, waiter, touched)
+        if command.procedure == "deposit":
+            account, amount = command.arguments
+            view = runner._state.partitions[touched[0]].view()
+            there = view.handle.value(_BALANCE, (account,)) or 0
+            view.close()
+            body = encode(there + amount)
+            call, name = command.call, command.procedure
+            for each in runner._calls.pop(call):
+                each.settle(Outcome(1, call, name, Status.OK, body, b""))
+            for flush in runner.on_settled:
+                flush()
+
+    patch.setattr(Runner, "_place", wrong)
+
+
+_BALANCE = "SELECT balance FROM account WHERE id = ?"
+
+
+def ack_before_dependency(patch: Patch) -> None:
+    """A read is answered from what is executed, not from what was committed before."""
+    patch.setattr(Runner, "end", lambda runner, timeout=None: runner.position + 1)
+
+
+def dedupe_lost(patch: Patch) -> None:
+    """A host that starts again remembers no calls."""
+    patch.setattr(SqlitePartition, "kept", lambda partition: [])
+
+
+def result_in_another_transaction(patch: Patch) -> None:
+    """The results are committed behind the effects that they are of."""
+    right = SqlitePartition.commit
+
+    def wrong(partition: SqlitePartition, saved: Saved) -> None:
+        late: Sequence[Any] = getattr(partition, "late", ())
+        partition.late = saved.results  # type: ignore[attr-defined]
+        right(partition, replace(saved, results=late))
+
+    patch.setattr(SqlitePartition, "commit", wrong)
+
+
+def write_sets_dropped_early(patch: Patch) -> None:
+    """What other partitions may lack goes as soon as they have committed it."""
+    right = Executor.commit
+
+    def wrong(executor: Executor, *, everywhere: bool = False) -> None:
+        right(executor, everywhere=everywhere)
+        executor._settled = executor.position
+
+    patch.setattr(Executor, "commit", wrong)
+
+
+def write_sets_on_the_first_only(patch: Patch) -> None:
+    """Only the first partition of a command has what the others need."""
+
+    def wrong(
+        executor: Executor, books: list[Book], lacking: Any, at: int, stored: bytes
+    ) -> None:
+        if books[0] in lacking:
+            books[0].store_waiting(at, stored)
+        executor._unsettled += 1
+
+    patch.setattr(Executor, "_store_copies", wrong)
+
+
+def listed_before_verified(patch: Patch) -> None:
+    """A snapshot is listed as it was written, whatever is on the disk."""
+
+    def unread(files: SnapshotFiles, *_: object) -> dict[str, Any]:
+        return {"files": []}
+
+    patch.setattr(SnapshotFiles, "verify", unread)
+    patch.setattr(SnapshotFiles, "_verify_own", unread)
+    # Often, so that few seeds are enough.
+    patch.setattr("sim.applications.disk._ROTS", 0.3)
+
+
+def trimmed_before_listed(patch: Patch) -> None:
+    """The log is cut to where the host is, not to where its snapshots are."""
+    right = Keeper._trim
+
+    def wrong(keeper: Keeper, target: int, kept: list[Snapshot]) -> None:
+        assert keeper._runner is not None
+        right(keeper, target, kept)
+        if keeper._runner.role.active:
+            keeper._log.trim(keeper._runner.position)
+
+    patch.setattr(Keeper, "_trim", wrong)
+
+
+def snapshot_not_synced(patch: Patch) -> None:
+    """The directory of a snapshot is renamed and its name is not made durable."""
+    patch.setattr("braidlog.app.snapshotfiles.sync", lambda path: None)
+
+
+def fencing_ignored(patch: Patch) -> None:
+    """Who was the active host once goes on as such."""
+
+    def active(role: Role) -> bool:
+        return role.claimed > 0
+
+    patch.setattr(Role, "active", property(active))
+
+
+def skips_a_record(patch: Patch) -> None:
+    """A host loses the first record of what it reads at a time, now and then."""
+    right = ClusteredLog._put
+
+    async def wrong(log: ClusteredLog, chunk: Sequence[Any]) -> int:
+        lost = len(chunk) > 1 and chunk[0].position % 3 == 0
+        return await right(log, chunk[1:] if lost else chunk)
+
+    patch.setattr(ClusteredLog, "_put", wrong)
+
+
+def executes_as_it_is_grouped(patch: Patch) -> None:
+    """What a command sees depends on how many were executed before it in one go."""
+    right = Executor._command
+
+    def wrong(
+        executor: Executor, position: int, timestamp: int, entry: Command, books: Any
+    ) -> Any:
+        if entry.procedure == "deposit" and executor.position - executor._settled > 25:
+            account, amount = entry.arguments
+            entry = entry._replace(arguments=[account, amount + 1])
+        return right(executor, position, timestamp, entry, books)
+
+    patch.setattr(Executor, "_command", wrong)
+
+
+def unsynced_databases(patch: Patch) -> None:
+    """A host says that its state is durable, and nobody synced it."""
+    patch.setattr(sqlite.SqliteState, "sync", lambda state: None)
+
+
+PLANTED: Mapping[str, Planted] = {
+    "ack before the command is durable": Planted(ack_before_durable, _CALM, (1,)),
+    "read before what it depends on": Planted(ack_before_dependency, _FENCES, (3,)),
+    "dedupe lost": Planted(dedupe_lost, _KILLS, ()),
+    "result in another transaction": Planted(result_in_another_transaction, _KILLS, ()),
+    "write sets dropped too early": Planted(write_sets_dropped_early, _BLACKOUTS, (3,)),
+    "write sets on the first partition only": Planted(
+        write_sets_on_the_first_only, _BLACKOUTS, (2,)
+    ),
+    "snapshot listed before it is verified": Planted(listed_before_verified, _CALM, ()),
+    "log cut before the snapshot": Planted(trimmed_before_listed, _CALM, (1,)),
+    "snapshot not durable": Planted(snapshot_not_synced, _CALM, (1,)),
+    "fencing ignored": Planted(fencing_ignored, _CALM, (2,)),
+    "outcomes differ between hosts": Planted(executes_as_it_is_grouped, _KILLS, ()),
+    "record lost by a reader": Planted(skips_a_record, _CALM, (1,)),
+    "state not durable": Planted(unsynced_databases, _BLACKOUTS, (32,)),
+}
