@@ -28,10 +28,13 @@ from braidlog.spark.plan import Bounds, Extent, plan
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BYTES_PER_TASK", "Origin", "Range", "Source"]
+__all__ = ["BYTES_PER_TASK", "Origin", "Range", "Source", "joined"]
 
 BYTES_PER_TASK: Final = 64 << 20
 """About how much of a log one task reads."""
+
+_TASKS_MAX: Final = 8192
+"""Tasks of a stage that others follow: each of those reads something of all of them."""
 
 _END: Final = (1 << 62) - 1
 _POSITIONS_PER_LOOK: Final = 16
@@ -45,6 +48,17 @@ class Range:
     begin: int
     end: int
     bytes: int
+
+
+def joined(ranges: Sequence[Range], tasks_max: int = _TASKS_MAX) -> list[Range]:
+    """Join neighbours, as few as it takes, to at most so many ranges."""
+    count = max(1, -(-len(ranges) // tasks_max))
+    found = []
+    for at in range(0, len(ranges), count):
+        some = ranges[at : at + count]
+        size = sum(each.bytes for each in some)
+        found.append(Range(some[0].begin, some[-1].end, size))
+    return found
 
 
 class Source(Protocol):
