@@ -149,8 +149,12 @@ class Replay:
         environment: EnvironmentRule = "refuse",
         starts: Starts | None = None,
         progress: Callable[[Outlook], None] | None = None,
+        survey: Survey | None = None,
     ) -> None:
         """Survey the log and open the state; nothing is executed yet.
+
+        A ``survey`` says what somebody else saw in the log from its beginning, up to
+        the position where the replay ends: then it is read once, to be executed.
 
         Raises:
             ApplicationMismatchError: the log is that of another application.
@@ -169,7 +173,7 @@ class Replay:
         self._commands = 0
         start = self._choose(starts, until)
         at = 0 if start is None else start.position
-        self.survey = self._look_ahead(at, until)
+        self.survey = self._look_ahead(at, until) if survey is None else survey
         self.survey.check_code()
         self.environment = self._compare_environment(environment)
         self.partitions = self._chosen(partitions, across)
@@ -329,6 +333,8 @@ class Replay:
             executor.commit()
             self._seconds = before + time.perf_counter() - began
             self._tell()
+        if source.gaps:
+            executor.pass_over(target)
         executor.commit(everywhere=True)
         self._seconds = before + time.perf_counter() - began
 

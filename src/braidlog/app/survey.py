@@ -7,7 +7,7 @@ were made. So what cannot be replayed is refused while nothing has happened yet.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from braidlog.app.entries import (
     Command,
     Create,
     Effect,
+    Entry,
     Host,
     unpack,
 )
@@ -47,6 +48,8 @@ class Survey:
     aborts: Aborts = field(default_factory=Aborts)
     environments: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     """Position of each catalog, and the environment that it was written in."""
+    watch: Callable[[int, Entry], None] | None = None
+    """Sees each entry with its position: nobody has to decode it again."""
     _code: dict[tuple[str, bytes], int] = field(default_factory=dict)
     _together: set[tuple[int, ...]] = field(default_factory=set)
     _all: bool = False
@@ -77,6 +80,8 @@ class Survey:
 
     def _look(self, position: int, value: bytes) -> None:
         entry = unpack(value, position)
+        if self.watch is not None:
+            self.watch(position, entry)
         if type(entry) is Command or type(entry) is Effect:
             self.commands += 1
             if type(entry) is Command:

@@ -38,8 +38,8 @@ from braidlog.pipelines.frame import (
     run,
 )
 from braidlog.pipelines.manifest import finished, publish, published
-from braidlog.pipelines.origin import BYTES_PER_TASK, Origin, Range
-from braidlog.pipelines.pieces import COLUMNS, HELD_BYTES, Piece, Pieces, part_of
+from braidlog.pipelines.origin import BYTES_PER_TASK, Origin, Range, joined
+from braidlog.pipelines.pieces import COLUMNS, HELD_BYTES, Part, Pieces, keep_list
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,7 +112,8 @@ class _Merge:
     """One part of everything that was collected."""
 
     part: int
-    pieces: tuple[Piece, ...]
+    pieces: str
+    """The file that lists them."""
     begin: int
     end: int
     log: str
@@ -172,7 +173,7 @@ def compact_job(
 
     def plan_collect(_: Sequence[Result]) -> list[_Collect]:
         with origin.open() as source:
-            ranges = source.ranges(until, bytes_per_task)
+            ranges = joined(source.ranges(until, bytes_per_task))
         parts = _parts(ranges)
         return [_Collect(each.begin, each.end, parts) for each in ranges]
 
@@ -188,7 +189,12 @@ def compact_job(
         home,
         (
             Stage("collect", _Collect, plan_collect, partial(_collect, origin)),
-            Stage("merge", _Merge, _plan_merge, partial(_merge, gone)),
+            Stage(
+                "merge",
+                _Merge,
+                lambda collected: _plan_merge(job, collected),
+                partial(_merge, gone),
+            ),
         ),
         finish,
         lambda: published(home, _NAME, job.identity),
@@ -225,25 +231,30 @@ def _collect(origin: Origin, task: _Collect, attempt: Attempt) -> Result:
             size += batch.nbytes
             keyless += batch.column("key").null_count
             pieces.add(batch.filter(pc.is_valid(batch.column("key"))))
-    pieces.flush()
+    pieces.finish()
     begin = task.begin if first is None else first
     if records != after - begin:
         msg = f"positions {begin} to {after - 1} hold {records} records"
         raise CorruptionError(msg)
     return Result(
-        {"records_read": records, "bytes_read": size, "without_key": keyless},
+        {
+            "records_read": records,
+            "bytes_read": size,
+            "without_key": keyless,
+            "piece_bytes_written": pieces.bytes_written,
+        },
         tuple(pieces.files),
         {
             "begin": begin,
             "end": after,
             "parts": task.parts,
-            "begins": pieces.begins,
+            "spans": pieces.spans,
             "log": source.id,
         },
     )
 
 
-def _plan_merge(collected: Sequence[Result]) -> list[_Merge]:
+def _plan_merge(job: Job, collected: Sequence[Result]) -> list[_Merge]:
     if not collected:
         return []
     facts = sorted((each.facts for each in collected), key=lambda each: each["begin"])
@@ -251,11 +262,7 @@ def _plan_merge(collected: Sequence[Result]) -> list[_Merge]:
         if before["end"] != behind["begin"]:
             msg = f"nobody read the positions {before['end']} to {behind['begin'] - 1}"
             raise CorruptionError(msg)
-    pieces = tuple(
-        Piece(file.path, begin)
-        for each in collected
-        for file, begin in zip(each.files, each.facts["begins"], strict=True)
-    )
+    pieces = keep_list(job, "collect", collected)
     span = {"begin": facts[0]["begin"], "end": facts[-1]["end"], "log": facts[0]["log"]}
     return [_Merge(part, pieces, **span) for part in range(facts[0]["parts"])]
 
@@ -278,7 +285,8 @@ def _latest_of(batches: Iterable[pa.RecordBatch]) -> pa.Table:
 
 def _merge(gone: Tombstones, task: _Merge, attempt: Attempt) -> Result:
     home = attempt.home
-    latest = _latest_of(batch for _, batch in part_of(home, task.pieces, task.part))
+    part = Part(home, task.pieces, task.part)
+    latest = _latest_of(part.batches())
     is_gone = gone.mask(latest)
     live = latest.filter(pc.invert(is_gone))
     live = live.take(pc.sort_indices(live["key"]))
@@ -287,7 +295,11 @@ def _merge(gone: Tombstones, task: _Merge, attempt: Attempt) -> Result:
     path = folder / f"{attempt.name}.parquet"
     pq.write_table(live, path, compression="zstd")
     return Result(
-        {"keys": live.num_rows, "tombstones": latest.num_rows - live.num_rows},
+        {
+            "keys": live.num_rows,
+            "tombstones": latest.num_rows - live.num_rows,
+            "piece_bytes_read": part.bytes_read,
+        },
         (finished(home, path),),
         {"begin": task.begin, "end": task.end, "log": task.log, "rows": live.num_rows},
     )

@@ -41,10 +41,11 @@ __all__ = [
     "Runner",
     "Stage",
     "Work",
+    "notes_of",
     "run",
 ]
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 """Part of every identity: results of another format are never taken up."""
 
 T = TypeVar("T")
@@ -130,6 +131,21 @@ class Job:
             separators=(",", ":"),
         )
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    @property
+    def notes(self) -> Path:
+        """Where it is kept what is done so far, until the job is published."""
+        return notes_of(self.home, self.identity)
+
+    @property
+    def scratch(self) -> Path:
+        """`Attempt.scratch`; a plan may leave there what its tasks have to read."""
+        return self.notes / "scratch"
+
+
+def notes_of(home: Path, identity: str) -> Path:
+    """Return where the notes of a job are."""
+    return home / ".job" / identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +244,8 @@ def run(
             state.clear()
             return report
         results: list[Result] = []
-        for stage in job.stages:
-            resumed, results = _carry_out(job, stage, results, state, runner, progress)
+        for number in range(len(job.stages)):
+            resumed, results = _carry_out(job, number, results, state, runner, progress)
             report = replace(
                 report,
                 tasks=report.tasks + len(results),
@@ -254,13 +270,14 @@ def _since(clock: float) -> float:
 
 def _carry_out(
     job: Job,
-    stage: Stage[T],
+    at: int,
     before: Sequence[Result],
     state: Any,
     runner: Runner,
     progress: Progress | None,
 ) -> tuple[int, list[Result]]:
     """Carry one stage out; return how many tasks were done before, and all results."""
+    stage = job.stages[at]
     tasks = state.tasks(stage.name, stage.task)
     if tasks is None:
         tasks = list(stage.plan(before))
@@ -280,6 +297,9 @@ def _carry_out(
     tell()
     left = {n: task for n, task in enumerate(tasks) if n not in done}
     if left:
+        for later in job.stages[at + 1 :]:
+            # It was planned from results that are not there any more.
+            state.forget(later.name)
         blank = Attempt(-1, stage.name, job.home, state.scratch)
         with closing(runner.run(left, stage.work, blank)) as coming:  # type: ignore[type-var]
             for number, result in coming:

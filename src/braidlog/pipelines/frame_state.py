@@ -27,13 +27,12 @@ from typing import IO, Any, Final, TypeVar
 import msgspec
 
 from braidlog.errors import CorruptionError, LockedError
-from braidlog.pipelines.frame import Report, Result
+from braidlog.pipelines.frame import Report, Result, notes_of
 
 __all__ = ["ASIDE", "JobState", "sync_directory", "write_durably"]
 
 T = TypeVar("T")
 
-_JOBS: Final = ".job"
 _REPORT: Final = "report.json"
 ASIDE: Final = ".manifest."
 """What the names of manifests begin with that are not published yet."""
@@ -54,7 +53,7 @@ class JobState:
             LockedError: the same job runs already.
         """
         self._home = home
-        self._path = home / _JOBS / identity
+        self._path = notes_of(home, identity)
         self.scratch = self._path / "scratch"
         self.scratch.mkdir(parents=True, exist_ok=True)
         self._lock = (self._path / "lock").open("wb")
@@ -69,7 +68,7 @@ class JobState:
     @staticmethod
     def begun(home: Path, identity: str) -> bool:
         """Tell whether a job has notes."""
-        return (home / _JOBS / identity).exists()
+        return notes_of(home, identity).exists()
 
     def tasks(self, stage: str, kind: type[T]) -> list[T] | None:
         """Return the tasks of a stage, None if it was not planned yet."""
@@ -85,6 +84,16 @@ class JobState:
     def keep_tasks(self, stage: str, tasks: Sequence[Any]) -> None:
         """Keep the plan of a stage; durable on return."""
         write_durably(self._path / f"{stage}.tasks", msgspec.json.encode(tasks))
+
+    def forget(self, stage: str) -> None:
+        """Forget what was planned and done of a stage; durable on return."""
+        if file := self._notes.pop(stage, None):
+            file.close()
+        # The plan last: results without it would be those of the next one.
+        for name in (f"{stage}.results", f"{stage}.tasks"):
+            if (self._path / name).exists():
+                (self._path / name).unlink()
+                sync_directory(self._path)
 
     def results(self, stage: str) -> Iterator[tuple[int, Result]]:
         """Give out what was noted of a stage; of a task that was done twice, both."""

@@ -4,7 +4,7 @@
 directory   followed without a lock, beside its writer; each task opens it again
 cluster     read from the storage nodes; the log comes in the order of its positions
 raw         directories of nodes that do not run: copies are compared, each record comes
-            once; they are locked, so one task reads them all
+            once (`rawranges`); no node may run on them
 =========== ==========================================================================
 
 Tasks are ranges of positions, whatever the number of streams: a stream that holds nine
@@ -28,10 +28,13 @@ from braidlog.spark.plan import Bounds, Extent, plan
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BYTES_PER_TASK", "Origin", "Range", "Source"]
+__all__ = ["BYTES_PER_TASK", "Origin", "Range", "Source", "joined"]
 
 BYTES_PER_TASK: Final = 64 << 20
 """About how much of a log one task reads."""
+
+_TASKS_MAX: Final = 8192
+"""Tasks of a stage that others follow: each of those reads something of all of them."""
 
 _END: Final = (1 << 62) - 1
 _POSITIONS_PER_LOOK: Final = 16
@@ -45,6 +48,17 @@ class Range:
     begin: int
     end: int
     bytes: int
+
+
+def joined(ranges: Sequence[Range], tasks_max: int = _TASKS_MAX) -> list[Range]:
+    """Join neighbours, as few as it takes, to at most so many ranges."""
+    count = max(1, -(-len(ranges) // tasks_max))
+    found = []
+    for at in range(0, len(ranges), count):
+        some = ranges[at : at + count]
+        size = sum(each.bytes for each in some)
+        found.append(Range(some[0].begin, some[-1].end, size))
+    return found
 
 
 class Source(Protocol):
@@ -243,6 +257,13 @@ class _RawSource:
     def ranges(
         self, until: int | None, bytes_per_task: int, *, ahead: int = 0
     ) -> list[Range]:
+        from braidlog.pipelines.rawranges import look
+
+        found = look(self._directories, self._name)
+        if found is not None:
+            bounds = _bounds(found.begin, found.end, until, ahead)
+            spans = plan(found.extents, bounds, bytes_per_task)
+            return [Range(span.begin, span.end, span.bytes) for span in spans]
         # Where the log ends is known when all of it was read.
         size = sum(
             file.stat().st_size
@@ -259,12 +280,21 @@ class _RawSource:
     def batches(
         self, begin: int, end: int, columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
+        if begin:
+            from braidlog.pipelines.rawranges import read
+
+            yield from read(self._directories, self._name, begin, end, columns)
+        else:
+            yield from self._all(end, columns)
+
+    def _all(self, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Read all up to a position, in one pass."""
         import pyarrow as pa
 
         from braidlog.node.raw import open_raw
 
-        merge = open_raw(self._directories, self._name, begin=begin or None)
-        after = begin
+        merge = open_raw(self._directories, self._name)
+        after = 0
         with closing(merge):
             for each in merge:
                 batch = pa.record_batch(each)

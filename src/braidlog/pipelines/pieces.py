@@ -1,48 +1,84 @@
-"""Records that wait for the next stage: Arrow files with one batch for each part.
+"""Records that wait for the next stage: a file of parts for each task.
 
-A task of the first stage reads a range of the log and sorts its records into parts by
-their keys, the way a cluster spreads keys over streams. What it holds is bounded: when
-it is enough, it is written. A task of the second stage reads one part of all files.
+A task of the first stage reads a range of the log and sorts its records into parts, by
+their keys the way a cluster spreads keys over streams, or as it is told. What it holds
+is bounded: when it is enough, it is written as a chunk. At the end its chunks become
+one piece, in which each part is in one place. A task of the second stage reads one part
+of all pieces, or several; which pieces there are is in a file, so that its descriptor
+is as small for ten thousand of them as for one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypeAlias
 
+import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from braidlog import _native
 from braidlog.client.arrow import log_schema
-from braidlog.pipelines.frame import Attempt, File
+from braidlog.errors import CorruptionError
+from braidlog.pipelines.frame import Attempt, File, Job, Result
+from braidlog.pipelines.frame_state import write_durably
 from braidlog.pipelines.manifest import finished
+from braidlog.pipelines.piecefile import PieceFile, join, write
 
-__all__ = ["COLUMNS", "HELD_BYTES", "Piece", "Pieces", "part_of", "split"]
+__all__ = [
+    "COLUMNS",
+    "HELD_BYTES",
+    "Part",
+    "Piece",
+    "Pieces",
+    "keep_list",
+    "read_list",
+    "split",
+    "split_at",
+]
 
 COLUMNS: Final = ("position", "timestamp", "key", "value", "headers")
 
 HELD_BYTES: Final = 64 << 20
 """Most bytes of records that a task holds before it writes them."""
 
+_CHUNKS_MAX: Final = 32
+"""Of a piece: what a task of more than 2 GiB writes is several pieces."""
+
+Split: TypeAlias = Callable[[pa.RecordBatch, int], list[pa.RecordBatch]]
+"""Gives the records of each part, in their order."""
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A file of one batch for each part, and the first position in it."""
+    """A file of parts, and the positions that it has of a log."""
 
     path: str
     begin: int
+    end: int
 
 
 def split(batch: pa.RecordBatch, parts: int) -> list[pa.RecordBatch]:
-    """Return the records of each part, in their order."""
+    """Return the records of each part, in their order: by key."""
     rows, bounds = _native.split_by_key(batch, parts)
     ordered = batch.take(pa.record_batch(rows).column(0))
-    return [
-        ordered.slice(bounds[part], bounds[part + 1] - bounds[part])
-        for part in range(parts)
-    ]
+    return _cut(ordered, bounds)
+
+
+def split_at(batch: pa.RecordBatch, parts: int) -> list[pa.RecordBatch]:
+    """Return the records of each part, in their order: by the column ``part``."""
+    numbers = batch.column("part").to_numpy()
+    rows = pa.array(np.argsort(numbers, kind="stable"))
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=parts))])
+    return _cut(batch.drop_columns(["part"]).take(rows), bounds.tolist())
+
+
+def _cut(ordered: pa.RecordBatch, bounds: Sequence[int]) -> list[pa.RecordBatch]:
+    return [ordered.slice(begin, end - begin) for begin, end in pairwise(bounds)]
 
 
 class Pieces:
@@ -54,17 +90,26 @@ class Pieces:
         parts: int,
         *,
         held_bytes: int = HELD_BYTES,
+        split: Split = split,
         shrink: Callable[[pa.Table], pa.Table] | None = None,
     ) -> None:
         """Begin with nothing; ``shrink`` drops records that are of no use any more."""
         self.files: list[File] = []
-        self.begins: list[int] = []
+        self.spans: list[tuple[int, int]] = []
+        """The positions of each file: begin, end."""
+        self.counts = [0] * parts
+        """Records of each part."""
+        self.bytes_written = 0
+        """Of messages, as `PieceFile.bytes_read` counts them."""
         self._attempt = attempt
         self._parts = parts
         self._held_bytes = held_bytes
+        self._split = split
         self._shrink = shrink
         self._held: list[pa.RecordBatch] = []
         self._bytes = 0
+        self._chunks: list[Path] = []
+        self._begin = self._end = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take records."""
@@ -81,44 +126,108 @@ class Pieces:
                 self._held = table.combine_chunks().to_batches()
                 self._bytes = table.nbytes
                 return
-        self.flush()
+        self._write_chunk()
 
-    def flush(self) -> None:
-        """Write what is held."""
+    def finish(self) -> None:
+        """Write what is held; the files are durable on return."""
+        self._write_chunk()
+        self._finish_piece()
+
+    def _write_chunk(self) -> None:
         if not self._held:
             return
         table = pa.Table.from_batches(self._held)
         self._held, self._bytes = [], 0
         if self._shrink is not None:
             table = self._shrink(table)
-        name = f"{self._attempt.name}-{len(self.files)}.arrow"
-        path = self._attempt.scratch / name
-        begin = table.column("position")[0].as_py()
-        with pa.OSFile(str(path), "wb") as sink:
-            _write(sink, table, self._parts)
+        batches = table.combine_chunks().to_batches()
+        if len(batches) != 1:  # More than fits into one array of bytes.
+            msg = f"{table.nbytes} bytes of records are more than one chunk holds"
+            raise AssertionError(msg)
+        # Not the first and the last: outcomes of a command log come behind.
+        span = pc.min_max(table["position"]).as_py()
+        self._end = span["max"] + 1
+        if not self._chunks:
+            self._begin = span["min"]
+        parts = self._split(batches[0], self._parts)
+        for part, batch in enumerate(parts):
+            self.counts[part] += batch.num_rows
+        path = self._path(f"{len(self.files)}-{len(self._chunks)}.chunk")
+        self.bytes_written += write(path, parts[0].schema, parts)
+        self._chunks.append(path)
+        if len(self._chunks) == _CHUNKS_MAX:
+            self._finish_piece()
+
+    def _finish_piece(self) -> None:
+        if not self._chunks:
+            return
+        path = self._path(f"{len(self.files)}.piece")
+        if len(self._chunks) == 1:
+            self._chunks[0].rename(path)
+        else:
+            join(path, self._chunks)
+            for chunk in self._chunks:
+                chunk.unlink()
+        self._chunks = []
         self.files.append(finished(self._attempt.home, path))
-        self.begins.append(begin)
+        self.spans.append((self._begin, self._end))
+
+    def _path(self, end: str) -> Path:
+        return self._attempt.scratch / f"{self._attempt.name}-{end}"
 
 
-def _write(sink: Any, table: pa.Table, parts: int) -> None:
-    """Write one batch for each part."""
-    batches = table.combine_chunks().to_batches()
-    if len(batches) != 1:  # More than fits into one array of bytes.
-        msg = f"{table.nbytes} bytes of records are more than one piece holds"
-        raise AssertionError(msg)
-    # Headers and keys compress well, and disks are slower than this.
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
-    with pa.ipc.new_file(sink, table.schema, options=options) as writer:
-        for batch in split(batches[0], parts):
-            writer.write_batch(batch)
+def keep_list(job: Job, stage: str, results: Sequence[Result]) -> str:
+    """Write down what pieces a stage made, in order; durable on return.
+
+    Returns the path of that file, relative to the home of the job.
+    """
+    pieces = [
+        Piece(file.path, begin, end)
+        for each in results
+        for file, (begin, end) in zip(each.files, each.facts["spans"], strict=True)
+    ]
+    pieces.sort(key=lambda piece: piece.begin)
+    path = job.scratch / f"{stage}.pieces"
+    write_durably(path, msgspec.json.encode(pieces))
+    return str(path.relative_to(job.home))
 
 
-def part_of(
-    home: Path, pieces: Iterable[Piece], part: int
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Give out one part of each piece in the order of positions, with its number."""
-    ordered: Sequence[Piece] = sorted(pieces, key=lambda piece: piece.begin)
-    for number, piece in enumerate(ordered):
-        with pa.memory_map(str(home / piece.path)) as file:
-            batch = pa.ipc.open_file(file).get_batch(part)
-            yield number, batch.cast(log_schema(list(batch.schema.names)))
+def read_list(home: Path, path: str) -> list[Piece]:
+    """Return the pieces in the order of their positions.
+
+    Raises:
+        CorruptionError: the list is gone or damaged.
+    """
+    try:
+        return msgspec.json.decode((home / path).read_bytes(), type=list[Piece])
+    except (OSError, msgspec.MsgspecError) as error:
+        msg = (
+            f"the list of what a stage made cannot be read: {home / path}: {error};"
+            " remove the directory of the job and run it again"
+        )
+        raise CorruptionError(msg, path=str(home / path)) from error
+
+
+class Part:
+    """One part of all pieces of a list, in the order of positions."""
+
+    def __init__(self, home: Path, pieces: str, part: int) -> None:
+        """Name it; files are opened when they are read."""
+        self.bytes_read = 0
+        """Of messages, so far: nothing of other parts is decoded."""
+        self._home = home
+        self._pieces = pieces
+        self._part = part
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Read it.
+
+        Raises:
+            CorruptionError: bytes are not what was written.
+        """
+        for piece in read_list(self._home, self._pieces):
+            with PieceFile(self._home / piece.path) as file:
+                schema = log_schema(list(file.schema.names))
+                for batch in file.batches(self._part):
+                    yield batch.cast(schema)
+                self.bytes_read += file.bytes_read

@@ -35,8 +35,8 @@ from braidlog.pipelines.frame import (
     run,
 )
 from braidlog.pipelines.manifest import publish, published
-from braidlog.pipelines.origin import BYTES_PER_TASK, Origin
-from braidlog.pipelines.pieces import COLUMNS, Piece, Pieces, part_of
+from braidlog.pipelines.origin import BYTES_PER_TASK, Origin, joined
+from braidlog.pipelines.pieces import COLUMNS, Part, Pieces, keep_list
 from braidlog.spark.chunks import rechunk
 from braidlog.types import Producer
 
@@ -64,7 +64,8 @@ class _Append:
 
     part: int
     producer: int
-    pieces: tuple[Piece, ...]
+    pieces: str
+    """The file that lists them."""
     records: int
     begin: int
     end: int
@@ -121,7 +122,7 @@ def repartition_job(
         with destination.open(create=True):
             pass  # Before anything is read: it may be refused.
         with origin.open() as source:
-            ranges = source.ranges(until, bytes_per_task)
+            ranges = joined(source.ranges(until, bytes_per_task))
         return [_Split(each.begin, each.end) for each in ranges]
 
     def finish(results: Sequence[Result]) -> Mapping[str, Any]:
@@ -138,7 +139,7 @@ def repartition_job(
             Stage(
                 "append",
                 _Append,
-                lambda results: _plan_append(job.identity, parts, results),
+                lambda results: _plan_append(job, parts, results),
                 partial(_append, destination),
             ),
         ),
@@ -150,7 +151,6 @@ def repartition_job(
 
 def _split(origin: Origin, parts: int, task: _Split, attempt: Attempt) -> Result:
     pieces = Pieces(attempt, parts)
-    counts = [0] * parts
     records = size = 0
     begin, after = 0, task.begin
     with origin.open() as source:
@@ -160,41 +160,36 @@ def _split(origin: Origin, parts: int, task: _Split, attempt: Attempt) -> Result
             records += batch.num_rows
             size += batch.nbytes
             pieces.add(batch)
-    pieces.flush()
-    for file in pieces.files:
-        with pa.memory_map(str(attempt.home / file.path)) as mapped:
-            reader = pa.ipc.open_file(mapped)
-            for part in range(parts):
-                counts[part] += reader.get_batch(part).num_rows
+    pieces.finish()
     if records != after - (begin or task.begin):
         msg = f"positions {begin} to {after - 1} hold {records} records"
         raise CorruptionError(msg)
     return Result(
-        {"records_read": records, "bytes_read": size},
+        {
+            "records_read": records,
+            "bytes_read": size,
+            "piece_bytes_written": pieces.bytes_written,
+        },
         tuple(pieces.files),
         {
             "begin": begin or task.begin,
             "end": after,
-            "begins": pieces.begins,
-            "counts": counts,
+            "spans": pieces.spans,
+            "counts": pieces.counts,
         },
     )
 
 
-def _plan_append(identity: str, parts: int, results: Sequence[Result]) -> list[_Append]:
+def _plan_append(job: Job, parts: int, results: Sequence[Result]) -> list[_Append]:
     if not results:
         return []
-    pieces = tuple(
-        Piece(file.path, begin)
-        for each in results
-        for file, begin in zip(each.files, each.facts["begins"], strict=True)
-    )
+    pieces = keep_list(job, "split", results)
     begin = min(each.facts["begin"] for each in results)
     end = max(each.facts["end"] for each in results)
     return [
         _Append(
             part,
-            producer_of(identity, part, parts),
+            producer_of(job.identity, part, parts),
             pieces,
             sum(each.facts["counts"][part] for each in results),
             begin,
@@ -225,8 +220,8 @@ def _append(destination: Destination, task: _Append, attempt: Attempt) -> Result
 
     def rest(stored: int) -> Iterator[pa.RecordBatch]:
         nonlocal seen
-        batches = (b for _, b in part_of(attempt.home, task.pieces, task.part))
-        for batch in rechunk(batches, _APPEND_BYTES):
+        part = Part(attempt.home, task.pieces, task.part)
+        for batch in rechunk(part.batches(), _APPEND_BYTES):
             rows = batch.slice(min(batch.num_rows, max(0, stored - seen)))
             seen += batch.num_rows
             if rows.num_rows:
@@ -243,7 +238,10 @@ def _append(destination: Destination, task: _Append, attempt: Attempt) -> Result
         )
         raise CorruptionError(msg)
     return Result(
-        {"records_appended": seen - min(stored, seen)},
+        {
+            "records_appended": seen - min(stored, seen),
+            "piece_bytes_read": part.bytes_read,
+        },
         (),
         {"part": task.part, "records": seen, "begin": task.begin, "end": task.end},
     )

@@ -1,25 +1,27 @@
 """``replay``: the state of an application from its log, a task for some partitions.
 
 *Theory of operation.* Tasks of the first stage bring the log into order, once each
-record (copies of dead nodes are compared on the way), and look which virtual partitions
-its commands touch together. Partitions that no command connects are independent, so the
-second stage has a task for some of them each: it executes the ordered log with the
-executor that hosts use, as far as its partitions are concerned, and compares the
-outcomes that the log names.
+record (copies of dead nodes are compared on the way), spread it over its virtual
+partitions, and look which of these its commands touch together. Partitions that no
+command connects are independent, so the second stage has a task for some of them each:
+it reads what was spread to them and executes it with the executor that hosts use, and
+compares the outcomes that the log names. So a command is decoded once by each stage,
+whatever the number of tasks.
 
 *Invariants.* The state hash of a partition depends on the log alone: not on how many
 tasks there are, nor on the order in which directories were named. Nothing is executed
-before all of the log was looked at.
+before all of the log was looked at, and all commands that were seen there are executed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -28,7 +30,12 @@ from braidlog.app.loading import load_application
 from braidlog.app.replay import Check, Replay, groups_of
 from braidlog.app.survey import Survey
 from braidlog.app.target import Target
-from braidlog.errors import CorruptionError, InvalidArgumentError
+from braidlog.errors import (
+    BeyondEndError,
+    CorruptionError,
+    InvalidArgumentError,
+    TrimmedError,
+)
 from braidlog.pipelines.frame import (
     Attempt,
     Job,
@@ -39,16 +46,18 @@ from braidlog.pipelines.frame import (
     run,
 )
 from braidlog.pipelines.manifest import finished, publish, published
-from braidlog.pipelines.origin import BYTES_PER_TASK, Origin
-from braidlog.pipelines.pieces import Piece, Pieces, part_of
+from braidlog.pipelines.ordered import COLUMNS, OrderedInput, Spread, records_of
+from braidlog.pipelines.origin import BYTES_PER_TASK, Origin, joined
+from braidlog.pipelines.pieces import Pieces, keep_list, read_list, split_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["OrderedInput", "replay", "replay_job"]
+    from braidlog.app.application import Application
+
+__all__ = ["replay", "replay_job"]
 
 _NAME: Final = "replay"
-_COLUMNS: Final = ("position", "timestamp", "key", "value")
 # As far behind its command an entry may give it up.
 _AHEAD_RECORDS: Final = 16_384
 
@@ -67,7 +76,12 @@ class _Apply:
 
     partitions: tuple[int, ...]
     until: int
-    pieces: tuple[Piece, ...]
+    time: int
+    """Timestamp of that position."""
+    commands: int
+    """Of the whole log, up to there."""
+    pieces: str
+    """The file that lists what the log was spread to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,54 +92,6 @@ class _Rules:
     path: str = field(compare=False)
     outcomes: Check = "strict"
     environment: EnvironmentRule = "refuse"
-
-
-class _Record(NamedTuple):
-    position: int
-    timestamp: int
-    value: bytes
-
-
-class OrderedInput:
-    """The log as the first stage left it: an `Input` of a replay."""
-
-    gaps: Final = False
-
-    def __init__(self, name: str, home: Path, pieces: Collection[Piece]) -> None:
-        """Name the files; they are opened when they are read."""
-        self.name = name
-        self._home = home
-        self._pieces = sorted(pieces, key=lambda piece: piece.begin)
-
-    def read(self, begin: int | None, end: int | None = None) -> Iterator[_Record]:
-        """Read the records from ``begin`` up to ``end``."""
-        low = 0 if begin is None else begin
-        last = len(self._pieces) - 1
-        for number, piece in enumerate(self._pieces):
-            # A piece ends where the next one begins.
-            if number < last and self._pieces[number + 1].begin <= low:
-                continue
-            if end is not None and piece.begin >= end:
-                return
-            for _, batch in part_of(self._home, [piece], 0):
-                yield from _records(batch, low, end)
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-def _records(batch: pa.RecordBatch, begin: int, end: int | None) -> Iterator[_Record]:
-    """Make the records that a range has of a batch with dense positions."""
-    first = batch.column("position")[0].as_py() if batch.num_rows else 0
-    stop = batch.num_rows if end is None else max(0, end - first)
-    rows = batch.slice(max(0, begin - first))
-    rows = rows.slice(0, max(0, stop - max(0, begin - first)))
-    columns = (
-        rows.column("position").to_pylist(),
-        rows.column("timestamp").cast(pa.int64()).to_pylist(),
-        rows.column("value").to_pylist(),
-    )
-    yield from map(_Record._make, zip(*columns, strict=True))
 
 
 def replay(
@@ -204,6 +170,7 @@ def replay_job(
         load_application(application, path=rules.path)
         with origin.open() as source:
             ranges = source.ranges(until, bytes_per_task, ahead=_AHEAD_RECORDS)
+        ranges = joined(ranges)
         return [_Order(each.begin, each.end) for each in ranges]
 
     def finish(results: Sequence[Result]) -> Mapping[str, Any]:
@@ -217,11 +184,11 @@ def replay_job(
         parameters,
         home,
         (
-            Stage("order", _Order, plan_order, partial(_order, origin, rules)),
+            Stage("order", _Order, plan_order, partial(_order, origin, rules, until)),
             Stage(
                 "apply",
                 _Apply,
-                partial(_plan_apply, tasks, until),
+                lambda ordered: _plan_apply(job, rules, tasks, until, ordered),
                 partial(_apply, rules),
             ),
         ),
@@ -231,48 +198,86 @@ def replay_job(
     return job
 
 
-def _order(origin: Origin, rules: _Rules, task: _Order, attempt: Attempt) -> Result:
+def _order(
+    origin: Origin, rules: _Rules, until: int | None, task: _Order, attempt: Attempt
+) -> Result:
     application = load_application(rules.application, path=rules.path)
-    pieces, survey = Pieces(attempt, 1), Survey(application)
-    records = size = 0
+    spread = Spread(application.partitions, until)
+    pieces = Pieces(attempt, spread.parts, split=split_at)
+    survey = Survey(application, watch=spread.see)
+    size = time = 0
     with origin.open() as source:
-        for batch in source.batches(task.begin, task.end, _COLUMNS):
-            survey.add(_records(batch, 0, None))
-            records += batch.num_rows
+        for batch in source.batches(task.begin, task.end, COLUMNS):
+            survey.add(records_of(batch))
+            pieces.add(spread.sort(batch))
             size += batch.nbytes
-            pieces.add(batch)
-    pieces.flush()
+            time = _time_of(batch, until) or time
+    pieces.finish()
     if survey.missing:
         msg = f"{survey.missing} positions from {survey.first} on are missing"
         raise CorruptionError(msg)
     survey.check_code()
     return Result(
-        {"records_read": records, "bytes_read": size},
+        {
+            "records_read": survey.records,
+            "bytes_read": size,
+            "piece_bytes_written": pieces.bytes_written,
+        },
         tuple(pieces.files),
         {
             "begin": survey.first,
             "last": survey.position,
-            "begins": pieces.begins,
-            "groups": [sorted(group) for group in survey.groups()],
+            "time": time,
+            "commands": spread.commands,
+            "spans": pieces.spans,
+            # Most partitions of most applications are alone.
+            "groups": [sorted(group) for group in survey.groups() if len(group) > 1],
         },
     )
 
 
+def _time_of(batch: pa.RecordBatch, until: int | None) -> int:
+    """Return the timestamp of the last record up to a position; 0 if there is none."""
+    first = batch.column("position")[0].as_py()
+    rows = batch.num_rows if until is None else min(batch.num_rows, until - first + 1)
+    if rows < 1:
+        return 0
+    time: int = batch.column("timestamp")[rows - 1].cast(pa.int64()).as_py()
+    return time
+
+
 def _plan_apply(
-    tasks: int, until: int | None, ordered: Sequence[Result]
+    job: Job,
+    rules: _Rules,
+    tasks: int,
+    until: int | None,
+    ordered: Sequence[Result],
 ) -> list[_Apply]:
-    pieces = tuple(
-        Piece(file.path, begin)
-        for each in ordered
-        for file, begin in zip(each.files, each.facts["begins"], strict=True)
-    )
-    if not pieces:
+    facts = [each.facts for each in ordered if each.files]
+    facts.sort(key=lambda each: each["begin"])
+    if not facts:
         return []
-    groups = _joined(group for each in ordered for group in each.facts["groups"])
-    last = max(each.facts["last"] for each in ordered)
+    if facts[0]["begin"] > 1:
+        msg = f"the log begins at {facts[0]['begin']}, and not with its first command"
+        raise TrimmedError(msg, first=facts[0]["begin"])
+    for before, behind in pairwise(facts):
+        if before["last"] + 1 != behind["begin"]:
+            msg = f"nobody read positions {before['last'] + 1} to {behind['begin'] - 1}"
+            raise CorruptionError(msg)
+    last = facts[-1]["last"]
+    if until is not None and until > last:
+        msg = f"the log ends at {last}, before {until}"
+        raise BeyondEndError(msg, next=last + 1)
+    end = last if until is None else until
+    at_end = next(each for each in facts if each["begin"] <= end <= each["last"])
+    partitions = load_application(rules.application, path=rules.path).partitions
+    alone = ([number] for number in range(partitions))
+    together = (group for each in facts for group in each["groups"])
+    commands = sum(each["commands"] for each in facts)
+    pieces = keep_list(job, "order", ordered)
     return [
-        _Apply(tuple(sorted(group)), last if until is None else until, pieces)
-        for group in groups_of(groups, tasks)
+        _Apply(tuple(sorted(group)), end, at_end["time"], commands, pieces)
+        for group in groups_of(_joined([*alone, *together]), tasks)
     ]
 
 
@@ -289,8 +294,13 @@ def _joined(groups: Iterable[Sequence[int]]) -> list[frozenset[int]]:
 
 def _apply(rules: _Rules, task: _Apply, attempt: Attempt) -> Result:
     application = load_application(rules.application, path=rules.path)
-    source = OrderedInput(rules.application, attempt.home, task.pieces)
-    state = attempt.home / "data" / attempt.name
+    pieces = read_list(attempt.home, task.pieces)
+    spread = Spread(application.partitions, None)
+    name, home = rules.application, attempt.home
+    control = OrderedInput(name, home, pieces, [spread.control])
+    parts = {*task.partitions, spread.control, spread.elsewhere}
+    source = OrderedInput(name, home, pieces, parts)
+    state = home / "data" / attempt.name
     with Replay(
         application,
         source,
@@ -299,6 +309,7 @@ def _apply(rules: _Rules, task: _Apply, attempt: Attempt) -> Result:
         partitions=task.partitions,
         outcomes=rules.outcomes,
         environment=rules.environment,
+        survey=_survey_of(application, control, task),
     ) as going:
         going.advance()
         going.compare_ahead()
@@ -309,6 +320,7 @@ def _apply(rules: _Rules, task: _Apply, attempt: Attempt) -> Result:
             "commands": done.commands,
             "outcomes_compared": done.compared,
             "differences": len(done.differences),
+            "piece_bytes_read": control.bytes_read + source.bytes_read,
         },
         tuple(
             finished(attempt.home, path)
@@ -318,11 +330,25 @@ def _apply(rules: _Rules, task: _Apply, attempt: Attempt) -> Result:
         {
             "position": done.position,
             "time": done.time,
+            "commands": task.commands,
             "hashes": {n: each.hex() for n, each in done.hashes.items()},
             "state": str(state.relative_to(attempt.home)),
             "differences": [str(each) for each in done.differences],
         },
     )
+
+
+def _survey_of(application: Application, control: OrderedInput, task: _Apply) -> Survey:
+    """Return what the first stage saw, as far as executing needs it."""
+    survey = Survey(application)
+    survey.add(control.read(None, task.until + 1))
+    # What gives a command up is behind it.
+    beyond = Survey(application, aborts=survey.aborts)
+    beyond.add(control.read(task.until + 1))
+    # Of the commands themselves there is nothing here: nobody read them a second time.
+    survey.first, survey.missing = 1, 0
+    survey.position, survey.time = task.until, task.time
+    return survey
 
 
 def _facts(results: Sequence[Result]) -> dict[str, Any]:
@@ -331,6 +357,12 @@ def _facts(results: Sequence[Result]) -> dict[str, Any]:
         for result in results
         for number, text in result.facts["hashes"].items()
     }
+    for result in results[:1]:
+        there = result.facts["commands"]
+        done = sum(each.figures["commands"] for each in results)
+        if done != there:
+            msg = f"the log has {there} commands, and {done} were executed"
+            raise CorruptionError(msg)
     compared = sum(result.figures["outcomes_compared"] for result in results)
     differ = [line for result in results for line in result.facts["differences"]]
     proof = (

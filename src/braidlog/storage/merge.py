@@ -193,6 +193,17 @@ class RawMerge:
         """
         rows = [(directory.native, dict(streams)) for directory, streams in sources]
         self._native = _native.RawMerge(rows, begin=begin, on_hole=on_hole)
+        self.committed: dict[int, int] = {}
+        """LLSN behind the last committed record of each stream, as known anywhere."""
+        self.end = 1
+        """Position behind the last one that is known; some before it may be missing."""
+        for directory, streams in sources:
+            for local, number in streams.items():
+                _, committed, *_, (_, glsn, _, length, _) = directory.state(local)
+                known = self.committed.get(number, 0)
+                self.committed[number] = max(known, committed)
+                # Without commit frames positions are LLSNs.
+                self.end = max(self.end, glsn + length, committed)
         self._stack = ExitStack()
         self._notes = notes
 

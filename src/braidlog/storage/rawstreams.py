@@ -235,6 +235,23 @@ class RawStreams:
             )
         ]
 
+    def copies(self, stream: int) -> list[tuple[Path, range]]:
+        """Return which directories have a stream, with the LLSNs committed there."""
+        return [
+            (copy.path, range(copy.first, max(copy.first, copy.end)))
+            for copy in self._copies.get(stream, [])
+        ]
+
+    def copy_chunk(
+        self, stream: int, copy: int, begin: int, end: int
+    ) -> list[StoredPart]:
+        """Return some parts from ``begin`` on, as one of `copies` has them.
+
+        Raises:
+            CorruptionError: its bytes are damaged.
+        """
+        return _chunk(self._copies[stream][copy], stream, begin, end)
+
     def parts(self, stream: int, begin: int, end: int) -> Iterator[StoredPart]:
         """Yield LLSNs ``begin`` to ``end`` of a stream, in order.
 

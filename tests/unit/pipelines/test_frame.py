@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,9 @@ from braidlog.errors import (
     LockedError,
     NotReadyError,
 )
-from braidlog.pipelines import Outlook, run
+from braidlog.pipelines import Attempt, Outlook, Result, run
 from braidlog.pipelines.frame_state import JobState
-from unit.pipelines.works import Square, squares
+from unit.pipelines.works import Square, Total, squares, total
 
 SUM = sum(number**2 for number in range(10))
 
@@ -83,6 +84,28 @@ def test_an_interrupted_job_goes_on_with_its_own_tasks(tmp_path: Path) -> None:
     report = run(job, workers=1)
     assert (report.tasks, report.resumed) == (11, 5)
     assert report.figures["total"] == SUM
+
+
+def test_what_was_planned_from_lost_results_is_planned_again(tmp_path: Path) -> None:
+    """The second stage names files of the first, which have other names by then."""
+    home, flag = tmp_path / "home", tmp_path / "flag"
+
+    def failing(task: Total, attempt: Attempt) -> Result:
+        if not flag.exists():
+            raise NotReadyError("not yet")
+        return total(task, attempt)
+
+    job = squares(home, numbers())
+    job = replace(job, stages=(job.stages[0], replace(job.stages[1], work=failing)))
+    with pytest.raises(NotReadyError):
+        run(job, workers=1)
+    [lost, *_] = sorted(job.scratch.iterdir())
+    lost.unlink()
+    with pytest.raises(NotReadyError):
+        run(job, workers=1)
+    flag.touch()
+    report = run(job, workers=1)
+    assert (report.resumed, report.figures["total"]) == (10, SUM)
 
 
 def test_notes_that_are_damaged_are_named(tmp_path: Path) -> None:

@@ -9,13 +9,17 @@ import pytest
 from braidlog.app.audit import look_at
 from braidlog.app.errors import UnknownProcedureError
 from braidlog.app.inputs import DirectoryInput
+from braidlog.app.replay import Replay
 from braidlog.app.replay import replay as embedded
 from braidlog.app.source import LOG_NAME
 from braidlog.errors import (
     BeyondEndError,
+    CorruptionError,
     InvalidArgumentError,
     NotFoundError,
+    NotReadyError,
 )
+from braidlog.pipelines import Report, replaying
 from braidlog.pipelines.manifest import read_manifest
 from braidlog.pipelines.origin import Origin
 from braidlog.pipelines.replaying import replay
@@ -66,6 +70,56 @@ def test_the_hashes_are_those_of_the_embedded_replay(
         assert seen.hash == expected.hashes[int(number)]
     states = set(report.published["states"].values())
     assert len(states) == (min(tasks, PARTITIONS) if name == "near" else 1)
+
+
+def test_interrupted_in_the_middle_it_goes_on(
+    banks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the second stage, and of what it made nothing is made again."""
+    sync, synced = Replay.sync, 0
+
+    def failing(self: Replay) -> None:
+        nonlocal synced
+        synced += 1
+        sync(self)
+        if synced == 3:
+            raise NotReadyError("the worker is gone")
+
+    monkeypatch.setattr(Replay, "sync", failing)
+
+    def attempt() -> Report:
+        return replay(
+            "process.replayed:near",
+            log_of(banks / "near"),
+            tmp_path / "out",
+            tasks=5,
+            workers=1,
+            bytes_per_task=20_000,
+        )
+
+    with pytest.raises(NotReadyError):
+        attempt()
+    report = attempt()
+    assert report.tasks - report.resumed == 3
+    hashes = report.published["hashes"]
+    source = DirectoryInput(banks / "near")
+    expected = embedded(near, source, tmp_path / "expected")
+    source.close()
+    assert {int(n): bytes.fromhex(h) for n, h in hashes.items()} == expected.hashes
+
+
+def test_commands_that_nobody_executed_are_missed(
+    banks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replaying, "groups_of", lambda groups, tasks: groups[1:])
+    with pytest.raises(CorruptionError, match=r"commands, and \d+ were executed"):
+        replay(
+            "process.replayed:near",
+            log_of(banks / "near"),
+            tmp_path / "out",
+            tasks=5,
+            workers=1,
+        )
 
 
 def test_what_is_refused(banks: Path, tmp_path: Path) -> None:
