@@ -4,7 +4,7 @@ Each change of a file is a record of the log `changes`. A streaming query makes 
 entry of the log `entries`: the key is the file, the value what it is from then on. In
 the middle `entries` is archived and trimmed; then the other changes come. Spark counts
 over archive and log, `compact` takes the last entry of each file, and what it finds has
-to be what git has.
+to be what git has. Two plots show what was counted.
 
     python examples/spark/change_events.py [--git DIR] [--out DIR] [--json]
     python examples/spark/change_events.py --input FILE --oracle FILE
@@ -20,13 +20,13 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections import Counter, deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as f
 from rich.console import Console
 
@@ -36,11 +36,11 @@ from braidlog.demo.files import read_lines, read_oracle, survey, write_events
 from braidlog.demo.githistory import open_history
 from braidlog.demo.options import DemoError
 from braidlog.demo.page import page
-from braidlog.demo.plot import draw, to_png, to_svg
+from braidlog.demo.plot import draw, draw_growth, to_png, to_svg
 from braidlog.demo.replay import compare
 from braidlog.demo.report import DemoReport
 from braidlog.demo.summary import counts, summary
-from braidlog.errors import LogError
+from braidlog.errors import LogError, NotFoundError
 from braidlog.pipelines import Origin, Report, compact
 from braidlog.pipelines.archive import archive
 from braidlog.spark import local_session, log_errors, register
@@ -48,8 +48,13 @@ from braidlog.spark import local_session, log_errors, register
 TOGETHER = 2_000  # Changes that are appended in one call.
 BYTES_PER_FILE = 8 << 20  # Of the archive: small, so that there are some.
 TOP = 10
+STEPS = 200  # Of time in the plot, whatever the age of the repository.
 # Without the path: one that is no text is half a character in JSON. The key has it.
 CHANGE = "op string, blob string, mode string, seq string"
+ENTRY = (
+    "position bigint, timestamp timestamp, key binary, value binary,"
+    " headers map<string, binary>"
+)
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,23 @@ def history(repository: Path, out: Path) -> Given:
     deque(write_events(lines, found.events()), maxlen=0)
     origin = f"{found.source} at {found.head[:12]}"
     return Given(origin, lines, {found.source: found.tree()})
+
+
+def check_history(data: str, given: Given) -> None:
+    """Refuse changes that do not go on from those that the log has.
+
+    Raises:
+        DemoError: the log is of another repository, or of another branch.
+    """
+    with suppress(NotFoundError), braidlog.open(data, read_only=True) as node:
+        log = node.log("changes")
+        if last := log.end - 1:
+            same = next(read_lines(given.lines, skip=last - 1), None)
+            if same is None or encode(decode(same)) != log[last].value:
+                raise DemoError(
+                    f"{data} has changes that are not in {given.origin}: "
+                    "name another directory with --out"
+                )
 
 
 def import_changes(data: str, lines: Path, end: int) -> None:
@@ -133,14 +155,17 @@ def read_entries(spark: SparkSession, data: str) -> DataFrame:
     """Return all entries, wherever they are now, with what they are counted by."""
     entries = (
         spark.read.format("braidlog")
-        .schema("timestamp timestamp, key binary, headers map<string, binary>")
+        .schema(ENTRY)
         .options(path=data, log="entries", includeArchive="true")
         .load()
     )
     return entries.select(
+        "position",
+        "timestamp",
         "key",
         f.substring_index(f.col("key").cast("string"), "/", 1).alias("source"),
         f.date_format("timestamp", "yyyy-MM").alias("month"),
+        f.when(f.length("value") > 0, 1).otherwise(0).alias("there"),
         f.col("headers")["seq"].cast("string").cast("bigint").alias("seq"),
     )
 
@@ -160,6 +185,22 @@ def aggregate(entries: DataFrame, report: DemoReport) -> None:
         report.lost += row.due - row.distinct
         report.doubled += row.entries - row.distinct
     report.counted_by = "Spark"
+
+
+def growth(entries: DataFrame) -> list[Row]:
+    """Return step by step of time how many entries came, and how many files more."""
+    seconds = f.unix_seconds("timestamp")
+    first, last = entries.agg(f.min(seconds), f.max(seconds)).collect()[0]
+    step = (last - first) // STEPS + 1
+    of_file = Window.partitionBy("key").orderBy("position")
+    before = f.coalesce(f.lag("there").over(of_file), f.lit(0))
+    return (
+        entries.withColumn("more", f.col("there") - before)
+        .groupBy((f.floor(seconds / step) * step + step).alias("until"))
+        .agg(f.count("*").alias("entries"), f.sum("more").alias("files"))
+        .orderBy("until")
+        .collect()
+    )
 
 
 def compact_all(spark: SparkSession, data: str, home: Path) -> Report:
@@ -185,18 +226,14 @@ def files_of(compacted: Report, home: Path) -> dict[str, Tree]:
     return trees
 
 
-def check(
-    report: DemoReport,
-    archived: Report,
-    data: str,
-    expected: dict[str, Tree],
-    found: dict[str, Tree],
+def check_entries(
+    report: DemoReport, archived: Report, data: str, grown: list[Row]
 ) -> None:
-    """Note what has to be equal, and whether it is."""
+    """Note whether archive and log have each change once, and together all."""
     with braidlog.open(data, read_only=True) as node:
         log = node.log("entries")
         first, end = log.first, log.end
-    entries = report.months.total()
+    entries = sum(row.entries for row in grown)
     report.check(
         "each change is one entry",
         entries == end - 1 == report.events and not report.lost + report.doubled,
@@ -207,23 +244,38 @@ def check(
         first == archived.published["end"],
         f"{first - 1:,} entries in the archive, {end - first:,} in the log",
     )
+
+
+def check_files(
+    report: DemoReport, counted: int, expected: dict[str, Tree], found: dict[str, Tree]
+) -> None:
+    """Note whether what is left is what git has."""
     wrong = list(compare(expected, found))
     files = sum(map(len, expected.values()))
     finding = f"{files:,} files, {len(wrong):,} differ"
     if wrong:
         finding += f"; the first: {wrong[0]}"
     report.check("compact leaves what git has", not wrong, finding)
+    finding = f"{counted:,} files by counting which became and went"
+    report.check("Spark counts as many", counted == files, finding)
 
 
-def draw_report(report: DemoReport, out: Path) -> None:
-    """Write the plot, and the page around it."""
-    figure = draw(
-        report.months, report.top, f"{report.events:,} changes of {report.origin}"
-    )
-    png, html = out / "changes.png", out / "changes.html"
-    to_png(figure, png)
-    html.write_text(page(report, to_svg(figure)), encoding="utf-8")
-    report.files += [png, html]
+def draw_report(
+    report: DemoReport, grown: list[Row], archived: Report, out: Path
+) -> None:
+    """Write the plots, and the page around them."""
+    title = f"{report.events:,} changes of {report.origin}"
+    last = archived.published["end"] - 1
+    figures = {
+        "growth": draw_growth(grown, last, title),
+        "changes": draw(report.months, report.top, "When, and where"),
+    }
+    for name, figure in figures.items():
+        to_png(figure, out / f"{name}.png")
+        report.files.append(out / f"{name}.png")
+    html = out / "changes.html"
+    html.write_text(page(report, "".join(map(to_svg, figures.values()))), "utf-8")
+    report.files.append(html)
 
 
 def run(spark: SparkSession, given: Given, out: Path, console: Console) -> DemoReport:
@@ -233,6 +285,7 @@ def run(spark: SparkSession, given: Given, out: Path, console: Console) -> DemoR
     if not report.events:
         raise DemoError(f"{given.origin} has no changes to import")
     data, most = str(out / "data"), -(-report.events * 9 // 10)
+    check_history(data, given)
 
     @contextmanager
     def step(name: str) -> Iterator[None]:
@@ -254,12 +307,16 @@ def run(spark: SparkSession, given: Given, out: Path, console: Console) -> DemoR
     with step("stream them too"):
         stream(spark, data, out / "checkpoint")
     with step("aggregate over archive and log"):
-        aggregate(read_entries(spark, data), report)
+        entries = read_entries(spark, data).cache()  # Read once, counted five times.
+        aggregate(entries, report)
+        grown = growth(entries)
+        entries.unpersist()
     with step("compact archive and log"):
         compacted = compact_all(spark, data, out / "latest")
     found = files_of(compacted, out / "latest")
-    check(report, archived, data, given.trees, found)
-    draw_report(report, out)
+    check_entries(report, archived, data, grown)
+    check_files(report, sum(row.files for row in grown), given.trees, found)
+    draw_report(report, grown, archived, out)
     console.print(counts(report))
     console.print(summary(report))
     return report

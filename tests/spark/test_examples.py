@@ -14,7 +14,6 @@ from typing import Any
 
 import pyspark
 import pytest
-from rich.console import Console
 
 import braidlog
 from braidlog.spark import ensure_java
@@ -75,54 +74,6 @@ def test_a_declarative_pipeline_reads_each_record_once(
         append(node.create_log("orders"), 1, 101)
     run_pipeline(folder, tmp_path)
     assert stock(folder) == {"even": 2550, "odd": 2500}
-
-
-def test_changes_come_out_as_the_files_that_git_has(spark: Any, tmp_path: Path) -> None:
-    """Run twice: the second time there are more changes, and nothing comes twice."""
-    example, out = load(EXAMPLES / "change_events.py"), tmp_path / "out"
-    out.mkdir()
-    for turn in range(2):
-        commit_changes(tmp_path / "repo", turn)
-        given = example.history(tmp_path / "repo", out)
-        report = example.run(spark, given, out, Console(quiet=True))
-        assert [each for each in report.checks if not each.passed] == []
-        assert (report.passed, report.events) == (True, (27, 33)[turn])
-    assert (report.lost, report.doubled) == (0, 0)
-    assert report.months == {("repo", "2020-09"): 27, ("repo", "2023-11"): 6}
-    assert report.top[0] == (b"repo/0", 3)
-    assert all(path.stat().st_size > 1000 for path in report.files)
-    assert len(given.trees["repo"]) == 15
-
-
-def commit_changes(repo: Path, turn: int) -> None:
-    """Put files, also one whose name is no text, change some and remove others."""
-    repo.mkdir(exist_ok=True)
-    git = ["git", "-C", str(repo), "-c", "user.name=A", "-c", "user.email=a@b.example"]
-    when = f"{(1_600_000_000, 1_700_000_000)[turn]} +0000"
-    environ = {
-        **{k: v for k, v in os.environ.items() if not k.startswith("GIT_")},
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_AUTHOR_DATE": when,
-        "GIT_COMMITTER_DATE": when,
-    }
-
-    def run(*words: str) -> None:
-        subprocess.run([*git, *words], check=True, env=environ, capture_output=True)
-
-    if turn == 0:
-        run("init", "-q")
-        for number in range(20):
-            (repo / f"{number}").write_text(f"{number}")
-        (repo / os.fsdecode(b"\xff")).write_text("no text")
-        run("add", "-A")
-        run("commit", "-q", "-m", "put")
-    for number in range(3):
-        (repo / f"{number}").write_text(f"{number} in turn {turn}")
-    for number in range(3):
-        (repo / f"{19 - 3 * turn - number}").unlink()
-    run("add", "-A")
-    run("commit", "-q", "-m", "change and delete")
 
 
 def append(log: Any, begin: int, end: int) -> None:

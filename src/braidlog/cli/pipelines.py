@@ -405,6 +405,9 @@ def reindex_(
     metavar="LOCATION",
     help="Compare with this archive as well. Any number of times.",
 )
+@click.option(
+    "--include-archive", is_flag=True, help="And with the archive of the log."
+)
 def audit_(
     session: Session,
     running_in: Place,
@@ -412,6 +415,7 @@ def audit_(
     log: str,
     output: Path,
     raw: tuple[Path, ...],
+    include_archive: bool,
     archives: tuple[str, ...],
 ) -> None:
     """Compare all copies of LOG, and prove that nothing is missing.
@@ -421,7 +425,7 @@ def audit_(
     """
     from braidlog.pipelines.auditing import audit
 
-    origin = origin_of(session, log, raw)
+    origin = origin_of(session, log, raw, include_archive)
     with running_in() as arguments:
         done = audit(origin, output, archives=archives, **arguments)
     tell(session, done)

@@ -86,7 +86,7 @@ class Origin:
 
     With ``include_archive`` what was trimmed comes from the archive of the log: the
     recorded one (True), or the one at a place, which all workers see. Raw directories
-    have none. `archive` and `audit` read the log alone.
+    have none. For `audit` the archive is one more copy; `archive` reads the log alone.
 
     The token is not among the parameters of a job, and so is written nowhere; tasks get
     it with what they have to do.
@@ -164,6 +164,20 @@ class Origin:
                 yield _ClusterSource(log, scan, self.include_archive)
         else:
             yield _RawSource(self.raw, self.log)
+
+    def archive_location(self) -> str:
+        """Return where the archive is that is read too.
+
+        Raises:
+            NotFoundError: nobody recorded it, or it is not there.
+        """
+        place = named(self.include_archive)
+        if self.path:
+            with braidlog.open(self.path, read_only=True) as node:
+                return node.log(self.log).archive(place).location
+        with self.client() as client:
+            found: str = client.log(self.log).archive(place).location
+            return found
 
     def client(self) -> Any:
         """Connect to the cluster."""

@@ -61,6 +61,8 @@ def test_what_was_trimmed_is_read_in_the_archive(data: Path) -> None:
     assert both["published"]["begin"] == 1
     into = ("--into", "copy", "--into-data", "other", "--archive", "archive")
     assert told("repartition", "orders", "work", *into)["published"]["records"] == [300]
+    audited = told("audit", "orders", "audited", "--include-archive")["published"]
+    assert (audited["begin"], audited["end"], len(audited["copies"])) == (1, 301, 2)
     result = call("compact", "orders", "new", "--archive", "nothing")
     assert result.exit_code == 3
     assert "there is no archive at" in result.stderr

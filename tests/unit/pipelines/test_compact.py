@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,15 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import braidlog
-from braidlog.errors import (
-    AlreadyExistsError,
-    BeyondEndError,
-    InvalidArgumentError,
-    NotFoundError,
-    TrimmedError,
-)
+from braidlog.errors import AlreadyExistsError, BeyondEndError, InvalidArgumentError
 from braidlog.pipelines import compaction, pieces
-from braidlog.pipelines.archive import archive
 from braidlog.pipelines.compaction import Tombstones, _latest, compact
 from braidlog.pipelines.frame import Attempt, File
 from braidlog.pipelines.manifest import read_manifest, verify
@@ -96,43 +88,6 @@ def test_it_is_what_a_dictionary_says(
     assert report.figures["records_read"] == last
     assert published["proved"] == [f"each position from 1 to {last} was read once"]
     assert report.tasks > (5 if until is None else 1)
-
-
-@pytest.mark.parametrize("until", [None, 900, 2500])
-def test_what_was_trimmed_is_in_the_archive(tmp_path: Path, until: int | None) -> None:
-    """The archive, both and the log alone give what there is up to a position."""
-    rows = fill(tmp_path / "data", 3000)
-    origin = Origin("orders", path=str(tmp_path / "data"))
-    archive(
-        origin, tmp_path / "a", until=2000, bytes_per_file=9_000, trim=True, workers=1
-    )
-    if until != 900:
-        alone = compact(origin, tmp_path / "alone", until=until, workers=1)
-        assert alone.published["begin"] == 2001
-    for number, place in enumerate([True, str(tmp_path / "a")]):
-        both = replace(origin, include_archive=place)
-        output = tmp_path / str(number)
-        report = compact(both, output, until=until, workers=1, bytes_per_task=30_000)
-        assert found(output) == model(rows, until)
-        last = until or len(rows)
-        assert report.published["proved"] == [
-            f"each position from 1 to {last} was read once"
-        ]
-        assert report.tasks > 3
-
-
-def test_what_neither_log_nor_archive_has(tmp_path: Path) -> None:
-    fill(tmp_path / "data", 300)
-    origin = Origin("orders", path=str(tmp_path / "data"), include_archive=True)
-    with pytest.raises(NotFoundError, match="was not recorded"):
-        compact(origin, tmp_path / "none", workers=1)
-    archive(origin, tmp_path / "a", until=100, workers=1)
-    with braidlog.open(tmp_path / "data") as node:
-        node.log("orders").trim(201, ignore_pins=True)
-    with pytest.raises(TrimmedError, match="positions 101 to 200 are gone"):
-        compact(origin, tmp_path / "gap", workers=1)
-    with pytest.raises(InvalidArgumentError, match="raw directories"):
-        Origin("orders", raw=("a",), include_archive=True)
 
 
 def test_a_part_is_merged_in_steps(
