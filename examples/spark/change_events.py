@@ -268,7 +268,7 @@ def draw_report(
     last = archived.published["end"] - 1
     figures = {
         "growth": draw_growth(grown, last, title),
-        "changes": draw(report.months, report.top, "When, and where"),
+        "changes": draw(report.months, report.top, "Where, and when"),
     }
     for name, figure in figures.items():
         to_png(figure, out / f"{name}.png")

@@ -65,6 +65,13 @@ def test_plot_and_page(report: DemoReport, tmp_path: Path) -> None:
     assert "Everything is equal" in text
 
 
+def test_of_one_month_there_are_the_paths_alone() -> None:
+    months = Counter({("a", "2024-02"): 7, ("b", "2024-02"): 1})
+    text = to_svg(draw(months, TOP, "title"))
+    assert "paths changed most often" in text
+    assert "per month" not in text
+
+
 @pytest.mark.parametrize("archived", [1, 7, 12])
 def test_plot_of_growth(archived: int) -> None:
     """Also of one moment alone, and before 1970."""

@@ -50,12 +50,17 @@ def draw(
 ) -> Any:
     """Return the figure: one panel for each source, and one for the paths.
 
+    Of a single month there would be one bar for each source, so only the paths.
+
     Raises:
         DemoError: matplotlib is not installed.
     """
-    sources = by_source(months)
+    sources = by_source(months) if len({month for _, month in months}) > 1 else {}
     heights = [0.5 + 0.95 * len(sources), 0.5 + 0.24 * len(top)]
-    figure = _figure(0.4 + sum(heights), title)
+    figure = _figure(0.4 + sum(heights[0 if sources else 1 :]), title)
+    if not sources:
+        _draw_paths(figure.subplots(), top)
+        return figure
     # Apart from each other, so that long paths do not push the months aside.
     upper, lower = figure.subfigures(2, 1, height_ratios=heights)
     panels = upper.subplots(len(sources), 1, sharex=True, squeeze=False)[:, 0]
@@ -169,6 +174,7 @@ def _label_dates(axes: Any, *, offset: bool = False) -> None:
     formatter = dates.ConciseDateFormatter(locator, show_offset=offset)
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(formatter)
+    axes.xaxis.get_offset_text().set_size(8)
 
 
 def _draw_paths(axes: Any, top: Sequence[tuple[bytes, int]]) -> None:
