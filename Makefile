@@ -82,8 +82,8 @@ clean:  ## Remove everything that was built
 	rm -rf $(venv) target dist build src/braidlog/*.so
 
 ci: setup  ## Run what .ci/run runs
-	$(MAKE) --jobs 2 --output-sync=target lint types rust
-	$(MAKE) fuzz wheel test
+	$(MAKE) --jobs 2 --output-sync=target lint types rust fuzz wheel
+	$(MAKE) test
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*##/ {printf "%-13s %s\n", $$1, $$2}' Makefile

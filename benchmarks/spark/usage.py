@@ -6,7 +6,7 @@ The kernel keeps the peak of each, so looking now and then is enough.
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,22 +21,51 @@ _RESET_PEAK = "5"
 """Written to ``clear_refs``: see proc(5)."""
 
 
-def processor_seconds() -> float:
-    """Return what this process and all below it have taken so far."""
-    total = 0.0
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Processor time of a process, in seconds."""
+
+    parent: int
+    own: float
+    reaped: float
+    """Of its children that are gone, and of theirs."""
+
+
+def family() -> dict[int, Spent]:
+    """Return what this process and each below it have taken so far, by number."""
+    found = {}
     for process in _family():
         with suppress(psutil.NoSuchProcess):
-            # Of children that are gone the parent has the times.
-            total += sum(process.cpu_times()[:4])
+            user, system, reaped_user, reaped_system, *_ = process.cpu_times()
+            reaped = reaped_user + reaped_system
+            found[process.pid] = Spent(process.ppid(), user + system, reaped)
+    return found
+
+
+def spent_between(before: Mapping[int, Spent], after: Mapping[int, Spent]) -> float:
+    """Return the processor time of a family between two looks at it, in seconds.
+
+    A parent gets the whole time of a child that ends, so what the child had before is
+    taken away again. A child that nobody waits for takes its time with it.
+    """
+    total = 0.0
+    for number, now in after.items():
+        then = before.get(number, Spent(now.parent, 0.0, 0.0))
+        gone = sum(
+            each.own + each.reaped
+            for child, each in before.items()
+            if each.parent == number and child not in after
+        )
+        total += now.own - then.own + max(0.0, now.reaped - then.reaped - gone)
     return total
 
 
 def timed(work: Callable[[], int]) -> Figures:
     """Time one call that handles the number of records it returns."""
-    before, begin = processor_seconds(), time.perf_counter()
+    before, begin = family(), time.perf_counter()
     records = work()
     seconds = time.perf_counter() - begin
-    spent = processor_seconds() - before
+    spent = spent_between(before, family())
     return {
         "seconds": seconds,
         "per_second": records / seconds,

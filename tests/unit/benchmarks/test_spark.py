@@ -10,7 +10,7 @@ from benchmarks.spark import logs
 from benchmarks.spark.plan import Plan, quick
 from benchmarks.spark.questions import QUESTIONS, compaction
 from benchmarks.spark.questions.latency import _last_batch
-from benchmarks.spark.usage import peaks, timed
+from benchmarks.spark.usage import Spent, peaks, spent_between, timed
 
 import braidlog
 from braidlog.pipelines import Origin
@@ -62,6 +62,22 @@ def test_the_newest_batch_of_a_sink_of_files(tmp_path: Path) -> None:
     for name in ("8", "9.compact", "10", ".11.crc", ".12.tmp"):
         (tmp_path / name).touch()
     assert _last_batch(tmp_path) == 10
+
+
+def test_processor_time_of_processes_that_end_meanwhile() -> None:
+    before = {
+        1: Spent(parent=0, own=5.0, reaped=1.0),
+        2: Spent(parent=1, own=3.0, reaped=0.5),
+        3: Spent(parent=1, own=2.0, reaped=0.0),
+        4: Spent(parent=3, own=7.0, reaped=0.0),
+    }
+    # 2 ended and was waited for after 1 s more; 3 and 4 took their times with them.
+    after = {
+        1: Spent(parent=0, own=5.25, reaped=5.5),
+        5: Spent(parent=1, own=0.5, reaped=0.0),
+    }
+    assert spent_between(before, after | {3: before[3], 4: before[4]}) == 1.75
+    assert spent_between(before, after) == 0.75
 
 
 def test_processor_time_and_memory_of_a_call() -> None:
