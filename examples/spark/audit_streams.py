@@ -1,8 +1,13 @@
 """Find gaps and duplicates per log stream in what arrives, with `transformWithState`.
 
 A log has neither: LLSNs of a stream are dense. What is built on it may. Here a
-transformation loses ten records and doubles one, and the audit says which. Its state is
-one number per stream, however long the log is.
+transformation loses ten records and doubles one, and the audit says which, in a log of
+its own. Its state is one number per stream, however long the log is.
+
+    pip install 'braidlog[declarative]'   # has what Spark needs for its state
+    python examples/spark/audit_streams.py [DIRECTORY]
+
+Run again in the same directory, it goes on with what was appended since.
 """
 
 import sys
@@ -61,10 +66,13 @@ def audit(records: DataFrame) -> DataFrame:
     )
 
 
-def main(data: str, spark: SparkSession) -> None:
+def main(folder: str, spark: SparkSession) -> None:
+    """Append some records, audit what was not audited yet, print all faults."""
+    data, checkpoint = str(Path(folder, "data")), str(Path(folder, "checkpoint"))
     with braidlog.open(data) as node:
         orders = node.create_log("orders", exist_ok=True)
         orders.append_many([b"order %d" % n for n in range(1, 1001)])
+        node.create_log("faults", exist_ok=True)
     register(spark)
     source = spark.readStream.format("braidlog").schema("stream int, llsn bigint")
     records = source.options(path=data, log="orders", maxRecordsPerTrigger="300").load()
@@ -72,20 +80,23 @@ def main(data: str, spark: SparkSession) -> None:
         "stream",
         f.explode(f.expr("array_repeat(llsn, if(llsn = 700, 2, 1))")).alias("llsn"),
     )
+    said = f.format_string("%s at %d to %d", "fault", "begin", f.col("end") - 1)
     query = (
         audit(broken)
-        .writeStream.format("memory")
-        .queryName("faults")
-        .option("checkpointLocation", str(Path(data, "checkpoint")))
+        .select(f.col("stream").cast("string").alias("key"), said.alias("value"))
+        .writeStream.format("braidlog")
+        .options(path=data, log="faults")
+        .option("checkpointLocation", checkpoint)
         .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination()
-    for fault in spark.table("faults").orderBy("begin").collect():
-        last = fault.end - 1
-        print(f"stream {fault.stream}: {fault.fault} at {fault.begin} to {last}")
+    with braidlog.open(data, read_only=True) as node:
+        for fault in node.log("faults").read():
+            print(f"stream {fault.key.decode()}: {fault.value.decode()}")
 
 
 if __name__ == "__main__":
     folder = sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp()
-    main(folder, local_session("audit"))
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    main(folder, local_session("audit", diagnostics=Path(folder, "spark.log")))

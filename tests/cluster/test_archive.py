@@ -10,6 +10,8 @@ import braidlog
 from braidlog.archive import open_archive, verify
 from braidlog.archive.rows import COLUMNS
 from braidlog.pipelines.archive import archive
+from braidlog.pipelines.auditing import audit
+from braidlog.pipelines.compaction import compact
 from braidlog.pipelines.origin import Origin
 from braidlog.testing.cluster import LocalCluster
 
@@ -36,6 +38,11 @@ def test_streams_and_llsns_are_archived_in_the_order_of_positions(
         log.append(b"behind")
         assert list(log.read(include_archive=True))[:-1] == before
         assert log.to_arrow(end=1001, include_archive=True) == table
+        both = Origin("log", cluster=cluster.seeds, include_archive=True)
+        latest = compact(both, tmp_path / "latest", workers=1)
+        assert (latest.figures["records_read"], latest.figures["keys"]) == (1001, 50)
+        audited = audit(both, tmp_path / "audit", workers=1).published
+        assert (audited["begin"], audited["end"], audited["findings"]) == (1, 1002, [])
         found = open_archive(tmp_path / "a", log_id=log.id)
         assert verify(found).sound
         rows = found.to_arrow(columns=list(COLUMNS))

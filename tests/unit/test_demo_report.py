@@ -15,7 +15,7 @@ from rich.console import Console
 
 from braidlog.cli import main
 from braidlog.demo.page import page
-from braidlog.demo.plot import OTHERS, by_source, draw, to_png, to_svg
+from braidlog.demo.plot import OTHERS, by_source, draw, draw_growth, to_png, to_svg
 from braidlog.demo.report import DemoReport
 from braidlog.demo.summary import counts, summary
 
@@ -63,6 +63,24 @@ def test_plot_and_page(report: DemoReport, tmp_path: Path) -> None:
     assert not re.search(r'(src|href)="(?!#)', text.replace("xlink:", ""))
     assert "@import" not in text
     assert "Everything is equal" in text
+
+
+def test_of_one_month_there_are_the_paths_alone() -> None:
+    months = Counter({("a", "2024-02"): 7, ("b", "2024-02"): 1})
+    text = to_svg(draw(months, TOP, "title"))
+    assert "paths changed most often" in text
+    assert "per month" not in text
+
+
+@pytest.mark.parametrize("archived", [1, 7, 12])
+def test_plot_of_growth(archived: int) -> None:
+    """Also of one moment alone, and before 1970."""
+    for steps in ([(-5, 12, 3)], [(1_700_000_000, 7, 7), (1_700_086_400, 5, -2)]):
+        figure = draw_growth(steps, archived, "title")
+        text = to_svg(figure)
+        assert "12 entries" in text
+        assert f"{sum(more for _, _, more in steps)} files" in text
+        assert f"{archived} in the archive" in text
 
 
 def test_tables(report: DemoReport) -> None:

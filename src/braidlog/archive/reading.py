@@ -14,6 +14,7 @@ What is read is checked first, the footer as well as row groups (see
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -134,6 +135,16 @@ class Archive:
         for _, batch in self._pieces(start, end, names, choice):
             yield batch
 
+    def decoded_bytes(self, file: ArchivedFile) -> int:
+        """Return about how many bytes a file holds before compression.
+
+        Raises:
+            ArchiveDamagedError: the file is gone or damaged.
+        """
+        with self._opened(file) as checked:
+            groups = range(checked.metadata.num_row_groups)
+            return sum(checked.metadata.row_group(n).total_byte_size for n in groups)
+
     def to_arrow(
         self,
         start: int | None = None,
@@ -189,12 +200,16 @@ class Archive:
         self, file: ArchivedFile, begin: int, end: int, names: list[str], choice: Choice
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         schema = pa.schema([(name, COLUMNS[name]) for name in names])
+        with self._opened(file) as checked:
+            for part in _parts(checked.metadata, file, begin, end, choice):
+                yield from _read(checked.group(part.group), part, names, schema)
+
+    @contextmanager
+    def _opened(self, file: ArchivedFile) -> Iterator[CheckedFile]:
         path = self.place.shown(file.path)
         try:
             with self.place.open(file.path) as raw:
-                checked = CheckedFile(raw, file, path)
-                for part in _parts(checked.metadata, file, begin, end, choice):
-                    yield from _read(checked.group(part.group), part, names, schema)
+                yield CheckedFile(raw, file, path)
         except FileNotFoundError:
             msg = f"{path} is gone"
             raise ArchiveDamagedError(msg, path=path) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +20,7 @@ from braidlog.errors import NotFoundError
 if TYPE_CHECKING:
     from braidlog.archive import Archive
 
-__all__ = ["archive", "archive_options", "include"]
+__all__ = ["archive"]
 
 _DIRECTORY: Final = click.Path(file_okay=False, path_type=Path)
 
@@ -159,26 +158,3 @@ def archive_(
             **arguments,
         )
     tell(session, report)
-
-
-def archive_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of commands that may read an archive too."""
-    for option in (
-        click.option(
-            "--archive",
-            metavar="PLACE",
-            help="The same, from the archive in this directory or at this URI.",
-        ),
-        click.option(
-            "--include-archive",
-            is_flag=True,
-            help="What was trimmed comes from the log's archive.",
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-def include(include_archive: bool, archive: str | None) -> bool | str:
-    """Return what the options say, for `include_archive` of a log's calls."""
-    return include_archive if archive is None else archive

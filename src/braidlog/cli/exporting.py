@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, cast
 import click
 
 from braidlog.cli import parameters
-from braidlog.cli.archives import archive_options, include
 from braidlog.cli.commands import EitherCommand, command
 from braidlog.cli.failures import NOT_FOUND, USAGE, Problem
+from braidlog.cli.including import archive_options, include
 from braidlog.cli.output import line
 from braidlog.cli.progress import Meter, meter
 from braidlog.cli.records import encoder, escape, json_value

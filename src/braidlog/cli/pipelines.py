@@ -17,6 +17,7 @@ from braidlog.cli import parameters
 from braidlog.cli.applications import load
 from braidlog.cli.commands import EitherCommand, command
 from braidlog.cli.failures import CORRUPTION, USAGE, Problem
+from braidlog.cli.including import archive_options, include
 from braidlog.cli.output import facts, message
 from braidlog.cli.progress import meter
 from braidlog.cli.session import Session
@@ -79,18 +80,26 @@ def raw_option(function: Callable[..., None]) -> Callable[..., None]:
     )(function)
 
 
-def origin_of(session: Session, log: str, raw: tuple[Path, ...] = ()) -> Origin:
-    """Return where the log is that the options name."""
+def origin_of(
+    session: Session,
+    log: str,
+    raw: tuple[Path, ...] = (),
+    included: bool | str = False,
+) -> Origin:
+    """Return where the log is that the options name, and whether with its archive."""
     from braidlog.pipelines.origin import Origin
 
-    if raw:
-        return Origin(log, raw=tuple(str(path) for path in raw))
     target = session.cluster
-    if target is not None:
+    where: dict[str, Any]
+    if raw:
+        where = {"raw": tuple(str(path) for path in raw)}
+    elif target is not None:
         authority = "" if target.authority is None else str(target.authority)
-        return Origin(log, cluster=target.seeds, ca=authority, token=target.token)
-    session.require()
-    return Origin(log, path=str(session.data))
+        where = {"cluster": target.seeds, "ca": authority, "token": target.token}
+    else:
+        session.require()
+        where = {"path": str(session.data)}
+    return Origin(log, include_archive=included, **where)
 
 
 @contextlib.contextmanager
@@ -194,6 +203,7 @@ Place = Callable[[], contextlib.AbstractContextManager[dict[str, Any]]]
 @click.argument("log")
 @click.argument("output", type=_DIRECTORY)
 @raw_option
+@archive_options
 @click.option("--until", type=parameters.POSITION, help="Last position that counts.")
 @click.option(
     "--tombstone",
@@ -210,6 +220,8 @@ def compact_(
     log: str,
     output: Path,
     raw: tuple[Path, ...],
+    include_archive: bool,
+    archive: str | None,
     until: int | None,
     tombstone: str,
 ) -> None:
@@ -218,7 +230,7 @@ def compact_(
 
     kind, _, text = tombstone.partition("=")
     gone = Tombstones(kind, text)
-    origin = origin_of(session, log, raw)
+    origin = origin_of(session, log, raw, include(include_archive, archive))
     with running_in() as arguments:
         done = compact(origin, output, until=until, tombstones=gone, **arguments)
     tell(session, done)
@@ -229,6 +241,7 @@ def compact_(
 @click.argument("output", type=_DIRECTORY)
 @click.option("--log", "log", metavar="LOG", help="With --cluster or --raw: the log.")
 @raw_option
+@archive_options
 @click.option(
     "--until", type=parameters.POSITION, help="Last position that is executed."
 )
@@ -259,6 +272,8 @@ def replay_(
     output: Path,
     log: str | None,
     raw: tuple[Path, ...],
+    include_archive: bool,
+    archive: str | None,
     **options: Any,
 ) -> None:
     """Make the state of an application in OUTPUT, partitions side by side.
@@ -274,7 +289,8 @@ def replay_(
     if not local and log is None:
         raise Problem("which log is it?", "name it with --log", USAGE)
     where = replace(session, data=session.data / "log") if local else session
-    origin = origin_of(where, log or LOG_NAME, raw)
+    included = include(include_archive, archive)
+    origin = origin_of(where, log or LOG_NAME, raw, included)
     with running_in() as arguments:
         done = replay(program, origin, output, **options, **arguments)
     tell(session, done)
@@ -290,6 +306,7 @@ def replay_(
 @click.argument("log")
 @click.argument("output", type=_DIRECTORY)
 @raw_option
+@archive_options
 @click.option("--into", metavar="LOG", required=True, help="The log to append to.")
 @click.option(
     "--streams",
@@ -312,6 +329,8 @@ def repartition_(
     log: str,
     output: Path,
     raw: tuple[Path, ...],
+    include_archive: bool,
+    archive: str | None,
     into: str,
     streams: int,
     into_data: Path | None,
@@ -325,7 +344,7 @@ def repartition_(
     """
     from braidlog.pipelines.repartitioning import Destination, repartition
 
-    origin = origin_of(session, log, raw)
+    origin = origin_of(session, log, raw, include(include_archive, archive))
     if into_data and into_cluster:
         raise Problem("--into-data and --into-cluster exclude each other", "", USAGE)
     seeds = "" if into_data else into_cluster or origin.cluster
@@ -386,6 +405,9 @@ def reindex_(
     metavar="LOCATION",
     help="Compare with this archive as well. Any number of times.",
 )
+@click.option(
+    "--include-archive", is_flag=True, help="And with the archive of the log."
+)
 def audit_(
     session: Session,
     running_in: Place,
@@ -393,6 +415,7 @@ def audit_(
     log: str,
     output: Path,
     raw: tuple[Path, ...],
+    include_archive: bool,
     archives: tuple[str, ...],
 ) -> None:
     """Compare all copies of LOG, and prove that nothing is missing.
@@ -402,7 +425,7 @@ def audit_(
     """
     from braidlog.pipelines.auditing import audit
 
-    origin = origin_of(session, log, raw)
+    origin = origin_of(session, log, raw, include_archive)
     with running_in() as arguments:
         done = audit(origin, output, archives=archives, **arguments)
     tell(session, done)

@@ -11,8 +11,8 @@ import click
 
 import braidlog
 from braidlog.cli import parameters
-from braidlog.cli.archives import archive_options, include
 from braidlog.cli.commands import EitherCommand, command
+from braidlog.cli.including import archive_options, include
 from braidlog.cli.records import encoder
 from braidlog.cli.session import Session
 

@@ -120,8 +120,9 @@ def _measured(report: DemoReport) -> RenderableType:
 
 def _verdict(report: DemoReport) -> Text:
     if report.passed:
+        kills = f"{len(report.kills)} kill(s), " if report.kills else ""
         return Text(
-            f"PASSED: {report.events:,} events, {len(report.kills)} kill(s), "
+            f"PASSED: {report.events:,} events, {kills}"
             f"lost {report.lost}, doubled {report.doubled}",
             "bold green",
         )

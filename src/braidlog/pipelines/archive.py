@@ -297,7 +297,8 @@ def archive(
     lakes = Lakes(delta=delta, iceberg=iceberg)
     lakes.check()
     asked = _Archiving(
-        origin.absolute(),
+        # What it adds to the archive is in the log; the archive may not be there yet.
+        replace(origin.absolute(), include_archive=False),
         place,
         log,
         until,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from braidlog.archive.place import absolute
 from braidlog.errors import (
     CorruptionError,
     FormatError,
@@ -79,12 +80,11 @@ class _Compare:
     """What the first stage found; with the first range only."""
 
 
-def copies_of(
-    origin: Origin, archives: Sequence[str | Path] = (), *, bare: bool = False
-) -> tuple[Copy, ...]:
+def copies_of(origin: Origin, archives: Sequence[str | Path] = ()) -> tuple[Copy, ...]:
     """Return the copies of a log: replicas of the origin, then archives.
 
     Raises:
+        NotFoundError: the archive of the log was not recorded, or is not there.
         InvalidArgumentError: there is nothing to audit.
     """
     found: list[Copy] = []
@@ -92,12 +92,16 @@ def copies_of(
         found.append(Copy(origin.path, "log", origin.path))
     elif origin.raw:
         found += [Copy(place, "raw", place) for place in origin.raw]
-    elif not bare:
+    else:
         with origin.client() as client:
             streams = client.log(origin.log).describe().streams
         nodes = sorted({node for info in streams for node in info.replicas})
         found += [Copy(f"node {node}", "node", origin.cluster, node) for node in nodes]
-    found += [Copy(str(place), "archive", str(place)) for place in archives]
+    places = list(map(str, archives))
+    if origin.include_archive:
+        own = origin.archive_location()
+        places = [own, *(place for place in places if absolute(place) != own)]
+    found += [Copy(place, "archive", place) for place in places]
     if not found:
         raise InvalidArgumentError("there is no copy to audit")
     return tuple(found)
@@ -115,11 +119,12 @@ def audit(
 ) -> Report:
     """Compare all copies of a log: each node of a cluster, or each raw directory.
 
-    And its ``archives``. Checked are checksums, that positions and the LLSNs of each
-    stream are dense, and that copies say the same. ``findings`` of the report are what
-    is wrong, in the order of positions; ``behind`` says how far copies end before the
-    furthest one, which is no fault. Damage is found, not raised. ``output`` is a
-    directory for the report and for what is on its way.
+    And its ``archives``, and that of the log if the origin says so. Checked are
+    checksums, that positions and the LLSNs of each stream are dense, and that copies
+    say the same. ``findings`` of the report are what is wrong, in the order of
+    positions; ``behind`` says how far copies end before the furthest one, which is no
+    fault. Damage is found, not raised. ``output`` is a directory for the report and for
+    what is on its way.
 
     Raises:
         NotFoundError: there is no such log.

@@ -8,7 +8,8 @@ raw         directories of nodes that do not run: copies are compared, each reco
 =========== ==========================================================================
 
 Tasks are ranges of positions, whatever the number of streams: a stream that holds nine
-tenths of the log is spread over as many tasks as its bytes need.
+tenths of the log is spread over as many tasks as its bytes need. With its archive a log
+begins where that begins: what the log lacks is read there.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ import os
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import braidlog
+from braidlog.archive.place import absolute
+from braidlog.archive.seam import missing
 from braidlog.errors import BeyondEndError, InvalidArgumentError, TrimmedError
 from braidlog.spark.plan import Bounds, Extent, plan
+from braidlog.storage.archived import named
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,6 +43,8 @@ _TASKS_MAX: Final = 8192
 _END: Final = (1 << 62) - 1
 _POSITIONS_PER_LOOK: Final = 16
 """Parts that a log of a cluster is cut into, at most, to estimate bytes."""
+_FILES_LOOKED_INTO: Final = 16
+"""Files of an archive, at most, that say how much compression saves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,10 @@ class Source(Protocol):
 class Origin:
     """A log, and how to get at it. Exactly one of the three ways is named.
 
+    With ``include_archive`` what was trimmed comes from the archive of the log: the
+    recorded one (True), or the one at a place, which all workers see. Raw directories
+    have none. For `audit` the archive is one more copy; `archive` reads the log alone.
+
     The token is not among the parameters of a job, and so is written nowhere; tasks get
     it with what they have to do.
     """
@@ -102,6 +112,7 @@ class Origin:
     raw: tuple[str, ...] = ()
     ca: str = ""
     token: str = field(default="", repr=False)
+    include_archive: bool | str = False
 
     def __post_init__(self) -> None:
         """Refuse what names no place, or several.
@@ -116,28 +127,37 @@ class Origin:
                 " `cluster` (addresses of nodes) and `raw` (directories of dead nodes)"
             )
             raise InvalidArgumentError(msg)
+        if self.raw and self.include_archive:
+            msg = (
+                "raw directories do not say where the archive of their log is: read"
+                " archives of logs that run"
+            )
+            raise InvalidArgumentError(msg)
 
     def parameters(self) -> dict[str, Any]:
         """Return what identifies the origin; directories by their absolute paths.
 
         In which order raw directories are named makes no difference.
         """
+        where: dict[str, Any] = {"log": self.log}
         if self.path:
-            return {"log": self.log, "path": os.path.abspath(self.path)}  # noqa: PTH100
-        if self.raw:
-            found = sorted(os.path.abspath(each) for each in self.raw)  # noqa: PTH100
-            return {"log": self.log, "raw": found}
-        return {"log": self.log, "cluster": self.cluster}
+            where["path"] = os.path.abspath(self.path)  # noqa: PTH100
+        elif self.raw:
+            where["raw"] = sorted(os.path.abspath(r) for r in self.raw)  # noqa: PTH100
+        else:
+            where["cluster"] = self.cluster
+        if self.include_archive:
+            where["include_archive"] = _located(self.include_archive)
+        return where
 
     def absolute(self) -> Origin:
         """Return the same origin, for processes that run in another directory."""
-        return Origin(
-            self.log,
-            os.path.abspath(self.path) if self.path else "",  # noqa: PTH100
-            self.cluster,
-            tuple(os.path.abspath(each) for each in self.raw),  # noqa: PTH100
-            os.path.abspath(self.ca) if self.ca else "",  # noqa: PTH100
-            self.token,
+        return replace(
+            self,
+            path=os.path.abspath(self.path) if self.path else "",  # noqa: PTH100
+            raw=tuple(os.path.abspath(each) for each in self.raw),  # noqa: PTH100
+            ca=os.path.abspath(self.ca) if self.ca else "",  # noqa: PTH100
+            include_archive=_located(self.include_archive),
         )
 
     @contextmanager
@@ -145,24 +165,71 @@ class Origin:
         """Open the log for reading.
 
         Raises:
-            NotFoundError: it is not there.
+            NotFoundError: it is not there, or has no archive.
             LockedError: a node runs on a raw directory.
             LogError: whatever else keeps it from being read.
         """
         if self.path:
             with braidlog.open(self.path, read_only=True) as node:
-                yield _DirectorySource(node.log(self.log))
+                yield _DirectorySource(node.log(self.log), self.include_archive)
         elif self.cluster:
             with self.client() as client:
-                yield _ClusterSource(client.log(self.log), client.scan(self.log))
+                log, scan = client.log(self.log), client.scan(self.log)
+                yield _ClusterSource(log, scan, self.include_archive)
         else:
             yield _RawSource(self.raw, self.log)
+
+    def archive_location(self) -> str:
+        """Return where the archive is that is read too.
+
+        Raises:
+            NotFoundError: nobody recorded it, or it is not there.
+        """
+        place = named(self.include_archive)
+        if self.path:
+            with braidlog.open(self.path, read_only=True) as node:
+                return node.log(self.log).archive(place).location
+        with self.client() as client:
+            found: str = client.log(self.log).archive(place).location
+            return found
 
     def client(self) -> Any:
         """Connect to the cluster."""
         # Made anew in each process: a context cannot be sent to another one.
         context = ssl.create_default_context(cafile=self.ca) if self.ca else None
         return braidlog.connect_sync(self.cluster, token=self.token, ssl=context)
+
+
+def _located(archive: bool | str) -> bool | str:
+    return absolute(archive) if isinstance(archive, str) else archive
+
+
+def _archived(log: Any, included: bool | str, first: int) -> list[Extent]:
+    """Return what the archive has before the first position of a log.
+
+    To be asked after the log: what that lacks by then, the archive has.
+
+    Raises:
+        TrimmedError: neither of them has some of it.
+    """
+    if not included:
+        return []
+    archive = log.archive(named(included))
+    if archive.begin < first and archive.end < first:
+        there = range(archive.begin, archive.end)
+        raise missing(archive.end, first, there, archive.location)
+    files = archive.manifest.holding(archive.begin, first)
+    some = files[:: len(files) // _FILES_LOOKED_INTO + 1]
+    # Tasks are cut by what they hold, and files are compressed.
+    grown = sum(map(archive.decoded_bytes, some)) / max(1, sum(f.bytes for f in some))
+    return [
+        Extent(
+            file.begin,
+            min(file.end, first),
+            int(file.bytes * grown * (min(file.end, first) - file.begin) / file.rows),
+        )
+        for file in files
+    ]
 
 
 def _bounds(first: int, end: int, until: int | None, ahead: int) -> Bounds:
@@ -177,16 +244,20 @@ def _bounds(first: int, end: int, until: int | None, ahead: int) -> Bounds:
 
 
 class _DirectorySource:
-    def __init__(self, log: Any) -> None:
+    def __init__(self, log: Any, archived: bool | str) -> None:
         self._log = log
+        self._archived = archived
         self.id: str = log.id
 
     def ranges(
         self, until: int | None, bytes_per_task: int, *, ahead: int = 0
     ) -> list[Range]:
         # The end first: segments seen later may reach beyond it, never fall short.
-        bounds = _bounds(self._log.first, self._log.end, until, ahead)
-        extents = [
+        end, first = self._log.end, self._log.first
+        extents = _archived(self._log, self._archived, first)
+        begin = min((each.begin for each in extents), default=first)
+        bounds = _bounds(begin, end, until, ahead)
+        extents += [
             Extent(segment.begin, segment.end, segment.bytes)
             for segment in self._log.segments()
             if segment.begin < segment.end
@@ -197,7 +268,9 @@ class _DirectorySource:
     def batches(
         self, begin: int, end: int, columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        yield from self._log.batches(begin, end, columns=list(columns))
+        yield from self._log.batches(
+            begin, end, columns=list(columns), include_archive=self._archived
+        )
 
     def placed(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -210,22 +283,22 @@ class _DirectorySource:
 
 
 class _ClusterSource:
-    def __init__(self, log: Any, scan: Any) -> None:
+    def __init__(self, log: Any, scan: Any, archived: bool | str) -> None:
         self._log = log
         self._scan = scan
+        self._archived = archived
         self.id: str = log.id
 
     def ranges(
         self, until: int | None, bytes_per_task: int, *, ahead: int = 0
     ) -> list[Range]:
         there = self._scan.positions
-        bounds = _bounds(there.start, there.stop, until, ahead)
-        return [
-            Range(span.begin, span.end, span.bytes)
-            for span in plan(
-                self._extents(bounds.begin, bounds.end), bounds, bytes_per_task
-            )
-        ]
+        extents = _archived(self._log, self._archived, there.start)
+        begin = min((each.begin for each in extents), default=there.start)
+        bounds = _bounds(begin, there.stop, until, ahead)
+        extents += self._extents(max(bounds.begin, there.start), bounds.end)
+        spans = plan(extents, bounds, bytes_per_task)
+        return [Range(span.begin, span.end, span.bytes) for span in spans]
 
     def _extents(self, begin: int, end: int) -> list[Extent]:
         """Estimate bytes: records in one part of a log may be larger than elsewhere."""
@@ -241,7 +314,9 @@ class _ClusterSource:
         self, begin: int, end: int, columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
         self._log.refresh()
-        yield from self._log.batches(begin, end, columns=list(columns))
+        yield from self._log.batches(
+            begin, end, columns=list(columns), include_archive=self._archived
+        )
 
     def placed(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
         yield from self._log.placed_batches(begin, end)

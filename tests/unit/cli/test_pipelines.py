@@ -54,6 +54,20 @@ def test_compact(data: Path) -> None:
     assert call("compact", "orders", "new", "--tombstone", "what").exit_code == 1
 
 
+def test_what_was_trimmed_is_read_in_the_archive(data: Path) -> None:
+    told("archive", "orders", "archive", "--until", 250, "--trim")
+    assert told("compact", "orders", "rest")["published"]["begin"] == 251
+    both = told("compact", "orders", "both", "--include-archive")
+    assert both["published"]["begin"] == 1
+    into = ("--into", "copy", "--into-data", "other", "--archive", "archive")
+    assert told("repartition", "orders", "work", *into)["published"]["records"] == [300]
+    audited = told("audit", "orders", "audited", "--include-archive")["published"]
+    assert (audited["begin"], audited["end"], len(audited["copies"])) == (1, 301, 2)
+    result = call("compact", "orders", "new", "--archive", "nothing")
+    assert result.exit_code == 3
+    assert "there is no archive at" in result.stderr
+
+
 def test_repartition(data: Path) -> None:
     into = ("--into", "copy", "--into-data", "other")
     assert told("repartition", "orders", "out", *into)["published"]["records"] == [300]
