@@ -216,11 +216,11 @@ def producer_of(identity: str, part: int, parts: int) -> int:
 
 def _append(destination: Destination, task: _Append, attempt: Attempt) -> Result:
     producer = Producer(task.producer)
+    part = Part(attempt.home, task.pieces, task.part)
     seen = 0
 
     def rest(stored: int) -> Iterator[pa.RecordBatch]:
         nonlocal seen
-        part = Part(attempt.home, task.pieces, task.part)
         for batch in rechunk(part.batches(), _APPEND_BYTES):
             rows = batch.slice(min(batch.num_rows, max(0, stored - seen)))
             seen += batch.num_rows
