@@ -231,7 +231,7 @@ def beside(
     """Execute what is not logged as a command."""
     if procedure.mode == "effects":
         call = runner.new_call_id() if call_id is None else call_id
-        return runner.effect(procedure, arguments, call)
+        return runner.effect(procedure, arguments, call, timeout)
     if stale is None or not runner.caught_up_within(stale):
         runner.wait_applied(runner.end(timeout) - 1 - (behind or 0), timeout)
     return runner.read(procedure, arguments)

@@ -25,8 +25,8 @@ import pyarrow as pa
 
 from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.loading import load_application
-from braidlog.app.replay import Check, Replay, groups_of
-from braidlog.app.survey import Survey
+from braidlog.app.replay import Check, Replay
+from braidlog.app.survey import Survey, groups_of
 from braidlog.app.target import Target
 from braidlog.errors import CorruptionError, InvalidArgumentError
 from braidlog.pipelines.frame import (
@@ -90,6 +90,7 @@ class OrderedInput:
     """The log as the first stage left it: an `Input` of a replay."""
 
     gaps: Final = False
+    identity: Final = ""
 
     def __init__(self, name: str, home: Path, pieces: Collection[Piece]) -> None:
         """Name the files; they are opened when they are read."""
