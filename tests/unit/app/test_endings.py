@@ -258,6 +258,23 @@ def test_a_call_that_was_held_back_is_answered(tmp_path: Path) -> None:
     assert (type(computing), type(held), closed) == (ClosedError, ClosedError, None)
 
 
+def test_a_task_waits_no_longer_than_it_says(tmp_path: Path) -> None:
+    async def call() -> list[Any]:
+        async with make().open_async(tmp_path, **OPTIONS) as host:
+            call_id = host.new_call_id()
+            turn = host.blocking.runner._turn
+            with turn, pytest.raises(TimeoutError_) as caught:
+                await host.call("add", 1, call_id=call_id, timeout=0.05)
+            assert caught.value.outcome == "unknown"
+            return [
+                await host.call("add", 1, call_id=call_id, timeout=30),
+                await host.call("meet", 1, timeout=30),
+                await host.call("look", 1, timeout=30),
+            ]
+
+    assert asyncio.run(call()) == [1, 2, 2]
+
+
 def diverge(host: Host) -> None:
     """Have the log say that the last command gave something else."""
     wrong = (host.position, b"another outcome " + bytes(5))
