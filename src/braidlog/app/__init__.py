@@ -20,6 +20,7 @@
 | ``syncing`` | making files durable |
 | ``source`` | the log as a host needs it |
 | ``host``, ``waiting``, ``calls`` | a host over a log; blocking and async calls |
+| ``effects`` | effect-logged calls of a host |
 | ``clustered``, ``hosting``, ``keeping``, ``copies`` | a host over a log of a cluster |
 | ``server``, ``process``, ``status``, ``metrics`` | a host that others call |
 | ``remote`` | calling an application whose hosts are elsewhere |

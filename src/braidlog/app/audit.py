@@ -7,14 +7,18 @@ as it is, and compared with the replayed partition at the position that it says.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from braidlog.app.replay import Replay
+from braidlog.app.application import Application
+from braidlog.app.inputs import Input
+from braidlog.app.replay import Replay, Replayed
 from braidlog.app.sqlite import database_path, look
+from braidlog.app.target import Target
 
-__all__ = ["Audit", "Finding", "Seen", "compare", "look_at"]
+__all__ = ["Audit", "Finding", "Seen", "compare", "look_at", "replay_and_compare"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +108,30 @@ def compare(going: Replay, seen: Sequence[Seen]) -> Audit:
         tuple(sorted(waiting)),
         tuple(sorted(findings, key=lambda each: each.partition)),
     )
+
+
+def replay_and_compare(
+    application: Application,
+    source: Input,
+    directory: str | Path,
+    looks: Iterable[Sequence[Seen]],
+    *,
+    cut: str = "strict",
+    **options: Any,
+) -> tuple[Replayed, list[Audit]]:
+    """Replay as `braidlog.app.replay.replay`, and compare with states on the way.
+
+    Those of ``looks``, in the order of their positions, that lie between the start and
+    the end of the replay. The state that was made is durable on return.
+    """
+    audits = []
+    target = Target(Path(directory), application, cut=cut)
+    with Replay(application, source, target, **options) as going:
+        for seen in looks:
+            span = range(going.position, going.end + 1)
+            if reached := [each for each in seen if each.position in span]:
+                audits.append(compare(going, reached))
+        going.advance()
+        going.compare_ahead()
+        going.sync()
+        return going.result(), audits

@@ -26,7 +26,7 @@ from braidlog.app.snapshots import Keeper, SnapshotStatus
 from braidlog.app.source import EmbeddedLog
 from braidlog.app.sqlite import SqliteState
 from braidlog.app.syncing import make_directory
-from braidlog.app.waiting import PendingCall
+from braidlog.app.waiting import PendingCall, late
 from braidlog.app.watchdog import WATCHDOG_S
 from braidlog.errors import InvalidArgumentError
 
@@ -231,7 +231,7 @@ def beside(
     """Execute what is not logged as a command."""
     if procedure.mode == "effects":
         call = runner.new_call_id() if call_id is None else call_id
-        return runner.effect(procedure, arguments, call)
+        return runner.effect(procedure, arguments, call, timeout)
     if stale is None or not runner.caught_up_within(stale):
         runner.wait_applied(runner.end(timeout) - 1 - (behind or 0), timeout)
     return runner.read(procedure, arguments)
@@ -417,19 +417,23 @@ class AsyncHost:
         /,
         *arguments: Any,
         call_id: CallId | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
         stale: float | None = None,
         behind: int | None = None,
         **named: Any,
     ) -> Any:
         """Call a procedure and return what it returned; see `Host.call`."""
         if self.application.find(procedure).mode == "command":
-            return await self.submit(procedure, *arguments, call_id=call_id, **named)
+            call = self.new_call_id() if call_id is None else call_id
+            future = self.submit(procedure, *arguments, call_id=call, **named)
+            return await (future if timeout is None else _within(future, call, timeout))
         # Reads and effects run the procedure: in a thread of their own.
         return await asyncio.to_thread(
             self.blocking.call,
             procedure,
             *arguments,
             call_id=call_id,
+            timeout=timeout,
             stale=stale,
             behind=behind,
             **named,
@@ -448,6 +452,18 @@ class AsyncHost:
         if self._host is not None:
             closing = asyncio.create_task(asyncio.to_thread(self._host.close))
             await asyncio.shield(closing)
+
+
+async def _within(
+    future: asyncio.Future[Any],
+    call: CallId,
+    timeout: float,  # noqa: ASYNC109
+) -> Any:
+    done, _ = await asyncio.wait([future], timeout=timeout)
+    if not done:
+        future.cancel()  # Nobody waits for it; the call itself goes on.
+        raise late(call, timeout)
+    return future.result()
 
 
 def _close_unwanted(opening: asyncio.Task[Host]) -> None:

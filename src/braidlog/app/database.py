@@ -87,9 +87,11 @@ class Database:
             found = self._cursor.execute(sql, values)
             rows = list(itertools.islice(found, max(self.steps, 0) + 1))
             self._spend(1 + len(rows) + len(self._changes) - before)
-        except Exception as error:
-            if isinstance(error, FAILURES):
+        except BaseException as error:
+            if isinstance(error, FAILURES) and not isinstance(error, MemoryError):
                 self.failure = error
+            elif not isinstance(error, Exception):
+                pass  # The command is stopped; whoever stops it takes it back.
             elif not isinstance(error, apsw.Error) and len(self._changes) > before:
                 # Not SQLite refused, but its rows could not be read.
                 self.faults.append(error)

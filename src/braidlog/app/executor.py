@@ -54,6 +54,7 @@ _UNSETTLED_MAX: Final = 1024
 # So many partitions each store what a command did; of more, the first one alone, which
 # is synced before the others commit: a copy for each would be the square of them.
 _COPIES_MAX: Final = 8
+_TOO_LONG: Final = "it took too long"
 
 
 class RecordLike(Protocol):
@@ -157,8 +158,8 @@ class Executor:
                 outcome = None
                 self.shared.apply(position, entry)
         except GiveUp as error:
-            reason = str(error) or "it took too long"
-            msg = f"the command at {position} was stopped: {reason}"
+            reason = str(error)
+            msg = f"the command at {position} was stopped: {reason or _TOO_LONG}"
             raise GivenUpError(msg, position=position, reason=reason) from error
         except self._state.failures as error:
             msg = f"the state failed at position {position}: {error}"
@@ -404,6 +405,9 @@ class Executor:
 
         An outcome instead, if the call was executed before, or did not end well: then
         there is nothing to log.
+
+        Raises:
+            ExecutionError: the machine failed; nothing can be applied any more.
         """
         books = self._touched(numbers)
         kept = books[0].find(call)
@@ -423,10 +427,15 @@ class Executor:
         context = self._context(books, now, seed)
         try:
             ran, changes = self._run(procedure, context, arguments, books, keep=False)
-        except GiveUp:  # Nothing is in the log of it, so this host alone decides.
-            for book in books:
-                book.state.undo()
-            ran = Ran(Status.GIVEN_UP, encode(["Abort", "it took too long"]), None)
+        except GiveUp as error:
+            # Nothing is in the log of it, so this host alone decides.
+            self._undo(books)
+            body = encode(["Abort", str(error) or _TOO_LONG])
+            ran = Ran(Status.GIVEN_UP, body, None)
+        except BaseException:
+            # The next command must not be stored together with half of this one.
+            self._undo(books)
+            raise
         if ran.status != Status.OK:
             return Outcome(
                 0, call, procedure.name, ran.status, ran.body, b"", error=ran.error
@@ -436,6 +445,14 @@ class Executor:
         return Effect(
             call, procedure.name, procedure.content, touched, base, changes, ran.body
         )
+
+    def _undo(self, books: Sequence[Book]) -> None:
+        try:
+            for book in books:
+                book.state.undo()
+        except self._state.failures as error:
+            msg = f"what a call had changed could not be taken back: {error}"
+            raise ExecutionError(msg) from error
 
     # -- commits -----------------------------------------------------------------
 

@@ -12,11 +12,11 @@ from typing import Any
 from braidlog.app.application import Application
 from braidlog.app.context import Context
 from braidlog.app.entries import CallId
-from braidlog.app.errors import ExecutionError
+from braidlog.app.errors import ExecutionError, GiveUp
 from braidlog.app.executor import Executor
 from braidlog.app.outcome import Outcome
 from braidlog.app.procedure import Procedure
-from braidlog.app.running import evaluate
+from braidlog.app.running import evaluate, failed
 from braidlog.app.snapshotfiles import Image, close_all, views_of
 from braidlog.app.source import CommandLog
 from braidlog.app.state import State
@@ -146,6 +146,7 @@ class Figures(ABC):
 
         Raises:
             NotReadyError: the log has not the schema that the program expects.
+            DivergedError: a partition is stopped, so what it has is old.
         """
         count = self.application.partitions
         numbers = procedure.partitions(arguments, count)
@@ -154,13 +155,18 @@ class Figures(ABC):
             with self._committing:
                 self._check_open()
                 self._check_schema()
+                if (stopped := self._executor.stopped(numbers)) is not None:
+                    raise stopped
                 views = {n: self._state.partitions[n].view() for n in touched}
             for view in views.values():
                 stack.callback(view.close)
             handles = {n: view.handle for n, view in views.items()}
             now = time.time_ns() // 1000
             context = Context(handles, count, now, os.urandom(16))
-            ran = evaluate(procedure, context, arguments, self._state.failures)
+            try:
+                ran = evaluate(procedure, context, arguments, self._state.failures)
+            except GiveUp as error:  # Nobody else has to know what became of a read.
+                ran = failed(error.__cause__ or error)
         call = CallId.make(0, bytes(9))
         return Outcome(
             0, call, procedure.name, ran.status, ran.body, b"", error=ran.error

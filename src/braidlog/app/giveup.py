@@ -28,7 +28,7 @@ from braidlog.app.errors import GivenUpError
 from braidlog.app.executor import RecordLike
 from braidlog.app.role import Role
 from braidlog.app.source import CommandLog
-from braidlog.app.watchdog import Watchdog
+from braidlog.app.watchdog import WATCHDOG_S, Watchdog
 
 __all__ = ["Abandoner", "Ahead"]
 
@@ -112,7 +112,8 @@ class Abandoner:
         self._ahead = ahead
         self._closing = closing
         self._ended = ended
-        self._seconds = seconds
+        # Without a watchdog a command may still run out of memory.
+        self._seconds = WATCHDOG_S if seconds is None else seconds
         self.watchdog = Watchdog(seconds) if seconds is not None else None
         self._claiming = threading.Event()
         self.given_up: dict[int, str] = {}
@@ -134,10 +135,8 @@ class Abandoner:
             GivenUpError: the host is being closed: it is tried again at the next start.
             LogError: the log could not be asked, or not be appended to.
         """
-        assert self.watchdog is not None, "nobody else gives up"
-        assert self._seconds is not None, "as above"
         position = stopped.position
-        reason = f"it took more than {self._seconds:g} s"
+        reason = stopped.reason or f"it took more than {self._seconds:g} s"
         _LOGGER.warning("the command at %d is stopped: %s", position, reason)
         found = self._look(position, role)
         entitled = found is None and self._entitled(role)
@@ -153,7 +152,7 @@ class Abandoner:
             raise stopped
         if found is not None:
             self.given_up[position] = found.reason
-            self.watchdog.seconds = self._seconds
+            self._allow(self._seconds)
 
     def _entitled(self, role: Role) -> bool:
         """Whether this host is the active one at the end of what was read."""
@@ -177,18 +176,20 @@ class Abandoner:
 
     def _wait(self, position: int, role: Role) -> AbortEntry | None:
         """Wait for the active host, as long as the command had; then give it more."""
-        assert self.watchdog is not None, "checked by the caller"
-        assert self._seconds is not None, "as above"
-        deadline = time.monotonic() + max(self.watchdog.seconds, _LOOK_S)
+        allowed = self._seconds if self.watchdog is None else self.watchdog.seconds
+        deadline = time.monotonic() + max(allowed, _LOOK_S)
         while time.monotonic() < deadline and not self._closing():
             if (found := self._look(position, role)) is not None:
                 return found
             if self._claiming.wait(_LOOK_S):
                 return None
         _LOGGER.warning("nobody gave up the command at %d: it is tried again", position)
-        longest = self._seconds * _PATIENCE_MAX
-        self.watchdog.seconds = min(longest, self.watchdog.seconds * 2)
+        self._allow(min(self._seconds * _PATIENCE_MAX, allowed * 2))
         return None
+
+    def _allow(self, seconds: float) -> None:
+        if self.watchdog is not None:
+            self.watchdog.seconds = seconds
 
     def close(self) -> None:
         """End the watchdog."""

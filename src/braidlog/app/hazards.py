@@ -40,6 +40,8 @@ BUILTINS: Final = {
     "help": "leave it out",
     "exit": "raise Abort",
     "quit": "raise Abort",
+    "SystemExit": "raise Abort",
+    "KeyboardInterrupt": "raise Abort",
     "eval": _CODE,
     "exec": _CODE,
     "compile": _CODE,

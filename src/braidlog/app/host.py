@@ -10,16 +10,16 @@ Locks, in the order in which they may be taken: ``_turn`` (executor and state),
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
 from braidlog.app.application import Application
+from braidlog.app.effects import Effects
 from braidlog.app.entries import (
     CallId,
     Command,
@@ -27,19 +27,18 @@ from braidlog.app.entries import (
     key_of,
     pack,
 )
-from braidlog.app.errors import ConflictError, ExecutionError, GivenUpError
+from braidlog.app.errors import ExecutionError, GivenUpError
 from braidlog.app.executor import Executor, RecordLike
-from braidlog.app.figures import Figures
 from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.giveup import Abandoner, Ahead
-from braidlog.app.outcome import Outcome, Status
+from braidlog.app.outcome import Outcome
 from braidlog.app.procedure import Procedure
 from braidlog.app.reporting import OUTCOMES, Reporter
 from braidlog.app.role import Role
 from braidlog.app.snapshots import Gauge
 from braidlog.app.source import CommandLog
 from braidlog.app.state import State
-from braidlog.app.waiting import Calls, PendingCall, Waiter, unknown
+from braidlog.app.waiting import Calls, Waiter, unknown
 from braidlog.errors import (
     ClosedError,
     CorruptionError,
@@ -59,12 +58,10 @@ _ROUND: Final = 1024
 _IDLE_S: Final = 1.0
 # A host that is closed logs outcomes for so long.
 _LAST_S: Final = 2.0
-# Effects are computed again when others were faster, at most so often.
-_ATTEMPTS: Final = 64
 _CALLS_MAX: Final = 4096
 
 
-class Runner(Figures):
+class Runner(Effects):
     """Executes a log on a state, and takes calls.
 
     It owns both from here on: `close` closes them.
@@ -236,9 +233,14 @@ class Runner(Figures):
                 elif not self._ending:
                     self._reporter.report(self.role, 1)
             self._reporter.report_all(self.role, _LAST_S)
-            self._executor.commit(everywhere=True)
+            with self._turn:  # What a call computes is not there to stay.
+                self._executor.commit(everywhere=True)
         except Exception as error:  # The callers get it; there is nobody else.
             self._fail(error)
+        except BaseException as error:
+            # Of a procedure that was allowed to raise what ends a process.
+            msg = f"a procedure ended the thread of the host: {error!r}"
+            self._fail(ExecutionError(msg))
         finally:
             self._finished.set()
 
@@ -386,97 +388,6 @@ class Runner(Figures):
             self._calls.remove(call, waiter)
             raise
 
-    # -- effects -----------------------------------------------------------------
-
-    def effect(
-        self, procedure: Procedure, arguments: list[Any], call: CallId
-    ) -> Outcome:
-        """Compute effects, log them, and return the outcome.
-
-        Raises:
-            ConflictError: other hosts changed the partitions each time.
-        """
-        count = self.application.partitions
-        numbers = procedure.partitions(arguments, count)
-        self.role.check_code(procedure)
-        touched = range(count) if numbers is None else numbers
-        for _ in range(_ATTEMPTS):
-            if self._gauge is not None:
-                self._gauge.admit()
-            if (stopped := self._executor.stopped(numbers)) is not None:
-                raise stopped
-            prepared = self._prepare(procedure, arguments, call, numbers, touched)
-            if isinstance(prepared, Outcome):
-                return prepared
-            outcome = prepared.outcome()
-            if outcome.status != Status.VOID:
-                return outcome
-        msg = f"{procedure.name!r} was overtaken {_ATTEMPTS} times"
-        raise ConflictError(msg)
-
-    def _prepare(
-        self,
-        procedure: Procedure,
-        arguments: list[Any],
-        call: CallId,
-        numbers: list[int] | None,
-        touched: Sequence[int],
-    ) -> PendingCall | Outcome:
-        # Calls of this host on these partitions are held back until the effects have
-        # their position: otherwise one of them would always come between.
-        pending = PendingCall(call)
-        with self._effects, self._gate(touched):
-            with self._turn:
-                self._check_open()
-                now, seed = time.time_ns() // 1000, os.urandom(16)
-                entry = self._executor.prepare(
-                    procedure, call, arguments, numbers, now, seed
-                )
-            if isinstance(entry, Outcome):
-                return entry
-            value = pack(entry)
-            with self._lock:
-                self._check_open()
-                self._calls.add(call, pending, touched)
-                try:
-                    lost = partial(self._lost, call)
-                    self._log.submit(value, key_of(entry.partitions), lost)
-                except BaseException:
-                    self._calls.remove(call, pending)
-                    raise
-        return pending
-
-    @contextlib.contextmanager
-    def _gate(self, touched: Sequence[int]) -> Iterator[None]:
-        with self._lock:
-            self._gated = frozenset(touched)
-            try:
-                by_partition = self._calls.by_partition
-                while any(by_partition[number] for number in touched):
-                    self._check_open()
-                    self._drained.wait()
-            except BaseException:
-                self._open_gate()
-                raise
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._open_gate()
-
-    def _open_gate(self) -> None:
-        self._gated = frozenset()
-        deferred, self._deferred = self._deferred, []
-        count = self.application.partitions
-        for command, waiter in deferred:
-            numbers = command.partitions
-            touched = range(count) if numbers is None else numbers
-            try:
-                self._check_open()
-                self._place(pack(command), command, waiter, touched)
-            except Exception as error:  # Of the call that was held back.
-                waiter.settle(error)
-
     # -- closing -----------------------------------------------------------------
 
     def close(self) -> None:
@@ -492,7 +403,8 @@ class Runner(Figures):
         self._finished.wait()
         self._thread.join()
         self._abandoner.close()
-        if self._failure is not None:
-            self._executor.rollback()
-        self._state.close()
+        with self._turn:
+            if self._failure is not None:
+                self._executor.rollback()
+            self._state.close()
         self._log.close()

@@ -28,6 +28,10 @@ class Input(Protocol):
         """What a person calls it."""
 
     @property
+    def identity(self) -> str:
+        """What no other log has; empty where that is not known."""
+
+    @property
     def gaps(self) -> bool:
         """Whether records may be missing in what is read."""
 
@@ -59,6 +63,7 @@ class DirectoryInput:
         self.name = str(path)
         self._node = open_node(Path(path) / "log", read_only=True)
         self._log = self._node.log(LOG_NAME)
+        self.identity = self._log.id
 
     def read(self, begin: int | None, end: int | None = None) -> Iterator[RecordLike]:
         """Read the records that are durable now."""
@@ -82,6 +87,7 @@ class ClusterInput:
         """
         self.name = log
         self._log = client.log(log)
+        self.identity = self._log.id
 
     def read(self, begin: int | None, end: int | None = None) -> Iterator[RecordLike]:
         """Read the records that are committed now."""

@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
     body: bytes
     digest: bytes
     repeated: bool = False
-    error: Exception | None = None
+    error: BaseException | None = None
 
 
 def bytes_of_changes(changes: list[list[Any]]) -> bytes:

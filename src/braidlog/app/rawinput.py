@@ -21,6 +21,7 @@ from typing import Final, Literal, TypeAlias
 from braidlog import _native
 from braidlog.app.executor import RecordLike
 from braidlog.app.source import LOG_NAME
+from braidlog.errors import TrimmedError
 from braidlog.node.raw import open_raw
 from braidlog.storage.merge import Figures, OnHole
 
@@ -48,6 +49,7 @@ class RawInput:
     ) -> None:
         """Name directories and log; nothing is opened before it is read."""
         self.name = f"{log} in {', '.join(map(str, directories))}"
+        self.identity: Final = ""
         self.cut = cut
         self.gaps = cut == "any-copy"
         self.figures: Figures | None = None
@@ -65,6 +67,7 @@ class RawInput:
             NotReadyError: a directory that may know more is missing; it is named.
             InvalidArgumentError: no choice of directories is safe.
             NotFoundError: no valid directory has the log.
+            TrimmedError: it is read from its first record, which nobody has any more.
             CorruptionError: copies differ, or damage that no other directory makes up
                 for.
         """
@@ -80,9 +83,11 @@ class RawInput:
             on_hole=_ON_HOLE[self.cut],
             order_bytes_max=self._order_bytes_max,
         )
+        found = False
         with contextlib.closing(merge):
             try:
                 for rows in merge.encoded():
+                    found = True
                     for row in rows:
                         if end is not None and row.position >= end:
                             return
@@ -94,6 +99,12 @@ class RawInput:
                         )
             finally:
                 self.figures = merge.figures()
+        holes = self.figures.holes
+        if begin == 1 and not found and holes:
+            # Not a hole where a log ends: without its first record it has no state.
+            first = holes[0][1]
+            msg = f"the log begins at {first} in these directories"
+            raise TrimmedError(msg, first=first)
 
     def close(self) -> None:
         """Let go of the directories."""

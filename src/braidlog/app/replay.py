@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias
 
 from braidlog.app.application import Application
-from braidlog.app.entries import Outcomes, unpack
-from braidlog.app.errors import DivergedError
+from braidlog.app.entries import Create, Outcomes, unpack
+from braidlog.app.errors import ApplicationMismatchError, DivergedError
 from braidlog.app.executor import Executor
 from braidlog.app.fingerprint import EnvironmentRule, check
 from braidlog.app.inputs import Input
@@ -61,6 +61,10 @@ class Start(Protocol):
     @property
     def position(self) -> int:
         """All partitions are as they were after this position."""
+
+    @property
+    def log(self) -> str:
+        """Identity of the log that it is of; empty if it does not say."""
 
     def restore(self, state: SqliteState, partitions: Collection[int]) -> None:
         """Put its partitions into an empty state."""
@@ -178,6 +182,7 @@ class Replay:
         self.environment = self._compare_environment(environment)
         self.partitions = self._chosen(partitions, across)
         self._open(target, start, self.survey.position)
+        self._check_identity()
         facts = self._executor.shared.environment
         check(facts, self.application.environment, environment)
 
@@ -192,8 +197,36 @@ class Replay:
             # Where the moment is in the log shows only while it is read.
             survey = Survey(self.application)
             survey.add(self._source.read(None), time_max=until.microseconds)
-            return starts(survey.position)
-        return starts(until)
+            start = starts(survey.position)
+        else:
+            start = starts(until)
+        known = self._source.identity
+        if start is not None and start.log not in ("", known) and known:
+            msg = (
+                f"the snapshot at {start.position} is of the log {start.log}, not of"
+                f" {known}: its positions mean nothing here"
+            )
+            raise ApplicationMismatchError(msg)
+        return start
+
+    def _check_identity(self) -> None:
+        """Refuse a state that was begun from the log of another application.
+
+        What is in its databases would be taken for what this log gave.
+        """
+        first = next(iter(self._source.read(None, 2)), None)
+        if first is None or first.position != 1:
+            return  # The entry that has the identity was trimmed.
+        created = unpack(first.value, 1)
+        mine = self._executor.shared.identity
+        if isinstance(created, Create) and mine not in (b"", created.application):
+            self.close()
+            msg = (
+                f"the state is of the application {mine.hex()}, the log is that of"
+                f" {created.application.hex()}: choose another directory, or other"
+                " snapshots"
+            )
+            raise ApplicationMismatchError(msg)
 
     def _look_ahead(self, at: int, until: int | Moment | None) -> Survey:
         survey = Survey(self.application, position=at)
@@ -255,6 +288,11 @@ class Replay:
             at = 0 if start is None else start.position
             if at <= self._executor.position and self._executor.highest <= end:
                 self.start = self._executor.position
+                if self._outcomes == "report":
+                    self.differences = [
+                        Difference(place, name, what, tuple(numbers))
+                        for place, name, what, numbers in target.differences
+                    ]
                 return
             self._state.close()
         target.start_over(self.partitions)
@@ -285,8 +323,11 @@ class Replay:
         if self._outcomes == "off":
             return
         found = Difference(position, procedure, component, numbers)
-        self.differences.append(found)
+        if found not in self.differences:  # An interrupted replay found it before.
+            self.differences.append(found)
         if self._outcomes == "strict":
+            # The same call must not go on behind what it stopped at.
+            self._target.unfinished(self.partitions)
             raise DivergedError(
                 str(found),
                 position=position,
@@ -330,6 +371,7 @@ class Replay:
                     self._commands += len(executor.feed((record,)))
             else:
                 self._commands += len(executor.feed(chunk))
+            self._note_differences()
             executor.commit()
             self._seconds = before + time.perf_counter() - began
             self._tell()
@@ -337,6 +379,11 @@ class Replay:
             executor.pass_over(target)
         executor.commit(everywhere=True)
         self._seconds = before + time.perf_counter() - began
+
+    def _note_differences(self) -> None:
+        """Keep what was found: once it is committed, nobody finds it again."""
+        if self._outcomes == "report":
+            self._target.note([[*astuple(each)] for each in self.differences])
 
     def _tell(self) -> None:
         if self._progress is None:
@@ -356,10 +403,11 @@ class Replay:
         following = self._source.read(self.position + 1)
         for record in itertools.islice(following, _AHEAD_RECORDS):
             if not shared.uncompared:
-                return
+                break
             entry = unpack(record.value, record.position)
             if isinstance(entry, Outcomes):
                 shared.compare(record.position, entry)
+        self._note_differences()
 
     def hashes(self, partitions: Collection[int] | None = None) -> dict[int, bytes]:
         """Return the state hash of partitions, by default of all that are replayed."""
@@ -448,11 +496,3 @@ def replay(
         going.compare_ahead()
         going.sync()
         return going.result()
-
-
-def groups_of(groups: Sequence[frozenset[int]], processes: int) -> list[frozenset[int]]:
-    """Spread groups of partitions over processes, the largest first."""
-    spread: list[set[int]] = [set() for _ in range(min(processes, len(groups)))]
-    for group in sorted(groups, key=len, reverse=True):
-        min(spread, key=len).update(group)
-    return [frozenset(each) for each in spread]

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from braidlog.app.codec import encode
 from braidlog.app.context import Context
-from braidlog.app.errors import Abort, EncodingError, ExecutionError
+from braidlog.app.errors import Abort, EncodingError, ExecutionError, GiveUp
 from braidlog.app.outcome import Status
 from braidlog.app.procedure import Procedure
 
@@ -16,13 +16,15 @@ __all__ = ["RESULT_BYTES_MAX", "Ran", "evaluate", "failed"]
 RESULT_BYTES_MAX: Final = 1 << 20
 """A larger result fails its command. Part of what a command is: fixed for ever."""
 
+_MEMORY: Final = "it ran out of memory"
+
 
 class Ran(NamedTuple):
     """What a procedure did, apart from its changes."""
 
     status: Status
     body: bytes
-    error: Exception | None
+    error: BaseException | None
 
 
 def evaluate(
@@ -39,22 +41,40 @@ def evaluate(
 
     Raises:
         ExecutionError: the machine failed it, so it has no outcome yet.
+        GiveUp: it took too long, or more memory than there is.
     """
     try:
         body = encode(procedure.call(context, *arguments))
         _check_size(body)
     except Abort as error:
-        message = encode(["Abort", error.message])
-        return Ran(Status.ABORTED, message, error)
+        return _aborted(error)
+    except MemoryError as error:
+        # Most likely it asked for more than there is, and would again at each start.
+        raise GiveUp(_MEMORY) from error
     except failures as error:
         msg = f"{procedure.name!r} could not be executed: {error}"
         raise ExecutionError(msg) from error
-    except Exception as error:  # Whatever it raised is its outcome.
+    except (GiveUp, KeyboardInterrupt, SystemExit):
+        # They come from outside: registration refuses procedures that raise the others.
+        raise
+    except BaseException as error:  # Whatever it raised is its outcome.
         return failed(error)
     return Ran(Status.OK, body, None)
 
 
-def failed(error: Exception) -> Ran:
+def _aborted(error: Abort) -> Ran:
+    """Return the outcome of a procedure that refused.
+
+    A message that cannot be logged makes it a failure: the same on every host.
+    """
+    try:
+        return Ran(Status.ABORTED, encode(["Abort", error.message]), error)
+    except EncodingError as wrong:
+        wrong.add_note("the message of an Abort is text: raise Abort(str(error))")
+        return failed(wrong)
+
+
+def failed(error: BaseException) -> Ran:
     """Return the outcome of a command that an exception ended."""
     return Ran(Status.FAILED, encode([type(error).__qualname__, ""]), error)
 

@@ -56,8 +56,14 @@ _STATEMENTS_CACHED: Final = 500
 _OURS: Final = apsw.SQLITE_PREPARE_PERSISTENT
 # Checkpoints sync the database, so they come every 16 MiB, not every 4.
 _CHECKPOINT_PAGES: Final = 4000
+# Steps of SQLite's machine between two looks: some hundredths of a second.
+_STEPS_BETWEEN: Final = 1_000_000
 # The last connection to go holds the database while it empties the WAL.
 _BUSY_MS: Final = 10_000
+
+
+def _go_on() -> bool:
+    return False
 
 
 class SqlitePartition:
@@ -76,6 +82,9 @@ class SqlitePartition:
         create = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         self._connection = self._connect(create)
         self._guarded = Guarded(self._connection)
+        # What the watchdog raises in this thread is raised between two instructions of
+        # Python, so a statement that does not end has to come by some.
+        self._connection.set_progress_handler(_go_on, _STEPS_BETWEEN)
         self._run("PRAGMA journal_mode = WAL")
         level = "OFF" if self._unsynced else "NORMAL"
         self._run(f"PRAGMA synchronous = {level}")

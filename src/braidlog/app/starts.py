@@ -35,6 +35,8 @@ class SnapshotStart:
     position: int
     files: tuple[tuple[str, int, bytes, bytes], ...]
     """Of each partition: name, size, BLAKE2b-128, state hash."""
+    log: str = ""
+    """Identity of the log that it is of."""
 
     def check(self) -> None:
         """Compare the files with what was written.
@@ -117,7 +119,7 @@ class SnapshotStarts:
         if facts["format"] != _FORMAT or len(files) != self._partitions:
             msg = f"format {facts['format']}, {len(files)} partitions"
             raise CorruptionError(msg, path=str(path))
-        return SnapshotStart(path, facts["position"], files)
+        return SnapshotStart(path, facts["position"], files, facts.get("log", ""))
 
     def seen(self) -> list[list[Seen]]:
         """Return what each snapshot says of the partitions, the oldest first."""

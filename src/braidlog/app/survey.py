@@ -7,7 +7,7 @@ were made. So what cannot be replayed is refused while nothing has happened yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,7 @@ from braidlog.app.epochs import Aborts, Terms
 from braidlog.app.errors import ApplicationMismatchError, UnknownProcedureError
 from braidlog.app.executor import RecordLike
 
-__all__ = ["Survey"]
+__all__ = ["Survey", "groups_of"]
 
 
 @dataclass(slots=True)
@@ -149,3 +149,11 @@ class Survey:
         wanted = set(partitions)
         reached = [group for group in self.groups() if wanted & group]
         return frozenset().union(*reached)
+
+
+def groups_of(groups: Sequence[frozenset[int]], processes: int) -> list[frozenset[int]]:
+    """Spread groups of partitions over processes, the largest first."""
+    spread: list[set[int]] = [set() for _ in range(min(processes, len(groups)))]
+    for group in sorted(groups, key=len, reverse=True):
+        min(spread, key=len).update(group)
+    return [frozenset(each) for each in spread]

@@ -16,9 +16,9 @@ import json
 import os
 import secrets
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from braidlog.app.application import Application
 from braidlog.app.sqlite import SqliteState
@@ -39,6 +39,8 @@ class _Mark:
     restored: bool
     boot: str
     """The databases are as they were written as long as this is so; empty: for ever."""
+    differences: list[list[Any]] = field(default_factory=list)
+    """Outcomes that differed so far, for a replay that reports them."""
 
 
 def boot() -> str:
@@ -110,7 +112,8 @@ class Target:
         self, partitions: frozenset[int], *, restored: bool, synced: bool = False
     ) -> _Mark:
         name, since = self._application.name, "" if synced else boot()
-        return _Mark(name, sorted(partitions), self._cut, restored, since)
+        kept = self.differences if restored else []
+        return _Mark(name, sorted(partitions), self._cut, restored, since, kept)
 
     def start_over(self, partitions: frozenset[int]) -> None:
         """Remove what a replay left here, and mark the directory for this one."""
@@ -130,6 +133,21 @@ class Target:
     def synced(self, partitions: frozenset[int]) -> None:
         """Note that the databases are durable as they are."""
         self._write(self._mark(partitions, restored=True, synced=True))
+
+    def unfinished(self, partitions: frozenset[int]) -> None:
+        """Note that the next replay here has to start over."""
+        self._write(self._mark(partitions, restored=False))
+
+    @property
+    def differences(self) -> list[list[Any]]:
+        """Outcomes that were noted here."""
+        return [] if self._found is None else self._found.differences
+
+    def note(self, differences: list[list[Any]]) -> None:
+        """Keep outcomes that differ, until another replay starts over."""
+        assert self._found is not None, "there are outcomes behind its start only"
+        if differences != self._found.differences:
+            self._write(replace(self._found, differences=differences))
 
     def _write(self, mark: _Mark) -> None:
         aside = self.path / _ASIDE

@@ -12,7 +12,7 @@ from braidlog.app.errors import BusyError, OutcomeUnknownError
 from braidlog.app.outcome import Outcome
 from braidlog.errors import TimeoutError_
 
-__all__ = ["Calls", "PendingCall", "Waiter", "unknown"]
+__all__ = ["Calls", "PendingCall", "Waiter", "late", "unknown"]
 
 
 class Waiter(Protocol):
@@ -55,8 +55,7 @@ class PendingCall:
         """
         if self._outcome is None:
             if not self._lock.acquire(timeout=-1 if timeout is None else timeout):
-                msg = f"no answer to the call {self.call_id.hex()} in {timeout} s"
-                raise TimeoutError_(msg)
+                raise late(self.call_id, timeout)
             self._lock.release()  # For others who wait for the same call.
         if isinstance(self._outcome, Exception):
             raise self._outcome
@@ -126,6 +125,11 @@ class Calls:
     def all(self) -> Iterable[bytes]:
         """Return all calls that have no outcome."""
         return list(self._waiters)
+
+
+def late(call: bytes, timeout: float | None) -> TimeoutError_:
+    """Return what a call gets that has no answer yet; it may still come."""
+    return TimeoutError_(f"no answer to the call {call.hex()} in {timeout} s")
 
 
 def unknown(call: bytes, error: Exception) -> OutcomeUnknownError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -38,6 +39,7 @@ __all__ = ["app", "calling", "load", "opened"]
 
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_NEGATIVE = re.compile(r"-\d+(\.\d+)?([eE][+-]?\d+)?")
 _NOBODY = "check --hosts or BRAIDLOG_HOSTS; `braidlog app run` starts a host"
 
 
@@ -256,7 +258,17 @@ def calling(session: Session, only: str | None = None) -> Iterator[Caller]:
         yield caller
 
 
-@app.command(cls=HostsCommand)
+class _CallCommand(HostsCommand):
+    """A command whose arguments may be negative numbers."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Have numbers taken for what they are, and not for options."""
+        # JSON allows the space, and no option begins with one.
+        spaced = [f" {text}" if _NEGATIVE.fullmatch(text) else text for text in args]
+        return super().parse_args(ctx, spaced)
+
+
+@app.command(cls=_CallCommand)
 @click.argument("procedure")
 @click.argument("arguments", nargs=-1)
 @click.option("--call-id", help="Of an earlier try: the call is executed once.")

@@ -16,14 +16,15 @@ import click
 from braidlog.cli import parameters
 from braidlog.cli.applications import load
 from braidlog.cli.commands import EitherCommand, command
-from braidlog.cli.failures import CORRUPTION, USAGE, Problem
+from braidlog.cli.failures import CORRUPTION, OUT_OF_RANGE, USAGE, WAIT, Problem
 from braidlog.cli.output import facts, line, message
 from braidlog.cli.progress import meter
 from braidlog.cli.session import Session
+from braidlog.errors import NotReadyError, TrimmedError
 
 if TYPE_CHECKING:
     from braidlog.app import Application
-    from braidlog.app.audit import Audit
+    from braidlog.app.audit import Audit, Seen
     from braidlog.app.inputs import Input
     from braidlog.app.rawinput import Cut
     from braidlog.app.replay import Outlook, Replay, Replayed
@@ -110,6 +111,12 @@ def _partitions(_: click.Context, __: click.Parameter, text: str | None) -> Any:
     show_default=True,
     help="Outcomes that were made in another environment: refuse, or go on.",
 )
+@click.option(
+    "--verify",
+    "verified",
+    is_flag=True,
+    help="Compare with the snapshots on the way, and with the state of the host.",
+)
 @click.pass_obj
 def replay_(
     session: Session,
@@ -124,6 +131,7 @@ def replay_(
     as_of: int | None,
     snapshots: Path | None,
     from_zero: bool,
+    verified: bool,
     **options: Any,
 ) -> None:
     """Make the state of an application in STATE, from its log.
@@ -132,25 +140,31 @@ def replay_(
     the directories of a cluster that is dead (--raw). Interrupted, the same command
     goes on.
     """
-    from braidlog.app.replay import Moment, replay
+    from braidlog.app.audit import replay_and_compare
+    from braidlog.app.replay import Moment
 
     if until is not None and as_of is not None:
         raise click.UsageError("--until and --as-of exclude each other")
     application = load(program)
     end = until if as_of is None else Moment(as_of)
     source = _input(session, log) if not raw else _raw(raw, log, cut)
-    with source as opened, _shown("replaying") as progress:
-        done = replay(
+    starts = _starts(session, application, snapshots)
+    with _refusals(), source as opened, _shown("replaying") as progress:
+        here = session.cluster is None and not raw
+        done, audits = replay_and_compare(
             application,
             opened,
             state,
+            _looks(session, application, starts, here=here) if verified else (),
             cut=cut,
             until=end,
-            starts=None if from_zero else _starts(session, application, snapshots),
+            starts=None if from_zero else starts,
             progress=progress,
             **options,
         )
     _tell(session, done)
+    if verified:
+        _tell_verified(session, audits)
     if done.differences:
         raise Problem(
             f"{len(done.differences)} outcomes differ from the log, the first at"
@@ -158,6 +172,48 @@ def replay_(
             "find what the procedure takes from outside",
             CORRUPTION,
         )
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """Say what to do in terms of a replay."""
+    try:
+        yield
+    except TrimmedError as error:
+        hint = (
+            "name snapshots of a host with --snapshots; it begins with the newest one"
+            " that is not behind --until or --as-of"
+        )
+        raise Problem(error.message, hint, OUT_OF_RANGE) from None
+    except NotReadyError as error:
+        hint = "bring the directories of all nodes; `braidlog rescue` says which count"
+        raise Problem(error.message, hint, WAIT) from None
+
+
+def _looks(
+    session: Session, application: Application, starts: SnapshotStarts, *, here: bool
+) -> list[list[Seen]]:
+    """Look at the snapshots of a host, and at its state if it is beside the log."""
+    from braidlog.app.audit import look_at
+
+    looks = starts.seen()
+    live = session.data / "state"
+    if here and live.exists():
+        looks.append(look_at(live, range(application.partitions)))
+    return looks
+
+
+def _tell_verified(session: Session, audits: list[Audit]) -> None:
+    if not any(audit.compared for audit in audits):
+        raise Problem(
+            "there was nothing to compare with",
+            "name snapshots that lie between start and end with --snapshots",
+        )
+    for audit in audits:
+        if not session.as_json:  # The result is one object.
+            _tell_audit(session, audit)
+        if audit.findings:
+            raise _differs(audit)
 
 
 def _starts(
@@ -278,6 +334,7 @@ def verify(
     application = load(program)
     live = session.data / "state" if state is None else state
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_refusals())
         source = stack.enter_context(_input(session, log))
         if work is None:
             made = stack.enter_context(tempfile.TemporaryDirectory(prefix="replay-"))

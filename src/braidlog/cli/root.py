@@ -159,6 +159,7 @@ for _command in (
     serve,
     up,
     app,
+    replaying.replay_,
     pipeline,
     cluster,
     node,

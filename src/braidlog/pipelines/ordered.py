@@ -117,6 +117,7 @@ class OrderedInput:
     """Some partitions of a log as the first stage left it: an `Input` of a replay."""
 
     gaps: Final = True
+    identity: Final = ""
     """Positions of other partitions are missing."""
 
     def __init__(

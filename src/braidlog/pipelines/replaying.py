@@ -27,8 +27,8 @@ import pyarrow as pa
 
 from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.loading import load_application
-from braidlog.app.replay import Check, Replay, groups_of
-from braidlog.app.survey import Survey
+from braidlog.app.replay import Check, Replay
+from braidlog.app.survey import Survey, groups_of
 from braidlog.app.target import Target
 from braidlog.errors import (
     BeyondEndError,

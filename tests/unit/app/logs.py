@@ -24,6 +24,7 @@ class ListInput:
         self, records: list[Record], *, gaps: bool = False, first: int = 1
     ) -> None:
         self.name = "a list"
+        self.identity = ""
         self.gaps = gaps
         self.first = first
         self.records = records

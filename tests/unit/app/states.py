@@ -9,6 +9,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import apsw
+
 from braidlog.app.codec import decode, encode
 from braidlog.app.state import Kept, Progress, Saved
 
@@ -154,7 +156,7 @@ class DictPartition:
 class DictState:
     """All partitions over one disk."""
 
-    failures: tuple[type[Exception], ...] = (MemoryError,)
+    failures: tuple[type[Exception], ...] = (apsw.FullError,)
 
     def __init__(self, disk: dict[int, dict[str, Any]], partitions: int) -> None:
         self.partitions = [

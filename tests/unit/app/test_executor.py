@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from braidlog.app import (
@@ -22,6 +23,7 @@ from braidlog.app import (
 from braidlog.app.answers import answer
 from braidlog.app.codec import encode
 from braidlog.app.entries import AbortEntry, Effect, Host, Outcomes
+from braidlog.app.errors import GivenUpError
 from braidlog.app.executor import Executor
 from braidlog.app.outcome import Outcome, Status
 from braidlog.app.sqlite import SqliteState
@@ -356,12 +358,29 @@ def test_the_machine_is_no_outcome(make: Make) -> None:
 
     @bank.procedure(key="account")
     def fill(ctx: Context, account: int) -> None:
-        raise MemoryError
+        raise apsw.FullError
 
     hosted = make(bank)
     hosted.log.command("fill", 1)
     with pytest.raises(ExecutionError, match="'fill'"):
         hosted.feed()
+
+
+def test_memory_is_given_up_and_not_executed(make: Make) -> None:
+    bank = make_bank()
+
+    @bank.procedure(key="account")
+    def grow(ctx: Context, account: int) -> None:
+        raise MemoryError
+
+    hosted = make(bank)
+    hosted.log.command("grow", 1)
+    with pytest.raises(GivenUpError, match="ran out of memory") as caught:
+        hosted.feed()
+    assert (caught.value.position, caught.value.reason) == (
+        hosted.log.end - 1,
+        "it ran out of memory",
+    )
 
 
 def test_another_application_is_refused(make: Make) -> None:

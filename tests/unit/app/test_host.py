@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from braidlog.app import (
@@ -266,7 +267,7 @@ def test_a_host_that_fails_says_so_to_everybody(tmp_path: Path) -> None:
 
     @bank.procedure(key="account")
     def fill(ctx: Context, account: int) -> None:
-        raise MemoryError
+        raise apsw.FullError
 
     with bank.open(tmp_path, **OPTIONS) as host:
         with host.runner._turn:

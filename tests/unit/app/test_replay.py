@@ -289,6 +289,7 @@ class Copies:
 
     position: int
     path: Path
+    log: str = ""
 
     def restore(self, state: SqliteState, partitions: Collection[int]) -> None:
         for number in partitions:

@@ -83,6 +83,8 @@ def test_calls(bank: Served) -> None:
     again = bank.json("call", "deposit", "1", "5", "--call-id", said["call_id"])
     assert again == [said]
     assert bank.run("call", "balance", "1", "--stale", "5").stdout == "105\n"
+    assert bank.run("call", "balance", "-1", "--stale", "5").stdout == "0\n"
+    bank.run("call", "balance", "-x", code=2)
 
 
 def test_failures_are_one_line(bank: Served) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from braidlog.app import SnapshotSettings
 from braidlog.app.entries import Outcomes
 from braidlog.app.source import EmbeddedLog
 from unit.app.banking import make_bank
@@ -99,6 +100,46 @@ def test_verify_compares_with_the_databases(hosted: Cli, tmp_path: Path) -> None
     ran = hosted.run(*words, code=5)
     assert "partition 2 at" in ran.stderr
     assert "the state is not what the log gives: partition 2" in ran.stderr
+
+
+def test_a_replay_is_verified_on_the_way(hosted: Cli, tmp_path: Path) -> None:
+    words = ("replay", BANK, str(tmp_path / "again"), "--verify")
+    text = hosted.run(*words).stdout
+    assert "3 partitions are what the log gives at " in text
+    early = (*words[:2], str(tmp_path / "early"), "--verify", "--until", "9")
+    assert "nothing to compare with" in hosted.run(*early, code=1).stderr
+    database = apsw.Connection(str(hosted.data / "state" / "partition-0001.db"))
+    database.execute("DELETE FROM account")
+    database.close()
+    other = (*words[:2], str(tmp_path / "other"), "--verify")
+    assert "partition 1" in hosted.run(*other, code=5).stderr
+    # What was made is right all the same.
+    hosted.run("replay", BANK, str(tmp_path / "other"))
+
+
+def test_a_log_that_begins_later_than_any_snapshot(tmp_path: Path) -> None:
+    by_hand = SnapshotSettings(automatic=False, kept=1)
+    with bank.open(tmp_path / "bank", snapshots=by_hand) as host:
+        host.call("deposit", 1, 100)
+        at = host.snapshot().position
+        host.call("deposit", 1, 100)
+    hosted = Cli(tmp_path / "bank")
+    [done] = hosted.json("replay", BANK, str(tmp_path / "again"), "--verify")
+    assert done["start"] == at
+    for options in (
+        ("--from-zero",),
+        ("--until", str(at - 1)),
+        ("--as-of", "2020-01-01"),
+    ):
+        ran = hosted.run("replay", BANK, str(tmp_path / "x"), *options, code=6)
+        assert "name snapshots of a host" in ran.stderr
+    # Raw directories say the same, and are not taken for an empty log.
+    words = ("replay", BANK, str(tmp_path / "raw"), "--raw", str(hosted.data / "log"))
+    for more in ((), ("--cut", "any-copy")):
+        ran = hosted.run(*words, *more, "--from-zero", code=6)
+        assert "the log begins at" in ran.stderr
+    [raw] = hosted.json(*words)
+    assert raw["hashes"] == done["hashes"]
 
 
 def test_there_is_nothing_to_replay(tmp_path: Path) -> None:
