@@ -84,7 +84,7 @@ def ordered_by_stage(
     return pieces
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(logs(), st.data())
 def test_each_group_gets_its_own(entries: list[Entry], data: st.DataObject) -> None:
     last = len(entries)

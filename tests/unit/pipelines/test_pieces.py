@@ -54,7 +54,7 @@ def listed(home: Path, *made: Any) -> str:
     return pieces.keep_list(job, "first", results)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.integers(0, 2), min_size=1, max_size=60),
     st.sampled_from([1, 200, 1 << 20]),
