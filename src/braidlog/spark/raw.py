@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from braidlog.client.batches import NativeCodec
 from braidlog.client.spanrows import rows_of
-from braidlog.errors import CorruptionError
+from braidlog.errors import CorruptionError, LockedError
 from braidlog.node.raw import choose_raw, open_raw
 from braidlog.spark.closing import Closing
 from braidlog.spark.options import ReadOptions
@@ -89,8 +89,15 @@ class RawPlace(Closing):
             LockedError: a node runs on one of the directories.
         """
         options = self._options
-        with open_raw(options.raw, options.log) as merge:
-            figures = merge.figures()
+        try:
+            with open_raw(options.raw, options.log) as merge:
+                figures = merge.figures()
+        except LockedError as error:
+            msg = (
+                f"{error.message}: option 'raw' is for nodes that do not run, a "
+                "running one is read with 'cluster' or 'path'"
+            )
+            raise LockedError(msg, path=error.path) from None
         if figures.notes != self._said:
             _LOGGER.warning("log %r: %s", options.log, "; ".join(figures.notes))
             self._said = figures.notes
