@@ -75,7 +75,7 @@ def main(folder: str, spark: SparkSession) -> None:
         node.create_log("faults", exist_ok=True)
     register(spark)
     source = spark.readStream.format("braidlog").schema("stream int, llsn bigint")
-    records = source.options(path=data, log="orders", maxRecordsPerTrigger="300").load()
+    records = source.options(path=data, log="orders", maxRecordsPerTrigger="500").load()
     broken = records.where("llsn not between 500 and 509").select(
         "stream",
         f.explode(f.expr("array_repeat(llsn, if(llsn = 700, 2, 1))")).alias("llsn"),
