@@ -4,7 +4,7 @@
 PYTHON ?= python3
 JAVA ?=
 # What the bounded runs spend: seconds of fuzzing for each decoder, processes of the tests, and more
-# arguments. A file's tests stay in one process: they share a cluster or a Java runtime.
+# arguments. A file's tests stay in one process, and those of Spark: they share a cluster or a Java.
 FUZZ_SECONDS ?= 5
 PYTEST ?=
 TEST_JOBS ?= 3

@@ -16,6 +16,9 @@ _TESTS = Path(__file__).parents[1]
 _SETTINGS = {
     # Tasks of pipelines are imported by workers, also those that tests bring.
     "spark.executorEnv.PYTHONPATH": f"{_TESTS}:{_TESTS.parent}",
+    # Where `SparkConnectService` listens if a test starts it.
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
     "spark.driver.memory": "512m",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }

@@ -2,6 +2,7 @@
 there once, and in the order of its key.
 
     PYTHONPATH=tests python -m tests.spark.exactly_once --rounds 50 [--hosts 2]
+        [--minutes 30]
 
 A round appends records to the log `in`, lets the query run, and after a while kills its
 driver with everything below it, or some of its Python workers; some of those store a
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import random
 import secrets
@@ -27,7 +29,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -61,7 +63,7 @@ _RAISES, _DIES, _STANDS = 60, 30, 60
 _STANDS_S: Final = 4.0
 # Otherwise while the query starts, or finds out where it was.
 _AFTER_PROGRESS: Final = 0.7
-_PROGRESS_S: Final = 40.0
+_PROGRESS_S: Final = 120.0
 _START_S: Final = 240.0
 _END_S: Final = 900.0
 
@@ -71,7 +73,7 @@ class Report:
     """What a run did, and what came of it."""
 
     seed: int
-    rounds: int
+    rounds: int = 0
     records: int = 0
     done: Counter[str] = field(default_factory=Counter)
     batches: int = 0
@@ -95,6 +97,11 @@ def disturbed(batches: Iterable[Any]) -> Iterator[Any]:
         yield transformed(batch)
 
 
+def undisturbed(batches: Iterable[Any]) -> Iterator[Any]:
+    """Prefix each value."""
+    return map(transformed, batches)
+
+
 def transformed(batch: Any) -> Any:
     """Prefix each value."""
     prefix = pa.scalar(_PREFIX, pa.binary())
@@ -104,13 +111,10 @@ def transformed(batch: Any) -> Any:
     return pa.RecordBatch.from_arrays([batch.column("key"), value], ["key", "value"])
 
 
-def drive(folder: Path, master: str) -> None:
-    """Run the query until the file `stop` is there and everything is stored."""
-    from braidlog.spark import local_session, register
+def copying(session: Any, folder: Path, change: Callable[..., Any]) -> Any:
+    """Return the query from `in` to `out`, not started."""
+    from braidlog.spark import register
 
-    session = local_session(
-        "exactly once", master=master, settings=_SETTINGS, scratch=folder / "scratch"
-    )
     register(session)
     source = (
         session.readStream.format("braidlog")
@@ -119,13 +123,22 @@ def drive(folder: Path, master: str) -> None:
         .option("maxRecordsPerTrigger", PER_ROUND // 4)
         .load()
     )
-    query = (
-        source.mapInArrow(disturbed, "key binary, value binary")
+    return (
+        source.mapInArrow(change, "key binary, value binary")
         .writeStream.format("braidlog")
         .options(path=str(folder / "out"), log="out")
         .option("checkpointLocation", str(folder / "checkpoint"))
-        .start()
     )
+
+
+def drive(folder: Path, master: str) -> None:
+    """Run the query until the file `stop` is there and everything is stored."""
+    from braidlog.spark import local_session
+
+    session = local_session(
+        "exactly once", master=master, settings=_SETTINGS, scratch=folder / "scratch"
+    )
+    query = copying(session, folder, disturbed).start()
     (folder / "started").touch()
     while not (folder / "stop").exists():
         if query.awaitTermination(1):
@@ -175,9 +188,9 @@ class Driver:
         """Return the Python processes below it that run tasks and commits."""
         return python_below(self._process.pid)
 
-    def wait_for_progress(self, folder: Path) -> None:
+    def wait_for_progress(self, folder: Path, limit_s: float = _PROGRESS_S) -> None:
         """Wait until it has stored a batch, or long enough."""
-        before, deadline = committed(folder), time.monotonic() + _PROGRESS_S
+        before, deadline = committed(folder), time.monotonic() + limit_s
         while self.alive and committed(folder) == before:
             if time.monotonic() > deadline:
                 return
@@ -185,6 +198,9 @@ class Driver:
 
     def kill(self) -> None:
         """Kill it with everything below it."""
+        # It goes no further while the processes below it are looked for.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGSTOP)
         with contextlib.suppress(psutil.Error):
             below = psutil.Process(self._process.pid).children(recursive=True)
             for each in below:
@@ -269,6 +285,13 @@ def hosts(count: int, folder: Path) -> Iterator[tuple[str, list[int]]]:
             process.wait()
 
 
+def prepare(folder: Path) -> None:
+    """Make the logs, with the first records."""
+    with braidlog.open(folder / "out", segment_bytes=4 << 20) as node:
+        node.create_log("out")
+    feed(folder, 0, PER_ROUND)
+
+
 def feed(folder: Path, begin: int, count: int) -> None:
     """Append numbers, each with one of a few keys."""
     with braidlog.open(folder / "in") as node:
@@ -307,17 +330,42 @@ def verify(folder: Path, records: int, *, speculates: bool) -> int:
     return query.batch + 1
 
 
-def run(folder: Path, rounds: int, seed: int, host_count: int = 0) -> Report:
-    """Run rounds in a directory, and verify what came of them."""
-    choice, report, begin = random.Random(seed), Report(seed, rounds), time.monotonic()
-    with braidlog.open(folder / "out", segment_bytes=4 << 20) as node:
-        node.create_log("out")
-    feed(folder, 0, PER_ROUND)
+def kill_in_a_batch(folder: Path) -> None:
+    """Run the query until it has stored a batch; kill its driver as it stores another.
+
+    It dies with records in `out` that Spark does not know to be there.
+    """
+    driver = Driver(folder, "local[2,20]")
+    try:
+        driver.wait_for_progress(folder, _START_S)
+        deadline = time.monotonic() + _PROGRESS_S
+        with braidlog.open(folder / "out", read_only=True) as node:
+            out = node.log("out")
+            before = out.end
+            while driver.alive and out.end == before:
+                assert time.monotonic() < deadline, f"no further batch, see {folder}"
+                time.sleep(0.001)
+        assert driver.alive, f"it ended by itself, see {folder}"
+    finally:
+        driver.kill()
+
+
+def run(
+    folder: Path,
+    rounds: int,
+    seed: int,
+    host_count: int = 0,
+    minutes: float = math.inf,
+) -> Report:
+    """Run rounds in a directory, as long as there is time; verify what came of them."""
+    choice, report, begin = random.Random(seed), Report(seed), time.monotonic()
+    prepare(folder)
     report.records = PER_ROUND
     driver: Driver | None = None
     try:
         with hosts(host_count, folder) as (master, pids):
-            for _ in range(rounds):
+            while report.rounds < rounds and time.monotonic() - begin < 60 * minutes:
+                report.rounds += 1
                 if driver is None or not driver.alive:
                     report.done["drivers started"] += 1
                     driver = Driver(folder, master)
@@ -344,7 +392,7 @@ def run(folder: Path, rounds: int, seed: int, host_count: int = 0) -> Report:
             while driver is None or driver.wait() != 0:
                 # A driver ends if its commit was killed, or a task failed too often.
                 report.done["drivers started"] += 1
-                assert report.done["drivers started"] < 3 * rounds + 20
+                assert report.done["drivers started"] < 3 * report.rounds + 20
                 driver = Driver(folder, master)
     finally:
         if driver is not None and driver.alive:
@@ -357,6 +405,7 @@ def run(folder: Path, rounds: int, seed: int, host_count: int = 0) -> Report:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 31))
     parser.add_argument("--hosts", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="directory to work in and leave")
@@ -373,7 +422,9 @@ def main() -> None:
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
-        report = run(folder, options.rounds, options.seed, options.hosts)
+        report = run(
+            folder, options.rounds, options.seed, options.hosts, options.minutes
+        )
     sys.stdout.write(json.dumps(vars(report), indent=2) + "\n")
 
 

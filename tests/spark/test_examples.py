@@ -8,16 +8,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pyspark
 import pytest
 
 import braidlog
-from braidlog.spark import ensure_java
-from braidlog.spark.home import ensure_home
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "spark"
 
@@ -60,20 +58,39 @@ def test_gaps_and_duplicates_are_found(
     ]
 
 
-@pytest.mark.soak
-def test_a_declarative_pipeline_reads_each_record_once(
-    tmp_path: Path,
-) -> None:
+@pytest.fixture
+def remote(spark: Any) -> Iterator[str]:
+    """Serve the session to other processes: starting another Java takes a minute."""
     pytest.importorskip("grpc", reason="needs the extra 'declarative'")
     pytest.importorskip("yaml", reason="needs the extra 'declarative'")
+    package = spark._jvm.org.apache.spark.sql.connect.service
+    service = getattr(package, "SparkConnectService$").__getattr__("MODULE$")
+    service.start(spark._jsc.sc())
+    try:
+        yield f"sc://127.0.0.1:{service.localPort()}"
+    finally:
+        none = spark._jvm.scala.Option.empty()
+        service.stop(none, none)
+        for table in ("orders", "stock"):
+            spark.sql(f"DROP TABLE IF EXISTS {table}")
+
+
+def test_a_declarative_pipeline_reads_each_record_once(
+    spark: Any, remote: str, tmp_path: Path
+) -> None:
+    """Run twice: the second run has records to read that came behind the first."""
     folder = tmp_path / "pipeline"
     shutil.copytree(EXAMPLES / "pipeline", folder)
     spec = folder / "spark-pipeline.yml"
     spec.write_text(spec.read_text().replace("/var/lib/orders", str(tmp_path)))
     with braidlog.open(tmp_path / "data") as node:
         append(node.create_log("orders"), 1, 101)
-    run_pipeline(folder, tmp_path)
-    assert stock(folder) == {"even": 2550, "odd": 2500}
+    run_pipeline(folder, tmp_path, remote)
+    assert stock(spark) == {"even": 2550, "odd": 2500}
+    with braidlog.open(tmp_path / "data") as node:
+        append(node.log("orders"), 101, 103)
+    run_pipeline(folder, tmp_path, remote)
+    assert stock(spark) == {"even": 2550 + 102, "odd": 2500 + 101}
 
 
 def append(log: Any, begin: int, end: int) -> None:
@@ -84,32 +101,25 @@ def append(log: Any, begin: int, end: int) -> None:
     )
 
 
-def run_pipeline(folder: Path, place: Path) -> None:
-    command = [
-        str(Path(sys.executable).with_name("spark-pipelines")),
-        "run",
-        "--spec",
-        str(folder / "spark-pipeline.yml"),
-    ]
-    environ = {
-        **os.environ,
-        "BRAIDLOG_DATA": str(place / "data"),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-    }
-    ensure_java(environ)
-    ensure_home(Path(pyspark.__file__).parent, environ)
+def run_pipeline(folder: Path, place: Path, remote: str) -> None:
+    """Do what `spark-pipelines run` does when it has a server."""
+    spec = folder / "spark-pipeline.yml"
     ran = subprocess.run(
-        command, cwd=folder, env=environ, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "pyspark.pipelines.cli", "run", "--spec", spec],
+        cwd=folder,
+        env={
+            **os.environ,
+            "BRAIDLOG_DATA": str(place / "data"),
+            "SPARK_REMOTE": remote,
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-def stock(folder: Path) -> dict[str, int]:
-    """Read the files of the view, which are Parquet."""
-    import pyarrow.parquet
-
-    table = pyarrow.parquet.read_table(folder / "spark-warehouse" / "stock")
-    return dict(zip(table["key"].to_pylist(), table["pieces"].to_pylist(), strict=True))
+def stock(spark: Any) -> dict[str, int]:
+    spark.catalog.refreshTable("stock")  # Its files have changed behind its back.
+    return {row.key: row.pieces for row in spark.table("stock").collect()}

@@ -117,8 +117,8 @@ class OrderedInput:
     """Some partitions of a log as the first stage left it: an `Input` of a replay."""
 
     gaps: Final = True
-    identity: Final = ""
     """Positions of other partitions are missing."""
+    identity: Final = ""
 
     def __init__(
         self,
