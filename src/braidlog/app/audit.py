@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from braidlog.app.looking import look
 from braidlog.app.replay import Replay
-from braidlog.app.sqlite import database_path, look
+from braidlog.app.sqlite import database_path
 
 __all__ = ["Audit", "Finding", "Seen", "compare", "look_at"]
 
