@@ -11,6 +11,7 @@ TEST_JOBS ?= 3
 SIM ?= --count 1000 --jobs 2 --keep-going
 BENCH ?= --full
 BENCH_CLUSTER ?=
+BENCH_SPARK ?=
 DEMO ?=
 
 venv := .venv
@@ -26,7 +27,7 @@ export JAVA_HOME := $(CURDIR)/$(venv)/java
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: setup build test lint types rust fuzz sim bench bench-cluster demo wheel clean ci help
+.PHONY: setup build test lint types rust fuzz sim bench bench-cluster bench-spark demo wheel clean ci help
 
 setup: $(stamps)/dependencies $(if $(JAVA),$(stamps)/java)  ## Make .venv with the locked dependencies
 	@.ci/java-check
@@ -66,6 +67,9 @@ bench: build  ## Measure against the device and the peers (BENCH="--quick")
 bench-cluster: build  ## Measure three nodes against the floor and peers (BENCH_CLUSTER="--peers DIR")
 	$(bin)/python -m benchmarks.cluster $(BENCH_CLUSTER)
 
+bench-spark: build  ## Measure Spark beside Parquet, DuckDB and Polars (BENCH_SPARK="--quick")
+	$(bin)/python -m benchmarks.spark $(BENCH_SPARK)
+
 demo: build  ## Run the main job on this repository's history (DEMO="--git PATH")
 	$(bin)/braidlog demo $(DEMO)
 
@@ -78,8 +82,8 @@ clean:  ## Remove everything that was built
 	rm -rf $(venv) target dist build src/braidlog/*.so
 
 ci: setup  ## Run what .ci/run runs
-	$(MAKE) --jobs 2 --output-sync=target lint types rust
-	$(MAKE) fuzz wheel test
+	$(MAKE) --jobs 2 --output-sync=target lint types rust fuzz wheel
+	$(MAKE) test
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*##/ {printf "%-13s %s\n", $$1, $$2}' Makefile

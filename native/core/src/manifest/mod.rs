@@ -56,7 +56,7 @@ mod tests;
 pub use file::Manifest;
 pub use follower::Follower;
 pub use listing::{Listing, ListingOperation};
-pub use orphans::{Orphans, collect, collect_wal_orphans, find_wal_orphans};
+pub use orphans::{Orphans, collect, find_wal_orphans, wal_orphans};
 pub use wal_files::{
     Sealed, Segment, WalFiles, parse_side_name, parse_slot_name, side_name, slot_name,
 };

@@ -123,14 +123,11 @@ fn judge_wal(name: &str, version: &WalFiles) -> Judgement {
     }
 }
 
-/// Find and collect the orphans of a node's directory.
+/// Find the orphans of a node's directory, for [`collect`].
 ///
 /// To be called after a full normal recovery, by the holder of the lock; refused with
 /// [`Error::Failed`] while the outcome of an edit is unknown.
-pub fn collect_wal_orphans(
-    manifest: &Manifest<WalFiles>,
-    running: &BTreeSet<PathBuf>,
-) -> Result<Orphans> {
+pub fn wal_orphans(manifest: &Manifest<WalFiles>, running: &BTreeSet<PathBuf>) -> Result<Orphans> {
     manifest.check_settled()?;
     let (vfs, dir) = (manifest.vfs(), manifest.dir());
     let data = vfs.list(dir)?;
@@ -140,15 +137,19 @@ pub fn collect_wal_orphans(
         vec![]
     };
     let live = manifest.file_number().unwrap_or_default();
-    let orphans = find_wal_orphans(&data, &wal, live, manifest.version(), running);
-    collect(vfs, dir, &orphans.files)?;
-    Ok(orphans)
+    Ok(find_wal_orphans(
+        &data,
+        &wal,
+        live,
+        manifest.version(),
+        running,
+    ))
 }
 
 /// Move files, given relative to `dir`, to `dir/trash` and remove what is in there. Files that are
 /// gone already are fine, so that a collection may be repeated after any crash.
 ///
-/// The caller is the writer and knows the outcome of every edit; see [`collect_wal_orphans`].
+/// The caller is the writer and knows the outcome of every edit; see [`wal_orphans`].
 pub fn collect(vfs: &dyn Vfs, dir: &Path, files: &[PathBuf]) -> Result<()> {
     let trash = dir.join(TRASH);
     if !vfs.exists(&trash)? {

@@ -206,7 +206,7 @@ impl Store {
     }
 
     /// Have a free slot ready before the active segment is full, so that no append waits for
-    /// zero-filling; before that, free what a trim before the open left. Returns whether one was made.
+    /// zero-filling; before that, free what a kill before the open left. Returns whether one was made.
     pub fn prepare_slot(&self) -> Result<bool> {
         self.reclaim_leftovers()?;
         let wanted = wants_slot(&*self.guard()?);

@@ -32,12 +32,13 @@ impl Store {
     /// Drop every sealed segment that holds no live record. Any order: what is live elsewhere stays.
     pub fn reclaim(&self) -> Result<Reclaimed> {
         let _one = self.cleaning.lock();
+        self.files.lock().collect_slots()?;
         let done = self.reclaim_dead(&|_| false)?;
         self.inner.lock().reclaim_due = false;
         Ok(done)
     }
 
-    /// Drop what a trim before the open left, if that has not been done yet; returns whether it was.
+    /// Drop what a kill before the open left, if that has not been done yet; returns whether it was.
     pub(super) fn reclaim_leftovers(&self) -> Result<bool> {
         let due = self.guard()?.reclaim_due;
         if due {

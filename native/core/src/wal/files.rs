@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::manifest::{Manifest, Orphans, WalFiles, WalOperation, collect_wal_orphans};
+use crate::manifest::{
+    Manifest, Orphans, WalFiles, WalOperation, collect, parse_slot_name, slot_name, wal_orphans,
+};
 use crate::vfs::{Access, Vfs};
 use crate::wal::segments::{Sealed, Segment, open_slot, side_path, slot_path};
 use crate::wal::view::View;
@@ -39,6 +41,8 @@ pub struct Files {
     vfs: Arc<dyn Vfs>,
     dir: PathBuf,
     manifest: Option<Manifest<WalFiles>>,
+    /// Slots that a writer was making when it was killed.
+    leftover_slots: Vec<u32>,
 }
 
 impl Files {
@@ -48,6 +52,7 @@ impl Files {
             vfs,
             dir,
             manifest: Some(manifest),
+            leftover_slots: Vec::new(),
         }
     }
 
@@ -69,9 +74,37 @@ impl Files {
         }
     }
 
-    /// Remove files that nothing names. Only after a full recovery.
+    /// Remove files that nothing names, but for slots. Only after a full recovery.
+    ///
+    /// A kill leaves a slot in most cases, and removing one takes longer than the rest of an open:
+    /// they wait for [`Files::collect_slots`].
     pub fn collect_orphans(&mut self) -> Result<Orphans> {
-        collect_wal_orphans(self.manifest()?, &BTreeSet::new())
+        let found = wal_orphans(self.manifest()?, &BTreeSet::new())?;
+        let (slots, small): (Vec<_>, Vec<_>) = found
+            .files
+            .iter()
+            .cloned()
+            .partition(|path| slot_of(path).is_some());
+        self.leftover_slots = slots.iter().filter_map(|path| slot_of(path)).collect();
+        collect(&*self.vfs, &self.dir, &small)?;
+        Ok(found)
+    }
+
+    /// Remove the slots that [`Files::collect_orphans`] left, but those made anew since.
+    pub fn collect_slots(&mut self) -> Result<()> {
+        if self.leftover_slots.is_empty() {
+            return Ok(());
+        }
+        let manifest = self.manifest.as_ref().ok_or(Error::Closed)?;
+        manifest.check_settled()?;
+        let unlisted = |slot: &&u32| manifest.version().slot_bytes(**slot).is_none();
+        let slots = self.leftover_slots.iter().filter(unlisted);
+        let paths: Vec<_> = slots
+            .map(|slot| Path::new("wal").join(slot_name(*slot)))
+            .collect();
+        collect(&*self.vfs, &self.dir, &paths)?;
+        self.leftover_slots.clear();
+        Ok(())
     }
 
     /// Keep a little space that a full disk gives back when the manifest needs it.
@@ -242,6 +275,11 @@ impl Files {
     pub fn close(&mut self) -> Result<()> {
         self.manifest.take().map_or(Ok(()), Manifest::close)
     }
+}
+
+/// The slot of a path, if it is one.
+fn slot_of(path: &Path) -> Option<u32> {
+    parse_slot_name(path.file_name()?.to_str()?)
 }
 
 /// Write a file that must be whole once it is named anywhere: sync it and its directory.

@@ -68,7 +68,7 @@ pub struct OpenReport {
     pub torn: Option<TornTail>,
     /// A torn last edit of the manifest was dropped.
     pub manifest_torn: bool,
-    /// Files that nothing named and that were removed.
+    /// Files that nothing named. Slots among them are removed by housekeeping, others were.
     pub orphans: Vec<PathBuf>,
     /// Files that this program never writes; left alone.
     pub foreign: Vec<PathBuf>,
@@ -157,7 +157,8 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
     appender.slots_ready = files.ready_slots().saturating_sub(u64::from(used == 0));
     let marks = Marks::open(&*vfs, dir)?;
     let store = Store::assemble(Arc::new(view), appender, files, marks, options, lock)?;
-    // A trim that was cut off. Finding out takes a look at each segment, so it is not for the open.
+    // A trim that was cut off, and slots that were being made. Finding the first takes a look at each
+    // segment, removing the others writes, so neither is for the open.
     store.inner.lock().reclaim_due = !report.clean;
     Ok((store, report))
 }

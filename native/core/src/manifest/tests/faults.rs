@@ -248,26 +248,26 @@ fn a_full_disk_refuses_and_recovers() {
 /// Nothing is collected while an edit of unknown outcome may list what the version does not.
 #[test]
 fn no_collection_while_the_outcome_is_unknown() {
-    use crate::manifest::collect_wal_orphans;
+    use crate::manifest::tests::collect_wal_orphans;
     let node = Node::new();
     let vfs = node.vfs();
     let mut manifest = node.create().unwrap();
     overwrite(&vfs, "wal/slot-000001.wal", b"slot");
     node.faults.add(Rule::fail(OpKind::Sync, Fault::Io));
     assert!(manifest.commit(&[add(1)]).is_err());
-    let refused = collect_wal_orphans(&manifest, &[].into());
+    let refused = collect_wal_orphans(&manifest);
     assert!(matches!(refused, Err(Error::Failed { .. })));
     assert_eq!(read(&vfs, "wal/slot-000001.wal"), b"slot");
     node.faults.clear();
     manifest.settle().unwrap();
-    let orphans = collect_wal_orphans(&manifest, &[].into()).unwrap();
+    let orphans = collect_wal_orphans(&manifest).unwrap();
     assert_eq!(orphans.files, [Path::new("wal/slot-000001.wal")]);
 }
 
 /// Scenario 49: a file that cannot be removed now is removed by a later collection.
 #[test]
 fn failing_removals_are_repeated() {
-    use crate::manifest::collect_wal_orphans;
+    use crate::manifest::tests::collect_wal_orphans;
     for kind in [
         OpKind::Remove,
         OpKind::Rename,
@@ -283,11 +283,8 @@ fn failing_removals_are_repeated() {
             }
             node.faults
                 .add(Rule::fail(kind, Fault::Io).after(nth).once());
-            assert!(
-                collect_wal_orphans(&manifest, &[].into()).is_err(),
-                "{kind:?} {nth}"
-            );
-            collect_wal_orphans(&manifest, &[].into()).unwrap();
+            assert!(collect_wal_orphans(&manifest).is_err(), "{kind:?} {nth}");
+            collect_wal_orphans(&manifest).unwrap();
             assert_eq!(vfs.list(Path::new("/node/wal")).unwrap().len(), 0);
             assert_eq!(vfs.list(Path::new("/node/trash")).unwrap().len(), 0);
         }

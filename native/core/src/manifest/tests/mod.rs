@@ -14,7 +14,9 @@ mod refusals;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Identity, Manifest, OpenReport, Options, WalFiles, WalOperation};
+use super::{
+    Identity, Manifest, OpenReport, Options, Orphans, WalFiles, WalOperation, collect, wal_orphans,
+};
 use crate::error::{Error, Result};
 use crate::vfs::{Access, MemoryVfs, Vfs};
 
@@ -41,6 +43,13 @@ fn open(vfs: &Arc<dyn Vfs>) -> Result<(Manifest<WalFiles>, OpenReport)> {
 
 fn read(vfs: &Arc<dyn Vfs>, name: &str) -> Vec<u8> {
     vfs.read(&Path::new(DIR).join(name), 1 << 30).unwrap()
+}
+
+/// Find and collect the orphans.
+fn collect_wal_orphans(manifest: &Manifest<WalFiles>) -> Result<Orphans> {
+    let orphans = wal_orphans(manifest, &[].into())?;
+    collect(manifest.vfs(), manifest.dir(), &orphans.files)?;
+    Ok(orphans)
 }
 
 /// Replace a file's bytes behind the manifest's back.

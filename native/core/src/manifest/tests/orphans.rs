@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::*;
-use crate::manifest::{collect, collect_wal_orphans, find_wal_orphans};
+use crate::manifest::tests::collect_wal_orphans;
+use crate::manifest::{collect, find_wal_orphans};
 
 fn version() -> WalFiles {
     let vfs = memory();
@@ -107,7 +108,7 @@ fn files(vfs: &MemoryVfs) -> BTreeSet<String> {
 fn open_and_collect(vfs: &MemoryVfs) {
     let shared: Arc<dyn Vfs> = Arc::new(vfs.clone());
     let (manifest, _) = open(&shared).unwrap();
-    collect_wal_orphans(&manifest, &BTreeSet::new()).unwrap();
+    collect_wal_orphans(&manifest).unwrap();
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! Bounds: the log never fails to place what it gave a number, and refuses the rest before.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::driver::{Driver, kept, record, with_columns};
-use super::{contents, options};
+use super::{DIR, contents, options};
 use crate::batch::{BytesRef, ColumnsRef, Compression, Offsets, Timestamps, encode_columns};
 use crate::error::{Error, Result};
-use crate::vfs::CrashPolicy;
+use crate::vfs::{CrashPolicy, Vfs};
 use crate::wal::change::Change;
 use crate::wal::{Cursor, NewLog, Options, ProducerId};
 
@@ -365,4 +366,44 @@ fn housekeeping_frees_what_a_killed_trim_left() {
     assert!(driver.store.stats().segments < used);
     let waited = driver.store.wait_housekeeping(Duration::from_millis(1));
     assert_eq!(waited, Some(false), "it is done once");
+}
+
+/// A directory whose writer was killed while it made the next slot.
+fn killed_while_making_a_slot() -> (Driver, PathBuf) {
+    let mut driver = Driver::new(small());
+    driver.create("a", false);
+    driver.sync();
+    let slot = Path::new(DIR).join("wal/slot-000002.wal");
+    driver.vfs.create_zeroed(&slot, 64 << 10).unwrap();
+    let report = driver.kill(CrashPolicy::KeepAll);
+    assert_eq!(report.orphans, [Path::new("wal/slot-000002.wal")]);
+    assert!(driver.vfs.exists(&slot).unwrap(), "the open removes none");
+    (driver, slot)
+}
+
+#[test]
+fn housekeeping_removes_the_slot_that_a_killed_writer_made() {
+    let (driver, slot) = killed_while_making_a_slot();
+    assert_eq!(driver.store.wait_housekeeping(Duration::MAX), Some(true));
+    driver.store.prepare_slot().unwrap();
+    assert!(!driver.vfs.exists(&slot).unwrap());
+    assert_eq!(
+        driver
+            .vfs
+            .list(&Path::new(DIR).join("trash"))
+            .unwrap()
+            .len(),
+        0
+    );
+}
+
+#[test]
+fn a_slot_that_is_made_anew_before_housekeeping_stays() {
+    let (mut driver, slot) = killed_while_making_a_slot();
+    driver.store.provision(64 << 10).unwrap();
+    assert_eq!(driver.store.wait_housekeeping(Duration::MAX), Some(true));
+    driver.store.reclaim().unwrap();
+    assert!(driver.vfs.exists(&slot).unwrap());
+    driver.reopen();
+    assert_eq!(driver.store.stats().free_slots, 1);
 }

@@ -1,0 +1,1 @@
+"""Sources, sinks and pipelines on Spark, beside Parquet, DuckDB and Polars."""
