@@ -94,6 +94,8 @@ def _streams(directory: RawDirectory) -> dict[int, int]:
 def _compare(merge: RawMerge, records: Mapping[int, Record], positions: range) -> None:
     expected = positions.start
     for position, value in _values(merge):
+        if position == positions.stop:
+            break  # What came later was not read by any host yet.
         if position != expected or records[position].value != value:
             raise ViolationError(f"the merge gives {position}, {expected} comes next")
         expected += 1
