@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import apsw
-
 from braidlog.app import process
 from braidlog.app.application import Application
 from braidlog.app.calls import Host
@@ -20,6 +18,7 @@ from braidlog.app.hosting import ClusterHost, open_cluster_host
 from braidlog.app.marks import SnapshotSettings
 from braidlog.app.process import ServeSettings
 from braidlog.app.remote import Caller
+from braidlog.app.stopping import Stop
 from braidlog.client.client import Client
 from braidlog.errors import (
     CorruptionError,
@@ -153,7 +152,7 @@ async def run_host(
     # Who has a state is never left behind by a trim; who has none may be.
     fresh = not (disk.path / "state").exists()
 
-    def open_host() -> Host:
+    def open_host(stop: Stop) -> Host:
         host: ClusterHost = open_cluster_host(
             bank,
             make,
@@ -163,6 +162,7 @@ async def run_host(
             others=others() if fresh and life.number > 1 else None,
             snapshots=settings,
             watchdog=None,
+            stop=stop,
         )
         up()
         return host
@@ -176,9 +176,5 @@ async def run_host(
         late = fresh and isinstance(error, TrimmedError)
         broken = isinstance(error, _BROKEN) or not (error.retryable or disk.hurt)
         if broken and not late:
-            raise
-        raise StoppedError(str(error)) from error
-    except (OSError, apsw.IOError) as error:
-        if not disk.hurt:
             raise
         raise StoppedError(str(error)) from error

@@ -7,6 +7,7 @@ SQLite gets a file system that passes everything on and tells of each sync.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import threading
@@ -136,12 +137,30 @@ class _Background(BackgroundLoop):
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
         self._open = True
+        self._stopped = False
+        self._tasks: dict[asyncio.Task[Any], None] = {}
 
     @property
     def alive(self) -> bool:
         return self._open
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
+        if self._stopped:
+            call.close()
+            raise ClosedError("the call was interrupted")
+        try:
+            return self.finish(call)
+        except asyncio.CancelledError:
+            if not self._stopped:
+                raise
+            raise ClosedError("the call was interrupted") from None
+
+    def interrupt(self) -> None:
+        self._stopped = True
+        for task in self._tasks:
+            task.cancel()
+
+    def finish(self, call: Coroutine[Any, Any, T]) -> T:
         if not self._open:
             call.close()
             raise ClosedError("the client is closed")
@@ -150,9 +169,11 @@ class _Background(BackgroundLoop):
             call.close()
             raise MisuseError("the loop would wait for itself")
         task = self._threads.loop.create_task(call)
+        self._tasks[task] = None
         task.add_done_callback(lambda _: self._threads.wake(thread))
         while not task.done():
             self._threads.block()
+        del self._tasks[task]
         return task.result()
 
     def begin(self, call: Coroutine[Any, Any, T]) -> Any:

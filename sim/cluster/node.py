@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from braidlog.errors import ClosedError, CorruptionError, LogError
 from braidlog.logstream.errors import ReplicaInvariantError
@@ -71,8 +72,16 @@ def config_of(node: int, voters: Sequence[int]) -> NodeConfig:
     )
 
 
-async def run_node(life: Life, node: int, voters: Sequence[int], up: Up) -> None:
+async def run_node(
+    life: Life,
+    node: int,
+    voters: Sequence[int],
+    up: Up,
+    limits: Mapping[str, int] = MappingProxyType({}),
+) -> None:
     """Run one life of a node; `up` gets it as soon as it serves.
+
+    ``limits`` are those of its store that no setting has.
 
     Raises:
         StoppedError: its disk failed.
@@ -81,7 +90,7 @@ async def run_node(life: Life, node: int, voters: Sequence[int], up: Up) -> None
     disk: ClusterDisk = life.disk
     disk.start()
     try:
-        await _serve(life, disk, config_of(node, voters), up)
+        await _serve(life, disk, config_of(node, voters), up, limits)
     except LogError as error:
         unforeseen = type(error) is ClosedError and "unforeseen" in error.message
         if not disk.hurt or unforeseen or isinstance(error, _BROKEN):
@@ -89,7 +98,13 @@ async def run_node(life: Life, node: int, voters: Sequence[int], up: Up) -> None
         raise StoppedError(str(error)) from error
 
 
-async def _serve(life: Life, disk: ClusterDisk, config: NodeConfig, up: Up) -> None:
+async def _serve(
+    life: Life,
+    disk: ClusterDisk,
+    config: NodeConfig,
+    up: Up,
+    limits: Mapping[str, int],
+) -> None:
     store = NodeStore(
         config.node.data,
         entropy=life.random.getrandbits(64),
@@ -97,6 +112,7 @@ async def _serve(life: Life, disk: ClusterDisk, config: NodeConfig, up: Up) -> N
         now=lambda: int(life.wall_s() * 1e6),
         segment_bytes=config.limits.segment_bytes,
         wal_bytes_max=config.limits.wal_bytes_max,
+        **limits,
     )
     server = NodeServer(
         config,

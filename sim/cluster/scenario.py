@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from braidlog.errors import LogError
@@ -64,6 +65,8 @@ class ClusterScenario:
     _shape: Shape
     # A directory of this run, which the trace must not name.
     hidden = ""
+    # Of the stores of nodes, beside those of their settings.
+    limits: Mapping[str, int] = MappingProxyType({})
 
     def __init__(
         self, *, apart: bool | None = None, actions: Sequence[str] = ()
@@ -101,7 +104,8 @@ class ClusterScenario:
 
         async def node(life: Life) -> None:
             try:
-                await run_node(life, number, self._shape.voters, self.watch.up)
+                shape, up = self._shape, self.watch.up
+                await run_node(life, number, shape.voters, up, self.limits)
             finally:
                 # Not after a crash: then nothing runs any more.
                 self._ended[name] = world.now

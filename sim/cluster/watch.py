@@ -106,6 +106,10 @@ class Watch:
             if node.alive and node.lives == live.number:
                 yield live
 
+    def disk_of(self, live: Live) -> Any:
+        """Return the disk of a node."""
+        return self._world.nodes[live.name].disk
+
     def groups(self) -> list[list[str]]:
         """Return the replicas of each stream, as the newest state has them."""
         states = [

@@ -15,12 +15,14 @@
 | ``context``, ``outcome``, ``answers`` | what a procedure sees, and what it gives |
 | ``state`` | what the executor needs of a state |
 | ``sqlite``, ``database``, ``changes``, ``sqlrules`` | that state in SQLite |
+| ``looking`` | databases that are only looked at |
 | ``marks`` | when snapshots are asked for, and when calls must wait |
 | ``snapshots``, ``snapshotfiles``, ``restoring`` | snapshots and trimming |
-| ``syncing`` | making files durable |
-| ``source`` | the log as a host needs it |
+| ``syncing``, ``breakage`` | making files durable, and what a disk does to them |
+| ``source``, ``record`` | the log, and a record of it, as a host needs them |
 | ``host``, ``waiting``, ``calls`` | a host over a log; blocking and async calls |
 | ``effects`` | effect-logged calls of a host |
+| ``stopping`` | ending a host that is still being opened |
 | ``clustered``, ``hosting``, ``keeping``, ``copies`` | a host over a log of a cluster |
 | ``server``, ``process``, ``status``, ``metrics`` | a host that others call |
 | ``remote`` | calling an application whose hosts are elsewhere |
@@ -52,12 +54,14 @@ from braidlog.app.errors import (
     ProcedureError,
     SnapshotDamagedError,
     SnapshotFailedError,
+    StateDamagedError,
     StepBudgetError,
     UnknownProcedureError,
 )
 from braidlog.app.marks import Level, SnapshotSettings
 from braidlog.app.snapshotfiles import Snapshot
 from braidlog.app.snapshots import SnapshotStatus
+from braidlog.app.stopping import Stop
 from braidlog.app.waiting import PendingCall
 
 __all__ = [
@@ -87,7 +91,9 @@ __all__ = [
     "SnapshotFailedError",
     "SnapshotSettings",
     "SnapshotStatus",
+    "StateDamagedError",
     "StepBudgetError",
+    "Stop",
     "UnknownProcedureError",
     "connect",
     "connect_sync",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from braidlog.app.calls import AsyncHost, Host
     from braidlog.app.hosting import ClusterHost
     from braidlog.app.marks import SnapshotSettings
+    from braidlog.app.stopping import Stop
     from braidlog.client.settings import ClientSettings
 
 __all__ = ["Application"]
@@ -239,6 +240,7 @@ class Application:
         snapshots: SnapshotSettings | None = None,
         watchdog: float | None = WATCHDOG_S,
         promote_after: float | None = AFTER_S,
+        stop: Stop | None = None,
     ) -> ClusterHost:
         """Open a host over a log of a cluster, with its state in ``directory``.
 
@@ -250,12 +252,17 @@ class Application:
         ``snapshots`` as `open`: each host takes its own, and the active one trims the
         log to them. A standby makes itself the active host when that was silent for
         ``promote_after`` seconds, more than 4; None leaves it to `ClusterHost.promote`.
+        Another thread may end a long opening by ``stop``: what was executed is stored.
 
         Raises:
             TrimmedError: the log begins behind the state, and there is none to take.
             LockedError: another host has the directory open.
             ApplicationMismatchError: the log is of another application.
+            StateDamagedError: a database is damaged.
+            UnavailableError: the system does not let a file be read or written:
+                ``path``.
             TimeoutError_: no node answered.
+            ClosedError: it was told to ``stop``.
         """
         from braidlog.app.hosting import open_cluster_host
         from braidlog.app.remote import connect_sync
@@ -279,6 +286,7 @@ class Application:
             snapshots=snapshots,
             watchdog=watchdog,
             promote_after=promote_after,
+            stop=stop,
         )
 
 

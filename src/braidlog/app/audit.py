@@ -14,8 +14,9 @@ from typing import Any
 
 from braidlog.app.application import Application
 from braidlog.app.inputs import Input
+from braidlog.app.looking import look
 from braidlog.app.replay import Replay, Replayed
-from braidlog.app.sqlite import database_path, look
+from braidlog.app.sqlite import database_path
 from braidlog.app.target import Target
 
 __all__ = ["Audit", "Finding", "Seen", "compare", "look_at", "replay_and_compare"]

@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 
 from braidlog.app.answers import answer
 from braidlog.app.application import Application
+from braidlog.app.breakage import breakage_at
 from braidlog.app.entries import CallId
 from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.host import Runner
@@ -25,6 +26,7 @@ from braidlog.app.snapshotfiles import Progress, Snapshot, SnapshotFiles
 from braidlog.app.snapshots import Keeper, SnapshotStatus
 from braidlog.app.source import EmbeddedLog
 from braidlog.app.sqlite import SqliteState
+from braidlog.app.stopping import Stop
 from braidlog.app.syncing import make_directory
 from braidlog.app.waiting import PendingCall, late
 from braidlog.app.watchdog import WATCHDOG_S
@@ -245,6 +247,7 @@ def open_host(
     environment: EnvironmentRule = "refuse",
     step: Callable[[str], None] | None = None,
     watchdog: float | None = WATCHDOG_S,
+    stop: Stop | None = None,
     **options: Any,
 ) -> Host:
     """Open ``path``: the log, the databases and the snapshots in ``log/`` and so on.
@@ -254,23 +257,28 @@ def open_host(
     ``environment`` says what to do with commands that the databases lack and that were
     logged under other versions: refuse to open, or execute them all the same.
     ``step`` is told before each step of a snapshot. A command that takes more than
-    ``watchdog`` seconds is given up; None waits for ever. Other options are those of
-    the log.
+    ``watchdog`` seconds is given up; None waits for ever. ``stop`` ends a long opening:
+    what was executed is stored, and the next one goes on from there. Other options are
+    those of the log.
 
     Raises:
         TrimmedError: there is no snapshot that reaches the log.
         SnapshotDamagedError: those that do are damaged.
+        StateDamagedError: a database is damaged.
+        UnavailableError: the system does not let a file be read or written: ``path``.
+        ClosedError: it was told to ``stop``.
     """
-    where = Path(path)
-    make_directory(where)
-    with contextlib.ExitStack() as stack:
+    where, stop = Path(path), stop or Stop()
+    with breakage_at(where), contextlib.ExitStack() as stack:
+        make_directory(where)
         log = EmbeddedLog(where / _LOG, **options)
         stack.callback(log.close)
         state = SqliteState(where / _STATE, application.partitions)
         stack.callback(state.close)
         files = SnapshotFiles(where / _SNAPSHOTS, step)
         stack.callback(files.close)
-        restore_if_needed(state, files, log.identity, log.first, log.end)
+        first, end = log.first, log.end
+        restore_if_needed(state, files, log.identity, first, end, stop.check)
         settings = snapshots or SnapshotSettings()
         keeper = Keeper(log, state, files, settings, position_of(state))
         runner = Runner(
@@ -280,6 +288,7 @@ def open_host(
             keeper,
             environment=environment,
             watchdog=watchdog,
+            stop=stop,
         )
         host = Host(runner, keeper, Promoter(runner))
         keeper.start(runner)

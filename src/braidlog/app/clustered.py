@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from braidlog.app.known import counting
+from braidlog.app.stopping import Stop
 from braidlog.client.background import BackgroundLoop
 from braidlog.client.client import Client
 from braidlog.client.log import ClusterLog
@@ -47,13 +48,19 @@ class ClusteredLog:
     """One log of a cluster; a `KeptCommandLog`."""
 
     def __init__(
-        self, make: Callable[[], Client], name: str, *, streams: int = 0
+        self,
+        make: Callable[[], Client],
+        name: str,
+        *,
+        streams: int = 0,
+        stop: Stop | None = None,
     ) -> None:
         """Connect. With ``streams`` the log is made if there is none.
 
         Raises:
             NotFoundError: there is no log of that name.
             TimeoutError_: no node answered.
+            ClosedError: it was told to ``stop``.
         """
         self._changed = threading.Condition()
         self._chunks: deque[Sequence[Record]] = deque()
@@ -71,7 +78,8 @@ class ClusteredLog:
         self._client = make()
         self._loop = BackgroundLoop()
         try:
-            self._log = self._loop.run(self._open(name, streams))
+            with (stop or Stop()).telling(self.interrupt):
+                self._log = self._loop.run(self._open(name, streams))
         except BaseException:
             self.close()
             raise
@@ -251,10 +259,22 @@ class ClusteredLog:
         return self._end
 
     def wake(self) -> None:
-        """End the waits; waits that come later return at once."""
+        """End the waits; waits that come later return at once.
+
+        What was read ahead and not read yet is let go: a host that ends leaves it to
+        its next start.
+        """
         with self._changed:
             self._woken = True
+            if self._chunks:
+                self._end = self._chunks[0][0].position
+                self._chunks.clear()
             self._changed.notify_all()
+
+    def interrupt(self) -> None:
+        """End the waits, and all that the cluster is asked; only `close` is left."""
+        self.wake()
+        self._loop.interrupt()
 
     # -- keeping -----------------------------------------------------------------
 
@@ -311,7 +331,7 @@ class ClusteredLog:
     def close(self) -> None:
         """Release the log. Idempotent."""
         if self._loop.alive:
-            self._loop.run(self._close())
+            self._loop.finish(self._close())
         self._loop.close()
 
     async def _close(self) -> None:

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
+from braidlog.app.breakage import breakage_at
 from braidlog.app.errors import DivergedError
 from braidlog.app.host import Runner
 from braidlog.app.snapshotfiles import close_all
@@ -43,10 +44,12 @@ class Copies:
             InvalidArgumentError: there is no such partition.
             ClosedError: the host stopped.
             DivergedError: the state is none to go on from.
+            UnavailableError: the disk failed.
         """
         with self._lock:
             if asked.copy == 0:
-                self._made = self._make()
+                with breakage_at(self._directory):
+                    self._made = self._make()
             made = self._made
             if made is None or asked.copy not in (0, made.copy):
                 msg = f"the copy {asked.copy} of the state is gone: begin again"
@@ -55,9 +58,13 @@ class Copies:
                 msg = f"there is no partition {asked.partition}"
                 raise InvalidArgumentError(msg)
             count = min(asked.bytes_max or PART_BYTES_MAX, PART_BYTES_MAX)
-            with file_of(self._directory, asked.partition).open("rb") as file:
-                file.seek(asked.offset)
-                return made, file.read(count)
+            with breakage_at(self._directory):
+                return made, self._read(asked, count)
+
+    def _read(self, asked: FetchSnapshot, count: int) -> bytes:
+        with file_of(self._directory, asked.partition).open("rb") as file:
+            file.seek(asked.offset)
+            return file.read(count)
 
     def _make(self) -> SnapshotPart:
         if stopped := self._runner.stopped_partitions():

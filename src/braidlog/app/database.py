@@ -13,11 +13,11 @@ import apsw
 import cbor2
 
 from braidlog.app import sqlrules
+from braidlog.app.breakage import FAILURES, breakage_at
 from braidlog.app.changes import Change, Shape, quoted
 from braidlog.app.errors import DeterminismError, StepBudgetError
 
 __all__ = [
-    "FAILURES",
     "STEPS_MAX",
     "Database",
     "DatabaseView",
@@ -26,20 +26,6 @@ __all__ = [
     "content_hash",
     "rows_hash",
 ]
-
-FAILURES: Final = (
-    MemoryError,
-    apsw.BusyError,
-    apsw.CantOpenError,
-    apsw.CorruptError,
-    apsw.FullError,
-    apsw.IOError,
-    apsw.LockedError,
-    apsw.NoMemError,
-    apsw.NotADBError,
-    apsw.ProtocolError,
-)
-"""What SQLite raises when the machine fails it; all else is the statement's fault."""
 
 STEPS_MAX: Final = 2_000_000
 """Statements, rows read and rows changed of one command on one partition. Part of what
@@ -199,8 +185,10 @@ class DatabaseView:
         self._internal = internal
         self._own = own
         self._release = release
-        reader.run("BEGIN")
-        reader.run("SELECT count(*) FROM sqlite_schema")
+        self._path = Path(reader.connection.filename)
+        with breakage_at(self._path):
+            reader.run("BEGIN")
+            reader.run("SELECT count(*) FROM sqlite_schema")
 
     @property
     def handle(self) -> Database:
@@ -211,24 +199,31 @@ class DatabaseView:
     def hash(self) -> bytes:
         """Return 16 bytes that stand for the content: equal content, equal hash."""
         self._reader.inside = False
-        return content_hash(self._reader.connection, self._shapes, self._internal)
+        with breakage_at(self._path):
+            return content_hash(self._reader.connection, self._shapes, self._internal)
 
     def own_hash(self) -> bytes:
         """Return 16 bytes that stand for what the host keeps beside the content."""
         self._reader.inside = False
-        return rows_hash(self._reader.connection, self._own)
+        with breakage_at(self._path):
+            return rows_hash(self._reader.connection, self._own)
 
     def size(self) -> int:
         """Return about how many bytes a copy has."""
         self._reader.inside = False
-        pages = self._reader.run("PRAGMA page_count")[0][0]
-        return int(pages * self._reader.run("PRAGMA page_size")[0][0])
+        with breakage_at(self._path):
+            pages = self._reader.run("PRAGMA page_count")[0][0]
+            return int(pages * self._reader.run("PRAGMA page_size")[0][0])
 
     def copy(self, path: Path) -> None:
         """Write the database to a new file; durable on return.
 
         Page by page: VACUUM INTO would give rows other rowids.
         """
+        with breakage_at(path):
+            self._copy(path)
+
+    def _copy(self, path: Path) -> None:
         target = apsw.Connection(os.fspath(path))
         try:
             with target.backup("main", self._reader.connection, "main") as backup:
@@ -241,7 +236,8 @@ class DatabaseView:
 
     def close(self) -> None:
         """End the read transaction."""
-        self._reader.run("ROLLBACK")
+        if self._reader.connection.in_transaction:  # A failure of the disk ends it.
+            self._reader.run("ROLLBACK")
         self._release(self._reader)
 
 

@@ -14,13 +14,13 @@ import contextlib
 import os
 import threading
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
 from braidlog.app.entries import CallId, Command, Effect, key_of, pack
-from braidlog.app.errors import ConflictError, ExecutionError
+from braidlog.app.errors import ConflictError
 from braidlog.app.figures import Figures
 from braidlog.app.outcome import Outcome, Status
 from braidlog.app.procedure import Procedure
@@ -35,7 +35,7 @@ __all__ = ["Effects"]
 _ATTEMPTS: Final = 64
 
 
-class Effects(Figures):
+class Effects(Figures, ABC):
     """The part of a host that computes effects; `Runner` has the thread."""
 
     role: Role
@@ -107,13 +107,10 @@ class Effects(Figures):
         with self._turn:
             self._check_open()
             now, seed = time.time_ns() // 1000, os.urandom(16)
-            try:
+            with self._stops():
                 entry = self._executor.prepare(
                     procedure, call, arguments, numbers, now, seed
                 )
-            except ExecutionError as error:
-                self._fail(error)  # Nothing may be executed from here.
-                raise
         if not isinstance(entry, Outcome):
             deadline.check()
         return entry

@@ -17,7 +17,8 @@ SnapshotDamagedError       a snapshot is not what was written: look at ``path``
 StepBudgetError            a procedure did more than a command may
 EnvironmentMismatchError   commands were logged under other versions
 GivenUpError               the watchdog stopped a command
-ExecutionError             the machine failed a command: see ``__cause__``
+ExecutionError             the machine failed a command: look at ``path``
+StateDamagedError          a database of a state is damaged: look at ``path``
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ __all__ = [
     "ProcedureError",
     "SnapshotDamagedError",
     "SnapshotFailedError",
+    "StateDamagedError",
     "StepBudgetError",
     "UnknownProcedureError",
 ]
@@ -213,6 +215,21 @@ class ExecutionError(ClosedError):
 
     code = 121
     hint = "Fix the cause and open again: what was acknowledged is in the log"
+
+    def __init__(self, message: str = "", *, path: str = "") -> None:
+        """Name the directory whose disk failed, if it was one."""
+        super().__init__(message)
+        self.path = path
+
+
+class StateDamagedError(CorruptionError):
+    """A database of a state cannot be read; the log and the snapshots are not it."""
+
+    code = 133
+    hint = (
+        "Look at the disk, then move the directory of the state away: a host that is"
+        " opened without it makes it again from a snapshot and the log"
+    )
 
 
 class SnapshotFailedError(UnavailableError):

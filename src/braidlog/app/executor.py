@@ -19,9 +19,9 @@ on a clock, on randomness or on how records were grouped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Final
 
 from braidlog.app import entries
 from braidlog.app.application import Application
@@ -29,21 +29,17 @@ from braidlog.app.book import Book
 from braidlog.app.codec import encode
 from braidlog.app.context import Context
 from braidlog.app.entries import CallId, Command, Effect
-from braidlog.app.errors import (
-    ExecutionError,
-    GivenUpError,
-    GiveUp,
-    UnknownProcedureError,
-)
+from braidlog.app.errors import GivenUpError, GiveUp, UnknownProcedureError
 from braidlog.app.fingerprint import EnvironmentRule, check
 from braidlog.app.outcome import Outcome, Status, bytes_of_changes, digest_of
 from braidlog.app.procedure import Procedure
+from braidlog.app.record import RecordLike
 from braidlog.app.running import Ran, evaluate, failed
 from braidlog.app.shared import Shared
 from braidlog.app.state import Kept, State
 from braidlog.errors import CorruptionError, InvalidArgumentError
 
-__all__ = ["Executor", "RecordLike"]
+__all__ = ["Executor"]
 
 # Idle partitions store their position at least every so many records, so that opening
 # reads no more than these again.
@@ -55,22 +51,6 @@ _UNSETTLED_MAX: Final = 1024
 # is synced before the others commit: a copy for each would be the square of them.
 _COPIES_MAX: Final = 8
 _TOO_LONG: Final = "it took too long"
-
-
-class RecordLike(Protocol):
-    """What the executor needs of a record."""
-
-    @property
-    def position(self) -> int:
-        """Its place in the log."""
-
-    @property
-    def timestamp(self) -> int:
-        """When it was appended, in microseconds."""
-
-    @property
-    def value(self) -> bytes:
-        """An entry."""
 
 
 class Executor:
@@ -91,17 +71,20 @@ class Executor:
         partitions: Collection[int] | None = None,
         environment: EnvironmentRule = "refuse",
         watchdog: AbstractContextManager[object] | None = None,
+        ending: Callable[[], bool] = lambda: False,
     ) -> None:
         """Begin where the state is.
 
         ``environment`` says what to do with commands that were logged under other
         versions; ``watchdog`` is entered around each command, and raises `GiveUp`.
+        `feed` takes no more records as soon as it is ``ending``.
         """
         self.application = application
         self._state = state
         self._given_up = given_up
         self._environment = environment
         self._watchdog = nullcontext() if watchdog is None else watchdog
+        self._ending = ending
         self._books = [Book(n, each) for n, each in enumerate(state.partitions)]
         self._only = None if partitions is None else frozenset(partitions)
         mine = self._books
@@ -125,10 +108,15 @@ class Executor:
     # -- records -----------------------------------------------------------------
 
     def feed(self, records: Iterable[RecordLike]) -> list[Outcome]:
-        """Apply records, and return the outcomes of the commands among them."""
-        apply = self.apply
+        """Apply records, and return the outcomes of the commands among them.
+
+        What it came to is in ``position``: not to the last one if it is ending.
+        """
+        apply, ending = self.apply, self._ending
         outcomes = []
         for record in records:
+            if ending():
+                break
             outcome = apply(record.position, record.timestamp, record.value)
             if outcome is not None:
                 outcomes.append(outcome)
@@ -145,6 +133,7 @@ class Executor:
             EnvironmentMismatchError: a command was logged under other versions.
             GivenUpError: the watchdog stopped a command; roll back.
             ExecutionError: the machine failed; nothing can be applied any more.
+            StateDamagedError: the same, because a database is damaged.
             CorruptionError: a record is missing, or is none of a command log.
         """
         if position != self.position + 1:
@@ -162,8 +151,8 @@ class Executor:
             msg = f"the command at {position} was stopped: {reason or _TOO_LONG}"
             raise GivenUpError(msg, position=position, reason=reason) from error
         except self._state.failures as error:
-            msg = f"the state failed at position {position}: {error}"
-            raise ExecutionError(msg) from error
+            doing = f"the state failed at position {position}"
+            raise self._state.explained(error, doing) from error
         self.position = position
         return outcome
 
@@ -271,7 +260,7 @@ class Executor:
         for book in books:
             book.state.mark()
         with self._watchdog:
-            ran = evaluate(procedure, context, arguments, self._state.failures)
+            ran = evaluate(procedure, context, arguments, self._state)
         for book in books:
             if (fault := book.state.spoiled()) is not None:
                 ran = failed(fault)
@@ -404,10 +393,7 @@ class Executor:
         """Execute an effect-logged call and undo it; return what to log.
 
         An outcome instead, if the call was executed before, or did not end well: then
-        there is nothing to log.
-
-        Raises:
-            ExecutionError: the machine failed; nothing can be applied any more.
+        there is nothing to log. What the machine does is for the caller: see `failing`.
         """
         books = self._touched(numbers)
         kept = books[0].find(call)
@@ -447,12 +433,9 @@ class Executor:
         )
 
     def _undo(self, books: Sequence[Book]) -> None:
-        try:
+        with self.failing("what a call had changed could not be taken back"):
             for book in books:
                 book.state.undo()
-        except self._state.failures as error:
-            msg = f"what a call had changed could not be taken back: {error}"
-            raise ExecutionError(msg) from error
 
     # -- commits -----------------------------------------------------------------
 
@@ -460,9 +443,9 @@ class Executor:
         """Store what was applied, with the position; ``everywhere`` also where idle.
 
         Raises:
-            ExecutionError: the machine failed; nothing can be applied any more.
+            LogError: the machine failed; see `failing`.
         """
-        try:
+        with self.failing(f"the state could not be stored at {self.position}"):
             for book in self._books:
                 behind = self.position - book.progress.applied
                 if book.progress.stopped is not None:
@@ -472,9 +455,6 @@ class Executor:
                     if book.first:
                         book.first = False
                         self._sync()
-        except self._state.failures as error:
-            msg = f"the state could not be stored at {self.position}: {error}"
-            raise ExecutionError(msg) from error
         if self._unsettled >= _UNSETTLED_MAX:
             # No partition needs any more what others keep for it.
             self._sync()
@@ -485,10 +465,28 @@ class Executor:
         try:
             self._state.sync()
         except failures as error:
-            msg = f"the state could not be synced at {self.position}: {error}"
-            raise ExecutionError(msg) from error
+            doing = f"the state could not be synced at {self.position}"
+            raise self._state.explained(error, doing) from error
 
     def rollback(self) -> None:
-        """Take back what was not committed; the executor is of no use afterwards."""
-        for book in self._books:
-            book.rollback()
+        """Take back what was not committed; the executor is of no use afterwards.
+
+        Raises:
+            LogError: the machine failed; see `failing`.
+        """
+        with self.failing("what was not committed could not be taken back"):
+            for book in self._books:
+                book.rollback()
+
+    @contextmanager
+    def failing(self, doing: str) -> Iterator[None]:
+        """Stop with what the machine does to the state; ``doing`` says at what.
+
+        Raises:
+            ExecutionError: the machine failed; nothing can be applied any more.
+            StateDamagedError: the same, because a database is damaged.
+        """
+        try:
+            yield
+        except self._state.failures as error:
+            raise self._state.explained(error, doing) from error

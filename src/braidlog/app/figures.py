@@ -1,18 +1,19 @@
-"""What can be seen of a host beside its thread: reads, figures, images."""
+"""What can be seen of a host beside its thread: reads, figures, images, its end."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 import time
-from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from braidlog.app.application import Application
 from braidlog.app.context import Context
 from braidlog.app.entries import CallId
-from braidlog.app.errors import ExecutionError, GiveUp
+from braidlog.app.errors import ExecutionError, GiveUp, StateDamagedError
 from braidlog.app.executor import Executor
 from braidlog.app.outcome import Outcome
 from braidlog.app.procedure import Procedure
@@ -20,25 +21,31 @@ from braidlog.app.running import evaluate, failed
 from braidlog.app.snapshotfiles import Image, close_all, views_of
 from braidlog.app.source import CommandLog
 from braidlog.app.state import State
-from braidlog.app.waiting import Calls
-from braidlog.errors import LogError, NotReadyError, TimeoutError_
+from braidlog.app.waiting import Calls, unknown
+from braidlog.errors import ClosedError, LogError, NotReadyError, TimeoutError_
 
 __all__ = ["Figures"]
 
+_LOGGER = logging.getLogger("braidlog")
 
-class Figures(ABC):
-    """The part of a host that looks; `Runner` has the thread."""
+
+class Figures:
+    """The part of a host that looks, and that fails; `Runner` has the thread."""
 
     answered: int = 0
     applied: int = 0
     busy_s: float = 0.0
     application: Application
     position: int
+    on_settled: list[Callable[[], None]]
     _calls: Calls
     _caught_up: float
+    _closing: bool
     _committing: threading.Lock
+    _drained: threading.Condition
     _executor: Executor
     _failure: Exception | None
+    _lock: threading.Lock
     _log: CommandLog
     _migrated: bool
     _state: State
@@ -47,13 +54,43 @@ class Figures(ABC):
     _progress: threading.Condition
     _watchers: int
 
-    @abstractmethod
-    def _check_open(self) -> None:
-        """Raise if the host is closed or has failed."""
-
-    @abstractmethod
     def _fail(self, error: Exception) -> None:
-        """Stop for good."""
+        """Stop for good: answer all calls, and refuse those that come."""
+        _LOGGER.error("the host of %r failed: %s", self.application.name, error)
+        self._failure = error
+        with self._lock:
+            waiting = [(call, self._calls.pop(call)) for call in self._calls.all()]
+            self._drained.notify_all()
+        for call, waiters in waiting:
+            for waiter in waiters:
+                waiter.settle(unknown(call, error))
+        for flush in self.on_settled:
+            flush()
+        with self._progress:
+            self._progress.notify_all()
+
+    def _check_open(self) -> None:
+        if self._failure is not None:
+            msg = f"the host stopped: {self._failure}"
+            raise ExecutionError(msg) from self._failure
+        if self._closing:
+            msg = f"the host of {self.application.name!r} is closed"
+            raise ClosedError(msg)
+
+    @contextlib.contextmanager
+    def _stops(self, doing: str = "the state failed") -> Iterator[None]:
+        """Stop for good if the machine fails the state: nothing may be executed then.
+
+        Raises:
+            ExecutionError: it did.
+            StateDamagedError: the same, because a database is damaged.
+        """
+        try:
+            with self._executor.failing(doing):
+                yield
+        except (ExecutionError, StateDamagedError) as error:
+            self._fail(error)
+            raise
 
     def wait_applied(self, position: int, timeout: float | None = None) -> None:
         """Wait until everything up to ``position`` is executed and committed.
@@ -164,7 +201,7 @@ class Figures(ABC):
             now = time.time_ns() // 1000
             context = Context(handles, count, now, os.urandom(16))
             try:
-                ran = evaluate(procedure, context, arguments, self._state.failures)
+                ran = evaluate(procedure, context, arguments, self._state)
             except GiveUp as error:  # Nobody else has to know what became of a read.
                 ran = failed(error.__cause__ or error)
         call = CallId.make(0, bytes(9))
@@ -192,11 +229,8 @@ class Figures(ABC):
             self._check_open()
             if (stopped := executor.stopped(None)) is not None:
                 raise stopped
-            try:
+            with self._stops():
                 executor.commit(everywhere=True)
-            except ExecutionError as error:
-                self._fail(error)  # Nothing may be executed from here.
-                raise
             views = views_of(self._state.partitions)
             facts = executor.shared.facts()
             return Image(executor.position, time.time_ns() // 1000, views, facts)

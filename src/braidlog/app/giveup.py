@@ -25,7 +25,7 @@ from typing import Final
 from braidlog.app.entries import AbortEntry, pack, unpack
 from braidlog.app.epochs import Aborts, Terms
 from braidlog.app.errors import GivenUpError
-from braidlog.app.executor import RecordLike
+from braidlog.app.record import RecordLike
 from braidlog.app.role import Role
 from braidlog.app.source import CommandLog
 from braidlog.app.watchdog import WATCHDOG_S, Watchdog

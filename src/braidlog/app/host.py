@@ -28,21 +28,23 @@ from braidlog.app.entries import (
     pack,
 )
 from braidlog.app.errors import ExecutionError, GivenUpError
-from braidlog.app.executor import Executor, RecordLike
+from braidlog.app.executor import Executor
 from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.giveup import Abandoner, Ahead
 from braidlog.app.outcome import Outcome
 from braidlog.app.procedure import Procedure
+from braidlog.app.record import RecordLike
 from braidlog.app.reporting import OUTCOMES, Reporter
 from braidlog.app.role import Role
 from braidlog.app.snapshots import Gauge
 from braidlog.app.source import CommandLog
 from braidlog.app.state import State
+from braidlog.app.stopping import Stop
 from braidlog.app.waiting import Calls, Waiter, unknown
 from braidlog.errors import (
-    ClosedError,
     CorruptionError,
     InvalidArgumentError,
+    LogError,
     LogFullError,
     TrimmedError,
     UnavailableError,
@@ -78,14 +80,17 @@ class Runner(Effects):
         host: bytes | None = None,
         environment: EnvironmentRule = "refuse",
         watchdog: float | None = None,
+        stop: Stop | None = None,
     ) -> None:
         """Apply what is in the log, say that this host is active, and go on.
 
         Not ``active``, it is a standby: it follows, and takes calls all the same, but
         writes nothing of its own until `promote`. ``host`` is its identity. A command
-        that takes more than ``watchdog`` seconds is given up, on all hosts.
+        that takes more than ``watchdog`` seconds is given up, on all hosts. Told to
+        ``stop``, what was applied is stored, and it ends.
 
         Raises:
+            ClosedError: it was told to stop.
             ApplicationMismatchError: the log or the state is of another application.
             UnknownProcedureError: the log has a command whose code is not here.
             EnvironmentMismatchError: commands that the state lacks were logged under
@@ -117,8 +122,13 @@ class Runner(Effects):
         self.on_settled: list[Callable[[], None]] = []
         self._environment: EnvironmentRule = environment
         self._ahead = Ahead(log)
+        self._stop = stop or Stop()
         self._abandoner = Abandoner(
-            log, self._ahead, watchdog, lambda: self._closing, lambda: self._ending
+            log,
+            self._ahead,
+            watchdog,
+            lambda: self._closing or self._stop.is_set(),
+            lambda: self._ending or self._stop.is_set(),
         )
         self._stopped: GivenUpError | None = None
         self._executor = self._new_executor()
@@ -171,6 +181,7 @@ class Runner(Effects):
 
     def _catch_up(self, end: int) -> None:
         while self._executor.position + 1 < end:
+            self._stop.check()
             self._step()
 
     def _new_executor(self) -> Executor:
@@ -180,6 +191,7 @@ class Runner(Effects):
             given_up=self._abandoner.given_up.get,
             environment=self._environment,
             watchdog=self._abandoner.watchdog,
+            ending=self._stop.is_set,
         )
 
     def _feed(self, records: Iterable[RecordLike]) -> list[Outcome]:
@@ -209,7 +221,7 @@ class Runner(Effects):
             self.wait_applied(self._log.latest(timeout) - 1, timeout)
         if role.active:
             return  # It was, or had to say so to give a command up.
-        with self._turn:
+        with self._turn, self._stops("the schema could not be tried"):
             catalog = role.wanted_catalog()
         try:
             role.log_catalog(catalog)
@@ -319,29 +331,6 @@ class Runner(Effects):
         for flush in self.on_settled:
             flush()
 
-    def _fail(self, error: Exception) -> None:
-        """Stop for good: answer all calls, and refuse those that come."""
-        _LOGGER.error("the host of %r failed: %s", self.application.name, error)
-        self._failure = error
-        with self._lock:
-            waiting = [(call, self._calls.pop(call)) for call in self._calls.all()]
-            self._drained.notify_all()
-        for call, waiters in waiting:
-            for waiter in waiters:
-                waiter.settle(unknown(call, error))
-        for flush in self.on_settled:
-            flush()
-        with self._progress:
-            self._progress.notify_all()
-
-    def _check_open(self) -> None:
-        if self._failure is not None:
-            msg = f"the host stopped: {self._failure}"
-            raise ExecutionError(msg) from self._failure
-        if self._closing:
-            msg = f"the host of {self.application.name!r} is closed"
-            raise ClosedError(msg)
-
     # -- commands ----------------------------------------------------------------
 
     def submit(
@@ -403,8 +392,20 @@ class Runner(Effects):
         self._finished.wait()
         self._thread.join()
         self._abandoner.close()
-        with self._turn:
-            if self._failure is not None:
-                self._executor.rollback()
-            self._state.close()
-        self._log.close()
+        try:
+            with self._turn:
+                if self._failure is None:
+                    self._state.close()
+                else:
+                    self._abandon()
+        finally:
+            self._log.close()
+
+    def _abandon(self) -> None:
+        """Close a state that failed: that it fails at this as well is no news."""
+        for step in (self._executor.rollback, self._state.close):
+            try:
+                step()
+            except LogError as error:
+                # What was not committed is taken back by the next start.
+                _LOGGER.warning("%s", error)

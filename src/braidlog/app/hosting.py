@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from braidlog.app.application import Application
+from braidlog.app.breakage import breakage_at
 from braidlog.app.calls import Host
 from braidlog.app.clustered import ClusteredLog
 from braidlog.app.copies import Copies
@@ -29,6 +30,7 @@ from braidlog.app.restoring import position_of
 from braidlog.app.snapshotfiles import SnapshotFiles, close_all
 from braidlog.app.snapshots import Keeper
 from braidlog.app.sqlite import SqliteState
+from braidlog.app.stopping import Stop
 from braidlog.app.succession import AFTER_S, Succession, View
 from braidlog.app.syncing import make_directory, sync
 from braidlog.app.watchdog import WATCHDOG_S
@@ -97,14 +99,18 @@ def open_cluster_host(
     step: Callable[[str], None] | None = None,
     watchdog: float | None = WATCHDOG_S,
     promote_after: float | None = AFTER_S,
+    stop: Stop | None = None,
 ) -> ClusterHost:
     """Open a directory beside a log of a cluster; see `Application.open_cluster`."""
-    where = Path(directory)
-    make_directory(where)
-    with ExitStack() as stack:
+    where, stop = Path(directory), stop or Stop()
+    with breakage_at(where), ExitStack() as stack:
+        make_directory(where)
         stack.enter_context(_locked(where))
-        shared = ClusteredLog(make, log or application.name, streams=streams)
+        name = log or application.name
+        shared = ClusteredLog(make, name, streams=streams, stop=stop)
         stack.callback(shared.close)
+        opening = stack.enter_context(ExitStack())
+        opening.enter_context(stop.telling(shared.interrupt))
         identity = _identity(where, shared.identity)
         shared.latest()
         rule = None
@@ -115,8 +121,9 @@ def open_cluster_host(
         files = SnapshotFiles(where / _SNAPSHOTS, step, identity.hex())
         stack.callback(files.close)
         count = application.partitions
-        make_state(where / _STATE, where / _INCOMING, count, files, shared, others)
-        state = SqliteState(where / _STATE, count)
+        state_path, incoming = where / _STATE, where / _INCOMING
+        make_state(state_path, incoming, count, files, shared, others, stop)
+        state = SqliteState(state_path, count)
         stack.callback(state.close)
         keeper = Keeper(
             shared,
@@ -138,6 +145,7 @@ def open_cluster_host(
             host=identity,
             environment=environment,
             watchdog=watchdog,
+            stop=stop,
         )
         # From here on the runner closes log and state; both may be closed twice.
         stack.callback(runner.close)
@@ -150,6 +158,7 @@ def open_cluster_host(
         keeper.start(runner)
         promoter = Promoter(runner, rule, partial(_seen, shared))
         stack.callback(promoter.close)
+        opening.close()  # From here on `stop` stops nothing.
         host = ClusterHost(runner, keeper, cursor, copies, promoter, stack.pop_all())
     return host
 

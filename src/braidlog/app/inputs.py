@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from braidlog.app.executor import RecordLike
+from braidlog.app.record import RecordLike
 from braidlog.app.source import LOG_NAME
 from braidlog.storage.node import open_node
 

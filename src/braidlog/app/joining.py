@@ -17,6 +17,7 @@ from braidlog.app.remote import AsyncCaller, Caller
 from braidlog.app.restoring import forget_restore, restore_if_needed
 from braidlog.app.snapshotfiles import SnapshotFiles
 from braidlog.app.sqlite import SqliteState
+from braidlog.app.stopping import Stop
 from braidlog.errors import CorruptionError, LogError, TrimmedError
 from braidlog.wire.messages import SnapshotPart
 
@@ -35,6 +36,7 @@ def make_state(
     files: SnapshotFiles,
     log: ClusteredLog,
     others: Caller | None,
+    stop: Stop,
 ) -> None:
     """Bring the state to where the log can go on from.
 
@@ -47,11 +49,12 @@ def make_state(
         SnapshotDamagedError: the snapshots that the log reaches are damaged, and there
             is no other host to ask.
         LogError: no other host gave its state.
+        ClosedError: it was told to ``stop``.
     """
     end, first = log.latest(), log.first
     if file_of(state, 0).exists() or files.listed():
         try:
-            _own(state, partitions, files, log.identity, first, end)
+            _own(state, partitions, files, log.identity, first, end, stop)
         except (TrimmedError, SnapshotDamagedError) as error:
             if others is None:
                 error.add_note("join a host that has a newer state")
@@ -65,10 +68,10 @@ def make_state(
         msg = f"the log begins at {first}, there is no state: join a host that has one"
         raise TrimmedError(msg, first=first)
     try:
-        with others:
+        with stop.telling(others.interrupt), others:
             made = take_copy(others, incoming)
     except LogError as error:
-        if first > 1:
+        if first > 1 or stop.is_set():
             raise
         _LOGGER.warning("no host gave its state (%s): the whole log is read", error)
         return
@@ -82,11 +85,17 @@ def make_state(
 
 
 def _own(
-    state: Path, partitions: int, files: SnapshotFiles, log: str, first: int, end: int
+    state: Path,
+    partitions: int,
+    files: SnapshotFiles,
+    log: str,
+    first: int,
+    end: int,
+    stop: Stop,
 ) -> None:
     opened = SqliteState(state, partitions)
     try:
-        restore_if_needed(opened, files, log, first, end)
+        restore_if_needed(opened, files, log, first, end, stop.check)
     finally:
         opened.close()
 

@@ -17,8 +17,9 @@ from braidlog.app.calls import Host
 from braidlog.app.copies import Copies
 from braidlog.app.server import CallServer
 from braidlog.app.status import HostStatus, status_of
+from braidlog.app.stopping import Stop
 from braidlog.client.background import new_loop
-from braidlog.errors import LogError, UnavailableError
+from braidlog.errors import ClosedError, LogError, UnavailableError
 from braidlog.node.config import SecuritySettings, check_exposure, host_and_port
 from braidlog.node.process import JsonFormatter
 from braidlog.node.security import authorizer, contexts
@@ -179,13 +180,15 @@ class HostServer:
 
 
 def run(
-    open_host: Callable[[], Host],
+    open_host: Callable[[Stop], Host],
     settings: ServeSettings,
     code_of: Callable[[LogError], int] = lambda error: _FAILED,
 ) -> int:
     """Open a host and serve until SIGTERM or SIGINT; return the exit code.
 
-    That is ``code_of`` what the host could not be opened or not go on with.
+    That is ``code_of`` what the host could not be opened or not go on with. A signal
+    ends the opening too, however much there is to be executed: the code is 0, and the
+    next start goes on from there.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
@@ -199,11 +202,22 @@ def run(
     return 0
 
 
-async def _run(open_host: Callable[[], Host], settings: ServeSettings) -> None:
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+async def _run(open_host: Callable[[Stop], Host], settings: ServeSettings) -> None:
+    loop, stop, opening = asyncio.get_running_loop(), asyncio.Event(), Stop()
+
+    def end() -> None:
+        stop.set()
+        opening.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    host = await asyncio.to_thread(open_host)
+        loop.add_signal_handler(number, end)
+    try:
+        host = await asyncio.to_thread(open_host, opening)
+    except ClosedError:
+        if not opening.is_set():
+            raise
+        _LOGGER.info("the host was stopped before it was open")
+        return
     try:
         async with HostServer(host, settings) as server:
             _LOGGER.info(

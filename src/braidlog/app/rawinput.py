@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from braidlog import _native
-from braidlog.app.executor import RecordLike
+from braidlog.app.record import RecordLike
 from braidlog.app.source import LOG_NAME
 from braidlog.errors import TrimmedError
 from braidlog.node.raw import open_raw

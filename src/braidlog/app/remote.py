@@ -386,8 +386,12 @@ class Caller:
     def close(self) -> None:
         """Close the connections and the loop. Idempotent."""
         if self._loop.alive:
-            self._loop.run(self._caller.close())
+            self._loop.finish(self._caller.close())
         self._loop.close()
+
+    def interrupt(self) -> None:
+        """Have calls raise `ClosedError`, those under way and later ones."""
+        self._loop.interrupt()
 
     def run(self, ask: Callable[[AsyncCaller], Coroutine[Any, Any, T]]) -> T:
         """Run what `ask` does with the async caller, on its loop."""

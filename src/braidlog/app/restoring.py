@@ -7,7 +7,7 @@ from before the first file is touched until the last is in its place.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -37,12 +37,18 @@ def usable(snapshots: Sequence[Snapshot], first: int, end: int) -> list[Snapshot
 
 
 def restore_if_needed(
-    state: State, files: SnapshotFiles, identity: str, first: int, end: int
+    state: State,
+    files: SnapshotFiles,
+    identity: str,
+    first: int,
+    end: int,
+    check: Callable[[], None] = lambda: None,
 ) -> Snapshot | None:
     """Restore the newest usable snapshot, if the state alone does not reach the log.
 
     A state without content takes one as well: that is quicker than the whole log. A
     damaged snapshot gives way to an older one, as long as the log reaches that.
+    ``check`` is called before each file, and may raise what ends it.
 
     Raises:
         TrimmedError: no snapshot reaches the log.
@@ -59,12 +65,12 @@ def restore_if_needed(
     damaged: SnapshotDamagedError | None = None
     for snapshot in usable(files.listed(), first, end):
         try:
-            facts = files.verify(snapshot, state.hash_of)
+            facts = files.verify(snapshot, state.hash_of, lambda *_: check())
         except SnapshotDamagedError as error:
             _LOGGER.warning("snapshot %d is not used: %s", snapshot.number, error)
             damaged = damaged or error
             continue
-        _restore(state, files, snapshot, len(facts["files"]), marker)
+        _restore(state, files, snapshot, len(facts["files"]), marker, check)
         return snapshot
     if own:
         return None  # From the beginning of the log.
@@ -110,7 +116,12 @@ def _reasons(
 
 
 def _restore(
-    state: State, files: SnapshotFiles, snapshot: Snapshot, count: int, marker: Path
+    state: State,
+    files: SnapshotFiles,
+    snapshot: Snapshot,
+    count: int,
+    marker: Path,
+    check: Callable[[], None],
 ) -> None:
     if count != len(state.partitions):
         msg = f"snapshot {snapshot.number} has {count} partitions"
@@ -120,6 +131,7 @@ def _restore(
     sync(files.path)
     where = files.directory(snapshot.number)
     for partition in range(count):
+        check()
         files.step("restore")
         state.restore(partition, where / f"partition-{partition:04}.db")
     files.step("restored")

@@ -7,9 +7,10 @@ from typing import Any, Final, NamedTuple
 
 from braidlog.app.codec import encode
 from braidlog.app.context import Context
-from braidlog.app.errors import Abort, EncodingError, ExecutionError, GiveUp
+from braidlog.app.errors import Abort, EncodingError, GiveUp
 from braidlog.app.outcome import Status
 from braidlog.app.procedure import Procedure
+from braidlog.app.state import State
 
 __all__ = ["RESULT_BYTES_MAX", "Ran", "evaluate", "failed"]
 
@@ -31,16 +32,17 @@ def evaluate(
     procedure: Procedure,
     context: Context,
     arguments: Sequence[Any],
-    failures: tuple[type[Exception], ...],
+    state: State,
 ) -> Ran:
     """Run a procedure and encode what it returned, or what it raised.
 
-    ``failures`` are what the machine raises. Of other exceptions only the type counts,
-    and the message of an `Abort`: others may hold addresses. The exception itself is
-    for the caller in this process.
+    The ``state`` says what the machine raises. Of other exceptions only the type
+    counts, and the message of an `Abort`: others may hold addresses. The exception
+    itself is for the caller in this process.
 
     Raises:
         ExecutionError: the machine failed it, so it has no outcome yet.
+        StateDamagedError: the same, because a database is damaged.
         GiveUp: it took too long, or more memory than there is.
     """
     try:
@@ -51,9 +53,9 @@ def evaluate(
     except MemoryError as error:
         # Most likely it asked for more than there is, and would again at each start.
         raise GiveUp(_MEMORY) from error
-    except failures as error:
-        msg = f"{procedure.name!r} could not be executed: {error}"
-        raise ExecutionError(msg) from error
+    except state.failures as error:
+        doing = f"{procedure.name!r} could not be executed"
+        raise state.explained(error, doing) from error
     except (GiveUp, KeyboardInterrupt, SystemExit):
         # They come from outside: registration refuses procedures that raise the others.
         raise

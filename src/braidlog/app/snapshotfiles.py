@@ -231,7 +231,7 @@ class SnapshotFiles:
         self.step("verify")
         rest = [rate, image.facts["log"], digest]
         draft = Snapshot(number, image.position, image.time, size, 0.0, *rest)
-        self.verify(draft, state.hash_of, count)
+        self._verified(draft, state.hash_of, count)
         self._verify_own(draft, image, state)
         fields = [image.position, image.time, size, clock() - began, *rest]
         self.step("list")
@@ -251,15 +251,25 @@ class SnapshotFiles:
         self,
         snapshot: Snapshot,
         hash_of: Callable[[Path], bytes] | None = None,
-        count: _Count | None = None,
+        progress: Progress | None = None,
     ) -> dict[str, Any]:
         """Read a snapshot back, and return its facts; with ``hash_of`` also the state.
+
+        ``progress`` is told before the first file and behind each one.
 
         Raises:
             SnapshotDamagedError: a file is missing or is not what was written.
         """
+        return self._verified(snapshot, hash_of, _Count(progress, snapshot.size))
+
+    def _verified(
+        self,
+        snapshot: Snapshot,
+        hash_of: Callable[[Path], bytes] | None,
+        count: _Count,
+    ) -> dict[str, Any]:
         try:
-            facts = self._read_back(snapshot, hash_of, count or _Count())
+            facts = self._read_back(snapshot, hash_of, count)
         except CorruptionError as error:
             self.damaged.add(snapshot.number)
             if isinstance(error, SnapshotDamagedError):

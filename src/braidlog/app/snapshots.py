@@ -27,7 +27,7 @@ from braidlog.app.errors import (
     SnapshotDamagedError,
     SnapshotFailedError,
 )
-from braidlog.app.executor import Executor, RecordLike
+from braidlog.app.executor import Executor
 from braidlog.app.known import SNAPSHOT
 from braidlog.app.marks import (
     Level,
@@ -38,6 +38,7 @@ from braidlog.app.marks import (
     reach,
 )
 from braidlog.app.outcome import Outcome
+from braidlog.app.record import RecordLike
 from braidlog.app.restoring import usable
 from braidlog.app.snapshotfiles import Progress, Snapshot, SnapshotFiles, close_all
 from braidlog.app.source import KeptCommandLog

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
-from braidlog.app.executor import RecordLike
+from braidlog.app.record import RecordLike
 from braidlog.errors import ClosedError
 from braidlog.storage.node import open_node
 from braidlog.storage.retention import lowest_pin

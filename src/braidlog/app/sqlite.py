@@ -11,7 +11,7 @@ import contextlib
 import os
 import shutil
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -20,23 +20,28 @@ import apsw
 
 from braidlog.app import sqlrules
 from braidlog.app.absent import AbsentPartition
+from braidlog.app.breakage import FAILURES, breakage_at, explained
 from braidlog.app.changes import PREFIX, Change, apply_change, hook_of, shapes_of
 from braidlog.app.codec import decode, encode
 from braidlog.app.database import (
-    FAILURES,
     STEPS_MAX,
     Database,
     DatabaseView,
     Guarded,
     Reader,
-    content_hash,
     rows_hash,
 )
+from braidlog.app.looking import HASHED, OWN, copy_of, hash_of
 from braidlog.app.state import Kept, Progress, Saved
 from braidlog.app.syncing import make_directory, sync
-from braidlog.errors import CorruptionError, InvalidArgumentError, NotFoundError
+from braidlog.errors import (
+    CorruptionError,
+    InvalidArgumentError,
+    LogError,
+    UnavailableError,
+)
 
-__all__ = ["SqlitePartition", "SqliteState", "database_path", "look"]
+__all__ = ["SqlitePartition", "SqliteState", "database_path"]
 
 _TABLES: Final = f"""
 CREATE TABLE {PREFIX}progress(id INTEGER PRIMARY KEY CHECK (id = 0), value BLOB);
@@ -45,21 +50,12 @@ CREATE TABLE {PREFIX}results(
     digest BLOB);
 CREATE TABLE {PREFIX}waiting(position INTEGER PRIMARY KEY, effects BLOB);
 """
-# Of our tables the results count for the state hash: they decide what a retry gets.
-_HASHED: Final = (f"SELECT * FROM {PREFIX}results ORDER BY position",)
-# The others are another on each host, but a copy has to have them as they are here.
-_OWN: Final = (
-    f"SELECT * FROM {PREFIX}progress ORDER BY id",
-    f"SELECT * FROM {PREFIX}waiting ORDER BY position",
-)
 _STATEMENTS_CACHED: Final = 500
 _OURS: Final = apsw.SQLITE_PREPARE_PERSISTENT
 # Checkpoints sync the database, so they come every 16 MiB, not every 4.
 _CHECKPOINT_PAGES: Final = 4000
 # Steps of SQLite's machine between two looks: some hundredths of a second.
 _STEPS_BETWEEN: Final = 1_000_000
-# The last connection to go holds the database while it empties the WAL.
-_BUSY_MS: Final = 10_000
 
 
 def _go_on() -> bool:
@@ -70,7 +66,12 @@ class SqlitePartition:
     """The database of one virtual partition."""
 
     def __init__(self, path: Path, *, unsynced: bool = False) -> None:
-        """Open the file, creating it if there is none."""
+        """Open the file, creating it if there is none.
+
+        Raises:
+            UnavailableError: the system does not let it be opened and written.
+            StateDamagedError: it is no sound database.
+        """
         self._path = path
         self._unsynced = unsynced
         self._changes: list[Change] = []
@@ -79,8 +80,15 @@ class SqlitePartition:
         self._open()
 
     def _open(self) -> None:
+        with breakage_at(self._path):
+            self._open_database()
+
+    def _open_database(self) -> None:
         create = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         self._connection = self._connect(create)
+        if self._connection.readonly("main"):  # SQLite opens it for reading then.
+            msg = f"{self._path} may not be written"
+            raise UnavailableError(msg, path=str(self._path))
         self._guarded = Guarded(self._connection)
         # What the watchdog raises in this thread is raised between two instructions of
         # Python, so a statement that does not end has to come by some.
@@ -247,25 +255,36 @@ class SqlitePartition:
         self._look_at_schema()  # A step of the schema may be among what went.
 
     def settle(self) -> None:
-        """Make everything durable that was committed, and sync from here on."""
+        """Make everything durable that was committed, and sync from here on.
+
+        Raises:
+            UnavailableError: the disk failed.
+        """
         self._unsynced = False
-        self._run("PRAGMA synchronous = NORMAL")
-        self._run("PRAGMA wal_checkpoint(TRUNCATE)")
-        # Also what a checkpoint wrote before that did not sync. Without a connection:
-        # closing the file ends the locks that SQLite has on it.
-        self.close()
-        sync(self._path)
+        with breakage_at(self._path):
+            self._run("PRAGMA synchronous = NORMAL")
+            self._run("PRAGMA wal_checkpoint(TRUNCATE)")
+            # Also what a checkpoint wrote before that did not sync. Without a
+            # connection: closing the file ends the locks that SQLite has on it.
+            self.close()
+            sync(self._path)
         self._open()
 
     # -- reading beside the writer -----------------------------------------------
 
     def view(self) -> DatabaseView:
-        """Return what is committed now, as long as it is open."""
+        """Return what is committed now, as long as it is open.
+
+        Raises:
+            UnavailableError: the disk failed.
+            StateDamagedError: the database is damaged.
+        """
         with self._readers_lock:
             reader = self._readers.pop() if self._readers else None
         if reader is None:
-            reader = Reader(self._connect(apsw.SQLITE_OPEN_READONLY))
-        return DatabaseView(reader, self._shapes, _HASHED, _OWN, self._give_back)
+            with breakage_at(self._path):
+                reader = Reader(self._connect(apsw.SQLITE_OPEN_READONLY))
+        return DatabaseView(reader, self._shapes, HASHED, OWN, self._give_back)
 
     def _give_back(self, reader: Reader) -> None:
         with self._readers_lock:
@@ -285,8 +304,17 @@ class SqlitePartition:
             os.fsync(file.fileno())
 
     def restore(self, path: Path) -> None:
-        """Replace the database by a copy that `DatabaseView.copy` made."""
+        """Replace the database by a copy that `DatabaseView.copy` made.
+
+        Raises:
+            UnavailableError: the disk failed; it has to be done again.
+        """
         self.close()
+        with breakage_at(self._path):
+            self._replace(path)
+        self._open()
+
+    def _replace(self, path: Path) -> None:
         fresh = self._path.with_name(self._path.name + ".new")
         shutil.copyfile(path, fresh)
         sync(fresh)
@@ -296,79 +324,24 @@ class SqlitePartition:
             self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
         fresh.replace(self._path)
         sync(self._path.parent)
-        self._open()
 
     def close(self) -> None:
-        """Close the connections; what was not committed is gone."""
+        """Close the connections; what was not committed is gone.
+
+        Raises:
+            UnavailableError: the disk failed. What was committed is there all the same.
+        """
         with self._readers_lock:
             for reader in self._readers:
                 reader.connection.close()
             self._readers.clear()
-        self._connection.close()
+        with breakage_at(self._path):
+            self._connection.close()
 
 
 def database_path(path: Path, number: int) -> Path:
     """Return where the database of a partition is."""
     return path / f"partition-{number:04}.db"
-
-
-def look(path: Path) -> tuple[Progress, DatabaseView]:
-    """Return what a database holds now, also while a host writes to it.
-
-    Closing the view closes the connection.
-
-    Raises:
-        NotFoundError: there is no database.
-    """
-    if not path.exists():
-        msg = f"there is no state of an application in {path.parent}"
-        raise NotFoundError(msg)
-    connection = apsw.Connection(os.fspath(path), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        connection.set_busy_timeout(_BUSY_MS)
-        reader = Reader(connection)
-        shapes = shapes_of(connection)
-        view = DatabaseView(reader, shapes, _HASHED, _OWN, _close_reader)
-        rows = reader.run(f"SELECT value FROM {PREFIX}progress")
-    except BaseException:
-        connection.close()
-        raise
-    return Progress(**decode(rows[0][0])) if rows else Progress(), view
-
-
-def _close_reader(reader: Reader) -> None:
-    reader.connection.close()
-
-
-@contextlib.contextmanager
-def _copy_of(path: Path) -> Iterator[apsw.Connection]:
-    """Open a copy to be checked.
-
-    Raises:
-        CorruptionError: what is read of it cannot be.
-    """
-    # Immutable: nothing beside the file is looked at, or made.
-    connection = apsw.Connection(
-        f"{path.absolute().as_uri()}?immutable=1",
-        flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
-    )
-    try:
-        yield connection
-    except (apsw.CorruptError, apsw.NotADBError, UnicodeDecodeError) as error:
-        msg = f"{path.name} is damaged: {error}"
-        raise CorruptionError(msg, path=str(path)) from error
-    finally:
-        connection.close()
-
-
-def _hash_of(path: Path) -> bytes:
-    """Return the hash of a copy, whose tables, indexes and pages are sound."""
-    with _copy_of(path) as connection:
-        found = connection.execute("PRAGMA integrity_check(1)").fetchall()
-        if found != [("ok",)]:
-            msg = f"{path.name} is damaged: {found[0][0]}"
-            raise CorruptionError(msg, path=str(path))
-        return content_hash(connection, shapes_of(connection), _HASHED)
 
 
 class SqliteState:
@@ -386,8 +359,13 @@ class SqliteState:
 
         Or ``only`` some: the others hold nothing. ``unsynced``: nothing is durable
         before `settle`, and a crash of the machine may leave damaged databases.
+
+        Raises:
+            UnavailableError: the system does not let them be opened and written.
+            StateDamagedError: one is no sound database.
         """
-        make_directory(path)
+        with breakage_at(path):
+            make_directory(path)
         self._path = path
         self._partitions = [
             SqlitePartition(database_path(path, number), unsynced=unsynced)
@@ -405,6 +383,10 @@ class SqliteState:
     def failures(self) -> tuple[type[Exception], ...]:
         """What SQLite raises when the machine fails it."""
         return FAILURES
+
+    def explained(self, error: Exception, doing: str) -> LogError:
+        """Return what an executor stops with that a failure came to."""
+        return explained(error, doing, self._path)
 
     def settle(self) -> None:
         """Make everything durable that was committed, and sync from here on."""
@@ -426,15 +408,19 @@ class SqliteState:
 
     def hash_of(self, path: Path) -> bytes:
         """Check a copy, and return its state hash."""
-        return _hash_of(path)
+        return hash_of(path)
 
     def own_hash_of(self, path: Path) -> bytes:
         """Return the hash of what a copy has beside the content."""
-        with _copy_of(path) as connection:
-            return rows_hash(connection, _OWN)
+        with copy_of(path) as connection:
+            return rows_hash(connection, OWN)
 
     def sync(self) -> None:
-        """Make what was committed before the call durable."""
+        """Make what was committed before the call durable.
+
+        Raises:
+            OSError: the device failed.
+        """
         for partition in self._partitions:
             if isinstance(partition, SqlitePartition):
                 partition.sync()
@@ -445,6 +431,11 @@ class SqliteState:
             os.close(directory)
 
     def close(self) -> None:
-        """Close all databases."""
-        for partition in self._partitions:
-            partition.close()
+        """Close all databases, also if one of them fails.
+
+        Raises:
+            UnavailableError: the disk failed. What was committed is there all the same.
+        """
+        with contextlib.ExitStack() as stack:
+            for partition in self._partitions:
+                stack.callback(partition.close)

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from braidlog.errors import LogError
+
 __all__ = ["Kept", "PartitionState", "Progress", "Saved", "State", "View"]
 
 
@@ -154,6 +156,12 @@ class State(Protocol):
     @property
     def failures(self) -> tuple[type[Exception], ...]:
         """What it raises when the machine fails: no outcome of a command."""
+
+    def explained(self, error: Exception, doing: str) -> LogError:
+        """Return what an executor stops with that a failure of the machine came to.
+
+        It says where the state is; ``doing`` is what could not be done.
+        """
 
     def restore(self, partition: int, path: Path) -> None:
         """Replace a partition by a copy of it; durable on return."""

@@ -24,7 +24,7 @@ from braidlog.app.entries import (
 )
 from braidlog.app.epochs import Aborts, Terms
 from braidlog.app.errors import ApplicationMismatchError, UnknownProcedureError
-from braidlog.app.executor import RecordLike
+from braidlog.app.record import RecordLike
 
 __all__ = ["Survey", "groups_of"]
 

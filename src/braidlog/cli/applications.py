@@ -34,6 +34,7 @@ from braidlog.errors import (
 if TYPE_CHECKING:
     from braidlog.app import Application, Host, SnapshotSettings
     from braidlog.app.remote import Caller
+    from braidlog.app.stopping import Stop
 
 __all__ = ["app", "calling", "load", "opened"]
 
@@ -154,9 +155,10 @@ def run(
         Succession(bytes(16), promote_after)  # Refuses what is too short.
     cluster = session.cluster
 
-    def opened() -> Host:
+    def opened(stop: Stop) -> Host:
         if directory is not None:
-            return found.open(directory, snapshots=taken, watchdog=watchdog)
+            options: dict[str, Any] = {"snapshots": taken, "watchdog": watchdog}
+            return found.open(directory, **options, stop=stop)
         assert cluster is not None, "checked below"
         assert state is not None, "checked below"
         return found.open_cluster(
@@ -170,6 +172,7 @@ def run(
             snapshots=taken,
             watchdog=watchdog,
             promote_after=promote_after,
+            stop=stop,
         )
 
     if directory is None and (cluster is None or state is None):

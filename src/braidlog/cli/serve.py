@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 
 from braidlog.cli.commands import LocalCommand
-from braidlog.cli.failures import LOCKED, USAGE, Problem
+from braidlog.cli.failures import LOCKED, USAGE, Problem, explain
 from braidlog.cli.output import line, message, rows
 from braidlog.cli.session import Session
 from braidlog.errors import LockedError
@@ -49,7 +49,7 @@ def serve(session: Session, /, config: Path | None, *, check: bool) -> None:
         text = f"the settings of node {settings.node.id} can serve"
         line(session, text, node=settings.node.id)
         return
-    sys.exit(run(settings))
+    sys.exit(run(settings, lambda error: explain(error).exit_code))
 
 
 @click.command(cls=LocalCommand)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 from braidlog.errors import ClosedError
@@ -30,6 +30,8 @@ class BackgroundLoop:
     def __init__(self) -> None:
         """Start the thread."""
         self._loop = new_loop()
+        self._waited: set[Future[Any]] = set()
+        self._interrupted = False
         self._thread = threading.Thread(
             target=self._serve, name="braidlog-client", daemon=True
         )
@@ -49,14 +51,41 @@ class BackgroundLoop:
         """Run a call to its end, and return what it gives.
 
         Raises:
-            ClosedError: the loop was closed.
+            ClosedError: the loop was closed, or interrupted.
         """
         future = self.begin(call)
+        self._waited.add(future)
+        if self._interrupted:  # Behind the line above: `interrupt` may not have it.
+            future.cancel()
         try:
             return future.result()
+        except CancelledError:
+            if not self._interrupted:
+                raise
+            msg = "the call was interrupted"
+            raise ClosedError(msg) from None
         except BaseException:
             future.cancel()  # An interrupt: nobody waits any more.
             raise
+        finally:
+            self._waited.discard(future)
+
+    def interrupt(self) -> None:
+        """Have `run` raise `ClosedError`, where it waits now and from here on.
+
+        What was under way is cancelled: it may be done or not.
+        """
+        self._interrupted = True
+        for future in list(self._waited):
+            future.cancel()
+
+    def finish(self, call: Coroutine[Any, Any, T]) -> T:
+        """Run the last call, also after an `interrupt`.
+
+        Raises:
+            ClosedError: the loop was closed.
+        """
+        return self.begin(call).result()
 
     def begin(self, call: Coroutine[Any, Any, T]) -> Future[T]:
         """Start a call; calls begin in the order in which they were given.

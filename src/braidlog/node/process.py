@@ -8,6 +8,7 @@ import logging
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from braidlog.errors import LogError
@@ -43,8 +44,13 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(fields, default=str)
 
 
-def run(config: NodeConfig) -> int:
-    """Serve until SIGTERM or SIGINT; return the exit code."""
+def run(
+    config: NodeConfig, code_of: Callable[[LogError], int] = lambda error: _FAILED
+) -> int:
+    """Serve until SIGTERM or SIGINT; return the exit code.
+
+    That is ``code_of`` what the node could not be started or not go on with.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
@@ -55,7 +61,7 @@ def run(config: NodeConfig) -> int:
             runner.run(_serve(config))
     except LogError as error:
         _log.critical("the node stops: %s", error)  # noqa: TRY400, RUF100
-        return _FAILED
+        return code_of(error)
     return 0
 
 

@@ -27,6 +27,7 @@ from braidlog.app.snapshotfiles import Snapshot, SnapshotFiles
 from braidlog.app.snapshots import Keeper
 from braidlog.app.sqlite import SqlitePartition
 from braidlog.app.state import Saved
+from braidlog.storage.streams import NodeStore
 
 __all__ = ["PLANTED", "Planted"]
 
@@ -127,7 +128,7 @@ def listed_before_verified(patch: Patch) -> None:
     def unread(files: SnapshotFiles, *_: object) -> dict[str, Any]:
         return {"files": []}
 
-    patch.setattr(SnapshotFiles, "verify", unread)
+    patch.setattr(SnapshotFiles, "_verified", unread)
     patch.setattr(SnapshotFiles, "_verify_own", unread)
     # Often, so that few seeds are enough.
     patch.setattr("sim.applications.disk._ROTS", 0.3)
@@ -191,6 +192,16 @@ def unsynced_databases(patch: Patch) -> None:
     patch.setattr(sqlite.SqliteState, "sync", lambda state: None)
 
 
+def watermark_rule_off(patch: Patch) -> None:
+    """Nodes place whatever comes; no stream leaves the order that holds others back."""
+    right = NodeStore.__init__
+
+    def wrong(store: NodeStore, path: Any, **options: Any) -> None:
+        right(store, path, **(options | {"order_bytes_max": 1 << 40}))
+
+    patch.setattr(NodeStore, "__init__", wrong)
+
+
 PLANTED: Mapping[str, Planted] = {
     "ack before the command is durable": Planted(ack_before_durable, _CALM, (1,)),
     "read before what it depends on": Planted(ack_before_dependency, _FENCES, (3,)),
@@ -198,7 +209,7 @@ PLANTED: Mapping[str, Planted] = {
     "result in another transaction": Planted(result_in_another_transaction, _KILLS, ()),
     "write sets dropped too early": Planted(write_sets_dropped_early, _BLACKOUTS, (3,)),
     "write sets on the first partition only": Planted(
-        write_sets_on_the_first_only, _BLACKOUTS, (2,)
+        write_sets_on_the_first_only, _BLACKOUTS, (26,)
     ),
     "snapshot listed before it is verified": Planted(listed_before_verified, _CALM, ()),
     "log cut before the snapshot": Planted(trimmed_before_listed, _CALM, (1,)),
@@ -207,4 +218,5 @@ PLANTED: Mapping[str, Planted] = {
     "outcomes differ between hosts": Planted(executes_as_it_is_grouped, _KILLS, ()),
     "record lost by a reader": Planted(skips_a_record, _CALM, (1,)),
     "state not durable": Planted(unsynced_databases, _BLACKOUTS, (32,)),
+    "watermark rule off": Planted(watermark_rule_off, _FENCES, (2,)),
 }

@@ -12,7 +12,9 @@ from typing import Any
 import apsw
 
 from braidlog.app.codec import decode, encode
+from braidlog.app.errors import ExecutionError
 from braidlog.app.state import Kept, Progress, Saved
+from braidlog.errors import LogError
 
 
 class Handle(MutableMapping[Any, Any]):
@@ -162,6 +164,9 @@ class DictState:
         self.partitions = [
             DictPartition(disk.setdefault(n, {})) for n in range(partitions)
         ]
+
+    def explained(self, error: Exception, doing: str) -> LogError:
+        return ExecutionError(f"{doing}: {error!r}")
 
     def sync(self) -> None:
         for partition in self.partitions:

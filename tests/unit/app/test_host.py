@@ -26,18 +26,21 @@ from braidlog.app import (
     Host,
     OutcomeUnknownError,
     ProcedureError,
+    Stop,
     UnknownProcedureError,
 )
 from braidlog.app.entries import Effect, Outcomes, unpack
+from braidlog.app.executor import Executor
 from braidlog.app.host import Runner
 from braidlog.app.source import EmbeddedLog
-from braidlog.app.sqlite import SqliteState
+from braidlog.app.sqlite import SqlitePartition, SqliteState
 from braidlog.errors import (
     ClosedError,
     CorruptionError,
     InvalidArgumentError,
     LogFullError,
     TimeoutError_,
+    UnavailableError,
 )
 from unit.app.banking import SCHEMA, make_bank
 
@@ -278,6 +281,72 @@ def test_a_host_that_fails_says_so_to_everybody(tmp_path: Path) -> None:
         for refused in (("deposit", 1, 1), ("total",), ("interest", 1)):
             with pytest.raises(ExecutionError, match="the host stopped"):
                 host.call(*refused)
+
+
+def test_effects_that_the_machine_fails_stop_the_host(
+    bank: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their transaction may be gone: what came after it would be half of one."""
+
+    def fail(partition: SqlitePartition) -> None:
+        raise apsw.IOError("disk I/O error")
+
+    with bank.open(tmp_path, **OPTIONS) as host:
+        host.call("deposit", 1, 5)
+        with monkeypatch.context() as patch:
+            patch.setattr(SqlitePartition, "mark", fail)
+            with pytest.raises(ExecutionError, match="disk I/O error") as caught:
+                host.call("interest", 1)
+        assert caught.value.path == str(tmp_path / "state")
+        for refused in (("deposit", 1, 1), ("total",), ("interest", 1)):
+            with pytest.raises(ExecutionError, match="the host stopped"):
+                host.call(*refused)
+    with bank.open(tmp_path, **OPTIONS) as host:
+        assert host.call("interest", 1) == 10
+
+
+def test_a_copy_of_a_host_whose_disk_fails_says_where(
+    bank: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads beside that of the host get errors of the log, and go on."""
+
+    def fail(partition: SqlitePartition, flags: int) -> None:
+        raise apsw.CantOpenError("unable to open database file")
+
+    with bank.open(tmp_path, **OPTIONS) as host:
+        host.call("deposit", 1, 5)
+        with monkeypatch.context() as patch:
+            patch.setattr(SqlitePartition, "_connect", fail)
+            for look in (host.hashes, lambda: host.call("total")):
+                with pytest.raises(UnavailableError, match="unable to open") as caught:
+                    look()
+                assert caught.value.path.startswith(str(tmp_path / "state"))
+        assert host.call("total") == 5
+
+
+def test_a_stop_ends_the_opening_and_keeps_what_was_executed(
+    bank: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with bank.open(tmp_path, **OPTIONS) as host:
+        calls = [host.submit("deposit", n % 5, 1) for n in range(50)]
+        assert all(call.result() for call in calls)
+    shutil.rmtree(tmp_path / "state")
+    stop, applied = Stop(), []
+    apply = Executor.apply
+
+    def applies(executor: Executor, position: int, *rest: Any) -> Any:
+        applied.append(position)
+        if len(applied) == 20:
+            stop.set()
+        return apply(executor, position, *rest)
+
+    monkeypatch.setattr(Executor, "apply", applies)
+    with pytest.raises(ClosedError, match="before it was open"):
+        bank.open(tmp_path, **OPTIONS, stop=stop)
+    assert applied == list(range(1, 21))
+    with bank.open(tmp_path, **OPTIONS) as host:
+        assert host.call("total") == 50
+    assert applied[20:] == list(range(21, len(applied) + 1))
 
 
 def test_a_closed_host(bank: Application, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The command as a process: pipes that close and interrupts."""
 
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import braidlog
+from braidlog.cli.failures import CORRUPTION, LOCKED
 
 pytestmark = pytest.mark.process
 
@@ -83,3 +85,24 @@ def test_a_follower_sees_what_another_process_appends(data: Path) -> None:
         assert process.stdout.readline() == b"later\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
+
+
+def test_a_node_that_cannot_serve_ends_with_a_code_of_its_own(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    settings = tmp_path / "node.toml"
+    listen = 'listen = "127.0.0.1:0"'
+    settings.write_text(f'[node]\nid = 1\ndata = "{data}"\n{listen}\n')
+
+    def serve() -> tuple[int, str]:
+        command = [sys.executable, "-m", "braidlog", "serve", "-c", str(settings)]
+        ran = subprocess.run(command, check=False, capture_output=True, text=True)
+        return ran.returncode, json.loads(ran.stderr.splitlines()[-1])["message"]
+
+    with braidlog.open(data) as node:
+        node.create_log("log").append(b"x")
+        code, message = serve()
+        assert code == LOCKED, message
+    (data / "wal" / "slot-000001.wal").unlink()
+    code, message = serve()
+    assert code == CORRUPTION, message
+    assert "node 1 is damaged" in message
