@@ -37,7 +37,7 @@ from braidlog.app.record import RecordLike
 from braidlog.app.running import Ran, evaluate, failed
 from braidlog.app.shared import Shared
 from braidlog.app.state import Kept, State
-from braidlog.errors import CorruptionError, InvalidArgumentError
+from braidlog.errors import CorruptionError, InvalidArgumentError, LogError
 
 __all__ = ["Executor"]
 
@@ -418,9 +418,11 @@ class Executor:
             self._undo(books)
             body = encode(["Abort", str(error) or _TOO_LONG])
             ran = Ran(Status.GIVEN_UP, body, None)
-        except BaseException:
-            # The next command must not be stored together with half of this one.
-            self._undo(books)
+        except BaseException as error:
+            # The next command must not be stored together with half of this one. If the
+            # machine failed, there is none: everything is rolled back.
+            if not isinstance(error, (LogError, *self._state.failures)):
+                self._undo(books)
             raise
         if ran.status != Status.OK:
             return Outcome(

@@ -214,12 +214,14 @@ class Replay:
 
         What is in its databases would be taken for what this log gave.
         """
+        mine = self._executor.shared.identity
+        if not mine:
+            return  # Nothing is in them yet.
         first = next(iter(self._source.read(None, 2)), None)
         if first is None or first.position != 1:
             return  # The entry that has the identity was trimmed.
         created = unpack(first.value, 1)
-        mine = self._executor.shared.identity
-        if isinstance(created, Create) and mine not in (b"", created.application):
+        if isinstance(created, Create) and mine != created.application:
             self.close()
             msg = (
                 f"the state is of the application {mine.hex()}, the log is that of"

@@ -150,7 +150,7 @@ class SparkRunner:
     def __init__(self, spark: SparkSession) -> None:
         """Take a session, which stays the caller's."""
         self._spark = spark
-        self.name = f"Spark {spark.version} at {spark.conf.get('spark.master')}"
+        self.name = f"Spark {spark.version} at {spark.sparkContext.master}"
         self._slots = int(spark.sparkContext.defaultParallelism)
         self._failures_max = _failures_max(spark)
 
@@ -240,11 +240,15 @@ def _attempts() -> int:
 
 
 def _failures_max(spark: SparkSession) -> int:
-    """Return how often Spark begins a task: a local master has a rule of its own."""
-    master = str(spark.conf.get("spark.master"))
+    """Return how often Spark begins a task: a local master has a rule of its own.
+
+    The context says what is running; settings of a session may name another master.
+    """
+    context = spark.sparkContext
+    master = str(context.master)
     if master.startswith("local["):
         _, _, failures = master.rstrip("]").partition(",")
         return int(failures) if failures.strip().isdecimal() else 1
     if master == "local":
         return 1
-    return int(str(spark.conf.get("spark.task.maxFailures", "4")))
+    return int(str(context.getConf().get("spark.task.maxFailures", "4")))

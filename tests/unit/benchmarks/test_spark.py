@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pyarrow.parquet as pq
 import pytest
-from benchmarks.spark import logs
+from benchmarks.spark import logs, usage
 from benchmarks.spark.plan import Plan, quick
 from benchmarks.spark.questions import QUESTIONS, compaction
 from benchmarks.spark.questions.latency import _last_batch
@@ -80,7 +81,9 @@ def test_processor_time_of_processes_that_end_meanwhile() -> None:
     assert spent_between(before, after) == 0.75
 
 
-def test_processor_time_and_memory_of_a_call() -> None:
+def test_processor_time_and_memory_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Other tests may have started a Java below this process.
+    monkeypatch.setattr(usage, "_family", lambda: [psutil.Process()])
     with peaks(spark=False) as seen:
         figures = timed(lambda: sum(1 for _ in range(200_000)))
     assert figures["us_per_record"] == pytest.approx(1e6 / figures["per_second"])
