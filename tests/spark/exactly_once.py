@@ -56,6 +56,10 @@ _SETTINGS: Final = {
     "spark.speculation.multiplier": "1.2",
     "spark.speculation.quantile": "0.5",
     "spark.speculation.minTaskRuntime": "500ms",
+    # Of stages with one task too.
+    "spark.speculation.task.duration.threshold": "1s",
+    "spark.eventLog.compress": "false",
+    "spark.eventLog.rolling.enabled": "false",
     "spark.excludeOnFailure.enabled": "false",
 }
 # What becomes of a task, of a thousand.
@@ -135,8 +139,14 @@ def drive(folder: Path, master: str) -> None:
     """Run the query until the file `stop` is there and everything is stored."""
     from braidlog.spark import local_session
 
+    events = folder / "events"
+    events.mkdir(exist_ok=True)
+    told = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri()}
     session = local_session(
-        "exactly once", master=master, settings=_SETTINGS, scratch=folder / "scratch"
+        "exactly once",
+        master=master,
+        settings=_SETTINGS | told,
+        scratch=folder / "scratch",
     )
     query = copying(session, folder, disturbed).start()
     (folder / "started").touch()
@@ -330,6 +340,15 @@ def verify(folder: Path, records: int, *, speculates: bool) -> int:
     return query.batch + 1
 
 
+def second_copies(folder: Path) -> int:
+    """Return how many tasks Spark started while another copy of them still ran."""
+    return sum(
+        '"Event":"SparkListenerTaskStart"' in line and '"Speculative":true' in line
+        for path in (folder / "events").iterdir()
+        for line in path.read_text(errors="replace").splitlines()
+    )
+
+
 def kill_in_a_batch(folder: Path) -> None:
     """Run the query until it has stored a batch; kill its driver as it stores another.
 
@@ -397,6 +416,7 @@ def run(
     finally:
         if driver is not None and driver.alive:
             driver.kill()
+    report.done["tasks started a second time"] = second_copies(folder)
     report.batches = verify(folder, report.records, speculates=bool(host_count))
     report.seconds = round(time.monotonic() - begin, 1)
     return report
