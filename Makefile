@@ -20,6 +20,8 @@ stamps := $(venv)/stamps
 rust_sources := Cargo.toml Cargo.lock $(shell find native -name '*.rs' -o -name Cargo.toml)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Else each of the many processes that tests start compiles the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 export PATH := $(CURDIR)/$(bin):$(PATH)
 # A runtime that `make setup JAVA=pypi` installed earlier is used from then on.
 ifneq ($(wildcard $(venv)/java/bin/java),)
@@ -44,17 +46,19 @@ lint: build  ## Check format, lint rules and layers
 	@.ci/rust-component fmt rustfmt
 	cargo fmt --all --check
 	@.ci/rust-component clippy clippy
-	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy --profile checked --workspace --all-targets --locked -- -D warnings
 
 # Without a cache: mypy judged a module it had in its cache otherwise than a new one.
 types: build  ## Check types with mypy in strict mode, and those of the native module
 	$(bin)/mypy --cache-dir /dev/null
 	$(bin)/stubtest braidlog._native
 
-rust: setup  ## Run the Rust tests
+rust:  ## Run the Rust tests
+	@.ci/rust-check
 	cargo test --profile checked --workspace --exclude braidlog-native --locked
 
-fuzz: setup  ## Fuzz every decoder for FUZZ_SECONDS each
+fuzz:  ## Fuzz every decoder for FUZZ_SECONDS each
+	@.ci/rust-check
 	cargo run --profile checked --locked -p braidlog-fuzz -- --seconds $(FUZZ_SECONDS)
 
 # Simulate clusters (SIM="--seed 7 --storm clocks" to choose).
@@ -81,8 +85,9 @@ wheel: build  ## Build the wheel and try it in an empty environment
 clean:  ## Remove everything that was built
 	rm -rf $(venv) target dist build src/braidlog/*.so
 
-ci: setup  ## Run what .ci/run runs
-	$(MAKE) --jobs 2 --output-sync=target lint types rust fuzz wheel
+# The Rust tests are built while the dependencies are installed.
+ci:  ## Run what .ci/run runs
+	$(MAKE) --jobs 2 --output-sync=target rust lint types fuzz wheel
 	$(MAKE) test
 
 help:

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from order import group, rank
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -14,20 +16,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give all files of `tests/spark` to one process of `--dist loadfile`.
-
-    Each process that gets one starts a Java, Python workers and three nodes, which
-    cost more than most of the tests.
-    """
+    """Let `--dist loadfile` follow `order`: what is run together, and what first."""
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            folder = "tests/spark/"
-            if nodeid.startswith(folder):
-                return folder
-            return str(super()._split_scope(nodeid))
+            return group(str(super()._split_scope(nodeid)))
+
+        def _assign_work_unit(self, node: Any) -> None:
+            self.workqueue.move_to_end(min(self.workqueue, key=rank), last=False)
+            super()._assign_work_unit(node)
 
     return Scheduling(config, log)

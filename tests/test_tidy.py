@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from order import FIRST
+
 ROOT = Path(__file__).parents[1]
 LINES_MAX = 500
 # Written in two parts, so that this file does not find itself.
@@ -43,3 +45,7 @@ def test_text_files_end_cleanly() -> None:
     ends = [p for p in text if not p.read_text().endswith("\n")]
     trailing = [p for p in text if " \n" in p.read_text() and p.suffix != ".md"]
     assert (ends, trailing) == ([], [])
+
+
+def test_what_is_run_first_is_there() -> None:
+    assert [each for each in FIRST if not (ROOT / each).exists()] == []

@@ -1,8 +1,9 @@
-"""The code in docs/spark.md runs."""
+"""The code of the documents that needs Spark runs."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,41 @@ import pytest
 
 import braidlog
 from braidlog.testing.cluster import LocalCluster
+from docs.documents import DOCUMENTS, ROOT, blocks, name
+from docs.running import run
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "spark.md"
+DOCUMENT = ROOT / "docs" / "spark.md"
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.process,
+    pytest.mark.timeout(300),  # Every example of a document.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 
-@pytest.mark.spark
-@pytest.mark.process
-@pytest.mark.timeout(300)  # Every example of the document.
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    "document",
+    [d for d in DOCUMENTS if any("spark" in block.words for block in blocks(d))],
+    ids=name,
+)
+def test_python_blocks_run_up_to_those_with_spark(
+    spark: Any, document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the session that is there; `tests/docs` runs the other blocks."""
+    monkeypatch.chdir(tmp_path)
+    chosen = []
+    for block in blocks(document):
+        if block.words[:1] == ("python",) and "cluster" not in block.words:
+            text = block.text
+            # Spark has a working directory of its own, where it was started.
+            for path in ("data", "there"):
+                text = text.replace(f'"{path}"', repr(str(tmp_path / path)))
+            chosen.append(replace(block, text=text))
+    run(document, chosen)
+
+
 def test_the_examples_run(
     spark: Any,
     cluster: LocalCluster,

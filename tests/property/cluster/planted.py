@@ -247,25 +247,25 @@ def left_out_without_room(patch: Patch) -> None:
 
 
 PLANTED: Mapping[str, Planted] = {
-    "ack before cut": Planted(ack_before_cut, _CALM, (1,)),
+    "ack before cut": Planted(ack_before_cut, _CALM, (2,)),
     "one vote elects": Planted(one_vote_elects, _LEADERS, ()),
     "no tail truncation at an epoch": Planted(no_truncation, _LEADERS, (1,)),
     "dedupe window lost": Planted(no_windows, _RESETS, ()),
     "commits applied with gaps": Planted(missed_cut, _LATE, ()),
     "cut of the majority": Planted(cut_of_the_majority, _RESETS, ()),
-    "client retry as new": Planted(retry_as_new, _RESETS, (3,)),
+    "client retry as new": Planted(retry_as_new, _RESETS, (7,)),
     "subscriber loses a batch": Planted(loses_a_batch, _CALM, (5,)),
     "replica promises too much": Planted(told_too_much, _CALM, ()),
-    "trim forgotten": Planted(trim_forgotten, _LONG, (2,)),
-    "stale metadata": Planted(stale_metadata, _LEADERS, ()),
+    "trim forgotten": Planted(trim_forgotten, _LONG, (4,)),
+    "stale metadata": Planted(stale_metadata, _LEADERS, (5,)),
     "nodes that are strangers": Planted(strangers, _CALM, (), apart=True),
     "left out without room": Planted(left_out_without_room, STORMS["full"], (3,)),
     "learner told once": Planted(learner_told_once, _UNTOLD, (73, 85), slow=True),
     "report before the sync": Planted(
-        mutations.reported_before_the_sync, _OUTAGES, (), apart=True
+        mutations.reported_before_the_sync, _OUTAGES, (4,), apart=True
     ),
     "epoch reported before the sync": Planted(
-        mutations.epoch_reported_before_the_sync, _OUTAGES, (), apart=True
+        mutations.epoch_reported_before_the_sync, _OUTAGES, (2,), apart=True
     ),
     "replica without a check of the epoch": Planted(
         mutations.old_primary_is_heard, _REPLACED, (74, 114), slow=True

@@ -204,10 +204,14 @@ def watermark_rule_off(patch: Patch) -> None:
 
 PLANTED: Mapping[str, Planted] = {
     "ack before the command is durable": Planted(ack_before_durable, _CALM, (1,)),
-    "read before what it depends on": Planted(ack_before_dependency, _FENCES, (3,)),
+    "read before what it depends on": Planted(
+        ack_before_dependency, _FENCES, (26, 18, 9)
+    ),
     "dedupe lost": Planted(dedupe_lost, _KILLS, ()),
     "result in another transaction": Planted(result_in_another_transaction, _KILLS, ()),
-    "write sets dropped too early": Planted(write_sets_dropped_early, _BLACKOUTS, (3,)),
+    "write sets dropped too early": Planted(
+        write_sets_dropped_early, _BLACKOUTS, (7, 5)
+    ),
     "write sets on the first partition only": Planted(
         write_sets_on_the_first_only, _BLACKOUTS, (26,)
     ),
@@ -218,5 +222,5 @@ PLANTED: Mapping[str, Planted] = {
     "outcomes differ between hosts": Planted(executes_as_it_is_grouped, _KILLS, ()),
     "record lost by a reader": Planted(skips_a_record, _CALM, (1,)),
     "state not durable": Planted(unsynced_databases, _BLACKOUTS, (32,)),
-    "watermark rule off": Planted(watermark_rule_off, _FENCES, (2,)),
+    "watermark rule off": Planted(watermark_rule_off, _FENCES, (1,)),
 }

@@ -192,7 +192,11 @@ async def test_a_caller_goes_on_with_another_host(host: Host) -> None:
 
 
 async def test_a_stop_answers_what_is_on_its_way(host: Host) -> None:
-    async with served(host) as (server, address), connect(address) as bank:
+    async with (
+        served(host) as (server, address),
+        # What is refused is tried again until its time is over: there is no other host.
+        connect(address, settings=QUICK) as bank,
+    ):
         calls = [asyncio.create_task(bank.call("deposit", 1, 1)) for _ in range(20)]
         await asyncio.sleep(0.01)
         stop = asyncio.Event()
