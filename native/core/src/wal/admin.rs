@@ -1,9 +1,8 @@
 //! What is not an append: the catalog, cursors, trim, commits; figures, spare slots, closing.
 
 use crate::error::{Error, Result};
-use crate::wal::appender::Sizes;
 use crate::wal::change::{Change, CommitContext, Cursor, NewLog, Restart};
-use crate::wal::store::{Inner, Store};
+use crate::wal::store::Store;
 use crate::wal::view::Range;
 
 /// Counters and sizes, for people and metrics.
@@ -195,47 +194,6 @@ impl Store {
         }
     }
 
-    /// Wait until [`Store::prepare_slot`] has something to do, at most `timeout`; `None` once closed or failed.
-    pub fn wait_housekeeping(&self, timeout: std::time::Duration) -> Option<bool> {
-        let mut inner = self.inner.lock();
-        if inner.check().is_ok() && !inner.reclaim_due {
-            self.slot_wanted.wait_for(&mut inner, timeout);
-        }
-        let wanted = inner.reclaim_due || wants_slot(&inner);
-        inner.check().ok().map(|()| wanted)
-    }
-
-    /// Have a free slot ready before the active segment is full, so that no append waits for
-    /// zero-filling; before that, free what a kill before the open left. Returns whether one was made.
-    pub fn prepare_slot(&self) -> Result<bool> {
-        self.reclaim_leftovers()?;
-        let wanted = wants_slot(&*self.guard()?);
-        if wanted {
-            self.add_slot()?;
-        }
-        Ok(wanted)
-    }
-
-    /// Make `bytes` of free slots ready now (benchmarks, latency-sensitive starts). Returns the slots made.
-    pub fn provision(&self, bytes: u64) -> Result<u64> {
-        let want = {
-            let inner = self.guard()?;
-            let Sizes {
-                segment_bytes,
-                segments_max,
-                ..
-            } = inner.appender.sizes;
-            let left = segments_max.saturating_sub(inner.appender.segments_used);
-            bytes.div_ceil(segment_bytes.into()).min(left)
-        };
-        let mut made = 0;
-        while self.guard()?.appender.slots_ready < want {
-            self.add_slot()?;
-            made += 1;
-        }
-        Ok(made)
-    }
-
     /// Give up this process's copy of the lock, in the child of a fork: the lock stays its parent's, and
     /// does not outlive it in the child.
     pub fn abandon_lock(&self) {
@@ -304,12 +262,4 @@ impl Store {
         }
         self.files.lock().close()
     }
-}
-
-/// Whether the active segment is half full and a slot for the next one is missing.
-pub(super) fn wants_slot(inner: &Inner) -> bool {
-    let appender = &inner.appender;
-    appender.active.offset > appender.active.segment.bytes / 2
-        && appender.segments_used < appender.sizes.segments_max
-        && appender.slots_ready == 0
 }

@@ -44,6 +44,7 @@ mod room;
 pub mod salvage;
 mod segment;
 mod segments;
+mod spare;
 mod state;
 mod store;
 mod sync;

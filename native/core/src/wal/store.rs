@@ -138,6 +138,8 @@ pub(super) struct Inner {
     pub(super) gathering: bool,
     /// Whether a trim before the open may have left segments that nobody needs.
     pub(super) reclaim_due: bool,
+    /// Bytes that the last durable group wrote.
+    pub(super) last_bytes: usize,
 }
 
 /// Whether records may be appended now, or what has to be done first.
@@ -149,7 +151,7 @@ pub(super) enum Room {
 }
 
 impl Inner {
-    fn room(&self, bytes: usize) -> Result<Room> {
+    pub(super) fn room(&self, bytes: usize) -> Result<Room> {
         match self.appender.has_room(bytes) {
             Ok(true) => Ok(Room::Ready),
             // It may free what is wanted.
@@ -196,6 +198,7 @@ impl Store {
             rolled_back: HashMap::new(),
             failed: None,
             reclaim_due: false,
+            last_bytes: 0,
             closed: false,
             writing: 0,
             waiters: 0,
@@ -282,7 +285,7 @@ impl Store {
         } else {
             let room = inner.room(bytes)?;
             drop(inner);
-            self.make(room)
+            self.make(room, bytes)
         }
     }
 
@@ -301,35 +304,9 @@ impl Store {
                 return Ok(inner);
             }
             drop(inner);
-            self.make(room)?;
+            self.make(room, bytes)?;
             inner = self.guard()?;
         }
-    }
-
-    fn make(&self, room: Room) -> Result<()> {
-        match room {
-            Room::Ready => Ok(()),
-            Room::WantsSlot => self.add_slot(),
-            Room::WantsReclaim => self.reclaim_leftovers().map(|_| ()),
-        }
-    }
-
-    /// Make one more free slot. A full disk fails this call and changes nothing.
-    pub(super) fn add_slot(&self) -> Result<()> {
-        let bytes = u64::from(self.inner.lock().appender.sizes.segment_bytes);
-        self.files.lock().make_slot(bytes)?;
-        self.inner.lock().appender.slots_ready += 1;
-        self.flushed.notify_all();
-        Ok(())
-    }
-
-    /// Have a free slot if the bound allows one; false if none was missing.
-    pub(super) fn ensure_slot(&self) -> Result<bool> {
-        let lacks = self.guard()?.appender.lacks_slot();
-        if lacks {
-            self.add_slot()?;
-        }
-        Ok(lacks)
     }
 
     /// Largest piece of a bulk append that is placed at once.

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use parking_lot::MutexGuard;
 
 use crate::error::{Error, Result};
-use crate::wal::admin::wants_slot;
 use crate::wal::parts::{Effect, Group, Part};
+use crate::wal::spare::wants_slot;
 use crate::wal::store::{Flight, Inner, Store};
 use crate::wal::turn::{Baton, Turn};
 
@@ -278,6 +278,7 @@ impl Store {
         inner.durable_group = group.number;
         inner.syncs += 1;
         inner.synced_bytes += group.bytes as u64;
+        inner.last_bytes = group.bytes;
         // First the bytes, then the range that lets readers see them: they may replace some that a
         // rollback cut.
         for part in &group.parts {

@@ -1,5 +1,6 @@
 //! Bounds: the log never fails to place what it gave a number, and refuses the rest before.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -406,4 +407,51 @@ fn a_slot_that_is_made_anew_before_housekeeping_stays() {
     assert!(driver.vfs.exists(&slot).unwrap());
     driver.reopen();
     assert_eq!(driver.store.stats().free_slots, 1);
+}
+
+#[test]
+fn large_groups_want_the_next_slot_before_the_segment_is_half_full() {
+    let mut driver = Driver::new(Options {
+        segment_bytes: 1 << 20,
+        wal_bytes_max: Some(8 << 20),
+        ..options()
+    });
+    let stream = driver.create("a", false);
+    let mut prepared_after = |len: usize| {
+        driver.push(stream, len).unwrap();
+        driver.sync();
+        driver.store.prepare_slot().unwrap()
+    };
+    assert!(!prepared_after(40 << 10), "not large");
+    assert!(
+        !prepared_after(40 << 10),
+        "beyond a sixteenth, and not large"
+    );
+    assert!(prepared_after(64 << 10), "large");
+    assert!(!prepared_after(64 << 10), "it is there");
+}
+
+#[test]
+fn a_first_large_group_leaves_a_log_its_one_slot() {
+    let mut driver = Driver::new(Options {
+        segment_bytes: 2 << 20,
+        wal_bytes_max: Some(16 << 20),
+        ..options()
+    });
+    let stream = driver.create("a", false);
+    driver.push(stream, 100 << 10).unwrap();
+    driver.sync();
+    assert!(!driver.store.prepare_slot().unwrap());
+}
+
+#[test]
+fn who_waited_while_another_thread_made_the_slot_makes_none() {
+    let driver = Driver::new(small());
+    let made = || driver.store.stats().free_slots;
+    let looks = Cell::new(0);
+    let wanted_by_the_first = |_: &_| looks.replace(looks.get() + 1) == 0;
+    assert!(!driver.store.add_slot_if(wanted_by_the_first).unwrap());
+    assert_eq!((looks.get(), made()), (2, 0));
+    assert!(driver.store.add_slot_if(|_| true).unwrap());
+    assert_eq!(made(), 1);
 }
