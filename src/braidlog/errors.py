@@ -120,7 +120,7 @@ class UnavailableError(LogError):
 
 
 class LockedError(UnavailableError):
-    """Another process has the directory open for writing."""
+    """Another process, or this one, has the directory open for writing."""
 
     code = 11
     hint = "Stop the other writer, or open with read_only=True"

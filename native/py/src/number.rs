@@ -1,7 +1,7 @@
 //! Numbers from Python: what does not fit is the caller's mistake and says so.
 
 use braidlog_core::Error;
-use pyo3::exceptions::PyOverflowError;
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 
 use crate::error::to_py;
@@ -45,6 +45,13 @@ impl<'py> FromPyObject<'_, 'py> for Micros {
         match object.extract::<i64>() {
             Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => {
                 Err(refuse(object, "a timestamp: microseconds in -2**63..2**63"))
+            }
+            // Naive times, numbers of seconds: only the caller knows what is meant.
+            Err(error) if error.is_instance_of::<PyTypeError>(object.py()) => {
+                Err(PyTypeError::new_err(format!(
+                    "a timestamp is an int, microseconds since 1970 (UTC), not {}",
+                    object.get_type().name()?
+                )))
             }
             found => found.map(Self),
         }

@@ -268,7 +268,7 @@ def open_host(
         UnavailableError: the system does not let a file be read or written: ``path``.
         ClosedError: it was told to ``stop``.
     """
-    where, stop = Path(path), stop or Stop()
+    where, stop = Path(path).absolute(), stop or Stop()
     with breakage_at(where), contextlib.ExitStack() as stack:
         make_directory(where)
         log = EmbeddedLog(where / _LOG, **options)

@@ -102,7 +102,7 @@ def open_cluster_host(
     stop: Stop | None = None,
 ) -> ClusterHost:
     """Open a directory beside a log of a cluster; see `Application.open_cluster`."""
-    where, stop = Path(directory), stop or Stop()
+    where, stop = Path(directory).absolute(), stop or Stop()
     with breakage_at(where), ExitStack() as stack:
         make_directory(where)
         stack.enter_context(_locked(where))

@@ -77,7 +77,8 @@ def export(
     FILE may be - for stdout.
 
     JSONL and CSV are compressed if the name ends in .gz or .zst. JSONL and Parquet
-    come back through `import --value value --key key --timestamp timestamp`.
+    come back through `import --value value --key key --timestamp timestamp --headers
+    headers`.
     """
     to_stdout = str(file) == "-"
     write: Writer = _WRITERS[layout or _layout_of(file)]

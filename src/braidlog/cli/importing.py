@@ -15,10 +15,11 @@ import click
 from braidlog.cli import parameters
 from braidlog.cli.commands import EitherCommand, command
 from braidlog.cli.failures import Problem, explain
+from braidlog.cli.fields import UNITS, Fields, Row
 from braidlog.cli.output import line
 from braidlog.cli.progress import meter
 from braidlog.cli.session import Session
-from braidlog.cli.sources import FORMATS, UNITS, Fields, Row, format_of, rows_of
+from braidlog.cli.sources import FORMATS, format_of, rows_of
 from braidlog.cli.text import counted
 from braidlog.errors import LogError, StoreFailedError, TooLargeError
 from braidlog.types import Producer
@@ -50,6 +51,11 @@ _BATCHES_IN_FLIGHT = 8
 @click.option("--value", metavar="FIELD", help="Value [default: the row as JSON].")
 @click.option("--key", metavar="FIELD", help="Key [default: none].")
 @click.option("--timestamp", metavar="FIELD", help="Timestamp [default: now].")
+@click.option(
+    "--headers",
+    metavar="FIELD",
+    help="Headers: pairs of name and text, or an object [default: none].",
+)
 @click.option(
     "--timestamp-unit",
     "unit",
@@ -260,6 +266,9 @@ class Ingest:
             [row.value for row in batch],
             keys=keys if any(key is not None for key in keys) else None,
             timestamps=[row.timestamp for row in batch],
+            headers=[row.headers for row in batch]
+            if any(row.headers for row in batch)
+            else None,
             **once,
         )
         self._pending.append(pending)
@@ -340,7 +349,7 @@ def _batches(rows: Iterator[Row], records_max: int) -> Iterator[list[Row]]:
     try:
         for row in rows:
             batch.append(row)
-            size += len(row.value) + len(row.key or b"")
+            size += row.size
             if size >= _BATCH_BYTES or len(batch) >= records_max:
                 yield batch
                 batch, size = [], 0

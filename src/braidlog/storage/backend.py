@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from braidlog import _native
-from braidlog.errors import LogError, NotFoundError, ReadOnlyError, TimeoutError_
+from braidlog.errors import (
+    LockedError,
+    LogError,
+    NotFoundError,
+    ReadOnlyError,
+    TimeoutError_,
+)
 from braidlog.storage.catalog import CatalogEntry
 
 __all__ = ["Backend", "FollowerBackend", "WriterBackend"]
@@ -49,11 +55,25 @@ class WriterBackend:
 
     def __init__(self, path: Path, keywords: dict[str, Any]) -> None:
         """Open, creating the directory if there is none."""
-        holder = f"process {os.getpid()}"
-        self.store, self.report = _native.Store.open(path, holder=holder, **keywords)
+        self._process = os.getpid()
+        holder = f"process {self._process}"
+        try:
+            opened = _native.Store.open(path, holder=holder, **keywords)
+        except LockedError as error:
+            where = path.resolve()
+            if not any(other._is_at(where) for other in list(_OPEN)):
+                raise
+            msg = f"{error.path} is open for writing in this very {holder}"
+            raise LockedError(msg, path=error.path) from None
+        self.store, self.report = opened
+        self._where = path.resolve()
         self._syncer: threading.Thread | None = None
         self._starting = threading.Lock()
         _OPEN.add(self)
+
+    def _is_at(self, where: Path) -> bool:
+        """Whether it was opened there by this process, and not by its parent."""
+        return (self._where, self._process) == (where, os.getpid())
 
     def catalog(self) -> dict[str, CatalogEntry]:
         """Return the logs by name."""

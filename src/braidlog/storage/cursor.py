@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from braidlog.errors import LogError
+
 if TYPE_CHECKING:
     from braidlog.storage.keeping import KeptLog
 
@@ -20,7 +22,11 @@ class Cursor:
 
     def __repr__(self) -> str:
         """Show name and position."""
-        return f"<Cursor {self.name!r} of {self._log.name!r} at {self.position}>"
+        who = f"Cursor {self.name!r} of {self._log.name!r}"
+        try:
+            return f"<{who} at {self.position}>"
+        except LogError as error:
+            return f"<{who}: {error.message}>"
 
     @property
     def position(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import time
 from typing import TYPE_CHECKING
@@ -206,6 +207,7 @@ class KeptLog:
         return [Cursor(self, name) for name in sorted(self._cursor_rows())]
 
     def _set_cursor(self, name: str, position: int, pin: bool, lease: int) -> None:
+        position = operator.index(position)
         first, end, *_ = self._range()
         if not 1 <= position <= max(end, first):
             msg = f"cursor position {position} is not in 1..{end}"

@@ -21,6 +21,7 @@ from typing import Any, Final, Self
 from braidlog.errors import (
     AlreadyExistsError,
     ClosedError,
+    InvalidArgumentError,
     NotFoundError,
     TimeoutError_,
 )
@@ -316,17 +317,22 @@ def open_node(
     ``sync_method`` is ``direct`` (O_DIRECT, where the file system has it), ``dsync`` or
     ``fdatasync``. ``unsynced_bytes_max`` bounds what is submitted and not yet durable,
     ``recent_bytes_max`` what is kept in memory for readers that have caught up,
-    ``index_bytes_max`` the memory for number indexes.
+    ``index_bytes_max`` the memory for number indexes. A relative path is resolved here:
+    the program may change its directory later.
 
     Raises:
-        LockedError: another process is the writer.
+        InvalidArgumentError: an option is wrong, or the path is empty.
+        LockedError: another process, or another `Node` of this one, is the writer.
         NotFoundError: ``read_only``, and there is no node.
         ForeignFormatError: the directory belongs to something else.
         NewerFormatError: a newer version wrote it.
         MissingFileError: files of the node are gone.
         CorruptionError: durable bytes are damaged; ``braidlog repair`` explains.
     """
-    where = Path(path)
+    if not os.fspath(path):
+        msg = "the path is empty; the current directory is '.'"
+        raise InvalidArgumentError(msg)
+    where = Path(path).absolute()
     keywords: dict[str, Any] = {
         "segment_bytes": segment_bytes,
         "wal_bytes_max": wal_bytes_max,

@@ -189,6 +189,19 @@ def test_the_log_is_trimmed_only_when_a_snapshot_is_listed(tmp_path: Path) -> No
         assert host.call("total") == 20
 
 
+def test_a_host_stays_where_it_was_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with open_bank(Path("bank")) as host:
+        monkeypatch.chdir(elsewhere)
+        host.call("deposit", 1, 1)
+        assert host.snapshot().position == host.position
+    assert not any(elsewhere.iterdir())
+
+
 @pytest.mark.parametrize("name", STEPS)
 def test_a_snapshot_that_fails_changes_nothing(tmp_path: Path, name: str) -> None:
     steps = Steps()

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import braidlog
 from unit.cli.conftest import Cli
 
 ROWS = [{"id": f"k{i}", "at": 1_700_000_000 + i, "text": f"é{i}\n"} for i in range(25)]
@@ -100,6 +101,10 @@ def test_import_goes_on_after_a_bad_row(cli: Cli, tmp_path: Path) -> None:
         ("r.csv", "a,b\n1,2,3\n", [], "number of fields"),
         ("r.jsonl.gz", "{}", [], "r.jsonl.gz, row 1"),
         ("r.parquet", "nonsense", [], "r.parquet, row 1"),
+        ("r.csv", "a,a\n1,2\n", ["--value", "a"], "two fields are called 'a'"),
+        ("r.csv", "a,b,b\n1,2,3\n", [], "two fields are called 'b'"),
+        ("r.jsonl", '{"a":"","t":null}', ["--timestamp", "t"], "'t' is null"),
+        ("r.jsonl", '{"h":"[1]"}', ["--headers", "h"], "'h' has no headers"),
     ],
 )
 def test_import_names_what_it_refuses(
@@ -117,24 +122,56 @@ def test_import_names_what_it_refuses(
     assert cli.json("read", "log") == []
 
 
-@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz", "out.jsonl.zst"])
-def test_jsonl_comes_back_the_same(orders: Cli, tmp_path: Path, name: str) -> None:
-    orders.run("append", "orders", "--delimiter", "!", stdin=b"\xff\x00\n")
-    file = str(tmp_path / name)
-    [result] = orders.json("export", "orders", file)
-    assert result["records"] == 11
-    fields = ["--value", "value", "--key", "key", "--timestamp", "timestamp"]
+# Times that Python has no dates for, keys that are empty or none, bytes that are no
+# text, text that looks like what bytes are exported as, headers of one name.
+ODD: list[tuple[bytes, bytes | None, int, list[tuple[str, bytes]]]] = [
+    (b"", None, -(1 << 62), []),
+    (b"\xff\x00\n", b"", 1 << 62, [("h", b"1"), ("h", b"\xff"), ("", b"")]),
+    (b'{"base64":"AA=="}', b"\xfe", -1, [("n", b'{"hex":"00"}')]),
+]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "jsonl.zst", "parquet"])
+def test_what_was_exported_comes_back(orders: Cli, tmp_path: Path, suffix: str) -> None:
+    with braidlog.open(orders.data) as node:
+        log = node.log("orders")
+        for value, key, timestamp, headers in ODD:
+            log.append(value, key=key, timestamp=timestamp, headers=headers)
+    file = str(tmp_path / f"out.{suffix}")
+    orders.run("export", "orders", file)
+    names = ["value", "key", "timestamp", "headers"]
+    fields = [part for name in names for part in (f"--{name}", name)]
     orders.run("import", "copy", file, "--create", *fields)
-    assert orders.json("read", "copy") == orders.json("read", "orders")
+    with braidlog.open(orders.data, read_only=True) as node:
+        assert list(node.log("copy").read()) == list(node.log("orders").read())
 
 
-def test_parquet_comes_back_the_same(orders: Cli, tmp_path: Path) -> None:
-    file = tmp_path / "out.parquet"
-    orders.run("export", "orders", str(file))
-    assert pq.ParquetFile(file).num_row_groups == 1
-    fields = ["--value", "value", "--key", "key", "--timestamp", "timestamp"]
-    orders.run("import", "copy", str(file), "--create", *fields)
-    assert orders.json("read", "copy") == orders.json("read", "orders")
+def test_values_of_json_keep_how_they_are_written(cli: Cli, tmp_path: Path) -> None:
+    written = ["1.50", "1e400", "0.1234567890123456789", '{"v": [1.0, {}]}', '"s"']
+    file = tmp_path / "r.jsonl"
+    lines = (f'{{ "v" :0, "k":"\\"}}",\t"v" : {v} , "z":[]}}\n' for v in written)
+    file.write_text("".join(lines))
+    cli.run("import", "log", str(file), "--value", "v", "--key", "k", "--create")
+    shown = cli.json("read", "log")
+    assert [record["value"] for record in shown] == [*written[:-1], "s"]
+    assert {record["key"] for record in shown} == {'"}'}
+
+
+def test_rows_as_json_are_json(cli: Cli, tmp_path: Path) -> None:
+    table = pa.table({"a": [1.5, float("nan")], "b": [[2.0], [float("inf")]]})
+    pq.write_table(table, tmp_path / "r.parquet")
+    (tmp_path / "bom.jsonl").write_bytes(b'\xef\xbb\xbf{"a":1}\n')
+    files = [str(tmp_path / name) for name in ("r.parquet", "bom.jsonl")]
+    cli.run("import", "log", *files, "--create")
+    values = [record["value"] for record in cli.json("read", "log")]
+    assert values == ['{"a":1.5,"b":[2.0]}', '{"a":null,"b":[null]}', '{"a":1}']
+
+
+def test_a_damaged_archive_is_named(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "r.jsonl.gz"
+    file.write_bytes(gzip.compress(os.urandom(1 << 16))[:20] + bytes(1 << 16))
+    result = cli.run("import", "log", str(file), "--create", code=1)
+    assert "r.jsonl.gz, row 1: " in result.stderr
 
 
 def test_arrow_stream(orders: Cli, tmp_path: Path) -> None:

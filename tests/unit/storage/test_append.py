@@ -151,7 +151,7 @@ BAD: dict[str, tuple[type[Exception], str, Callable[[Log], object]]] = {
         lambda log: log.append(array.array("i", [1])),
     ),
     "str key": (TypeError, "key must be bytes", lambda log: log.append(b"", key="k")),  # type: ignore[arg-type]
-    "float time": (TypeError, "integer", lambda log: log.append(b"", timestamp=1.5)),  # type: ignore[arg-type]
+    "float time": (TypeError, "since 1970", lambda log: log.append(b"", timestamp=1.5)),  # type: ignore[arg-type]
     "time": (
         InvalidArgumentError,
         "timestamp",

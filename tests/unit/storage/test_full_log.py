@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from braidlog import Log, Node
-from braidlog.errors import LogFullError
+from braidlog.errors import LogFullError, TooLargeError
 from unit.storage.conftest import SEGMENT_BYTES, Opener
 
 RECORD_BYTES = 10_000
@@ -57,3 +57,15 @@ def test_a_list_that_is_one_piece_goes_in_whole_or_not_at_all(node: Node) -> Non
     assert len(log) > 0
     assert len(log) % 50 == 0
     assert not hasattr(caught.value, "__notes__")
+
+
+def test_a_record_that_no_batch_takes_is_too_large_also_for_a_full_log(
+    node: Node,
+) -> None:
+    # A trim would not help, so nobody should be told to trim and retry.
+    log = node.create_log("a")
+    with pytest.raises(LogFullError):
+        append_until_full(log, [bytes(SEGMENT_BYTES // 4 - 1000)])
+    for append in (log.append, log.submit):
+        with pytest.raises(TooLargeError, match=f"{SEGMENT_BYTES // 4}"):
+            append(bytes(SEGMENT_BYTES // 4))

@@ -122,6 +122,8 @@ def test_a_cursor_is_stored(ten: Log, node: Node, opener: Opener) -> None:
     again = ten.cursor("billing", pin=False)
     assert (again.position, again.pin) == (7, True)
     node.close()
+    closed = f"the node at {node.path} is closed"
+    assert repr(cursor) == f"<Cursor 'billing' of 'orders': {closed}>"
     found = opener().log("orders").cursor("billing")
     assert (found.position, found.pin, found.lease) == (7, True, 2.5)
     assert found.touched == found.touched > 0
@@ -154,7 +156,7 @@ def test_cursor_positions(ten: Log) -> None:
         with pytest.raises(InvalidArgumentError, match=str(position)):
             cursor.commit(position)
     for wrong in ("1", None, 1.5):
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match="as an integer"):
             cursor.commit(wrong)  # type: ignore[arg-type]
     assert cursor.position == 5
 
@@ -186,6 +188,7 @@ def test_a_deleted_cursor(ten: Log) -> None:
         with pytest.raises(NotFoundError, match="c"):
             call()
     assert ten.cursors() == []
+    assert "has no cursor 'c'" in repr(cursor)
     assert ten.cursor("c").position == 1
 
 

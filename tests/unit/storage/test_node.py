@@ -206,10 +206,31 @@ def test_a_path_of_any_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for wrong, error in (
         (None, TypeError),
         (b"x", TypeError),
+        ("", InvalidArgumentError),
         ("a\0b", UnavailableError),
     ):
         with pytest.raises(error):
             braidlog.open(wrong)  # type: ignore[arg-type]
+
+
+def test_a_program_may_change_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "data" / "wal").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with braidlog.open("data", segment_bytes=1 << 16) as node:
+        log = node.create_log("a")
+        with braidlog.open("data", read_only=True) as follower:
+            monkeypatch.chdir(elsewhere)
+            for _ in range(5):  # Each fills a segment, so files are made.
+                log.append_many([bytes(8000)] * 7)
+            node.maintain()
+            assert len(follower.log("a").to_arrow()) == len(log) == 35
+        assert node.path == tmp_path / "data"
+    assert [*Path("data").rglob("*")] == [Path("data/wal")]
+    with braidlog.open(tmp_path / "data") as node:
+        assert len(list(node.log("a").read())) == 35
 
 
 def test_a_path_that_is_a_file(tmp_path: Path) -> None:
@@ -238,7 +259,7 @@ def test_read_only_needs_a_node(tmp_path: Path) -> None:
 
 
 def test_one_writer(node: Node, opener: Opener) -> None:
-    with pytest.raises(LockedError, match=f"process {os.getpid()}") as caught:
+    with pytest.raises(LockedError, match=f"this very process {os.getpid()}") as caught:
         opener()
     assert caught.value.retryable
     assert caught.value.path.endswith("LOCK")

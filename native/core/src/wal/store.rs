@@ -247,7 +247,15 @@ impl Store {
         record: NewRecord<'_>,
         producer: Option<Sequenced>,
     ) -> Result<Ticket> {
-        let mut inner = self.admit(Some(stream), record_bytes(&record))?;
+        let bytes = record_bytes(&record);
+        let mut inner = match self.admit(Some(stream), bytes) {
+            // No trim makes room for a record that no batch takes.
+            Err(full @ Error::LogFull { .. }) => {
+                let max = self.guard()?.appender.batch_bytes_max();
+                return Appender::check_batch_len(bytes, max).and(Err(full));
+            }
+            admitted => admitted?,
+        };
         self.arrived(&mut inner);
         inner.appender.push(stream, record, producer)
     }
