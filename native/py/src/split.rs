@@ -149,8 +149,8 @@ fn latest(keys: &Bytes, rows: usize) -> Result<Vec<bool>> {
     let buckets = rows.div_ceil(BUCKET_ROWS).next_power_of_two();
     let bucket_of = |row: usize| {
         // Rows without a key have a bucket of their own, which nobody looks into.
-        let hashed = (hashes[row] >> BUCKET_SHIFT) as usize & (buckets - 1);
-        if keys.is_null(row) { buckets } else { hashed }
+        let bucket = (hashes[row] >> BUCKET_SHIFT) as usize & (buckets - 1);
+        if keys.is_null(row) { buckets } else { bucket }
     };
     let (ordered, bounds) = grouped(rows, buckets + 1, bucket_of)?;
     let mut latest = vec![false; rows];
