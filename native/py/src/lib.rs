@@ -64,6 +64,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(encode::encode_pieces, m)?)?;
     m.add_function(wrap_pyfunction!(encode::encode_arrow, m)?)?;
     m.add_function(wrap_pyfunction!(split::digest_records, m)?)?;
+    m.add_function(wrap_pyfunction!(split::latest_by_key, m)?)?;
     m.add_function(wrap_pyfunction!(split::split_by_key, m)?)?;
     m.add_function(wrap_pyfunction!(encode::route_arrow, m)?)?;
     Ok(())

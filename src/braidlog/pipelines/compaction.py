@@ -2,9 +2,15 @@
 
 *Theory of operation.* Tasks of the first stage read ranges of positions and keep of
 each key the last record of their range; what they write is spread over parts by key.
-Tasks of the second stage take one part each: the last of the last records, without
+Tasks of the last stage take one part each: the last of the last records, without
 those that say that the key is gone (tombstones), sorted by key. A tombstone has to be
 kept until then, because an earlier range may have the key.
+
+The more ranges there are the fewer of these records are the last of the whole log. So
+of a directory that takes more than a few tasks the first stage leaves keys and
+positions alone, and two stages more find out which records count and fetch those
+(`latest`). Reading a directory again costs less than moving what no longer counts;
+reading a cluster again, or comparing copies of one again, costs more.
 
 *Invariants.* What comes out depends on the log, the position and what a tombstone is,
 not on how the work was cut: each file holds the keys whose CRC-32 is its number, in
@@ -14,19 +20,17 @@ of the log are in one stream.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from braidlog.client.arrow import log_schema
 from braidlog.errors import CorruptionError, InvalidArgumentError
 from braidlog.pipelines.frame import (
     Attempt,
@@ -37,9 +41,19 @@ from braidlog.pipelines.frame import (
     Stage,
     run,
 )
+from braidlog.pipelines.latest import (
+    KEYS,
+    Choose,
+    Fetch,
+    Whole,
+    choose,
+    fetch,
+    latest,
+    latest_of,
+)
 from braidlog.pipelines.manifest import finished, publish, published
 from braidlog.pipelines.origin import BYTES_PER_TASK, Origin, Range, joined
-from braidlog.pipelines.pieces import COLUMNS, HELD_BYTES, Part, Pieces, keep_list
+from braidlog.pipelines.pieces import COLUMNS, Part, Pieces, keep_list
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,6 +64,8 @@ _NAME: Final = "compact"
 _PART_BYTES: Final = 64 << 20
 """Bytes of the log for each part of the second stage, at least."""
 _PARTS_MAX: Final = 4096
+_RANGES_AT_ONCE: Final = 3
+"""Ranges of a directory, at most, whose records are not read a second time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +121,18 @@ class _Collect:
     begin: int
     end: int
     parts: int
+    keys_only: bool
+    """Leave keys and positions; the records themselves are read when it is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Merge:
-    """One part of everything that was collected."""
+    """One part of the records that were collected, or fetched."""
 
     part: int
     pieces: str
     """The file that lists them."""
-    begin: int
-    end: int
-    log: str
+    whole: Whole
 
 
 def compact(
@@ -175,7 +191,8 @@ def compact_job(
         with origin.open() as source:
             ranges = joined(source.ranges(until, bytes_per_task))
         parts = _parts(ranges)
-        return [_Collect(each.begin, each.end, parts) for each in ranges]
+        keys_only = bool(origin.path) and len(ranges) > _RANGES_AT_ONCE
+        return [_Collect(each.begin, each.end, parts, keys_only) for each in ranges]
 
     def finish(results: Sequence[Result]) -> Mapping[str, Any]:
         files = [file for result in results for file in result.files]
@@ -190,9 +207,23 @@ def compact_job(
         (
             Stage("collect", _Collect, plan_collect, partial(_collect, origin)),
             Stage(
+                "choose",
+                Choose,
+                lambda collected: _plan_choose(job, collected),
+                choose,
+                optional=True,
+            ),
+            Stage(
+                "fetch",
+                Fetch,
+                lambda chosen: _plan_fetch(job, chosen),
+                partial(fetch, origin),
+                optional=True,
+            ),
+            Stage(
                 "merge",
                 _Merge,
-                lambda collected: _plan_merge(job, collected),
+                lambda records: _plan_merge(job, records),
                 partial(_merge, gone),
             ),
         ),
@@ -207,30 +238,21 @@ def _parts(ranges: Sequence[Range]) -> int:
     return max(1, min(_PARTS_MAX, -(-size // _PART_BYTES)))
 
 
-def _latest(table: pa.Table) -> pa.Table:
-    """Keep of each key the last record; they are in the order of positions."""
-    count = table.num_rows
-    numbered = pa.table({"key": table["key"], "row": np.arange(count)})
-    by_key = numbered.group_by("key", use_threads=False)
-    last = by_key.aggregate([("row", "max")])["row_max"].to_numpy()
-    is_last = np.zeros(count, bool)
-    is_last[last] = True
-    return table.filter(pa.array(is_last))
-
-
 def _collect(origin: Origin, task: _Collect, attempt: Attempt) -> Result:
-    pieces = Pieces(attempt, task.parts, shrink=_latest)
+    columns = KEYS if task.keys_only else COLUMNS
+    pieces = Pieces(attempt, task.parts, shrink=latest)
     records = keyless = size = 0
     first, after = None, task.begin
     with origin.open() as source:
-        for batch in source.batches(task.begin, task.end, COLUMNS):
+        for batch in source.batches(task.begin, task.end, columns):
             positions = batch.column("position")
             first = positions[0].as_py() if first is None else first
             after = positions[-1].as_py() + 1
             records += batch.num_rows
             size += batch.nbytes
             keyless += batch.column("key").null_count
-            pieces.add(batch.filter(pc.is_valid(batch.column("key"))))
+            # Copied: a column would keep all of the batch that it is of.
+            pieces.add(pa.concat_batches([batch]))
     pieces.finish()
     begin = task.begin if first is None else first
     if records != after - begin:
@@ -248,47 +270,59 @@ def _collect(origin: Origin, task: _Collect, attempt: Attempt) -> Result:
             "begin": begin,
             "end": after,
             "parts": task.parts,
+            "keys_only": task.keys_only,
             "spans": pieces.spans,
             "log": source.id,
         },
     )
 
 
-def _plan_merge(job: Job, collected: Sequence[Result]) -> list[_Merge]:
-    if not collected:
+def _plan_choose(job: Job, collected: Sequence[Result]) -> list[Choose]:
+    # Nothing to choose from: no record has a key, or the records are there already.
+    if not any(each.files and each.facts["keys_only"] for each in collected):
         return []
+    whole = _whole(collected)
+    pieces = keep_list(job, "collect", collected)
+    return [Choose(part, pieces, whole) for part in range(whole.parts)]
+
+
+def _plan_fetch(job: Job, chosen: Sequence[Result]) -> list[Fetch]:
+    if not chosen or "ranges" not in chosen[0].facts:
+        return []
+    whole, ranges = Whole(**chosen[0].facts["whole"]), chosen[0].facts["ranges"]
+    positions = keep_list(job, "choose", chosen)
+    return [Fetch(number, positions, whole) for number in range(ranges)]
+
+
+def _plan_merge(job: Job, records: Sequence[Result]) -> list[_Merge]:
+    if not records:
+        return []
+    fetched = records[0].facts.get("whole")
+    whole = Whole(**fetched) if fetched else _whole(records)
+    pieces = keep_list(job, "fetch" if fetched else "collect", records)
+    return [_Merge(part, pieces, whole) for part in range(whole.parts)]
+
+
+def _whole(collected: Sequence[Result]) -> Whole:
+    """Say what was read.
+
+    Raises:
+        CorruptionError: there is a gap in it.
+    """
     facts = sorted((each.facts for each in collected), key=lambda each: each["begin"])
     for before, behind in pairwise(facts):
         if before["end"] != behind["begin"]:
             msg = f"nobody read the positions {before['end']} to {behind['begin'] - 1}"
             raise CorruptionError(msg)
-    pieces = keep_list(job, "collect", collected)
-    span = {"begin": facts[0]["begin"], "end": facts[-1]["end"], "log": facts[0]["log"]}
-    return [_Merge(part, pieces, **span) for part in range(facts[0]["parts"])]
-
-
-def _latest_of(batches: Iterable[pa.RecordBatch]) -> pa.Table:
-    """Keep the last record of each key; hold twice that, or `HELD_BYTES` more."""
-    latest = log_schema(list(COLUMNS)).empty_table()
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        held.append(batch)
-        size = sum(each.nbytes for each in held)
-        # Not with each batch: the same keys would be gone through again and again.
-        if size >= max(HELD_BYTES, latest.nbytes):
-            latest = _latest(pa.concat_tables([latest, pa.Table.from_batches(held)]))
-            held = []
-    if held:
-        latest = _latest(pa.concat_tables([latest, pa.Table.from_batches(held)]))
-    return latest.combine_chunks()
+    first, last = facts[0], facts[-1]
+    return Whole(first["begin"], last["end"], first["log"], first["parts"])
 
 
 def _merge(gone: Tombstones, task: _Merge, attempt: Attempt) -> Result:
     home = attempt.home
     part = Part(home, task.pieces, task.part)
-    latest = _latest_of(part.batches())
-    is_gone = gone.mask(latest)
-    live = latest.filter(pc.invert(is_gone))
+    found = latest_of(part.batches(), COLUMNS)
+    live = found.filter(pc.invert(gone.mask(found)))
     live = live.take(pc.sort_indices(live["key"]))
     folder = home / "data"
     folder.mkdir(exist_ok=True)
@@ -297,11 +331,11 @@ def _merge(gone: Tombstones, task: _Merge, attempt: Attempt) -> Result:
     return Result(
         {
             "keys": live.num_rows,
-            "tombstones": latest.num_rows - live.num_rows,
+            "tombstones": found.num_rows - live.num_rows,
             "piece_bytes_read": part.bytes_read,
         },
         (finished(home, path),),
-        {"begin": task.begin, "end": task.end, "log": task.log, "rows": live.num_rows},
+        {"whole": asdict(task.whole), "rows": live.num_rows},
     )
 
 
@@ -309,10 +343,10 @@ def _facts(results: Sequence[Result]) -> dict[str, Any]:
     """Say what the files are, and what was proved while they were made."""
     if not results:
         return {"begin": 1, "end": 1, "keys": 0, "rows": [], "proved": []}
-    first = results[0].facts
-    begin, end = first["begin"], first["end"]
+    whole = Whole(**results[0].facts["whole"])
+    begin, end = whole.begin, whole.end
     return {
-        "log": first["log"],
+        "log": whole.log,
         "begin": begin,
         "end": end,
         "keys": sum(result.facts["rows"] for result in results),

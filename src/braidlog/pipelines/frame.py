@@ -45,7 +45,7 @@ __all__ = [
     "run",
 ]
 
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 """Part of every identity: results of another format are never taken up."""
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class File:
     """Relative to the home of the job, or whatever `Job.intact` understands."""
     bytes: int
     checksum: str
-    """BLAKE2b-128 of its bytes, in hexadecimal."""
+    """BLAKE2b-128 of its bytes, in hexadecimal; "" if the file has checksums itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +103,8 @@ class Stage(Generic[T]):
     plan: Callable[[Sequence[Result]], Sequence[T]]
     """Makes the tasks, from the results of the stage before (of the first: none)."""
     work: Work[T]
+    optional: bool = False
+    """Left out if it has no tasks: the next one is planned from what was before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,14 +246,15 @@ def run(
             state.clear()
             return report
         results: list[Result] = []
-        for number in range(len(job.stages)):
-            resumed, results = _carry_out(job, number, results, state, runner, progress)
+        for number, stage in enumerate(job.stages):
+            resumed, done = _carry_out(job, number, results, state, runner, progress)
             report = replace(
                 report,
-                tasks=report.tasks + len(results),
+                tasks=report.tasks + len(done),
                 resumed=report.resumed + resumed,
-                figures=_added(report.figures, results),
+                figures=_added(report.figures, done),
             )
+            results = results if stage.optional and not done else done
         published = job.publish(results)
         report = replace(report, published=dict(published), seconds=_since(clock))
         state.report(report)
@@ -291,7 +294,7 @@ def _carry_out(
     resumed = len(done)
 
     def tell() -> None:
-        if progress is not None:
+        if progress is not None and (tasks or not stage.optional):
             progress(Outlook(stage.name, len(done), len(tasks)))
 
     tell()

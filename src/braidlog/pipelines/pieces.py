@@ -119,27 +119,28 @@ class Pieces:
         self._bytes += batch.nbytes
         if self._bytes < self._held_bytes:
             return
-        if self._shrink is not None:
-            table = self._shrink(pa.Table.from_batches(self._held))
-            if table.nbytes < self._held_bytes // 2:
-                # Copied: a slice would keep all of what it was cut from.
-                self._held = table.combine_chunks().to_batches()
-                self._bytes = table.nbytes
-                return
-        self._write_chunk()
+        table = self._take_held()
+        if self._shrink is not None and table.nbytes < self._held_bytes // 2:
+            # Copied: a slice would keep all of what it was cut from.
+            self._held = table.combine_chunks().to_batches()
+            self._bytes = table.nbytes
+        else:
+            self._write_chunk(table)
 
     def finish(self) -> None:
         """Write what is held; the files are durable on return."""
-        self._write_chunk()
+        if self._held:
+            self._write_chunk(self._take_held())
         self._finish_piece()
 
-    def _write_chunk(self) -> None:
-        if not self._held:
-            return
+    def _take_held(self) -> pa.Table:
         table = pa.Table.from_batches(self._held)
         self._held, self._bytes = [], 0
-        if self._shrink is not None:
-            table = self._shrink(table)
+        return table if self._shrink is None else self._shrink(table)
+
+    def _write_chunk(self, table: pa.Table) -> None:
+        if not table.num_rows:
+            return
         batches = table.combine_chunks().to_batches()
         if len(batches) != 1:  # More than fits into one array of bytes.
             msg = f"{table.nbytes} bytes of records are more than one chunk holds"
@@ -169,7 +170,8 @@ class Pieces:
             for chunk in self._chunks:
                 chunk.unlink()
         self._chunks = []
-        self.files.append(finished(self._attempt.home, path))
+        # Each message has a CRC of its own, and is read once.
+        self.files.append(finished(self._attempt.home, path, checked=True))
         self.spans.append((self._begin, self._end))
 
     def _path(self, end: str) -> Path:

@@ -13,10 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import braidlog
-from braidlog.errors import AlreadyExistsError, BeyondEndError, InvalidArgumentError
+from braidlog.errors import (
+    AlreadyExistsError,
+    BeyondEndError,
+    CorruptionError,
+    InvalidArgumentError,
+    UnavailableError,
+)
 from braidlog.pipelines import compaction, pieces
-from braidlog.pipelines.compaction import Tombstones, _latest, compact
-from braidlog.pipelines.frame import Attempt, File
+from braidlog.pipelines import latest as latest_module
+from braidlog.pipelines.compaction import Tombstones, compact
+from braidlog.pipelines.frame import Attempt, File, Job, Result
+from braidlog.pipelines.latest import Fetch, Whole, fetch, latest
 from braidlog.pipelines.manifest import read_manifest, verify
 from braidlog.pipelines.origin import Origin
 from braidlog.pipelines.piecefile import PieceFile
@@ -91,10 +99,98 @@ def test_it_is_what_a_dictionary_says(
     assert report.tasks > (5 if until is None else 1)
 
 
+def test_records_are_moved_once_or_read_again(
+    orders: tuple[Path, list[Row]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many ranges what counts is fetched; whoever dies meanwhile goes on there."""
+    path, rows = orders
+    origin, size = Origin("orders", path=str(path)), 30_000
+    with monkeypatch.context() as patch:
+        patch.setattr(compaction, "_RANGES_AT_ONCE", 1 << 20)
+        moved = compact(origin, tmp_path / "moved", workers=1, bytes_per_task=size)
+
+    def fail(origin: Origin, task: Fetch, attempt: Attempt) -> Result:
+        if task.range == 1:
+            raise UnavailableError("later")
+        return fetch(origin, task, attempt)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compaction, "fetch", fail)
+        with pytest.raises(UnavailableError, match="later"):
+            compact(origin, tmp_path / "fetched", workers=1, bytes_per_task=size)
+    fetched = compact(origin, tmp_path / "fetched", workers=1, bytes_per_task=size)
+    parts = len(fetched.published["files"])
+    ranges = (fetched.tasks - 2 * parts) // 2
+    # Collected, chosen, and one fetched.
+    assert (fetched.resumed, moved.tasks) == (ranges + parts + 1, ranges + parts)
+    assert found(tmp_path / "fetched") == found(tmp_path / "moved") == model(rows)  # type: ignore[arg-type]
+    assert fetched.published["proved"] == moved.published["proved"]
+    keys = {key for key, _ in rows if key is not None}  # type: ignore[misc]
+    # Tombstones too: a value says what they are.
+    assert fetched.figures["records_fetched"] == len(keys)
+    assert fetched.figures["without_key"] == moved.figures["without_key"] > 0
+    assert "records_fetched" not in moved.figures
+    assert fetched.figures["records_read"] == moved.figures["records_read"]
+
+
+def test_a_log_without_keys_has_no_latest_records(tmp_path: Path) -> None:
+    with braidlog.open(tmp_path / "data", segment_bytes=64 << 10) as node:
+        log = node.create_log("orders")
+        for _ in range(20):
+            log.append_many([b"value" * 20] * 50)
+    origin = Origin("orders", path=str(tmp_path / "data"))
+    report = compact(origin, tmp_path / "out", workers=1, bytes_per_task=20_000)
+    assert report.figures["without_key"] == 1000
+    assert (report.published["rows"], found(tmp_path / "out")) == ([0], [])
+
+
+def test_what_was_chosen_is_fetched_or_the_task_fails(
+    orders: tuple[Path, list[Row]], tmp_path: Path
+) -> None:
+    """A position that is not in the log is no record less."""
+    chosen = pieces.Pieces(
+        Attempt(0, "choose", tmp_path, tmp_path), 1, split=pieces.split_at
+    )
+    chosen.add(pa.record_batch({"position": [3, 4001], "part": [0, 0]}))
+    chosen.finish()
+    job = Job("test", {}, tmp_path, (), lambda _: {}, lambda: None)
+    job.scratch.mkdir(parents=True)
+    listed = pieces.keep_list(
+        job, "choose", [Result({}, tuple(chosen.files), {"spans": chosen.spans})]
+    )
+    task = Fetch(0, listed, Whole(1, 4001, "", 1))
+    with pytest.raises(CorruptionError, match="of 2 chosen records 1 are there"):
+        fetch(
+            Origin("orders", path=str(orders[0])),
+            task,
+            Attempt(0, "fetch", tmp_path, tmp_path),
+        )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.lists(st.one_of(st.none(), st.binary(max_size=2)), max_size=20), max_size=4
+    ),
+    st.integers(0, 5),
+)
+def test_the_last_of_each_key_stays(
+    chunks: list[list[bytes | None]], skipped: int
+) -> None:
+    """Whatever the chunks are, and where they are slices of larger ones."""
+    column = pa.chunked_array(chunks, pa.binary())
+    table = pa.table({"key": column, "position": range(len(column))}).slice(skipped)
+    numbered = enumerate(column.to_pylist()[skipped:], skipped)
+    last = {key: position for position, key in numbered if key is not None}
+    kept = latest(table)
+    assert kept["position"].to_pylist() == sorted(last.values())
+    assert dict(zip(*map(pa.ChunkedArray.to_pylist, kept.columns), strict=True)) == last
+
+
 def test_a_part_is_merged_in_steps(
     orders: tuple[Path, list[Row]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "HELD_BYTES", 1000)
+    monkeypatch.setattr(latest_module, "HELD_BYTES", 1000)
     path, rows = orders
     origin = Origin("orders", path=str(path))
     compact(origin, tmp_path, workers=1, bytes_per_task=30_000)
@@ -107,7 +203,7 @@ def test_what_a_task_holds_is_bounded(tmp_path: Path) -> None:
 
     def written(keys: Callable[[int], bytes]) -> list[int]:
         attempt = Attempt(0, "collect", tmp_path, tmp_path)
-        into = pieces.Pieces(attempt, 3, held_bytes=held, shrink=_latest)
+        into = pieces.Pieces(attempt, 3, held_bytes=held, shrink=latest)
         for begin in range(1, 4001, 40):
             positions = range(begin, begin + 40)
             into.add(

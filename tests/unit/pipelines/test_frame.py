@@ -56,6 +56,17 @@ def test_what_tasks_return_is_published_and_reported(
     assert kept["figures"] == report.figures
 
 
+def test_an_optional_stage_without_tasks_is_left_out(tmp_path: Path) -> None:
+    seen: list[Outlook] = []
+    job = squares(tmp_path, numbers())
+    first, last = job.stages
+    nothing = replace(first, name="nothing", plan=lambda _: [], optional=True)
+    job = replace(job, stages=(first, nothing, last))
+    report = run(job, workers=1, progress=seen.append)
+    assert (report.figures["total"], report.tasks) == (SUM, 11)
+    assert {each.stage for each in seen} == {"square", "total"}
+
+
 def test_the_same_job_again_changes_nothing(tmp_path: Path) -> None:
     first = run(squares(tmp_path, numbers()), workers=1)
     before = contents(tmp_path)

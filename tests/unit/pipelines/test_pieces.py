@@ -170,7 +170,8 @@ def test_descriptors_do_not_grow_with_the_number_of_pieces(
     keep = JobState.keep_tasks
 
     def keep_tasks(self: JobState, stage: str, tasks: Any) -> None:
-        plans.append(tasks)
+        if tasks:
+            plans.append(tasks)
         keep(self, stage, tasks)
 
     monkeypatch.setattr(JobState, "keep_tasks", keep_tasks)
@@ -179,13 +180,16 @@ def test_descriptors_do_not_grow_with_the_number_of_pieces(
         if name != "replay":
             # Each byte that a stage left was decoded by one task, once.
             assert figures["piece_bytes_read"] == figures["piece_bytes_written"] > 0
-    many, second, one, same = plans
+    # The first run of `compact` has two stages more between these.
+    many, *between, second, one, same = plans
+    assert len(between) == (2 if name == "compact" else 0)
     assert len(many) > 5 * len(one)
     assert len(second) == len(same)
-    sizes = [len(msgspec.json.encode(task)) for task in (*second, *same)]
-    # The hash of the job has one length, positions and numbers nearly so.
-    assert max(sizes) - min(sizes) < 40
-    assert max(sizes) < 250
+    for tasks in (*between, [*second, *same]):
+        sizes = [len(msgspec.json.encode(task)) for task in tasks]
+        # The hash of the job has one length, positions and numbers nearly so.
+        assert max(sizes) - min(sizes) < 40
+        assert max(sizes) < 250
 
 
 def test_a_command_is_decoded_by_the_task_that_executes_it(
