@@ -66,6 +66,11 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
             fields.set_item("limit", max)?;
             "TooLargeError"
         }
+        Error::StateFull { size, max } => {
+            fields.set_item("size", size)?;
+            fields.set_item("limit", max)?;
+            "TooLargeError"
+        }
         Error::Trimmed { first } => {
             fields.set_item("first", first)?;
             "TrimmedError"
@@ -101,5 +106,10 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     };
     let class = py.import("braidlog.errors")?.getattr(name)?;
     let value = class.call((error.to_string(),), Some(&fields))?;
+    if matches!(error, Error::StateFull { .. }) {
+        // That of the class is for records.
+        let hint = "Delete logs or cursors, or make a directory with larger segments";
+        value.setattr("hint", hint)?;
+    }
     Ok(PyErr::from_value(value))
 }
