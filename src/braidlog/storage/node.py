@@ -67,6 +67,7 @@ class Node:
         self.read_only = read_only
         self._backend = backend
         self._closed = threading.Event()
+        self._altering = threading.Lock()
         self._housekeeper: threading.Thread | None = None
         if isinstance(backend, WriterBackend):
             self._prepare(backend)
@@ -309,10 +310,12 @@ def open_node(
 ) -> Node:
     """Open a directory of logs, creating it if there is none.
 
-    One process may write; ``read_only`` follows without a lock and sees what is
-    durable. ``segment_bytes`` counts for new directories only. ``wal_bytes_max`` bounds
-    the disk space of all segments; when it is reached appends raise `LogFullError`. The
-    directory keeps it: None leaves it as it is, 64 GiB in a new one.
+    A relative path is taken from the current directory now, and stays what it is when
+    that changes. One process may write; ``read_only`` follows without a lock and sees
+    what is durable. ``segment_bytes`` counts for new directories only.
+    ``wal_bytes_max`` bounds the disk space of all segments; when it is reached appends
+    raise `LogFullError`. The directory keeps it: None leaves it as it is, 64 GiB in a
+    new one.
     ``sync_method`` is ``direct`` (O_DIRECT, where the file system has it), ``dsync`` or
     ``fdatasync``. ``unsynced_bytes_max`` bounds what is submitted and not yet durable,
     ``recent_bytes_max`` what is kept in memory for readers that have caught up,
@@ -326,7 +329,8 @@ def open_node(
         MissingFileError: files of the node are gone.
         CorruptionError: durable bytes are damaged; ``braidlog repair`` explains.
     """
-    where = Path(path)
+    # The files are opened when they are needed: a later chdir must not lead elsewhere.
+    where = Path(path).absolute()
     keywords: dict[str, Any] = {
         "segment_bytes": segment_bytes,
         "wal_bytes_max": wal_bytes_max,

@@ -212,6 +212,23 @@ def test_a_path_of_any_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             braidlog.open(wrong)  # type: ignore[arg-type]
 
 
+def test_a_relative_path_stays_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other" / "data").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with (
+        braidlog.open("data", segment_bytes=64 << 10) as node,
+        braidlog.open("data", read_only=True) as follower,
+    ):
+        monkeypatch.chdir(tmp_path / "other")
+        log = node.create_log("a")
+        log.append_many([bytes(1000)] * 500)
+        log.trim(300)
+        assert len(follower.log("a")) == len(list(log)) == 201
+    assert list((tmp_path / "other" / "data").iterdir()) == []
+
+
 def test_a_path_that_is_a_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("content")
