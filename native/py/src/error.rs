@@ -61,12 +61,7 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
         }
         Error::Failed { .. } => "StoreFailedError",
         Error::Closed => "ClosedError",
-        Error::TooLarge { size, max, .. } => {
-            fields.set_item("size", size)?;
-            fields.set_item("limit", max)?;
-            "TooLargeError"
-        }
-        Error::StateFull { size, max } => {
+        Error::TooLarge { size, max, .. } | Error::StateFull { size, max } => {
             fields.set_item("size", size)?;
             fields.set_item("limit", max)?;
             "TooLargeError"
