@@ -375,7 +375,10 @@ class ForeignFormatError(FormatError):
     """The file belongs to another program."""
 
     code = 51
-    hint = "Check the path: this is not a Braidlog directory"
+    hint = (
+        "Check the path: this is not a Braidlog directory, or the file is damaged and "
+        "`braidlog verify` tells"
+    )
 
 
 class NewerFormatError(FormatError):

@@ -120,6 +120,17 @@ pub enum Error {
         /// The limit.
         max: u64,
     },
+    /// Logs, cursors and producers would not fit the head of a segment; nothing was written.
+    #[error(
+        "logs, cursors and producers would take {size} bytes, and {max} fit: each segment begins with all of \
+         them, in a quarter of it at most"
+    )]
+    StateFull {
+        /// Bytes they would take.
+        size: u64,
+        /// Bytes that fit.
+        max: u64,
+    },
     /// The call does not make sense; nothing was changed.
     #[error("{0}")]
     InvalidArgument(String),

@@ -61,7 +61,7 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
         }
         Error::Failed { .. } => "StoreFailedError",
         Error::Closed => "ClosedError",
-        Error::TooLarge { size, max, .. } => {
+        Error::TooLarge { size, max, .. } | Error::StateFull { size, max } => {
             fields.set_item("size", size)?;
             fields.set_item("limit", max)?;
             "TooLargeError"
@@ -101,5 +101,10 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     };
     let class = py.import("braidlog.errors")?.getattr(name)?;
     let value = class.call((error.to_string(),), Some(&fields))?;
+    if matches!(error, Error::StateFull { .. }) {
+        // That of the class is for records.
+        let hint = "Delete logs or cursors, or make a directory with larger segments";
+        value.setattr("hint", hint)?;
+    }
     Ok(PyErr::from_value(value))
 }

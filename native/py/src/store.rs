@@ -324,9 +324,56 @@ impl Store {
         Ok(())
     }
 
-    fn trim(&self, py: Python<'_>, stream: u32, first: Unsigned) -> PyResult<u64> {
+    /// Let records go, minding the pins at `pinned_at` (microseconds) or, without it, none.
+    #[pyo3(signature = (stream, first, pinned_at=None))]
+    fn trim(
+        &self,
+        py: Python<'_>,
+        stream: u32,
+        first: Unsigned,
+        pinned_at: Option<i64>,
+    ) -> PyResult<u64> {
         let store = self.check()?;
-        py.detach(|| store.trim(stream, first.0)).map_err(to_py)
+        py.detach(|| match pinned_at {
+            Some(now) => store.trim_unpinned(stream, first.0, now),
+            None => store.trim(stream, first.0),
+        })
+        .map_err(to_py)
+    }
+
+    /// Create a cursor at the first position unless there is one.
+    fn create_cursor(
+        &self,
+        py: Python<'_>,
+        stream: u32,
+        name: &str,
+        pin: bool,
+        lease: u64,
+    ) -> PyResult<()> {
+        let store = self.check()?;
+        let cursor = Cursor {
+            position: 0,
+            pin,
+            touched: now(),
+            lease,
+        };
+        let group = store.create_cursor(stream, name, &cursor).map_err(to_py)?;
+        wait_group(py, store, group, None).map(|_| ())
+    }
+
+    /// Move a cursor that is there; it keeps its pin and lease.
+    fn move_cursor(
+        &self,
+        py: Python<'_>,
+        stream: u32,
+        name: &str,
+        position: Unsigned,
+    ) -> PyResult<()> {
+        let store = self.check()?;
+        let group = store
+            .move_cursor(stream, name, position.0, now())
+            .map_err(to_py)?;
+        wait_group(py, store, group, None).map(|_| ())
     }
 
     #[pyo3(signature = (stream, name, position, pin, lease=0))]

@@ -90,7 +90,8 @@ _HINTS: dict[type[BaseException], str] = {
     errors.UnknownProducerError: "look what is stored, then import the rest with "
     "another --producer",
     errors.SequenceExpiredError: "the record is stored: do not send it again",
-    errors.ForeignFormatError: "check --data: this is not a Braidlog directory",
+    errors.ForeignFormatError: "check --data: this is not a Braidlog directory,"
+    " or the file is damaged and `braidlog verify` tells",
     errors.NewerFormatError: "upgrade braidlog to open it",
     errors.CorruptionError: "`braidlog verify` shows the damage,"
     " `braidlog repair --dry-run` what would be lost",
@@ -146,7 +147,8 @@ def _explained(error: BaseException) -> Failure:
     code = next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 1)
     if isinstance(error, errors.LogError):
         kind = next(kind for kind in type(error).__mro__ if kind in _HINTS)
-        hint = _HINTS[kind].format(**vars(error))
+        # One that the error came with knows more than its class.
+        hint = vars(error).get("hint") or _HINTS[kind].format(**vars(error))
         return Failure(code, error.message or type(error).__name__, hint)
     if isinstance(error, click.UsageError):
         return Failure(code, error.format_message(), _usage_hint(error))

@@ -22,6 +22,7 @@ from braidlog.storage.catalog import LogDescription, LogOptions, LogStats
 from braidlog.storage.cursor import Cursor
 from braidlog.storage.log import Log
 from braidlog.storage.node import Node, NodeStats, open_node
+from braidlog.storage.waits import Waits
 from braidlog.types import Producer, Timestamp
 
 if TYPE_CHECKING:
@@ -35,14 +36,15 @@ __all__ = ["AsyncLog", "AsyncNode", "open_async"]
 
 # Records handed to the loop at a time.
 _CHUNK: Final = 1024
-# A cancelled wait gives its worker thread back after at most this long.
-_WAIT_SLICE_S: Final = 0.1
+# How long those who wait may still be told of records while a close hangs.
+_CLOSING_S: Final = 0.1
 
 
 class _Waker:
     """Resolves futures of one loop when their sync groups are durable."""
 
-    def __init__(self, backend: WriterBackend) -> None:
+    def __init__(self, backend: WriterBackend, waits: Waits) -> None:
+        self._waits = waits
         self._loop = asyncio.get_running_loop()
         self._store = backend.store
         self._waiting: deque[tuple[int, Pending, asyncio.Future[Any]]] = deque()
@@ -74,6 +76,7 @@ class _Waker:
         except BlockingIOError:
             pass
         self._resolve()
+        self._waits.look()
 
     def _resolve(self) -> None:
         waiting = self._waiting
@@ -218,16 +221,7 @@ class AsyncLog:
             return await asyncio.to_thread(
                 self.blocking.wait, position, timeout=timeout
             )
-        loop = asyncio.get_running_loop()
-        deadline = None if timeout is None else loop.time() + timeout
-        while not self._node.blocking.closed:
-            left = _WAIT_SLICE_S if deadline is None else deadline - loop.time()
-            pause = max(0.0, min(left, _WAIT_SLICE_S))
-            if await asyncio.to_thread(self.blocking.wait, position, timeout=pause):
-                return True
-            if deadline is not None and loop.time() >= deadline:
-                return False
-        return False
+        return await self._node._waiting_tasks().wait(self.blocking, position, timeout)
 
     async def subscribe(
         self,
@@ -327,6 +321,7 @@ class AsyncNode:
         self._options = options
         self._node: Node | None = None
         self._wakers: _Waker | None = None
+        self._waits: Waits | None = None
 
     async def __aenter__(self) -> Self:
         """Open the directory."""
@@ -366,8 +361,13 @@ class AsyncNode:
             msg = "this directory was opened read-only"
             raise ReadOnlyError(msg)
         if self._wakers is None:
-            self._wakers = _Waker(backend)
+            self._wakers = _Waker(backend, self._waiting_tasks())
         return self._wakers
+
+    def _waiting_tasks(self) -> Waits:
+        if self._waits is None:
+            self._waits = Waits(self.blocking)
+        return self._waits
 
     async def create_log(self, name: str, **options: Any) -> AsyncLog:
         """Create a log; see `Node.create_log`."""
@@ -405,12 +405,20 @@ class AsyncNode:
         closing = asyncio.create_task(asyncio.to_thread(self._node.close))
         # The sync thread writes to the waker's pipe until the node is closed.
         closing.add_done_callback(self._forget_waker)
+        # A write that hangs holds up the close, but not those who wait for a record.
+        asyncio.get_running_loop().call_later(_CLOSING_S, self._end_waits)
         await asyncio.shield(closing)
 
     def _forget_waker(self, closing: asyncio.Task[None]) -> None:
         if self._wakers is not None:
             self._wakers.close()
             self._wakers = None
+        self._end_waits()
+
+    def _end_waits(self) -> None:
+        if self._waits is not None:
+            self._waits.look()
+            self._waits.end(ClosedError("the node is closed"))
 
 
 def _close_unwanted(opening: asyncio.Task[Node]) -> None:

@@ -58,8 +58,7 @@ class Cursor:
             NotFoundError: the cursor was deleted.
             InvalidArgumentError: the position is beyond the end of the log.
         """
-        _, pin, _, lease = self._log._cursor_row(self.name)
-        self._log._set_cursor(self.name, position, pin, lease)
+        self._log._move_cursor(self.name, position)
 
     def delete(self) -> None:
         """Delete the cursor; durable on return."""

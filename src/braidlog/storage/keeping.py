@@ -5,6 +5,8 @@ from __future__ import annotations
 import operator
 import os
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from braidlog.errors import InvalidArgumentError, LogError, NotFoundError
@@ -17,7 +19,7 @@ from braidlog.storage.catalog import (
     SegmentRange,
 )
 from braidlog.storage.cursor import Cursor
-from braidlog.storage.retention import keep_bytes, lease_us, lowest_pin
+from braidlog.storage.retention import keep_bytes, lease_us
 from braidlog.types import Timestamp
 
 if TYPE_CHECKING:
@@ -109,9 +111,8 @@ class KeptLog:
         Raises:
             BeyondEndError: ``before`` is beyond the end.
         """
-        pin = None if ignore_pins else lowest_pin(self._cursor_rows(), _now_us())
-        limit = before if pin is None else min(before, pin)
-        return self._backend.store.trim(self._stream, limit)
+        pinned_at = None if ignore_pins else _now_us()
+        return self._backend.store.trim(self._stream, before, pinned_at)
 
     def apply_retention(self, now_us: int) -> int:
         """Trim what the log's retention lets go of; return the first position kept."""
@@ -129,10 +130,11 @@ class KeptLog:
         self, *, retention_ms: int | None = None, retention_bytes: int | None = None
     ) -> None:
         """Replace the log's retention; None keeps records until they are trimmed."""
-        old = self._current().options
-        new = LogOptions(old.compression, retention_ms, retention_bytes, old.unknown)
-        self._backend.store.alter_log(self._entry.id, new.encode())
-        self._entry = self._current()
+        self._alter(
+            lambda old: replace(
+                old, retention_ms=retention_ms, retention_bytes=retention_bytes
+            )
+        )
 
     def archive(self, location: str | os.PathLike[str] | None = None) -> Archive:
         """Open the log's archive to read: the recorded one, or the one at a place.
@@ -155,9 +157,14 @@ class KeptLog:
         from braidlog.archive.place import absolute
 
         where = None if location is None else absolute(location)
-        new = self._current().options.archived_at(where)
-        self._backend.store.alter_log(self._entry.id, new.encode())
-        self._entry = self._current()
+        self._alter(lambda old: old.archived_at(where))
+
+    def _alter(self, change: Callable[[LogOptions], LogOptions]) -> None:
+        # Two who change different options at once must not undo each other.
+        with self._node._altering:
+            new = change(self._current().options)
+            self._backend.store.alter_log(self._entry.id, new.encode())
+            self._entry = self._current()
 
     def _cursor_rows(self) -> dict[str, tuple[int, bool, int, int]]:
         return self._current().cursors
@@ -170,17 +177,16 @@ class KeptLog:
     ) -> Cursor:
         """Return the named cursor, creating it at the first position if it is new.
 
-        A cursor stores a reader's next position. With ``pin`` retention and trimming
+        Of several that create it at once one does. A cursor stores a reader's next
+        position. With ``pin`` retention and trimming
         keep what it has not read; ``lease`` seconds after its last commit a pin no
         longer holds (None: for ever), so that a dead reader need not fill the disk.
         A cursor that is there keeps its pin and lease; `set_cursor` changes them.
         """
         microseconds = lease_us(lease)
-        row = self._cursor_rows().get(name)
-        if row is None:
-            self._backend.store.set_cursor(
-                self._stream, name, self.first, pin, microseconds
-            )
+        if name not in self._cursor_rows():
+            store = self._backend.store
+            store.create_cursor(self._stream, name, pin, microseconds)
         return Cursor(self, name)
 
     def set_cursor(
@@ -199,20 +205,27 @@ class KeptLog:
             InvalidArgumentError: the position is beyond the end of the log; nothing
                 was changed.
         """
-        self._set_cursor(name, position, pin, lease_us(lease))
+        microseconds = lease_us(lease)
+        position = self._checked(position)
+        store = self._backend.store
+        store.set_cursor(self._stream, name, position, pin, microseconds)
         return Cursor(self, name)
 
     def cursors(self) -> list[Cursor]:
         """Return the cursors of the log, by name."""
         return [Cursor(self, name) for name in sorted(self._cursor_rows())]
 
-    def _set_cursor(self, name: str, position: int, pin: bool, lease: int) -> None:
+    def _checked(self, position: int) -> int:
         position = operator.index(position)
         first, end, *_ = self._range()
         if not 1 <= position <= max(end, first):
             msg = f"cursor position {position} is not in 1..{end}"
             raise InvalidArgumentError(msg)
-        self._backend.store.set_cursor(self._stream, name, position, pin, lease)
+        return position
+
+    def _move_cursor(self, name: str, position: int) -> None:
+        self._cursor_row(name)
+        self._backend.store.move_cursor(self._stream, name, self._checked(position))
 
     def _delete_cursor(self, name: str) -> None:
         self._backend.store.delete_cursor(self._stream, name)

@@ -27,8 +27,8 @@ __all__ = ["Log"]
 
 # How often a follower looks for what another process wrote: quickly at first, then
 # at a rate that costs an idle reader nothing noticeable.
-_POLL_MIN_S: Final = 0.0005
-_POLL_MAX_S: Final = 0.02
+POLL_MIN_S: Final = 0.0005
+POLL_MAX_S: Final = 0.02
 
 
 def _who(producer: Any) -> tuple[int, int] | None:
@@ -264,7 +264,7 @@ class Log(KeptLog, _native.Appender):
             self._backend.refresh()
             return self._view.wait(position, timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
-        pause = _POLL_MIN_S
+        pause = POLL_MIN_S
         while True:
             self._backend.refresh()
             # Checks the arguments, and that there still is something to wait for.
@@ -274,7 +274,7 @@ class Log(KeptLog, _native.Appender):
             if not left > 0:
                 return False
             time.sleep(min(pause, left))
-            pause = min(pause * 2, _POLL_MAX_S)
+            pause = min(pause * 2, POLL_MAX_S)
 
     # -- Arrow -------------------------------------------------------------------
 

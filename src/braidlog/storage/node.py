@@ -68,6 +68,7 @@ class Node:
         self.read_only = read_only
         self._backend = backend
         self._closed = threading.Event()
+        self._altering = threading.Lock()
         self._housekeeper: threading.Thread | None = None
         if isinstance(backend, WriterBackend):
             self._prepare(backend)
@@ -310,10 +311,12 @@ def open_node(
 ) -> Node:
     """Open a directory of logs, creating it if there is none.
 
-    One process may write; ``read_only`` follows without a lock and sees what is
-    durable. ``segment_bytes`` counts for new directories only. ``wal_bytes_max`` bounds
-    the disk space of all segments; when it is reached appends raise `LogFullError`. The
-    directory keeps it: None leaves it as it is, 64 GiB in a new one.
+    A relative path is taken from the current directory now, and stays what it is when
+    that changes. One process may write; ``read_only`` follows without a lock and sees
+    what is durable. ``segment_bytes`` counts for new directories only.
+    ``wal_bytes_max`` bounds the disk space of all segments; when it is reached appends
+    raise `LogFullError`. The directory keeps it: None leaves it as it is, 64 GiB in a
+    new one.
     ``sync_method`` is ``direct`` (O_DIRECT, where the file system has it), ``dsync`` or
     ``fdatasync``. ``unsynced_bytes_max`` bounds what is submitted and not yet durable,
     ``recent_bytes_max`` what is kept in memory for readers that have caught up,
@@ -332,6 +335,7 @@ def open_node(
     if not os.fspath(path):
         msg = "the path is empty; the current directory is '.'"
         raise InvalidArgumentError(msg)
+    # The files are opened when they are needed: a later chdir must not lead elsewhere.
     where = Path(path).absolute()
     keywords: dict[str, Any] = {
         "segment_bytes": segment_bytes,

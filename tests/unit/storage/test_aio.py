@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import resource
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -156,6 +157,49 @@ async def test_a_cancelled_wait(data: Path) -> None:
             async with asyncio.timeout(0.02):
                 await log.wait(1)
         assert not await log.wait(1, timeout=0.01)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_any_number_may_wait(data: Path, read_only: bool) -> None:
+    # If each held a thread while it waits, this one would be theirs for minutes.
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    async with (
+        asyncio.timeout(60),
+        opened(data) as node,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        log = await node.create_log("a")
+        other = node
+        if read_only:
+            other = await stack.enter_async_context(opened(data, read_only=True))
+        waited = await other.log("a")
+        waiting = [asyncio.create_task(waited.wait(at)) for at in range(1, 3001)]
+        hasty = [waited.wait(9999, timeout=0.01) for _ in range(300)]
+        assert not any(await asyncio.gather(*hasty))
+        for task in waiting[::3]:
+            task.cancel()
+        await log.append_many([b"x"] * 2000)
+        told = [task for i, task in enumerate(waiting) if i % 3 and i < 2000]
+        assert all(await asyncio.gather(*told))
+        late = [task for i, task in enumerate(waiting) if i % 3 and i >= 2000]
+        assert not any(task.done() for task in late)
+        await other.close()
+        assert not any(await asyncio.gather(*late))
+
+
+async def test_who_gave_up_waiting_is_forgotten(data: Path) -> None:
+    async with asyncio.timeout(20), opened(data) as node:
+        log = await node.create_log("a")
+        patient = asyncio.create_task(log.wait(1))
+        for _ in range(300):
+            assert not await log.wait(9999, timeout=1e-6)
+        [queue] = node._waiting_tasks()._queues.values()
+        assert queue.live == 1
+        assert len(queue._waiting) < 100
+        await log.append(b"x")
+        assert await patient
+        assert node._waiting_tasks()._queues == {}
 
 
 async def test_close_ends_what_waits(data: Path) -> None:

@@ -9,6 +9,7 @@ from braidlog.errors import (
     AlreadyExistsError,
     CorruptionError,
     LockedError,
+    MissingFileError,
     NotFoundError,
 )
 from braidlog.storage import inspect
@@ -133,6 +134,16 @@ def test_damage_is_shown_and_stepped_over(data: Path) -> None:
     [finding, *_] = inspect.verify(data).findings
     assert (finding.path, finding.offset) == (str(path), frame.offset)
     assert finding.severity == "corruption"
+
+
+def test_a_manifest_that_is_gone_or_too_long_is_named(data: Path) -> None:
+    [manifest] = data.glob("MANIFEST-*")
+    manifest.rename(data.parent / "kept")
+    with pytest.raises(MissingFileError, match=manifest.name):
+        list(inspect.manifest(data))
+    (data / "CURRENT").write_bytes(bytes(5000))
+    with pytest.raises(CorruptionError, match="CURRENT"):
+        list(inspect.manifest(data))
 
 
 def test_a_side_file_is_only_derived(data: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 import time
 from typing import Any
 
 import pytest
 
-from braidlog import Log, Node
+from braidlog import Log, Node, Producer
 from braidlog.errors import (
     BeyondEndError,
     InvalidArgumentError,
@@ -16,6 +17,7 @@ from braidlog.errors import (
     TooLargeError,
     TrimmedError,
 )
+from braidlog.storage.catalog import CatalogEntry
 from unit.storage.conftest import SEGMENT_BYTES, Opener
 
 MICROS = 1_000_000
@@ -145,6 +147,89 @@ def test_set_cursor_that_is_refused_changes_nothing(ten: Log) -> None:
         with pytest.raises(InvalidArgumentError):
             ten.set_cursor("c", position, pin=True, lease=lease)
     assert ten.cursors() == []
+
+
+@pytest.fixture
+def stale(ten: Log, monkeypatch: pytest.MonkeyPatch) -> Log:
+    """Have a log that looks at its cursors before another thread writes them."""
+    before = ten._cursor_rows()
+    monkeypatch.setattr(ten, "_cursor_rows", lambda: before)
+    return ten
+
+
+def test_a_cursor_is_created_once(stale: Log, node: Node) -> None:
+    other = node.log("orders")
+    other.cursor("c", pin=True, lease=60).commit(5)
+    stale.cursor("c")
+    [kept] = other.cursors()
+    assert (kept.position, kept.pin, kept.lease) == (5, True, 60)
+
+
+def test_a_pin_that_a_trim_has_not_seen_holds(stale: Log, node: Node) -> None:
+    node.log("orders").cursor("c", pin=True).commit(5)
+    assert stale.trim(9) == 5
+    assert stale.trim(9, ignore_pins=True) == 9
+
+
+def test_a_commit_keeps_the_pin_that_somebody_set(
+    ten: Log, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cursor = ten.cursor("c")
+    before = ten._cursor_rows()
+    monkeypatch.setattr(ten, "_cursor_rows", lambda: before)
+    other = node.log("orders")
+    other.set_cursor("c", 2, pin=True, lease=60)
+    cursor.commit(3)
+    [kept] = other.cursors()
+    assert (kept.position, kept.pin, kept.lease) == (3, True, 60)
+    kept.delete()
+    with pytest.raises(NotFoundError, match="cursor"):
+        cursor.commit(4)
+
+
+def test_threads_change_different_options(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = node.create_log("a")
+    log.set_archive(None)  # Imports what it needs.
+    look = Log._current
+
+    def look_slowly(self: Log) -> CatalogEntry:
+        found = look(self)
+        time.sleep(0.05)  # Long enough for the other thread to look as well.
+        return found
+
+    monkeypatch.setattr(Log, "_current", look_slowly)
+    threads = [
+        threading.Thread(target=log.set_archive, args=("/archive",)),
+        threading.Thread(target=lambda: log.set_options(retention_ms=7)),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    options = node.log("a").options
+    assert (options.archive, options.retention_ms) == ("/archive", 7)
+
+
+def test_what_fits_no_segment_says_what_to_do(opener: Opener) -> None:
+    node = opener(segment_bytes=64 << 10)
+    log = node.create_log("a")
+    found: TooLargeError | None = None
+    for i in range(1000):
+        try:
+            log.cursor(f"{i:0100}")
+        except TooLargeError as error:
+            found = error
+            break
+    assert found is not None
+    assert found.limit == 16 << 10
+    assert "Delete logs or cursors" in str(found)
+    assert str(pickle.loads(pickle.dumps(found))) == str(found)
+    cursors = log.cursors()
+    cursors[0].commit(1)
+    cursors[1].delete()
+    log.append(b"x", producer=Producer(1), sequence=1)
 
 
 def test_cursor_positions(ten: Log) -> None:

@@ -54,7 +54,7 @@ pub fn decode_current(path: &Path, bytes: &[u8]) -> Result<u64> {
 /// Without `CURRENT` it is [`Error::NotFound`] if the directory is absent or holds at most a lock,
 /// and [`Error::Missing`] if anything else is there: then a manifest was lost (or its creation did
 /// not finish), and what it listed must not be taken for nothing.
-pub(super) fn read_current(vfs: &dyn Vfs, dir: &Path) -> Result<u64> {
+pub(crate) fn read_current(vfs: &dyn Vfs, dir: &Path) -> Result<u64> {
     let path = dir.join(CURRENT);
     if vfs.exists(&path)? {
         return match vfs.read(&path, CURRENT_BYTES_MAX) {

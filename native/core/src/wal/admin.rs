@@ -1,7 +1,10 @@
-//! What is not an append: the catalog, cursors, trim, commits; figures, spare slots, closing.
+//! What is not an append: the catalog, commits; figures, spare slots, closing.
+
+use std::borrow::Cow;
 
 use crate::error::{Error, Result};
-use crate::wal::change::{Change, CommitContext, Cursor, NewLog, Restart};
+use crate::wal::change::{Change, CommitContext, NewLog, Restart};
+use crate::wal::state::State;
 use crate::wal::store::Store;
 use crate::wal::view::Range;
 
@@ -32,6 +35,9 @@ pub struct Stats {
 /// A rest of a segment that a close leaves to the next open is smaller than this part of it.
 const CLOSE_STEPS: u32 = 512;
 
+/// What to change of a state, and at which LLSN.
+pub(super) type Decide<'a> = &'a dyn Fn(&State) -> Result<Option<(u64, Cow<'a, Change>)>>;
+
 impl Store {
     /// Place a change at the stream's epoch, or at the one given; returns its group.
     pub(super) fn change(
@@ -41,30 +47,38 @@ impl Store {
         llsn: u64,
         change: &Change,
     ) -> Result<u64> {
-        match self.try_change(stream, epoch, llsn, change) {
+        self.change_if(stream, epoch, &|_| Ok(Some((llsn, Cow::Borrowed(change)))))
+    }
+
+    /// Place the change that `decide` makes of the state, with no other change in between. Returns the group
+    /// with which everything that it saw is durable, also if it wants none.
+    pub(super) fn change_if(
+        &self,
+        stream: u32,
+        epoch: Option<u64>,
+        decide: Decide<'_>,
+    ) -> Result<u64> {
+        match self.try_change(stream, epoch, decide) {
             // Segments that hold changes only die when they are sealed.
             Err(full @ Error::LogFull { .. }) => {
                 if self.ensure_slot()? {
-                    return self.try_change(stream, epoch, llsn, change);
+                    return self.try_change(stream, epoch, decide);
                 }
                 self.sync()?;
                 if self.reclaim()?.segments == 0 {
                     return Err(full);
                 }
-                self.try_change(stream, epoch, llsn, change)
+                self.try_change(stream, epoch, decide)
             }
             other => other,
         }
     }
 
-    pub(super) fn try_change(
-        &self,
-        stream: u32,
-        epoch: Option<u64>,
-        llsn: u64,
-        change: &Change,
-    ) -> Result<u64> {
+    fn try_change(&self, stream: u32, epoch: Option<u64>, decide: Decide<'_>) -> Result<u64> {
         let mut inner = self.guard()?;
+        let Some((llsn, change)) = decide(&inner.appender.state)? else {
+            return Ok(inner.appender.latest());
+        };
         let current = inner
             .appender
             .state
@@ -72,6 +86,7 @@ impl Store {
             .get(&stream)
             .map_or(0, |stream| stream.epoch);
         let epoch = epoch.unwrap_or(current);
+        let change = &*change;
         let group = inner.appender.change(stream, epoch, llsn, change)?;
         match change {
             Change::Rollback => inner.note_rollback(stream, llsn, group),
@@ -119,32 +134,6 @@ impl Store {
     /// Replace a log's options. Durable on return.
     pub fn alter_log(&self, id: u128, options: Vec<u8>) -> Result<()> {
         self.wait(self.change(0, None, 0, &Change::AlterLog(id, options))?)
-    }
-
-    /// Write a cursor. Durable once [`Store::wait`] returns for the group.
-    pub fn set_cursor(&self, stream: u32, name: &str, cursor: Cursor) -> Result<u64> {
-        self.change(stream, None, 0, &Change::SetCursor(name.into(), cursor))
-    }
-
-    /// Delete a cursor. Durable on return.
-    pub fn delete_cursor(&self, stream: u32, name: &str) -> Result<()> {
-        self.wait(self.change(stream, None, 0, &Change::DeleteCursor(name.into()))?)
-    }
-
-    /// Let everything below `first` go. The new low watermark is durable before any file goes; returns it.
-    pub fn trim(&self, stream: u32, first: u64) -> Result<u64> {
-        let low = {
-            let inner = self.guard()?;
-            inner.appender.state.stream(stream)?.low
-        };
-        if first <= low {
-            return Ok(low);
-        }
-        // The records may still be on their way; what is trimmed must be committed first.
-        self.sync()?;
-        self.wait(self.change(stream, None, first, &Change::Trim)?)?;
-        self.reclaim()?;
-        Ok(first)
     }
 
     /// Commit a run of records of a stream with explicit commits. Readers see what is durable of it at once.

@@ -6,7 +6,7 @@
 //! | `segment` | the header block of a segment |
 //! | `change`, `state`, `preamble`, `producer` | what frames mean, and what they add up to |
 //! | `appender`, `whole`, `room`, `place`, `parts` | open batches, whole frames, reservations, placing, groups |
-//! | `store`, `sync`, `admin`, `files` | appending, group commit, administration, slots and the manifest |
+//! | `store`, `sync`, `admin`, `cursors`, `files` | appending, group commit, administration, slots and the manifest |
 //! | `replica`, `encoded`, `committed` | whole batches in and out, commits and their numbers |
 //! | `order` | which streams a reader can put into one order in passing, within a budget |
 //! | `segments`, `view`, `read`, `lookup`, `cache` | what readers see and how they read it |
@@ -23,6 +23,7 @@ mod change;
 mod checkpoint;
 mod clean;
 mod committed;
+mod cursors;
 mod directory;
 mod encoded;
 mod files;

@@ -262,11 +262,7 @@ impl Appender {
         let state = self.state.encode();
         if state.len() > self.preamble_bytes_max() {
             let (size, max) = (state.len() as u64, self.preamble_bytes_max() as u64);
-            return Err(Error::TooLarge {
-                what: "state at the head of a segment",
-                size,
-                max,
-            });
+            return Err(Error::StateFull { size, max });
         }
         if let Some(part) = self.parts.last_mut() {
             part.end = self.active.offset;

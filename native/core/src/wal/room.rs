@@ -115,8 +115,7 @@ impl Appender {
             self.state_bytes = self.state.encoded_len() + self.open_growth() + orders;
             if self.state_bytes + growth > max {
                 let (size, max) = ((self.state_bytes + growth) as u64, max as u64);
-                let what = "state at the head of a segment";
-                return Err(Error::TooLarge { what, size, max });
+                return Err(Error::StateFull { size, max });
             }
         }
         self.state_bytes += growth;

@@ -439,6 +439,13 @@ impl View {
 /// Lay `extent` over what is there: newer frames win. A native extent also ends everything behind it
 /// (a rollback cut it); a moved one replaces just what it covers.
 fn overlay(extents: &mut Vec<Extent>, extent: Extent) {
+    // The usual case, without which the work grows with the square of the segments.
+    if extents.last().is_none_or(|last| last.end <= extent.begin) {
+        if extent.begin < extent.end {
+            extents.push(extent);
+        }
+        return;
+    }
     let mut kept: Vec<Extent> = Vec::with_capacity(extents.len() + 2);
     for old in extents.drain(..) {
         if old.begin < extent.begin {

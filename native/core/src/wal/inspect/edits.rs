@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::limits::MANIFEST_FILE_BYTES_MAX;
 use crate::manifest::codec::{self, Header, TAG_CLOSE, TAG_SNAPSHOT};
-use crate::manifest::current::{CURRENT, CURRENT_BYTES_MAX, decode_current, file_name};
+use crate::manifest::current::{file_name, read_current};
 use crate::manifest::{Operation, WalOperation};
 use crate::vfs::Vfs;
 
@@ -41,16 +41,12 @@ pub struct Edits {
 
 /// The edits of the file that `CURRENT` names.
 pub fn edits(vfs: &dyn Vfs, dir: &Path) -> Result<Edits> {
-    let current = dir.join(CURRENT);
-    if !vfs.exists(&current)? {
-        let reason = "no file names the manifest".into();
-        return Err(Error::Missing {
-            path: current,
-            reason,
-        });
-    }
-    let file_number = decode_current(&current, &vfs.read(&current, CURRENT_BYTES_MAX)?)?;
+    let file_number = read_current(vfs, dir)?;
     let path = dir.join(file_name(file_number));
+    if !vfs.exists(&path)? {
+        let reason = "CURRENT names it".into();
+        return Err(Error::Missing { path, reason });
+    }
     let bytes = vfs.read(&path, MANIFEST_FILE_BYTES_MAX)?;
     let header = Header::decode(&path, &bytes)?;
     let mut edits = Edits {

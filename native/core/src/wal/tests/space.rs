@@ -154,7 +154,7 @@ fn state_that_would_not_fit_a_preamble_is_refused_before_it_exists() {
         let name = format!("{i:0>200}");
         match driver.store.set_cursor(stream, &name, cursor(1)) {
             Ok(_) => {}
-            Err(Error::TooLarge { .. }) => refused += 1,
+            Err(Error::StateFull { .. }) => refused += 1,
             Err(error) => panic!("{error}"),
         }
     }
@@ -168,7 +168,7 @@ fn state_that_would_not_fit_a_preamble_is_refused_before_it_exists() {
     };
     let created = driver.store.create_log(log);
     assert!(
-        matches!(created, Err(Error::TooLarge { .. })),
+        matches!(created, Err(Error::StateFull { .. })),
         "{created:?}"
     );
     for _ in 0..40 {
@@ -207,7 +207,7 @@ fn producers_that_would_not_fit_a_preamble_fail_nobody() {
                     .append(*stream, record(&kept), Some((id, sequence)))
                 {
                     Ok(_) => placed += 1,
-                    Err(Error::TooLarge { .. } | Error::NotDense { .. }) => {}
+                    Err(Error::StateFull { .. } | Error::NotDense { .. }) => {}
                     Err(error) => panic!("{error}"),
                 }
             }
@@ -271,13 +271,19 @@ fn what_fits_no_segment_is_refused_and_changes_nothing() {
         };
         let created = driver.store.create_log(log);
         assert!(
-            matches!(created, Err(Error::TooLarge { .. })),
+            matches!(
+                created,
+                Err(Error::TooLarge { .. } | Error::StateFull { .. })
+            ),
             "{created:?}"
         );
         let id = u128::from(crc32c::crc32c(b"a")) + 1;
         let altered = driver.store.alter_log(id, vec![1; len]);
         assert!(
-            matches!(altered, Err(Error::TooLarge { .. })),
+            matches!(
+                altered,
+                Err(Error::TooLarge { .. } | Error::StateFull { .. })
+            ),
             "{altered:?}"
         );
     }

@@ -129,6 +129,28 @@ fn every_file_but_the_lock_is_missed() {
 }
 
 #[test]
+fn a_free_slot_that_is_missing_or_short_costs_nothing() {
+    let vfs = MemoryVfs::new();
+    let store = busy(&vfs);
+    store.ensure_slot().unwrap();
+    store.close().unwrap();
+    let rows = segments(&disk(&vfs), Path::new("/data")).unwrap();
+    let free = rows.iter().find(|row| row.number.is_none()).unwrap();
+    let (gone, short) = (vfs.snapshot(), vfs.snapshot());
+    gone.remove(&free.path).unwrap();
+    short.remove(&free.path).unwrap();
+    short.create_zeroed(&free.path, 4096).unwrap();
+    for harmed in [gone, short] {
+        let found: Vec<_> = check(&harmed).damage().cloned().collect();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(
+            (found[0].severity, &found[0].path),
+            (Severity::Degraded, &free.path)
+        );
+    }
+}
+
+#[test]
 fn a_flipped_bit_is_found_at_its_place() {
     let vfs = MemoryVfs::new();
     busy(&vfs).close().unwrap();

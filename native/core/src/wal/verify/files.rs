@@ -1,6 +1,9 @@
 //! The files beside the segments: identity, manifest, slots, watermark, and what does not belong.
 
+use std::io::ErrorKind;
+
 use super::{Finding, Verifier};
+use crate::error::Error;
 use crate::manifest::WalFiles;
 use crate::vfs::Access;
 use crate::wal::identity::IDENTITY;
@@ -66,7 +69,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Free slots are there with their length; the others are found with their segments.
+    /// Whether free slots are there with their length; the others are found with their segments.
     fn slots(&mut self, files: &WalFiles) {
         let node_bytes = match &self.survey.identity {
             Ok(Some(identity)) => u64::from(identity.segment_bytes),
@@ -87,11 +90,17 @@ impl Verifier<'_> {
                 .vfs
                 .open(&path, Access::Read)
                 .and_then(|file| file.len());
+            let absent = |error: &Error| matches!(error, Error::Io { source, .. } if source.kind() == ErrorKind::NotFound);
+            // It holds nothing: an open does without it.
+            let next = "nothing: it is made again when it is needed";
             let finding = match len {
                 Ok(len) if len == bytes => continue,
                 Ok(len) => {
                     let what = format!("free slot of {len} bytes instead of {bytes}");
-                    Finding::corruption(&path, None, what)
+                    Finding::degraded(&path, what, next)
+                }
+                Err(error) if absent(&error) => {
+                    Finding::degraded(&path, "a free slot is missing", next)
                 }
                 Err(error) => Finding::of(&error, &path),
             };

@@ -88,6 +88,14 @@ impl Finding {
         }
     }
 
+    /// Something that is made again when it is needed.
+    fn degraded(path: &Path, what: impl Into<String>, next: &'static str) -> Self {
+        Self {
+            severity: Severity::Degraded,
+            ..Self::note(path, None, what, next)
+        }
+    }
+
     /// What an error says; `path` where it names none.
     fn of(error: &Error, path: &Path) -> Self {
         match error {
