@@ -47,7 +47,9 @@ GROUP_BYTES_MAX: Final = 8 << 20
 """Batches that are placed and replicated together; one larger batch goes alone."""
 _ENTERED: Final = (ReplicaState.RUNNING, ReplicaState.SEALED)
 READERS_MAX: Final = 100_000
-"""Reads that wait for something new, of all streams."""
+"""Reads that wait, of all streams."""
+WAIT_MAX_S: Final = 60.0
+"""No read waits longer, whatever it asks for."""
 
 
 @dataclass(slots=True)
@@ -69,6 +71,13 @@ class _Reader:
     request: Request
     message: Read
     deadline: float
+    crowded: bool = False
+    """Whether there may be something to read, and too many answers were not taken."""
+
+    @property
+    def stirs(self) -> bool:
+        """Whether to look at it although nothing new is there."""
+        return self.crowded or self.request.gone
 
 
 class _Hosted:
@@ -273,7 +282,8 @@ class Replicas:
             return
         limit = min(message.bytes_max, self._limits.fetch_bytes_max)
         message = msgspec.structs.replace(message, bytes_max=limit)
-        reader = _Reader(request, message, now + message.wait_ms / 1000)
+        wait = min(message.wait_ms / 1000, WAIT_MAX_S)
+        reader = _Reader(request, message, now + wait)
         if self._answered(hosted, reader, now):
             return
         if self._readers >= READERS_MAX:
@@ -284,7 +294,16 @@ class Replicas:
 
     def _answered(self, hosted: _Hosted, reader: _Reader, now: float) -> bool:
         """Answer a read if there is something, or if it has waited long enough."""
+        if reader.request.gone:
+            return True
         last = now >= reader.deadline
+        # A request is small and its answer may be large: without a bound a single read
+        # of a socket could ask for more than there is memory.
+        reader.crowded = reader.request.crowded
+        if reader.crowded:
+            if last:
+                reader.request.fail(NotReadyError("earlier answers were not read yet"))
+            return last
         try:
             found = hosted.replica.read(reader.message, expired=last)
         except LogError as error:
@@ -330,7 +349,7 @@ class Replicas:
         hosted.readers = [
             reader
             for reader in readers
-            if (due_only and now < reader.deadline)
+            if (due_only and now < reader.deadline and not reader.stirs)
             or not self._answered(hosted, reader, now)
         ]
         self._readers += len(hosted.readers) - len(readers)

@@ -9,7 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from braidlog.errors import InvalidArgumentError
+from braidlog.errors import (
+    ClosedError,
+    InvalidArgumentError,
+    LogError,
+    StoreFailedError,
+)
 from braidlog.faultlog.record import NO_DIGEST, FaultRecord
 from braidlog.metarepo.group import Group, GroupSettings
 from braidlog.metarepo.liveness import LivenessSettings
@@ -20,7 +25,7 @@ from braidlog.node.peers import Peers
 from braidlog.node.presented import read_seed
 from braidlog.node.raft_log import GroupLog
 from braidlog.node.status import GroupStatus
-from braidlog.raft import Base, Membership, RaftConfig, Role
+from braidlog.raft import Base, Membership, RaftConfig, Role, Write
 from braidlog.storage.streams import NodeStore
 from braidlog.wire.messages import GetMetadata, Message, Metadata, Recorded, Report
 
@@ -73,6 +78,7 @@ class RepositoryMember:
         self._writes: deque[tuple[int, int]] = deque()
         self._done: dict[int, Done] = {}
         self._requests = 0
+        self._complained = 0
         raft = RaftConfig(
             id=self._node,
             incarnation=incarnation,
@@ -155,6 +161,7 @@ class RepositoryMember:
     def flush(self) -> bool:
         """Do what the group asks for; tell whether more may follow from it here."""
         effects = self.group.effects()
+        self._complain()
         back = bool(effects.answers or effects.committed)
         own: list[Message] = []
         for each in effects.messages:
@@ -167,7 +174,7 @@ class RepositoryMember:
         if effects.writes or own:
             self._peers.flush()
         for write in effects.writes:
-            self._writes.append((self._log.write(write), write.number))
+            self._writes.append((self._write(write), write.number))
         for message in own:
             back = True
             self._to_self(message)
@@ -176,6 +183,32 @@ class RepositoryMember:
         if effects.committed:
             self._peers.know(self.addresses())
         return back
+
+    def _complain(self) -> None:
+        size = self.group.unfolded_bytes
+        if size and size != self._complained:
+            limit = self.group.settings.state_bytes_max
+            msg = (
+                "the metadata has %d bytes and at most %d fit the head of a segment, so"
+                " its log grows: delete logs or cursors that nobody needs"
+            )
+            _log.error(msg, size, limit)
+        self._complained = size
+
+    def _write(self, write: Write) -> int:
+        """Store a write; return the ticket with which it is durable.
+
+        Raises:
+            StoreFailedError: it cannot be stored. What is written later would be taken
+                for durable together with it, so nothing may follow.
+        """
+        try:
+            return self._log.write(write)
+        except ClosedError:
+            raise
+        except LogError as error:
+            msg = f"the log of the metadata repository cannot be written: {error}"
+            raise StoreFailedError(msg) from error
 
     def addresses(self) -> dict[int, str]:
         """Return where the other nodes are, as far as they are registered."""
@@ -202,6 +235,8 @@ def _settings(config: NodeConfig, number: int, *, fault_logs: bool) -> GroupSett
         group=number,
         fault_logs=fault_logs,
         tick=timing.tick_ms / 1000,
+        # Of the quarter that all state of a node may take; the rest is for streams.
+        state_bytes_max=config.limits.segment_bytes * 3 // 16,
         liveness=LivenessSettings(failure_timeout=timing.failure_ms / 1000),
     )
 
