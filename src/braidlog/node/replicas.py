@@ -14,12 +14,13 @@ from typing import Final
 
 import msgspec
 
-from braidlog.errors import LogError, NotReadyError, TooLargeError
+from braidlog.errors import LogError, NotReadyError, TooLargeError, UnavailableError
 from braidlog.logstream.effects import Limits
 from braidlog.logstream.replica import Replica
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.adoption import about
 from braidlog.node.peers import Peers
+from braidlog.node.reader import Reader
 from braidlog.node.replica_store import ReplicaStore
 from braidlog.node.sessions import Request
 from braidlog.node.status import ReplicaStatus
@@ -64,22 +65,6 @@ class Counters:
     read_bytes: int = 0
 
 
-@dataclass(slots=True)
-class _Reader:
-    """A read that waits."""
-
-    request: Request
-    message: Read
-    deadline: float
-    crowded: bool = False
-    """Whether there may be something to read, and too many answers were not taken."""
-
-    @property
-    def stirs(self) -> bool:
-        """Whether to look at it although nothing new is there."""
-        return self.crowded or self.request.gone
-
-
 class _Hosted:
     """One replica and who waits for it."""
 
@@ -91,7 +76,9 @@ class _Hosted:
         """What was stored beside the replica since the start."""
         self.complained = ""
         """The defect that the operator was told of."""
-        self.readers: list[_Reader] = []
+        self.waits = False
+        """Whether there is no room to store under which configuration it is here."""
+        self.readers: list[Reader] = []
 
 
 class Primary:
@@ -283,7 +270,7 @@ class Replicas:
         limit = min(message.bytes_max, self._limits.fetch_bytes_max)
         message = msgspec.structs.replace(message, bytes_max=limit)
         wait = min(message.wait_ms / 1000, WAIT_MAX_S)
-        reader = _Reader(request, message, now + wait)
+        reader = Reader(request, message, now + wait)
         if self._answered(hosted, reader, now):
             return
         if self._readers >= READERS_MAX:
@@ -292,7 +279,7 @@ class Replicas:
         hosted.readers.append(reader)
         self._readers += 1
 
-    def _answered(self, hosted: _Hosted, reader: _Reader, now: float) -> bool:
+    def _answered(self, hosted: _Hosted, reader: Reader, now: float) -> bool:
         """Answer a read if there is something, or if it has waited long enough."""
         if reader.request.gone:
             return True
@@ -358,16 +345,20 @@ class Replicas:
 
     def flush(self, now: float) -> list[StreamReport]:
         """Do what the replicas ask for; return the reports that should go now."""
-        reports = []
+        reports, waiting = [], []
         while self._dirty:
             stream = next(iter(self._dirty))
             del self._dirty[stream]
             hosted = self._hosted.get(stream)
             if hosted is None:
                 continue
+            if not self._remember(stream, hosted):
+                waiting.append(stream)
+                continue
             report = self._carry_out(stream, hosted, now)
             if report is not None:
                 reports.append(report)
+        self._dirty.update(dict.fromkeys(waiting))
         return reports
 
     def _carry_out(
@@ -375,7 +366,6 @@ class Replicas:
     ) -> StreamReport | None:
         effects = hosted.replica.effects()
         self._complain(stream, hosted)
-        self._remember(stream, hosted)
         if not hosted.replica.unsynced:
             self._unsynced.pop(stream, None)
         for node, message, batches in effects.messages:
@@ -392,25 +382,32 @@ class Replicas:
             self._wake(hosted, now)
         return effects.report
 
-    def _remember(self, stream: int, hosted: _Hosted) -> None:
+    def _remember(self, stream: int, hosted: _Hosted) -> bool:
         """Store under which configuration the replica is a member of its epoch.
 
-        It is written before anything is appended in that epoch, so it is durable
-        before anything in it is acknowledged.
+        It is durable before anything in that epoch is acknowledged: without room for
+        it, which False says, nothing of what the replica asks for may be done yet.
         """
         config, replica = hosted.config, hosted.replica
         if config is None or config is hosted.remembered:
-            return
+            return True
         entered = replica.state in _ENTERED and replica.report().epoch == config.epoch
         if not entered or self._node not in config.replicas:
-            return
+            return True
         if config != hosted.remembered:
             try:
                 hosted.storage.set_options(about(config))
             except TooLargeError as error:
                 msg = "a rescue will not know stream %d: %s"
                 _log.error(msg, stream, error, extra={"stream": stream})
+            except UnavailableError as error:
+                if not hosted.waits:
+                    _log.error("stream %d waits for room: %s", stream, error)
+                hosted.waits = True
+                return False
+        hosted.waits = False
         hosted.remembered = config
+        return True
 
     def stored(self) -> tuple[StoredReplica, ...]:
         """Return what is on the disk of each replica."""

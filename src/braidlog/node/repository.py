@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import logging
 import random
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from braidlog.errors import (
-    ClosedError,
-    InvalidArgumentError,
-    LogError,
-    StoreFailedError,
-)
+from braidlog.errors import InvalidArgumentError
 from braidlog.faultlog.record import NO_DIGEST, FaultRecord
 from braidlog.metarepo.group import Group, GroupSettings
 from braidlog.metarepo.liveness import LivenessSettings
 from braidlog.metarepo.succession import base_of
 from braidlog.metarepo.waiting import Answer
 from braidlog.node.config import NodeConfig
+from braidlog.node.group_writes import GroupWrites
 from braidlog.node.peers import Peers
 from braidlog.node.presented import read_seed
 from braidlog.node.raft_log import GroupLog
 from braidlog.node.status import GroupStatus
-from braidlog.raft import Base, Membership, RaftConfig, Role, Write
+from braidlog.raft import Base, Membership, RaftConfig, Role
 from braidlog.storage.streams import NodeStore
 from braidlog.wire.messages import GetMetadata, Message, Metadata, Recorded, Report
 
@@ -72,10 +67,9 @@ class RepositoryMember:
             CorruptionError, RaftInvariantError: what is stored cannot be.
         """
         self._node = config.node.id
-        self._log = log
         self._peers = peers
         self._to_self = to_self
-        self._writes: deque[tuple[int, int]] = deque()
+        self._writes = GroupWrites(log)
         self._done: dict[int, Done] = {}
         self._requests = 0
         self._complained = 0
@@ -106,6 +100,11 @@ class RepositoryMember:
     def leads_now(self) -> tuple[int, int]:
         """Return the node that leads, 0 if none is known, and the term."""
         return self.group.leader, self.group.raft.core.term
+
+    @property
+    def lacks_room(self) -> bool:
+        """Whether the metadata waits for room on the disk of this node."""
+        return self._writes.lacks_room
 
     def metadata(self) -> Metadata:
         """Return the metadata as of the last applied entry."""
@@ -152,10 +151,7 @@ class RepositoryMember:
 
     def synced(self, durable: int) -> None:
         """Note what is durable."""
-        number = 0
-        while self._writes and self._writes[0][0] <= durable:
-            number = self._writes.popleft()[1]
-        if number:
+        if number := self._writes.durable(durable):
             self.group.durable(number)
 
     def flush(self) -> bool:
@@ -173,8 +169,10 @@ class RepositoryMember:
         # The others work while this node writes and applies.
         if effects.writes or own:
             self._peers.flush()
-        for write in effects.writes:
-            self._writes.append((self._write(write), write.number))
+        self._writes.put(effects.writes)
+        if self.lacks_room:
+            # A leader applies only what it has stored: the others need another one.
+            self.hand_over()
         for message in own:
             back = True
             self._to_self(message)
@@ -194,21 +192,6 @@ class RepositoryMember:
             )
             _log.error(msg, size, limit)
         self._complained = size
-
-    def _write(self, write: Write) -> int:
-        """Store a write; return the ticket with which it is durable.
-
-        Raises:
-            StoreFailedError: it cannot be stored. What is written later would be taken
-                for durable together with it, so nothing may follow.
-        """
-        try:
-            return self._log.write(write)
-        except ClosedError:
-            raise
-        except LogError as error:
-            msg = f"the log of the metadata repository cannot be written: {error}"
-            raise StoreFailedError(msg) from error
 
     def addresses(self) -> dict[int, str]:
         """Return where the other nodes are, as far as they are registered."""

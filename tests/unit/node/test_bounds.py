@@ -19,7 +19,6 @@ from braidlog.errors import (
     AlreadyExistsError,
     LogError,
     LogFullError,
-    StoreFailedError,
     TooLargeError,
 )
 from braidlog.node import sessions
@@ -27,6 +26,7 @@ from braidlog.node.config import NodeConfig
 from braidlog.node.process import allow_files
 from braidlog.node.registration import Registration
 from braidlog.node.server import NodeServer
+from braidlog.raft.errors import RaftInvariantError
 from braidlog.wire.client import ClientConnection
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
 from braidlog.wire.events import Answered, Event
@@ -130,9 +130,9 @@ async def test_what_the_repository_cannot_write_ends_the_node(
         def refuse(write: object) -> int:
             raise TooLargeError("state", size=2, limit=1)
 
-        monkeypatch.setattr(member._log, "write", refuse)
+        monkeypatch.setattr(member._writes._log, "write", refuse)
         asking = asyncio.create_task(log.set_cursor("reader", 1))
-        with pytest.raises(StoreFailedError, match="metadata repository"):
+        with pytest.raises(RaftInvariantError, match="cannot be stored"):
             await serves
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
