@@ -150,7 +150,8 @@ class _Worker:
             try:
                 return await call()
             except LogError as error:
-                if not error.retryable and error.outcome == "certain":
+                # Also one that says that the record is stored, wherever it is.
+                if not error.retryable and error.outcome != "unknown":
                     raise
                 self._shared.failed(self._life.name, error)
                 await asyncio.sleep(0.2)

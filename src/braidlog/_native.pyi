@@ -319,6 +319,9 @@ class Replicas:
     def place(
         self, stream: int, epoch: int, llsn: int, batches: Iterable[Buffer]
     ) -> None: ...
+    def place_reserved(
+        self, stream: int, epoch: int, llsn: int, batches: Iterable[Buffer]
+    ) -> None: ...
     def commit(
         self, stream: int, epoch: int, context: tuple[int, int, int, int, int]
     ) -> int: ...

@@ -84,6 +84,8 @@ def test_a_seed_run_twice_gives_the_same_trace() -> None:
         (30871, "clocks"),
         # A voter that started again could not answer a leader that it did not know.
         (33453, "outages"),
+        # A simulated producer repeated what was stored and trimmed, for ever.
+        (77171, "deaf"),
         # A voter that was sent more than fits into a batch of small segments.
         (136, "full"),
     ],

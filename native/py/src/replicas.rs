@@ -221,6 +221,22 @@ impl Replicas {
         Ok(())
     }
 
+    /// As `place`, if there is no room for records from the room that they leave alone.
+    fn place_reserved(
+        &self,
+        py: Python<'_>,
+        stream: u32,
+        epoch: u64,
+        llsn: Unsigned,
+        batches: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.arrive(py, stream, held(batches)?, |store, batches| {
+            store.place_reserved(stream, epoch, llsn.0, batches)
+        })?;
+        self.store.nudge();
+        Ok(())
+    }
+
     fn commit(&self, stream: u32, epoch: u64, context: Context) -> PyResult<u64> {
         // Goes with the next group: nobody waits for it.
         let store = self.check()?;

@@ -207,7 +207,8 @@ def _config(replica: StoredReplica) -> StreamConfig | None:
         return None
     try:
         return _decoder.decode(replica.about)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    # Arrays in arrays without end have an error of their own.
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         msg = f"what is stored beside stream {replica.stream} cannot be read: {error}"
         raise InvalidArgumentError(msg) from error
 

@@ -63,6 +63,8 @@ class GroupSettings:
     fold_entries: int = 10_000
     fold_bytes: int = 16 << 20
     """After so much was applied the log is folded into a snapshot."""
+    state_bytes_max: int = 12 << 20
+    """A larger snapshot would not be stored; the log grows until it is smaller."""
     cuts_in_flight: int = 4
     requests_max: int = 4096
     seal_timeout: float = 5.0
@@ -119,6 +121,8 @@ class Group:
         self._now = self._ticked = now
         self._folded = 0
         self._folded_bytes = 0
+        self.unfolded_bytes = 0
+        """Size of a snapshot that was too large to be stored, 0 if the last one fit."""
         self._context = 0
         self._pending: dict[int, tuple[int, Command]] = {}
         self._news: dict[int, News] = {}
@@ -252,7 +256,10 @@ class Group:
         prepared = leads.prepare(
             self.repository, command, self._now, self.raft.core.membership
         )
-        index = self._propose(commands.encode_call(prepared, call))
+        # What changes nothing may be asked again, and its result may be large: it is
+        # not remembered.
+        identity = b"" if isinstance(command, commands.GetCursors) else call
+        index = self._propose(commands.encode_call(prepared, identity))
         self._pending[index] = request, prepared
         leads.begun(index, prepared)
 
@@ -409,9 +416,14 @@ class Group:
     def _fold(self) -> None:
         index = self.repository.index
         many = index - self._folded >= self.settings.fold_entries
-        if many or self._folded_bytes >= self.settings.fold_bytes:
-            self.raft.truncate(index, self.repository.snapshot())
-            self._folded, self._folded_bytes = index, 0
+        if not many and self._folded_bytes < self.settings.fold_bytes:
+            return
+        self._folded, self._folded_bytes = index, 0
+        state = self.repository.snapshot()
+        fits = len(state) <= self.settings.state_bytes_max
+        self.unfolded_bytes = 0 if fits else len(state)
+        if fits:
+            self.raft.truncate(index, state)
 
     # --- leading
 

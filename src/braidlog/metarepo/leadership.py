@@ -20,6 +20,7 @@ from braidlog.metarepo.collector import Collector
 from braidlog.metarepo.controller import Controller
 from braidlog.metarepo.guard import Guard
 from braidlog.metarepo.liveness import Liveness
+from braidlog.metarepo.logs import require_shape
 from braidlog.metarepo.placement import place
 from braidlog.metarepo.pushing import Pusher
 from braidlog.metarepo.readmission import is_free
@@ -184,6 +185,8 @@ class Leadership:
             return command
         if not 1 <= command.streams <= STREAMS_OF_LOG_MAX:
             return command
+        # Places are looked for before the command is judged with all its fields.
+        require_shape(command.replication, command.min_replicas, command.options)
         listed = state.faults.failed if state.faults else ()
         alive = [
             node

@@ -33,6 +33,7 @@ __all__ = [
     "delete",
     "live_pins",
     "require_log",
+    "require_shape",
     "trim",
 ]
 
@@ -62,7 +63,7 @@ def create(state: State, index: int, command: CreateLog) -> Created:
         msg = f"{command.log.hex()} is another log, or no identity of one"
         raise InvalidArgumentError(msg)
     _require_name(state, command.name)
-    _require_shape(command.replication, command.min_replicas, command.options)
+    require_shape(command.replication, command.min_replicas, command.options)
     _require_room(state, command.streams)
     placement = command.placement or place(
         state,
@@ -112,7 +113,13 @@ def _require_name(state: State, name: str) -> None:
         raise AlreadyExistsError(msg)
 
 
-def _require_shape(replication: int, fewest: int, options: bytes) -> None:
+def require_shape(replication: int, fewest: int, options: bytes) -> None:
+    """Refuse numbers of replicas and options that no log can have.
+
+    Raises:
+        InvalidArgumentError: the numbers make no sense.
+        TooLargeError: the options are too many bytes.
+    """
     if not 1 <= fewest <= replication <= REPLICAS_MAX:
         msg = (
             f"replication {replication} and min_replicas {fewest}: "
@@ -155,7 +162,7 @@ def alter(state: State, index: int, command: AlterLog) -> Done:
     replication = _given(command.replication, log.replication)
     fewest = _given(command.min_replicas, log.min_replicas)
     options = log.options if command.options is None else command.options
-    _require_shape(replication, fewest, options)
+    require_shape(replication, fewest, options)
     if command.name not in (None, log.name):
         _require_name(state, command.name or "")
         log.name = command.name or log.name

@@ -33,6 +33,12 @@ __all__ = [
 ]
 
 _PREFIX: Final = "BRAIDLOG_"
+_BATCH_BYTES_MAX: Final = 16 << 20
+"""Largest record batch, if a quarter of a segment holds it."""
+_GROUP_BYTES_MAX: Final = 8 << 20
+"""What a primary sends to its backups at a time, but for a larger batch."""
+_HEAD_BYTES_MAX: Final = 1 << 20
+"""What comes with it, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +138,31 @@ class LimitSettings:
     """One answer to a fetch or read."""
     connections_max: int = 10_000
     """Clients at a time."""
+
+    def __post_init__(self) -> None:
+        """Refuse sizes that cannot work together."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        ready = values.pop("wal_ready_bytes")
+        too_small = [name for name, value in values.items() if value < 1]
+        if too_small or ready < 0:
+            name = (*too_small, "wal_ready_bytes")[0]
+            msg = f"[limits] {name}: it must be at least {1 if too_small else 0}"
+            raise InvalidArgumentError(msg)
+        # What nodes send one another is one frame: a group, a batch, an answer.
+        batch = min(_BATCH_BYTES_MAX, self.segment_bytes // 4)
+        least = max(_GROUP_BYTES_MAX, batch, self.fetch_bytes_max) + _HEAD_BYTES_MAX
+        if self.frame_bytes_max < least:
+            msg = (
+                f"[limits] frame_bytes_max: it must be at least {least}, for batches of"
+                f" {batch} bytes and fetch_bytes_max = {self.fetch_bytes_max}"
+            )
+            raise InvalidArgumentError(msg)
+        if self.window_bytes < self.frame_bytes_max:
+            msg = (
+                "[limits] window_bytes: it must hold a frame, so at least"
+                f" frame_bytes_max = {self.frame_bytes_max}"
+            )
+            raise InvalidArgumentError(msg)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,8 +285,9 @@ def parse(text: str, environment: Mapping[str, str], origin: str = "") -> NodeCo
         raise InvalidArgumentError(msg)
     for variable, value in environment.items():
         section, key = _named(variable)
-        if section:
-            tables.setdefault(section, {})[key] = value
+        table = tables.setdefault(section, {}) if section else None
+        if isinstance(table, dict):  # What is no section is refused below.
+            table[key] = value
     return NodeConfig(
         **{
             name: _section(name, kind, tables.get(name, {}))

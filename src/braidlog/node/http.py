@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -24,7 +25,10 @@ from braidlog.node.config import host_and_port
 
 __all__ = ["Status", "StatusServer"]
 
+_log = logging.getLogger(__name__)
+
 _WAIT_S: Final = 2.0
+_PATIENCE_S: Final = 10.0
 
 Environment = dict[str, Any]
 Start = Callable[..., Any]
@@ -33,8 +37,15 @@ Start = Callable[..., Any]
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Write no traceback because somebody did not go on with a request."""
+        _log.debug("a request over HTTP from %s ended early", client_address)
+
 
 class _Quiet(WSGIRequestHandler):
+    timeout = _PATIENCE_S
+    """A thread waits for what a client sends, and no longer."""
+
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Say nothing: a scrape every few seconds is not news."""
 

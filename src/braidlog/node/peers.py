@@ -53,6 +53,9 @@ _log = logging.getLogger(__name__)
 _RETRY_MIN_S: Final = 0.02
 _RETRY_MAX_S: Final = 0.5
 _CONNECT_S: Final = 2.0
+_UNACKNOWLEDGED_MS: Final = 5_000
+"""What the other machine did not acknowledge for so long ends a link. TCP repeats it
+ever more rarely, and would find out minutes after a network is whole again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +73,7 @@ class _Link(Wire):
     """The socket of a link."""
 
     connection: ClientConnection
+    tcp_options = (("TCP_USER_TIMEOUT", _UNACKNOWLEDGED_MS),)
 
     def __init__(self, peer: _Peer) -> None:
         settings = peer.settings

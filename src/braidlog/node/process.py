@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import resource
 import signal
 import sys
 import time
@@ -15,7 +16,7 @@ from braidlog.errors import LogError
 from braidlog.node.config import NodeConfig
 from braidlog.node.server import NodeServer
 
-__all__ = ["JsonFormatter", "run"]
+__all__ = ["JsonFormatter", "allow_files", "run"]
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ def run(
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    allow_files()
     try:
         import uvloop
 
@@ -63,6 +65,20 @@ def run(
         _log.critical("the node stops: %s", error)  # noqa: TRY400, RUF100
         return code_of(error)
     return 0
+
+
+def allow_files() -> None:
+    """Let the process have as many files as it may: connections and segments are some.
+
+    The soft limit is often 1024, below `connections_max`; without descriptors a node
+    could not make the next file of its log either.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError) as error:
+            _log.warning("the limit of open files stays %d: %s", soft, error)
 
 
 async def _serve(config: NodeConfig) -> None:

@@ -168,7 +168,8 @@ class GroupLog:
         check(folded <= first <= following, f"entry {first} is not in the log")
         if first < following:
             self._log.native.rollback(self._log.number, 0, first)
-        self._log.native.place(self._log.number, 0, first, batches)
+        # Without entries there would be no trim, and so never room again.
+        self._log.native.place_reserved(self._log.number, 0, first, batches)
         self._log.hurry(sum(map(len, batches)))
 
     def _entries(self, begin: int) -> Iterator[Entry]:

@@ -48,8 +48,9 @@ class Registration:
         command = RegisterNode(
             node.id, node.config.advertise, node.incarnation, identity
         )
-        call = b"register-%d-%d-%s" % (node.id, node.incarnation, identity)
-        node.requests.execute(call, encode(command), self._answered)
+        # Without an identity: a refusal may be over by the next time, when another node
+        # has left the address, and to be registered twice is the same as once.
+        node.requests.execute(b"", encode(command), self._answered)
         node.changed()
 
     def _answered(self, answer: Message | LogError, _: memoryview) -> None:

@@ -20,6 +20,7 @@ from braidlog.logstream.replica import Replica
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.adoption import about
 from braidlog.node.peers import Peers
+from braidlog.node.reader import Reader
 from braidlog.node.replica_store import ReplicaStore
 from braidlog.node.sessions import Request
 from braidlog.node.status import ReplicaStatus
@@ -47,7 +48,9 @@ GROUP_BYTES_MAX: Final = 8 << 20
 """Batches that are placed and replicated together; one larger batch goes alone."""
 _ENTERED: Final = (ReplicaState.RUNNING, ReplicaState.SEALED)
 READERS_MAX: Final = 100_000
-"""Reads that wait for something new, of all streams."""
+"""Reads that wait, of all streams."""
+WAIT_MAX_S: Final = 60.0
+"""No read waits longer, whatever it asks for."""
 
 
 @dataclass(slots=True)
@@ -60,15 +63,6 @@ class Counters:
     refused: int = 0
     reads: int = 0
     read_bytes: int = 0
-
-
-@dataclass(slots=True)
-class _Reader:
-    """A read that waits."""
-
-    request: Request
-    message: Read
-    deadline: float
 
 
 class _Hosted:
@@ -84,7 +78,7 @@ class _Hosted:
         """The defect that the operator was told of."""
         self.waits = False
         """Whether there is no room to store under which configuration it is here."""
-        self.readers: list[_Reader] = []
+        self.readers: list[Reader] = []
 
 
 class Primary:
@@ -275,7 +269,8 @@ class Replicas:
             return
         limit = min(message.bytes_max, self._limits.fetch_bytes_max)
         message = msgspec.structs.replace(message, bytes_max=limit)
-        reader = _Reader(request, message, now + message.wait_ms / 1000)
+        wait = min(message.wait_ms / 1000, WAIT_MAX_S)
+        reader = Reader(request, message, now + wait)
         if self._answered(hosted, reader, now):
             return
         if self._readers >= READERS_MAX:
@@ -284,9 +279,18 @@ class Replicas:
         hosted.readers.append(reader)
         self._readers += 1
 
-    def _answered(self, hosted: _Hosted, reader: _Reader, now: float) -> bool:
+    def _answered(self, hosted: _Hosted, reader: Reader, now: float) -> bool:
         """Answer a read if there is something, or if it has waited long enough."""
+        if reader.request.gone:
+            return True
         last = now >= reader.deadline
+        # A request is small and its answer may be large: without a bound a single read
+        # of a socket could ask for more than there is memory.
+        reader.crowded = reader.request.crowded
+        if reader.crowded:
+            if last:
+                reader.request.fail(NotReadyError("earlier answers were not read yet"))
+            return last
         try:
             found = hosted.replica.read(reader.message, expired=last)
         except LogError as error:
@@ -332,7 +336,7 @@ class Replicas:
         hosted.readers = [
             reader
             for reader in readers
-            if (due_only and now < reader.deadline)
+            if (due_only and now < reader.deadline and not reader.stirs)
             or not self._answered(hosted, reader, now)
         ]
         self._readers += len(hosted.readers) - len(readers)

@@ -72,6 +72,7 @@ class RepositoryMember:
         self._writes = GroupWrites(log)
         self._done: dict[int, Done] = {}
         self._requests = 0
+        self._complained = 0
         raft = RaftConfig(
             id=self._node,
             incarnation=incarnation,
@@ -156,6 +157,7 @@ class RepositoryMember:
     def flush(self) -> bool:
         """Do what the group asks for; tell whether more may follow from it here."""
         effects = self.group.effects()
+        self._complain()
         back = bool(effects.answers or effects.committed)
         own: list[Message] = []
         for each in effects.messages:
@@ -179,6 +181,17 @@ class RepositoryMember:
         if effects.committed:
             self._peers.know(self.addresses())
         return back
+
+    def _complain(self) -> None:
+        size = self.group.unfolded_bytes
+        if size and size != self._complained:
+            limit = self.group.settings.state_bytes_max
+            msg = (
+                "the metadata has %d bytes and at most %d fit the head of a segment, so"
+                " its log grows: delete logs or cursors that nobody needs"
+            )
+            _log.error(msg, size, limit)
+        self._complained = size
 
     def addresses(self) -> dict[int, str]:
         """Return where the other nodes are, as far as they are registered."""
@@ -205,6 +218,8 @@ def _settings(config: NodeConfig, number: int, *, fault_logs: bool) -> GroupSett
         group=number,
         fault_logs=fault_logs,
         tick=timing.tick_ms / 1000,
+        # Of the quarter that all state of a node may take; the rest is for streams.
+        state_bytes_max=config.limits.segment_bytes * 3 // 16,
         liveness=LivenessSettings(failure_timeout=timing.failure_ms / 1000),
     )
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from braidlog.errors import (
     InvalidArgumentError,
     LogError,
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["Requests"]
 
 _NOTHING: Final = memoryview(b"")
+_WAIT_MAX_MS: Final = 60_000
+"""No question for metadata waits longer, whatever it asks for."""
 _NEEDED: Final = {"read": Role.READ, "append": Role.APPEND, "admin": Role.ADMIN}
 
 
@@ -59,6 +63,8 @@ class Requests:
         if isinstance(message, Read):
             node.replicas.read(request, message, node.now)
         elif isinstance(message, GetMetadata):
+            wait = min(message.wait_ms, _WAIT_MAX_MS)
+            message = msgspec.structs.replace(message, wait_ms=wait)
             self._metadata(message, _to(request))
         elif isinstance(message, Execute):
             self._checked(request, message, bytes(payload), role)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
 
 from braidlog.errors import LogError, NodeIdentityError, ProtocolError
 from braidlog.node.transport import Outbox, Wire
+from braidlog.wire.connection import State
 from braidlog.wire.events import Appends, Closing, Event, Received, Refused, Requested
 from braidlog.wire.messages import Message
 from braidlog.wire.roles import Role
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["Handler", "Request", "Session", "Sessions"]
 
 _log = logging.getLogger(__name__)
+
+GREETING_S: Final = 10.0
+"""Who has not said by then who it is holds a place that others want."""
 
 
 class Request(Struct, frozen=True):
@@ -36,6 +41,16 @@ class Request(Struct, frozen=True):
     def fail(self, error: LogError) -> None:
         """Answer it with an error."""
         self.session.fail(self.number, error)
+
+    @property
+    def gone(self) -> bool:
+        """Whether nobody is there any more to be answered."""
+        return self.session.gone
+
+    @property
+    def crowded(self) -> bool:
+        """Whether who asked has so much to read that more should wait."""
+        return self.session.unread_bytes > self.session.window_bytes
 
 
 class Handler(Protocol):
@@ -60,6 +75,14 @@ class Session(Wire):
         """Serve whoever connected."""
         super().__init__(ServerConnection(sessions.settings), sessions.outbox)
         self._sessions = sessions
+        self._greeting: asyncio.TimerHandle | None = None
+        self.gone = False
+        self.window_bytes = sessions.settings.window_bytes
+
+    @property
+    def unread_bytes(self) -> int:
+        """Return the bytes of answers that the other side has not taken."""
+        return self.unsent_bytes + self.connection.queued_bytes
 
     def took(self, event: Event) -> None:
         """Hand an event to the node."""
@@ -102,9 +125,19 @@ class Session(Wire):
         """Be counted, or be sent away if there are too many."""
         super().connection_made(transport)  # type: ignore[arg-type]
         self._sessions.add(self)
+        loop = asyncio.get_running_loop()
+        self._greeting = loop.call_later(GREETING_S, self._give_up)
+
+    def _give_up(self) -> None:
+        if self.connection.state is State.HANDSHAKE:
+            _log.warning("a connection without a greeting is closed")
+            self.abort()
 
     def lost(self) -> None:
         """Be counted no more."""
+        self.gone = True
+        if self._greeting is not None:
+            self._greeting.cancel()
         self._sessions.remove(self)
 
 

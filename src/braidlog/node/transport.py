@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from braidlog.errors import ProtocolError
 from braidlog.wire.connection import Connection
@@ -15,7 +16,7 @@ from braidlog.wire.events import Event
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Outbox", "Wire"]
+__all__ = ["Outbox", "Wire", "watch"]
 
 
 class Outbox:
@@ -49,6 +50,29 @@ class Outbox:
         self.flush()
 
 
+_KEEPALIVE: Final = (
+    ("TCP_KEEPIDLE", 30),
+    ("TCP_KEEPINTVL", 10),
+    ("TCP_KEEPCNT", 3),
+)
+"""Whoever vanished without a word, with its machine or its network, is gone after about
+a minute of silence: a connection that waits for nothing would never find out."""
+
+
+def watch(
+    transport: asyncio.Transport, options: Sequence[tuple[str, int]] = ()
+) -> None:
+    """Let TCP look after the other side; `options` are further ones of its level."""
+    held = transport.get_extra_info("socket")
+    if held is None:
+        return
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (*_KEEPALIVE, *options):
+        # Not every system has all of them.
+        if (option := getattr(socket, name, None)) is not None:
+            held.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
 _RECEIVE_BYTES_MAX: Final = 256 << 10
 """What one read of a socket takes at most."""
 
@@ -73,6 +97,9 @@ class Wire(asyncio.BufferedProtocol, ABC):
     other side does not read, nothing is read from it either: its requests cannot pile
     up answers here.
     """
+
+    tcp_options: ClassVar[Sequence[tuple[str, int]]] = ()
+    """Options of TCP beside those of everybody."""
 
     def __init__(self, connection: Connection, outbox: Outbox) -> None:
         """Serve a connection; the loop gives the socket later."""
@@ -104,6 +131,7 @@ class Wire(asyncio.BufferedProtocol, ABC):
         """Get the socket."""
         # The transports of other loops do not inherit from that class.
         self._transport = cast("asyncio.Transport", transport)
+        watch(self._transport, self.tcp_options)
         self.flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002, RUF100

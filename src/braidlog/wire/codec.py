@@ -29,6 +29,8 @@ _decoders: Final = {
 }
 
 _CALL_BYTES: Final = 16
+_IDENTITY_BYTES_MAX: Final = 64
+"""Identity of a command: it is remembered, and thousands of others too."""
 
 _Sized: TypeAlias = messages.Records | messages.Replicate | messages.Entries
 
@@ -116,13 +118,21 @@ def _call(message: messages.Call, payload: int) -> str:
     return _filled(message, payload)
 
 
+def _execute(message: messages.Execute, payload: int) -> str:
+    if len(message.call) > _IDENTITY_BYTES_MAX:
+        return (
+            f"an identity of {len(message.call)} bytes, at most {_IDENTITY_BYTES_MAX}"
+        )
+    return _filled(message, payload)
+
+
 # Any other message has no payload.
 _CHECKS: Final[dict[type[Message], Callable[[Any, int], str]]] = {
     messages.Append: _filled,
     messages.Call: _call,
     messages.CallResult: _free,
     messages.SnapshotPart: _free,
-    messages.Execute: _filled,
+    messages.Execute: _execute,
     messages.Consensus: _filled,
     messages.Executed: _free,
     messages.Records: _records,

@@ -15,6 +15,7 @@ from typing import ClassVar, Final, Literal, TypeAlias, TypeVar
 import msgspec
 
 from braidlog.errors import InvalidArgumentError, TooLargeError
+from braidlog.wire.base import Number
 from braidlog.wire.messages import LogCut, StreamStatus
 
 __all__ = [
@@ -69,9 +70,9 @@ class _Command(msgspec.Struct, frozen=True, array_like=True):
 class RegisterNode(_Command, frozen=True, array_like=True, tag=1):
     """Make a node known, or say that it started again or moved to another address."""
 
-    node: int
+    node: Number
     address: str
-    incarnation: int
+    incarnation: Number
     identity: bytes = b""
     """Identity of its directory, 16 bytes; empty: of an earlier version."""
 
@@ -105,7 +106,7 @@ class CreateLog(_Command, frozen=True, array_like=True, tag=5):
     replication: int
     min_replicas: int
     options: bytes = b""
-    created: int = 0
+    created: Number = 0
     placement: tuple[tuple[int, ...], ...] = ()
     """Replicas of each stream. The leader fills it in with nodes that are alive; empty:
     any that are known."""
@@ -253,15 +254,15 @@ class ChangeFaults(_Command, frozen=True, array_like=True, tag=20):
 class StoredReplica(msgspec.Struct, frozen=True, array_like=True):
     """What a node has on its disk of one stream; see `OfferReplicas`."""
 
-    stream: int
-    epoch: int
+    stream: Number
+    epoch: Number
     """The last epoch that was entered."""
     about: bytes
     """What was stored beside the replica when it entered, see `metarepo.adoption`."""
-    committed: int
-    end: int
-    version: int
-    high_watermark: int
+    committed: Number
+    end: Number
+    version: Number
+    high_watermark: Number
 
 
 class OfferReplicas(_Command, frozen=True, array_like=True, tag=21):
@@ -386,6 +387,7 @@ def _decode(data: bytes, decoder: msgspec.msgpack.Decoder[_T]) -> _T:
         raise TooLargeError(msg, size=len(data), limit=COMMAND_BYTES_MAX)
     try:
         return decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    # Arrays in arrays without end have an error of their own.
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         msg = f"not a command: {error}"
         raise InvalidArgumentError(msg) from error

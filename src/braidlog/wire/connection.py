@@ -131,6 +131,8 @@ class Connection(ABC):
         """Largest frame that may be sent."""
         self._decoder = FrameDecoder(HANDSHAKE_BYTES_MAX)
         self._out: list[Buffer] = []
+        self.queued_bytes = 0
+        """Bytes that are outgoing and were not taken to be written."""
         self._said_goodbye = False
         self._got_goodbye = False
         self._first = b""
@@ -154,6 +156,7 @@ class Connection(ABC):
     def outgoing(self) -> list[Buffer]:
         """Return what is to be written, in order; it is forgotten here."""
         taken, self._out = self._out, []
+        self.queued_bytes = 0
         return taken
 
     def receive(self, data: Buffer) -> list[Event]:
@@ -275,7 +278,8 @@ class Connection(ABC):
     def _queue(
         self, request: int, message: Message, payload: Sequence[Buffer] = ()
     ) -> None:
-        head, _ = self._sized(message, payload)
+        head, size = self._sized(message, payload)
+        self.queued_bytes += size
         self._out += encode_frame(message.KIND, request, head, payload)
 
     def _sized(self, message: Message, payload: Sequence[Buffer]) -> tuple[bytes, int]:

@@ -140,6 +140,7 @@ def decode_result(data: bytes) -> Result:
     """
     try:
         return _decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    # Arrays in arrays without end have an error of their own.
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         msg = f"not a result: {error}"
         raise FormatError(msg) from error

@@ -226,7 +226,14 @@ def test_clients_make_no_cuts() -> None:
     assert commands.CreateLog.ROLE == "admin"
 
 
-@pytest.mark.parametrize("data", [b"", b"\x00", b"\x91\x63", b"\xff" * 9, b"x" * 2**21])
+_NESTED = b"\x93\x13\xc4\x00" + b"\x91" * 100_000 + b"\xc0"  # in a `GetCursors`
+_NO_NODE = b"\x94\x01\xcf" + b"\xff" * 8 + b"\xa1a\x01"  # 2**64 - 1 registers
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\x00", b"\x91\x63", b"\xff" * 9, b"x" * 2**21, _NESTED, _NO_NODE],
+)
 def test_bytes_that_are_no_command_are_refused(data: bytes) -> None:
     with pytest.raises(InvalidArgumentError):
         commands.decode(data)

@@ -38,10 +38,16 @@ class Lone:
         *,
         lead: bool = True,
         fault_logs: bool = False,
+        state_bytes_max: int = 1 << 20,
     ) -> None:
         base = stored or Stored(Base(membership=Membership((1,))))
         raft = RaftConfig(id=1, incarnation=1, jitter=lambda: 0)
-        settings = GroupSettings(cluster="test", fold_entries=20, fault_logs=fault_logs)
+        settings = GroupSettings(
+            cluster="test",
+            fold_entries=20,
+            fault_logs=fault_logs,
+            state_bytes_max=state_bytes_max,
+        )
         self.now = 0.0
         self.group = Group(settings, raft, base, self.now)
         self.sent: list[object] = []
@@ -240,6 +246,39 @@ def test_the_log_is_folded_and_a_restart_goes_on() -> None:
     repository = again.group.repository
     assert repository.state.producer_next == 51
     assert repository.config(1) == lone.group.repository.config(1)
+
+
+def test_what_only_asks_is_not_remembered() -> None:
+    """All cursors of a log, thousands of times, would be more than a disk takes."""
+    lone = Lone().prepared()
+    assert lone.result(commands.SetCursor(LOG, "reader", 1)) == Done()
+    remembered = len(lone.group.repository.state.calls)
+    assert lone.do(commands.GetCursors(LOG), b"asked") is not None
+    assert len(lone.group.repository.state.calls) == remembered
+    assert lone.do(commands.AllocateProducer(), b"made") is not None
+    assert len(lone.group.repository.state.calls) == remembered + 1
+
+
+def test_a_state_that_is_too_large_is_not_folded_until_it_is_smaller() -> None:
+    lone = Lone(state_bytes_max=1500).prepared()
+    for number in range(50):
+        lone.result(commands.SetCursor(LOG, f"reader-{number:030}", 1))
+    held, unfolded = lone.base.index, lone.group.unfolded_bytes
+    assert unfolded > 1500
+    for number in range(50):
+        lone.result(commands.DeleteCursor(LOG, f"reader-{number:030}"))
+    assert lone.base.index > held
+    assert lone.group.unfolded_bytes == 0
+
+
+def test_no_log_without_replicas_is_placed() -> None:
+    """What comes from elsewhere than this package's client may ask for it."""
+    lone = Lone().prepared()
+    for replication, fewest in ((0, 0), (-1, 0), (1, 2), (10, 1)):
+        command = commands.CreateLog(b"x" * 16, "more", 1, replication, fewest)
+        answer = lone.do(command)
+        assert answer is not None
+        assert isinstance(answer.error, InvalidArgumentError)
 
 
 def test_whoever_loses_the_lead_does_not_know() -> None:

@@ -45,6 +45,11 @@ def test_voters_of_a_file() -> None:
         ("[node]\nid = 1\n", "[node] data"),
         ("[nods]\n", "[nods]"),
         ("node = 1\n", "[node]: not a section"),
+        (SMALL + "[limits]\nconnections_max = 0\n", "[limits] connections_max"),
+        (SMALL + "[limits]\nframe_bytes_max = 4194304\n", "[limits] frame_bytes_max"),
+        (SMALL + "[limits]\nfetch_bytes_max = 33554432\n", "at least 34603008"),
+        (SMALL + "[limits]\nwindow_bytes = 16777216\n", "[limits] window_bytes"),
+        (SMALL + "[limits]\nwal_ready_bytes = -1\n", "[limits] wal_ready_bytes"),
         ("[node\n", "line 1"),
         (SMALL + "listn = 1\n", "[node] listn"),
         (SMALL + "listen = 7400\n", "[node] listen: 7400 is not a text"),
@@ -61,6 +66,11 @@ def test_what_is_wrong_is_named(text: str, named: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         parse(text, {})
     assert named in caught.value.message
+
+
+def test_a_variable_of_what_is_no_section() -> None:
+    with pytest.raises(InvalidArgumentError, match="not a section"):
+        parse("node = 1\n", {"BRAIDLOG_NODE_ID": "1"})
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:1", "[::]:1", "example.org:1"])

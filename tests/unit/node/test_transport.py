@@ -32,6 +32,9 @@ class Socket:
     def is_closing(self) -> bool:
         return False
 
+    def get_extra_info(self, name: str) -> None:
+        """Have no socket."""
+
     def writelines(self, parts: Sequence[memoryview]) -> None:
         self._calls.append((self._name, b"".join(parts)))
 

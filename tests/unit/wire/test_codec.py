@@ -99,6 +99,17 @@ def test_what_lives_by_its_payload_has_one(message: Message) -> None:
     assert "no payload" in refused(type(message), encode(message))
 
 
+def test_the_identity_of_a_command_is_bounded() -> None:
+    payload = memoryview(b"command")
+    for size, bad in ((0, False), (16, False), (64, False), (65, True)):
+        sent = encode(m.Execute(b"x" * size))
+        if bad:
+            with pytest.raises(RemoteProtocolError, match="identity of 65 bytes"):
+                decode(m.Execute.KIND, sent, payload)
+        else:
+            decode(m.Execute.KIND, sent, payload)
+
+
 def test_a_payload_is_only_where_one_belongs() -> None:
     assert "4 bytes" in refused(m.Ping, encode(m.Ping()), b"what")
 

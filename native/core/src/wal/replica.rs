@@ -22,6 +22,7 @@ use crate::wal::room::RESERVE_SEGMENTS;
 use crate::wal::state::{Stream, fits};
 use crate::wal::store::{Inner, Store};
 use crate::wal::view::Range;
+use crate::wal::whole::CATALOG_RESERVE;
 
 /// An encoded batch, verified from its head to its last byte.
 pub struct Verified<'a> {
@@ -72,13 +73,15 @@ impl<'a> Verified<'a> {
 
 impl Appender {
     /// Place batches: each behind the other, the first at `at` if that is given. Without it, what a producer
-    /// repeats is not placed again, and what skips one of its sequences is refused.
+    /// repeats is not placed again, and what skips one of its sequences is refused. `reserve` segments are
+    /// left alone.
     pub fn append_batches(
         &mut self,
         stream: u32,
         epoch: u64,
         at: Option<u64>,
         batches: &[Verified<'_>],
+        reserve: u64,
     ) -> Result<Vec<Arrival>> {
         self.close_batch(stream)?;
         let plan = plan(self.state.stream(stream)?, epoch, at, batches)?;
@@ -91,7 +94,7 @@ impl Appender {
             frames.push((header, batch));
         }
         let leaving = self.orders.room(stream, bytes as u64);
-        self.reserve(Kind::Batch, bytes + leaving, RESERVE_SEGMENTS)?;
+        self.reserve(Kind::Batch, bytes + leaving, reserve)?;
         self.reserve_state(growth)?;
         self.make_order_room(stream, bytes)?;
         for (header, batch) in frames {
@@ -184,6 +187,31 @@ impl Store {
         self.arrive(stream, epoch, Some(llsn), batches).map(|_| ())
     }
 
+    /// As [`Store::place_batches`], where records find no room from the room that they leave alone: for
+    /// what frees space, such as the entries of a Raft group that decides on trims.
+    pub fn place_reserved(
+        &self,
+        stream: u32,
+        epoch: u64,
+        llsn: u64,
+        batches: &[Verified<'_>],
+    ) -> Result<()> {
+        match self.place_batches(stream, epoch, llsn, batches) {
+            Err(Error::LogFull { .. }) => {}
+            other => return other,
+        }
+        let place = || {
+            let mut inner = self.guard()?;
+            self.arrived(&mut inner);
+            let appender = &mut inner.appender;
+            appender.append_batches(stream, epoch, Some(llsn), batches, CATALOG_RESERVE)
+        };
+        match place() {
+            Err(Error::LogFull { .. }) if self.ensure_slot()? => place().map(|_| ()),
+            other => other.map(|_| ()),
+        }
+    }
+
     fn arrive(
         &self,
         stream: u32,
@@ -194,7 +222,9 @@ impl Store {
         let bytes: usize = batches.iter().map(|batch| batch.bytes.len() + 1024).sum();
         let mut inner = self.admit(Some(stream), bytes)?;
         self.arrived(&mut inner);
-        inner.appender.append_batches(stream, epoch, at, batches)
+        inner
+            .appender
+            .append_batches(stream, epoch, at, batches, RESERVE_SEGMENTS)
     }
 
     /// Say that a stream with explicit commits is one of log `log`: those share one order, and of what is

@@ -9,7 +9,7 @@ use crate::wal::producer::ProducerId;
 use crate::wal::room::RESERVE_SEGMENTS;
 
 /// Segments kept from what is neither record nor needed to free space.
-const CATALOG_RESERVE: u64 = 1;
+pub(super) const CATALOG_RESERVE: u64 = 1;
 
 impl Appender {
     /// Append an encoded, verified batch as it is (replication, salvage). `llsn` must be the next one.

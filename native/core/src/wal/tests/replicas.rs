@@ -1,5 +1,6 @@
 //! Streams with explicit commits as replicas use them.
 
+use super::driver::open_with;
 use super::verify::create_explicit;
 use super::*;
 use crate::batch::BatchBuilder;
@@ -343,4 +344,56 @@ fn a_run_may_come_in_pieces_of_one_version() {
         ..older
     };
     assert!(store.commit(stream, 1, empty).is_err());
+}
+
+#[test]
+fn entries_that_decide_on_trims_find_room_where_records_do_not() {
+    let vfs = MemoryVfs::new();
+    let small = || Options {
+        wal_bytes_max: Some(5 * (64 << 10)),
+        ..options()
+    };
+    let (store, _) = open_with(&vfs, &small(), 7).unwrap();
+    let records = create_explicit(&store, "s");
+    let group = NewLog {
+        id: 99,
+        explicit_commit: true,
+        created: 0,
+        name: "g".into(),
+        options: Vec::new(),
+    };
+    let entries = store.create_log(group).unwrap();
+    let mut next = 1;
+    let bytes = batch(&[7; 200], None);
+    let verified = [Verified::check(&bytes).unwrap()];
+    let full = loop {
+        match store.place_batches(records, 1, next, &verified) {
+            Ok(()) => next += 200,
+            Err(error) => break error,
+        }
+        store.sync().unwrap();
+    };
+    assert!(matches!(full, Error::LogFull { .. }), "{full}");
+    let entry = batch(&[1], None);
+    let entry = [Verified::check(&entry).unwrap()];
+    let refused = store.place_batches(entries, 0, 1, &verified);
+    assert!(matches!(refused, Err(Error::LogFull { .. })), "{refused:?}");
+    for llsn in 1..=100 {
+        store.place_reserved(entries, 0, llsn, &entry).unwrap();
+        store.sync().unwrap();
+    }
+    // Bounded all the same, and what frees space has room left.
+    let mut last = 101;
+    let full = loop {
+        match store.place_reserved(entries, 0, last, &verified) {
+            Ok(()) => last += 200,
+            Err(error) => break error,
+        }
+        store.sync().unwrap();
+    };
+    assert!(matches!(full, Error::LogFull { .. }), "{full}");
+    commit(&store, records, 1, 1, 1, next - 1);
+    store.sync().unwrap();
+    store.trim(records, next).unwrap();
+    store.place_batches(records, 1, next, &verified).unwrap();
 }

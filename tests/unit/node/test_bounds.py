@@ -1,0 +1,246 @@
+"""What others send, or do not send, costs a node no more than it allows.
+
+One node in this process; each test is a way to take it, or its cluster, down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from braidlog.client import Client
+from braidlog.errors import (
+    AlreadyExistsError,
+    LogError,
+    LogFullError,
+    TooLargeError,
+)
+from braidlog.node import sessions
+from braidlog.node.config import NodeConfig
+from braidlog.node.process import allow_files
+from braidlog.node.registration import Registration
+from braidlog.node.server import NodeServer
+from braidlog.raft.errors import RaftInvariantError
+from braidlog.wire.client import ClientConnection
+from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
+from braidlog.wire.events import Answered, Event
+from braidlog.wire.messages import Execute, Hello, Message, Read, Records
+from unit.node.test_server import client, config, serving
+
+
+class Raw:
+    """A client that reads and writes as it likes."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.reader = reader
+        self.writer = writer
+        hello = Hello(VERSION_MIN, VERSION_MAX, "", 0, "", "test")
+        self.connection = ClientConnection(hello, 17 << 20)
+
+    def send(self) -> None:
+        self.writer.writelines(memoryview(each) for each in self.connection.outgoing())
+
+    async def events(self) -> list[Event]:
+        self.send()
+        data = await self.reader.read(1 << 20)
+        assert data, "the node closed the connection"
+        return self.connection.receive(data)
+
+    async def ask(self, message: Message, payload: bytes) -> None:
+        """Send a request and wait for what comes of it."""
+        self.connection.request(message, [payload])
+        await self.events()
+
+
+@asynccontextmanager
+async def connected(settings: NodeConfig) -> AsyncIterator[Raw]:
+    host, _, port = settings.node.listen.rpartition(":")
+    raw = Raw(*await asyncio.open_connection(host, int(port)))
+    try:
+        await raw.events()
+        yield raw
+    finally:
+        raw.writer.close()
+        await raw.writer.wait_closed()
+
+
+async def test_arrays_without_end_are_no_command(tmp_path: Path) -> None:
+    """Any token may send a command, and the node reads it before it knows which."""
+    settings = config(tmp_path)
+    nested = b"\x93\x13\xc4\x00" + b"\x91" * 100_000 + b"\xc0"
+    async with serving(settings) as server, client(settings) as there:
+        async with connected(settings) as raw:
+            await raw.ask(Execute(), nested)
+        assert not server.node.failed.done()
+        assert await (await there.create_log("orders")).append(b"x") == 1
+
+
+async def _fill(there: Client) -> tuple[Any, int]:
+    log = await there.create_log("orders")
+    for count in range(0, 10**6, 20):
+        try:
+            await log.append_many([b"x" * 10_000] * 20)
+        except LogFullError:
+            return log, count
+    raise AssertionError("the log never became full")
+
+
+async def test_a_full_log_is_trimmed_and_goes_on(tmp_path: Path) -> None:
+    """A trim is decided by the repository, whose entries need room themselves."""
+    settings = config(tmp_path)
+    async with serving(settings) as server, client(settings) as there:
+        log, count = await _fill(there)
+        for position in range(1, 100):
+            await log.set_cursor("reader", position)
+        with pytest.raises(LogFullError):
+            await log.append_many([b"x" * 10_000] * 20)
+        assert await log.trim(count) == count
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    assert await log.append(b"y") == count + 1
+                except LogFullError:
+                    await asyncio.sleep(0.05)  # The files are about to be freed.
+                else:
+                    break
+        assert not server.node.failed.done()
+    async with serving(settings), client(settings) as there:
+        assert await (await there.log("orders")).append(b"z") == count + 2
+
+
+async def test_what_the_repository_cannot_write_ends_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later writes would make it look durable, and the node would vouch for it."""
+    settings = config(tmp_path)
+    stop = asyncio.Event()
+    async with NodeServer(settings) as server, client(settings) as there:
+        serves = asyncio.create_task(server.serve(stop))
+        log = await there.create_log("orders")
+        member: Any = server.node.member
+
+        def refuse(write: object) -> int:
+            raise TooLargeError("state", size=2, limit=1)
+
+        monkeypatch.setattr(member._writes._log, "write", refuse)
+        asking = asyncio.create_task(log.set_cursor("reader", 1))
+        with pytest.raises(RaftInvariantError, match="cannot be stored"):
+            await serves
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+
+
+async def test_answers_that_nobody_reads_are_bounded(tmp_path: Path) -> None:
+    """A request is small and its answer large, and one read of a socket has many."""
+    small = "frame_bytes_max = 9437184\nwindow_bytes = 9437184\n"
+    settings, reads = config(tmp_path, small), 40
+    async with serving(settings) as server, client(settings) as there:
+        log = await there.create_log("orders")
+        for _ in range(10):
+            await log.append_many([b"x" * 10_000] * 20)
+        stream = (await log.describe()).streams[0].stream
+        async with connected(settings) as raw:
+            for _ in range(reads):
+                raw.connection.request(Read(stream, 1, False, 4 << 20, 30_000), ())
+            raw.send()
+            answered, most = 0, 0
+            while answered < reads:
+                held = [each.unread_bytes for each in server.node.sessions._sessions]
+                most = max(most, *held)
+                for event in await raw.events():
+                    if isinstance(event, Answered):
+                        assert isinstance(event.message, Records)
+                        answered += 1
+        # Of 40 answers of 2 MB each.
+        limits = settings.limits
+        assert most <= limits.window_bytes + 2 * limits.fetch_bytes_max
+        assert server.node.replicas._readers == 0
+
+
+async def test_a_read_whose_asker_is_gone_is_forgotten(tmp_path: Path) -> None:
+    settings = config(tmp_path)
+    async with serving(settings) as server, client(settings) as there:
+        log = await there.create_log("orders")
+        await log.append(b"x")
+        stream = (await log.describe()).streams[0].stream
+        async with connected(settings) as raw:
+            raw.connection.request(Read(stream, 2, False, 1, 2**62), ())
+            raw.send()
+            await _until(lambda: server.node.replicas._readers == 1)
+        await _until(lambda: server.node.replicas._readers == 0)
+
+
+async def test_who_does_not_greet_loses_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "GREETING_S", 0.1)
+    settings = config(tmp_path)
+    async with serving(settings) as server, connected(settings) as greeted:
+        host, _, port = settings.node.listen.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        async with asyncio.timeout(20):
+            assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+        greeted.connection.ping(1.0)
+        assert await greeted.events()
+        assert len(server.node.sessions) >= 1
+
+
+class _Refused:
+    """A node that the repository refuses once."""
+
+    id, incarnation, identity = 1, 1, b"i" * 16
+
+    def __init__(self) -> None:
+        self.requests = self
+        self.config: Any = self
+        self.advertise = "host:1"
+        self.calls: dict[bytes, LogError | None] = {}
+        self.asked = 0
+
+    def changed(self) -> None:
+        """Take note of nothing."""
+
+    def execute(self, call: bytes, command: bytes, answer: Any) -> None:
+        """Answer as a repository does, which remembers what it was asked by call."""
+        self.asked += 1
+        error = AlreadyExistsError("another node") if self.asked == 1 else None
+        known = self.calls.get(call, error) if call else error
+        if call:
+            self.calls[call] = known
+        answer(known, memoryview(b""))
+
+
+async def test_a_refused_node_is_registered_when_the_reason_is_gone() -> None:
+    """Such as another node at its address, which was then removed."""
+    node = _Refused()
+    registration = Registration(node)  # type: ignore[arg-type]
+    registration.start()
+    await _until(lambda: node.asked > 2 or registration.done)
+    registration.close()
+    assert registration.done
+
+
+def test_as_many_files_as_are_allowed() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, hard) - 1, hard))
+    try:
+        allow_files()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
