@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use braidlog_core::batch::{BatchBuilder, BatchView, Compression};
-use braidlog_core::replay::{Directory, Merge, OnHole, Options, Piece};
+use braidlog_core::replay::{Damage, Directory, Merge, OnHole, Options, Piece};
 use braidlog_core::vfs::RealVfs;
 use braidlog_core::{Error, Result};
 use parking_lot::Mutex;
@@ -31,6 +31,17 @@ type Log<'py> = (String, u32, Bound<'py, PyBytes>, bool);
 
 /// Records of an encoded batch: (position, stream, LLSN, first record, records, batch).
 type Row<'py> = (u64, u64, u64, u32, u32, Bound<'py, PyBytes>);
+
+/// Damage: (path, begin, end where it is known, reason).
+type DamageRow = (String, u64, Option<u64>, String);
+
+fn damage_rows(damages: &[Damage]) -> Vec<DamageRow> {
+    let row = |each: &Damage| {
+        let (path, reason) = (each.path.display().to_string(), each.reason.clone());
+        (path, each.begin, each.end, reason)
+    };
+    damages.iter().map(row).collect()
+}
 
 /// One node's directory, which no node runs on.
 #[pyclass(frozen, module = "braidlog._native")]
@@ -81,6 +92,16 @@ impl RawDirectory {
         let directory = self.get()?;
         let stream = directory.stream(stream).map_err(to_py)?;
         Ok(standing_of(stream, stream.next))
+    }
+
+    /// What cannot be read of the end of its log.
+    fn damages(&self) -> PyResult<Vec<DamageRow>> {
+        Ok(damage_rows(&self.get()?.damages))
+    }
+
+    /// The streams of which it is not known for that reason where they end.
+    fn doubtful(&self) -> PyResult<Vec<u32>> {
+        Ok(self.get()?.doubtful.iter().copied().collect())
     }
 
     /// Take over a commit that no file tells of; before anything reads the directory.
@@ -206,11 +227,12 @@ impl RawMerge {
 impl RawMerge {
     /// Merge streams of directories; each mapping gives the caller's number of a directory's stream.
     #[new]
-    #[pyo3(signature = (sources, *, begin=None, on_hole="stop"))]
+    #[pyo3(signature = (sources, *, begin=None, end=None, on_hole="stop"))]
     fn new(
         py: Python<'_>,
         sources: Vec<(Py<RawDirectory>, BTreeMap<u32, u64>)>,
         begin: Option<Unsigned>,
+        end: Option<Unsigned>,
         on_hole: &str,
     ) -> PyResult<Self> {
         let on_hole = match on_hole {
@@ -226,7 +248,8 @@ impl RawMerge {
         for (directory, streams) in sources {
             opened.push((directory.get().get()?, streams));
         }
-        let merge = py.detach(|| Merge::new(&opened, begin.map(|begin| begin.0), on_hole));
+        let (begin, end) = (begin.map(|begin| begin.0), end.map(|end| end.0));
+        let merge = py.detach(|| Merge::new(&opened, begin, end, on_hole));
         let merge = merge.map_err(to_py)?;
         let reader = Reader { merge, next: None };
         Ok(Self {
@@ -283,6 +306,7 @@ impl RawMerge {
         dict.set_item("bytes", figures.bytes)?;
         dict.set_item("duplicates", figures.duplicates)?;
         dict.set_item("holes", figures.holes)?;
+        dict.set_item("unproven", figures.unproven)?;
         let mut sources = Vec::new();
         for source in figures.sources {
             let row = PyDict::new(py);
@@ -290,7 +314,7 @@ impl RawMerge {
             row.set_item("bytes", source.bytes)?;
             row.set_item("late_bytes", source.late_bytes)?;
             row.set_item("pending_bytes_peak", source.pending_bytes_peak)?;
-            row.set_item("failure", source.failure)?;
+            row.set_item("damages", damage_rows(&source.damages))?;
             sources.push(row);
         }
         dict.set_item("sources", sources)?;
