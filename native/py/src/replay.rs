@@ -127,6 +127,8 @@ struct Reader {
     merge: Merge,
     /// What did not go into the last batch.
     next: Option<Piece>,
+    /// What ended it behind the last batch: what comes before is given out first.
+    failure: Option<Error>,
 }
 
 /// The records of a log, once, in order: an iterator of [`ArrowBatch`].
@@ -147,9 +149,23 @@ unsafe impl Owner for Held {
 
 impl Reader {
     fn take(&mut self) -> Result<Option<Piece>> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
         match self.next.take() {
             None => self.merge.next(),
             found => Ok(found),
+        }
+    }
+
+    /// The next piece for a batch that was begun; a failure is kept for the next one.
+    fn take_more(&mut self) -> Option<Piece> {
+        match self.take() {
+            Ok(found) => found,
+            Err(failure) => {
+                self.failure = Some(failure);
+                None
+            }
         }
     }
 
@@ -171,7 +187,9 @@ impl Reader {
                     builder.push(record.value, record.key, record.timestamp, &headers)?;
                 }
             }
-            let Some(next) = self.take()? else { break };
+            let Some(next) = self.take_more() else {
+                break;
+            };
             let fits = builder.encoded_len_max() + next.bytes().len() < GATHERED_BYTES;
             if !fits || next.glsn != end {
                 self.next = Some(next);
@@ -188,9 +206,13 @@ impl Reader {
     }
 
     fn pieces(&mut self, bytes_max: usize) -> Result<Vec<Piece>> {
-        let (mut found, mut bytes) = (Vec::new(), 0);
+        let Some(first) = self.take()? else {
+            return Ok(Vec::new());
+        };
+        let mut bytes = first.bytes().len();
+        let mut found = vec![first];
         while bytes < bytes_max {
-            let Some(piece) = self.take()? else { break };
+            let Some(piece) = self.take_more() else { break };
             bytes += piece.bytes().len();
             found.push(piece);
         }
@@ -251,7 +273,11 @@ impl RawMerge {
         let (begin, end) = (begin.map(|begin| begin.0), end.map(|end| end.0));
         let merge = py.detach(|| Merge::new(&opened, begin, end, on_hole));
         let merge = merge.map_err(to_py)?;
-        let reader = Reader { merge, next: None };
+        let reader = Reader {
+            merge,
+            next: None,
+            failure: None,
+        };
         Ok(Self {
             reader: AssertUnwindSafe(Mutex::new(Some(reader))),
             projection: Projection::all(),

@@ -133,6 +133,8 @@ class RawInput:
                         yield from _native.Batch(row.batch).records(
                             row.position - row.first, row.first, last
                         )
+                        if end is not None and row.position + row.count >= end:
+                            return  # Whatever is behind it.
             finally:
                 self.figures = merge.figures()
                 self.found.add(self.figures)
