@@ -16,11 +16,24 @@ import click
 from braidlog.cli import parameters
 from braidlog.cli.applications import load
 from braidlog.cli.commands import EitherCommand, command
-from braidlog.cli.failures import CORRUPTION, OUT_OF_RANGE, USAGE, WAIT, Problem
+from braidlog.cli.failures import (
+    CORRUPTION,
+    NOT_FOUND,
+    OUT_OF_RANGE,
+    USAGE,
+    WAIT,
+    Problem,
+)
 from braidlog.cli.output import facts, line, message, plain
 from braidlog.cli.progress import meter
 from braidlog.cli.session import Session
-from braidlog.errors import CorruptionError, NotReadyError, TrimmedError
+from braidlog.errors import (
+    AlreadyExistsError,
+    CorruptionError,
+    NotFoundError,
+    NotReadyError,
+    TrimmedError,
+)
 
 if TYPE_CHECKING:
     from braidlog.app import Application
@@ -185,6 +198,9 @@ def _refusals() -> Iterator[None]:
             " that is not behind --until or --as-of"
         )
         raise Problem(error.message, hint, OUT_OF_RANGE) from None
+    except AlreadyExistsError as error:
+        hint = "name a directory that is not there yet, or is empty"
+        raise Problem(error.message, hint) from None
     except NotReadyError as error:
         hint = "bring the directories of all nodes; `braidlog rescue` says which count"
         raise Problem(error.message, hint, WAIT) from None
@@ -252,6 +268,12 @@ def _raw(directories: Sequence[Path], log: str | None, cut: Cut) -> Iterator[Inp
             yield source
         except CorruptionError as error:
             raise Problem(error.message, _damage_hint(source), CORRUPTION) from None
+        except NotFoundError as error:
+            hint = (
+                "--raw takes the data directories of nodes, of an application the one"
+                " named log in its directory; --log names a log in them"
+            )
+            raise Problem(error.message, hint, NOT_FOUND) from None
         finally:
             _tell_lacks(source.found)
 

@@ -279,7 +279,10 @@ def _opened(
     opened: list[C] = []
     lost: list[_Lost] = []
     failures: list[LogError] = []
-    for path in map(Path, directories):
+    places = [Path(path).resolve() for path in directories]
+    for path, place in zip(map(Path, directories), places, strict=True):
+        if places.count(place) > 1:
+            raise InvalidArgumentError(f"{path} is named more than once")
         try:
             opened.append(opening(path))
         except _DAMAGED as error:

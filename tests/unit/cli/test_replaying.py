@@ -175,3 +175,12 @@ def test_damaged_directories_are_in_the_result(tmp_path: Path) -> None:
     [rest] = cli.json(*words, "--cut", "any-copy", "--outcomes", "report")
     assert rest["lacks"]["holes"] == [[21, 22]]
     assert rest["missing"] == 1
+
+
+def test_what_is_no_directory_of_a_node_or_a_replay(
+    hosted: Cli, tmp_path: Path
+) -> None:
+    words = ("replay", BANK, str(tmp_path / "x"), "--raw", str(hosted.data))
+    assert "the one named log" in hosted.run(*words, code=3).stderr
+    ran = hosted.run("replay", BANK, str(hosted.data / "log"), code=1)
+    assert "not there yet" in ran.stderr

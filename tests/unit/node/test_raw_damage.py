@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from braidlog import _native
-from braidlog.errors import CorruptionError, NotFoundError
+from braidlog.errors import CorruptionError, InvalidArgumentError, NotFoundError
 from braidlog.faultlog.configuration import Configuration
 from braidlog.faultlog.log import FaultLog
 from braidlog.logstream.storage import CommitContext
@@ -233,6 +233,11 @@ def test_a_directory_without_a_node_is_no_damage(paths: list[Path]) -> None:
         identity(path, 0)
     with pytest.raises(NotFoundError, match=str(paths[0])):
         read(paths)
+
+
+def test_a_directory_that_is_named_twice_is_no_running_node(paths: list[Path]) -> None:
+    with pytest.raises(InvalidArgumentError, match="more than once"):
+        read([*paths, paths[0].parent / ".." / "nodes" / paths[0].name])
 
 
 def test_streams_are_read_where_the_end_is_whole(paths: list[Path]) -> None:
