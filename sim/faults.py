@@ -41,6 +41,8 @@ class Storm:
     frames: FrameFaults = field(default_factory=FrameFaults)
     # Numbers of the messages that a deaf node does not hear.
     unheard: frozenset[int] = frozenset()
+    # Of the nodes' logs: a full disk is felt where a segment ends.
+    segment_bytes: int = 1 << 20
 
 
 class Nemesis:

@@ -17,6 +17,7 @@ from typing import Any
 
 from sim.checkers import Operation, check_register
 from sim.disk import MemoryDisk
+from sim.faults import Storm
 from sim.world import Life, World
 
 __all__ = ["Bug", "RegisterScenario"]
@@ -184,7 +185,7 @@ class RegisterScenario:
         self._bug = bug
         self.history: list[Operation] = []
 
-    def build(self, world: World) -> None:
+    def build(self, world: World, storm: Storm) -> None:
         """Start nodes and clients."""
         for name in _NODES:
             disk = MemoryDisk(world.random(f"disk {name}"))

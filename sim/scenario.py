@@ -27,8 +27,8 @@ _STEPS_MAX = 20_000_000
 class Scenario(Protocol):
     """One application with its load and its rules. A new one is made for each seed."""
 
-    def build(self, world: World) -> None:
-        """Start the nodes; time has not begun."""
+    def build(self, world: World, storm: Storm) -> None:
+        """Start the nodes for a storm; time has not begun."""
 
     def targets(self) -> Sequence[str]:
         """Return the nodes that may be killed, paused and given bad disks."""
@@ -105,7 +105,7 @@ def run_seed(
         world.loop.steps_max = _STEPS_MAX
         nemesis: Nemesis | None = None
         try:
-            scenario.build(world)
+            scenario.build(world, storm)
             others = scenario.others()
             targets = scenario.targets()
             nemesis = Nemesis(world, targets, storm, others, scenario.groups)

@@ -32,6 +32,7 @@ from sim.cluster.node import StoppedError
 from sim.cluster.rest import read_log
 from sim.cluster.scenario import ClusterScenario
 from sim.errors import ViolationError
+from sim.faults import Storm
 from sim.threads import Threads
 from sim.world import Life, World
 
@@ -99,7 +100,7 @@ class ApplicationScenario(ClusterScenario):
         self._model = Model()
         self._found: Sequence[bytes] = ()
 
-    def build(self, world: World) -> None:
+    def build(self, world: World, storm: Storm) -> None:
         """Start the nodes, and hosts that wait for the log."""
         self._directory = self._make_directory(world)
         self.hidden = f"{self._directory}/"
@@ -128,7 +129,7 @@ class ApplicationScenario(ClusterScenario):
             self.callers.wall_s,
             copies_max=self._deployment.copies_max,
         )
-        super().build(world)
+        super().build(world, storm)
         for name in names:
             self._start_host(world, name)
 

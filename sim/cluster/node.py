@@ -25,10 +25,9 @@ from braidlog.storage.streams import NodeStore
 from sim.cluster.disk import ClusterDisk, VirtualSyncer
 from sim.world import Life
 
-__all__ = ["PORT", "StoppedError", "Up", "address", "name_of", "run_node"]
+__all__ = ["PORT", "StoppedError", "Up", "address", "config_of", "name_of", "run_node"]
 
 PORT = 7400
-_SEGMENT_BYTES = 1 << 20
 _WAL_BYTES_MAX = 256 << 20
 _FETCH_BYTES_MAX = 4 << 10
 # Broken promises of the code itself, whatever the disk did.
@@ -56,7 +55,7 @@ def address(node: int) -> str:
     return f"{name_of(node)}:{PORT}"
 
 
-def config_of(node: int, voters: Sequence[int]) -> NodeConfig:
+def config_of(node: int, voters: Sequence[int], segment_bytes: int) -> NodeConfig:
     """Return the settings of a node: the default times, small files."""
     known: Mapping[int, str] = {voter: address(voter) for voter in voters}
     return NodeConfig(
@@ -65,7 +64,7 @@ def config_of(node: int, voters: Sequence[int]) -> NodeConfig:
         security=SecuritySettings(insecure=True),
         timing=TimingSettings(drain_ms=2000),
         limits=LimitSettings(
-            segment_bytes=_SEGMENT_BYTES,
+            segment_bytes=segment_bytes,
             wal_bytes_max=_WAL_BYTES_MAX,
             fetch_bytes_max=_FETCH_BYTES_MAX,
         ),
@@ -74,8 +73,7 @@ def config_of(node: int, voters: Sequence[int]) -> NodeConfig:
 
 async def run_node(
     life: Life,
-    node: int,
-    voters: Sequence[int],
+    config: NodeConfig,
     up: Up,
     limits: Mapping[str, int] = MappingProxyType({}),
 ) -> None:
@@ -90,7 +88,7 @@ async def run_node(
     disk: ClusterDisk = life.disk
     disk.start()
     try:
-        await _serve(life, disk, config_of(node, voters), up, limits)
+        await _serve(life, disk, config, up, limits)
     except LogError as error:
         unforeseen = type(error) is ClosedError and "unforeseen" in error.message
         if not disk.hurt or unforeseen or isinstance(error, _BROKEN):

@@ -13,11 +13,12 @@ from sim.checkers import check_register
 from sim.cluster.admin import Admin
 from sim.cluster.clients import Shared, opened, run_client
 from sim.cluster.disk import ClusterDisk
-from sim.cluster.node import PORT, StoppedError, address, name_of, run_node
+from sim.cluster.node import PORT, StoppedError, address, config_of, name_of, run_node
 from sim.cluster.rest import read_log, unrest
 from sim.cluster.shape import Shape, draw_shape
 from sim.cluster.watch import Watch
 from sim.errors import ViolationError
+from sim.faults import Storm
 from sim.process import CURRENT
 from sim.world import Life, World
 
@@ -81,8 +82,9 @@ class ClusterScenario:
         # Nodes that ended by themselves, and when.
         self._ended: dict[str, float] = {}
 
-    def build(self, world: World) -> None:
+    def build(self, world: World, storm: Storm) -> None:
         """Start the nodes."""
+        self._segment_bytes = storm.segment_bytes
         shape = self._shape = draw_shape(world.random("cluster"), apart=self._apart)
         world.note("world", f"{shape}")
         self._clients = [f"c{number + 1}" for number in range(shape.clients)]
@@ -104,8 +106,8 @@ class ClusterScenario:
 
         async def node(life: Life) -> None:
             try:
-                shape, up = self._shape, self.watch.up
-                await run_node(life, number, shape.voters, up, self.limits)
+                config = config_of(number, self._shape.voters, self._segment_bytes)
+                await run_node(life, config, self.watch.up, self.limits)
             finally:
                 # Not after a crash: then nothing runs any more.
                 self._ended[name] = world.now

@@ -42,6 +42,15 @@ _LATE = FrameFaults(
 # A replica hears of cuts and not of the epochs they are of.
 _UNHEARD = frozenset({Configure.KIND})
 _DEAF = {**_EPOCHS, "deaf": 6}
+# Disks that are full until segments end, of which there is one in advance.
+_FULL = Storm(
+    "full",
+    {"full disk": 6, "slow disk": 1, "power": 1},
+    seconds=10.0,
+    every_s=1.0,
+    lasts_s=(2.0, 9.0),
+    segment_bytes=64 << 10,
+)
 
 _OWN = (
     Storm("outages", _OUTAGES, every_s=0.8),
@@ -52,5 +61,6 @@ STORMS: Mapping[str, Storm] = MappingProxyType(
     {
         **{name: _denser(storm) for name, storm in faults.STORMS.items()},
         **{storm.name: _denser(storm) for storm in _OWN},
+        _FULL.name: _FULL,
     }
 )

@@ -84,6 +84,8 @@ def test_a_seed_run_twice_gives_the_same_trace() -> None:
         (30871, "clocks"),
         # A voter that started again could not answer a leader that it did not know.
         (33453, "outages"),
+        # A voter that was sent more than fits into a batch of small segments.
+        (136, "full"),
     ],
 )
 def test_a_seed_that_found_something(seed: int, storm: str) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 from sim.cluster.disk import ClusterDisk
-from sim.cluster.node import PORT, address, name_of, run_node
+from sim.cluster.node import PORT, address, config_of, name_of, run_node
 from sim.world import Life, World
 
 from braidlog.client.link import Link
@@ -88,7 +88,7 @@ def look(seed: int, happens: Callable[[World], None], after_s: float) -> int:
         world.network.framed_ports[PORT] = None
 
         async def node(life: Life) -> None:
-            await run_node(life, 1, [1], lambda *_: None)
+            await run_node(life, config_of(1, [1], 1 << 20), lambda *_: None)
 
         async def main() -> None:
             await asyncio.sleep(1.0)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from sim.errors import ViolationError
-from sim.faults import STORMS
+from sim.faults import STORMS, Storm
 from sim.register import Bug, RegisterScenario
 from sim.scenario import Outcome, run_seed
 from sim.world import Life, World
@@ -68,7 +68,7 @@ class Wrong:
     def __init__(self, how: str) -> None:
         self.how = how
 
-    def build(self, world: World) -> None:
+    def build(self, world: World, storm: Storm) -> None:
         async def node(life: Life) -> None:
             await asyncio.sleep(3)
             if self.how == "node fails":

@@ -494,4 +494,6 @@ class ClusterNode:
             return self.acquaintance.why
         if not self.way_to_leader:
             return "no leader of the metadata repository is known"
+        if self.member is not None and self.member.lacks_room:
+            return "the metadata waits for room on the disk"
         return "" if self._registration.done else "the node is not registered yet"

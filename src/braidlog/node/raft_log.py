@@ -55,6 +55,8 @@ class GroupLog:
             msg = f"this node has no group {group}"
             raise NotFoundError(msg)
         self._node = node
+        # A batch has to fit into a quarter of a segment, with what belongs to it.
+        self._batch_bytes = min(_BATCH_BYTES, node.stats()["segment_bytes"] // 8)
         self._log = node.open(name)
         self._hard = node.open(hard_name(group))
         base = codec.decode_base(options)
@@ -161,7 +163,7 @@ class GroupLog:
 
     def _append(self, entries: tuple[Entry, ...]) -> None:
         first = entries[0].index
-        batches = [_encode(batch) for batch in _batches(entries)]
+        batches = [_encode(batch) for batch in _batches(entries, self._batch_bytes)]
         _, folded, following = self._numbers()
         check(folded <= first <= following, f"entry {first} is not in the log")
         if first < following:
@@ -182,11 +184,11 @@ def hard_name(group: int) -> str:
     return f"{GROUP_PREFIX}{group}.hard"
 
 
-def _batches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+def _batches(entries: Iterable[Entry], bytes_max: int) -> Iterator[list[Entry]]:
     batch: list[Entry] = []
     size = 0
     for entry in entries:
-        if batch and size + entry.size > _BATCH_BYTES:
+        if batch and size + entry.size > bytes_max:
             yield batch
             batch, size = [], 0
         batch.append(entry)

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from braidlog.errors import LogError, NotReadyError, TooLargeError
+from braidlog.errors import LogError, NotReadyError, TooLargeError, UnavailableError
 from braidlog.logstream.effects import Limits
 from braidlog.logstream.replica import Replica
 from braidlog.logstream.states import ReplicaState
@@ -82,6 +82,8 @@ class _Hosted:
         """What was stored beside the replica since the start."""
         self.complained = ""
         """The defect that the operator was told of."""
+        self.waits = False
+        """Whether there is no room to store under which configuration it is here."""
         self.readers: list[_Reader] = []
 
 
@@ -339,16 +341,20 @@ class Replicas:
 
     def flush(self, now: float) -> list[StreamReport]:
         """Do what the replicas ask for; return the reports that should go now."""
-        reports = []
+        reports, waiting = [], []
         while self._dirty:
             stream = next(iter(self._dirty))
             del self._dirty[stream]
             hosted = self._hosted.get(stream)
             if hosted is None:
                 continue
+            if not self._remember(stream, hosted):
+                waiting.append(stream)
+                continue
             report = self._carry_out(stream, hosted, now)
             if report is not None:
                 reports.append(report)
+        self._dirty.update(dict.fromkeys(waiting))
         return reports
 
     def _carry_out(
@@ -356,7 +362,6 @@ class Replicas:
     ) -> StreamReport | None:
         effects = hosted.replica.effects()
         self._complain(stream, hosted)
-        self._remember(stream, hosted)
         if not hosted.replica.unsynced:
             self._unsynced.pop(stream, None)
         for node, message, batches in effects.messages:
@@ -373,25 +378,32 @@ class Replicas:
             self._wake(hosted, now)
         return effects.report
 
-    def _remember(self, stream: int, hosted: _Hosted) -> None:
+    def _remember(self, stream: int, hosted: _Hosted) -> bool:
         """Store under which configuration the replica is a member of its epoch.
 
-        It is written before anything is appended in that epoch, so it is durable
-        before anything in it is acknowledged.
+        It is durable before anything in that epoch is acknowledged: without room for
+        it, which False says, nothing of what the replica asks for may be done yet.
         """
         config, replica = hosted.config, hosted.replica
         if config is None or config is hosted.remembered:
-            return
+            return True
         entered = replica.state in _ENTERED and replica.report().epoch == config.epoch
         if not entered or self._node not in config.replicas:
-            return
+            return True
         if config != hosted.remembered:
             try:
                 hosted.storage.set_options(about(config))
             except TooLargeError as error:
                 msg = "a rescue will not know stream %d: %s"
                 _log.error(msg, stream, error, extra={"stream": stream})
+            except UnavailableError as error:
+                if not hosted.waits:
+                    _log.error("stream %d waits for room: %s", stream, error)
+                hosted.waits = True
+                return False
+        hosted.waits = False
         hosted.remembered = config
+        return True
 
     def stored(self) -> tuple[StoredReplica, ...]:
         """Return what is on the disk of each replica."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -16,6 +15,7 @@ from braidlog.metarepo.liveness import LivenessSettings
 from braidlog.metarepo.succession import base_of
 from braidlog.metarepo.waiting import Answer
 from braidlog.node.config import NodeConfig
+from braidlog.node.group_writes import GroupWrites
 from braidlog.node.peers import Peers
 from braidlog.node.presented import read_seed
 from braidlog.node.raft_log import GroupLog
@@ -67,10 +67,9 @@ class RepositoryMember:
             CorruptionError, RaftInvariantError: what is stored cannot be.
         """
         self._node = config.node.id
-        self._log = log
         self._peers = peers
         self._to_self = to_self
-        self._writes: deque[tuple[int, int]] = deque()
+        self._writes = GroupWrites(log)
         self._done: dict[int, Done] = {}
         self._requests = 0
         raft = RaftConfig(
@@ -100,6 +99,11 @@ class RepositoryMember:
     def leads_now(self) -> tuple[int, int]:
         """Return the node that leads, 0 if none is known, and the term."""
         return self.group.leader, self.group.raft.core.term
+
+    @property
+    def lacks_room(self) -> bool:
+        """Whether the metadata waits for room on the disk of this node."""
+        return self._writes.lacks_room
 
     def metadata(self) -> Metadata:
         """Return the metadata as of the last applied entry."""
@@ -146,10 +150,7 @@ class RepositoryMember:
 
     def synced(self, durable: int) -> None:
         """Note what is durable."""
-        number = 0
-        while self._writes and self._writes[0][0] <= durable:
-            number = self._writes.popleft()[1]
-        if number:
+        if number := self._writes.durable(durable):
             self.group.durable(number)
 
     def flush(self) -> bool:
@@ -166,8 +167,10 @@ class RepositoryMember:
         # The others work while this node writes and applies.
         if effects.writes or own:
             self._peers.flush()
-        for write in effects.writes:
-            self._writes.append((self._log.write(write), write.number))
+        self._writes.put(effects.writes)
+        if self.lacks_room:
+            # A leader applies only what it has stored: the others need another one.
+            self.hand_over()
         for message in own:
             back = True
             self._to_self(message)

@@ -28,6 +28,7 @@ from braidlog.metarepo import pushing, repository
 from braidlog.metarepo.collector import Collector
 from braidlog.metarepo.group import Group
 from braidlog.node.directory import Directory
+from braidlog.node.group_writes import GroupWrites
 from braidlog.node.replica_store import ReplicaStore
 from braidlog.raft import election
 from braidlog.raft.quorum import Vote
@@ -233,6 +234,18 @@ def learner_told_once(patch: Patch) -> None:
     patch.setattr(pushing, "_settled", wrong)
 
 
+def left_out_without_room(patch: Patch) -> None:
+    """What the repository writes while the disk is full is as good as stored."""
+    right = GroupWrites.put
+
+    def wrong(self: GroupWrites, writes: Any) -> None:
+        right(self, writes)
+        if self.lacks_room:
+            self._waiting.clear()
+
+    patch.setattr(GroupWrites, "put", wrong)
+
+
 PLANTED: Mapping[str, Planted] = {
     "ack before cut": Planted(ack_before_cut, _CALM, (1,)),
     "one vote elects": Planted(one_vote_elects, _LEADERS, ()),
@@ -246,6 +259,7 @@ PLANTED: Mapping[str, Planted] = {
     "trim forgotten": Planted(trim_forgotten, _LONG, (2,)),
     "stale metadata": Planted(stale_metadata, _LEADERS, ()),
     "nodes that are strangers": Planted(strangers, _CALM, (), apart=True),
+    "left out without room": Planted(left_out_without_room, STORMS["full"], (3,)),
     "learner told once": Planted(learner_told_once, _UNTOLD, (73, 85), slow=True),
     "report before the sync": Planted(
         mutations.reported_before_the_sync, _OUTAGES, (), apart=True

@@ -144,6 +144,14 @@ def test_large_writes_are_several_batches() -> None:
     assert loaded(log).entries == many
 
 
+def test_many_entries_fit_into_small_segments() -> None:
+    """As those that a new voter is sent at once."""
+    log = GroupLog.create(opened(_native.MemoryDisk()), 0, FIRST)
+    many = entries(*((i, 1) for i in range(1, 1001)), data=bytes(100))
+    log.write(Write(1, entries=many))
+    assert loaded(log).entries == many
+
+
 def test_what_is_too_large_changes_nothing() -> None:
     node = opened(_native.MemoryDisk())
     log = GroupLog.create(node, 0, FIRST)

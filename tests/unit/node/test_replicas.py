@@ -1,4 +1,4 @@
-"""What a node answers for streams that it does not host."""
+"""Streams that a node does not host, and one for which its disk has no room."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import pytest
 
 from braidlog import _native
 from braidlog.client.retry import Verdict, verdict_of
-from braidlog.errors import LogError
+from braidlog.errors import LogError, UnavailableError
 from braidlog.logstream.effects import Limits
+from braidlog.node.replica_store import ReplicaStore
 from braidlog.node.replicas import Replicas
 from braidlog.storage.streams import NodeStore
-from braidlog.wire.messages import Append, Read
+from braidlog.wire.messages import Append, Configure, Read, StreamConfig, StreamStatus
 
 
 class _Request:
@@ -37,4 +38,48 @@ def test_a_stream_that_is_elsewhere_is_asked_for_elsewhere(kind: str) -> None:
     [error] = request.errors
     assert verdict_of(error) is Verdict.MOVED
     assert error.outcome == "certain"
+    store.close()
+
+
+def test_what_a_replica_asks_for_waits_for_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is reported before the epoch's configuration is stored; nor lost."""
+    disk = _native.MemoryDisk()
+    store = NodeStore("/n", entropy=1, disk=disk)
+    peers: Any = None
+    replicas = Replicas(1, store, peers, Limits(), lambda: None)
+    config = StreamConfig(
+        stream=7,
+        log=bytes(16),
+        name="log",
+        epoch=1,
+        status=StreamStatus.RUNNING,
+        replicas=(1,),
+        learners=(),
+        start=1,
+        epochs=(),
+        version=0,
+        high_watermark=0,
+        trim=1,
+        options=b"",
+    )
+    replicas.configure(Configure(1, (config,)))
+    store_it = ReplicaStore.set_options
+    refused: list[bytes] = []
+
+    def refuse(self: ReplicaStore, options: bytes) -> None:
+        if len(refused) < 2:
+            refused.append(options)
+            raise UnavailableError("no room")
+        store_it(self, options)
+
+    monkeypatch.setattr(ReplicaStore, "set_options", refuse)
+    told = []
+    for now in range(4):
+        told += replicas.flush(float(now))
+        replicas.synced(store.sync())
+    assert len(refused) == 2
+    assert [report.epoch for report in told] == [0, 1]
+    assert [each.about for each in replicas.stored()] == refused[:1]
     store.close()

@@ -1,0 +1,74 @@
+"""Writes of a Raft group on their way to its log: in their order, and none left out.
+
+A disk without room is a slow disk to Raft: what cannot be stored stays the first in the
+queue and is tried again, so everything behind it waits too. To leave it out would leave
+a hole, and what the next write is then refused for says nothing about the disk.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable
+from typing import Protocol
+
+from braidlog.errors import ClosedError, LogError, UnavailableError
+from braidlog.raft import Write
+from braidlog.raft.errors import fail
+
+__all__ = ["GroupWrites", "WriteLog"]
+
+_log = logging.getLogger(__name__)
+
+
+class WriteLog(Protocol):
+    """Where a group stores; see `GroupLog.write`."""
+
+    def write(self, write: Write) -> int:
+        """Store a write; return the ticket with which it is durable."""
+
+
+class GroupWrites:
+    """Stores in order; says what is durable."""
+
+    def __init__(self, log: WriteLog) -> None:
+        """Store in `log`."""
+        self._log = log
+        self._waiting: deque[Write] = deque()
+        self._stored: deque[tuple[int, int]] = deque()
+        self.lacks_room = False
+        """Whether the system refused the first that waits, when it was last tried."""
+
+    def put(self, writes: Iterable[Write]) -> None:
+        """Store these behind those that wait, as far as there is room.
+
+        Raises:
+            ClosedError: the store has failed, or the log can never take a write.
+        """
+        self._waiting.extend(writes)
+        while self._waiting:
+            write = self._waiting[0]
+            try:
+                ticket = self._log.write(write)
+            except ClosedError:
+                raise
+            except UnavailableError as error:
+                self._complain(error)
+                return
+            except LogError as error:
+                fail(f"write {write.number} of the group cannot be stored: {error}")
+            self._waiting.popleft()
+            self._stored.append((ticket, write.number))
+        self.lacks_room = False
+
+    def durable(self, ticket: int) -> int:
+        """Return the newest write that is durable now and was not before, or 0."""
+        number = 0
+        while self._stored and self._stored[0][0] <= ticket:
+            number = self._stored.popleft()[1]
+        return number
+
+    def _complain(self, error: UnavailableError) -> None:
+        if not self.lacks_room:
+            _log.error("the metadata waits for room on the disk: %s", error)
+        self.lacks_room = True
