@@ -158,3 +158,30 @@ fn only_the_damaged_range_is_left_out() {
         world.nodes[0].vfs = whole;
     }
 }
+
+#[test]
+fn what_was_taken_back_in_the_damage_does_not_come_out() {
+    let mut node = Node::new(1 << 20);
+    node.create(1, 0);
+    let (before, after) = (batch(1, 1, 2, 10), batch(1, 1, 2, 50));
+    node.place(1, 1, &before);
+    node.store().rollback(node.streams[&1].0, 0, 1).unwrap();
+    node.place(1, 1, &after);
+    let runs = BTreeMap::from([(1, (1, 1, 2))]);
+    let high_watermark = 2;
+    let cut = Cut {
+        runs,
+        high_watermark,
+    };
+    node.apply(1, &[cut]);
+    node.stop();
+    let slot = Path::new(WAL).join("slot-000001.wal");
+    let bytes = node.vfs.read(&slot, 64 << 10).unwrap();
+    let at = bytes.windows(before.len()).position(|w| w == before);
+    let rollback = (at.unwrap() + before.len()).next_multiple_of(8);
+    flip(&node.vfs, &slot, rollback as u64 + 20);
+    let mut merge = Merge::new(&[node.directory(None)], None, None, OnHole::Skip).unwrap();
+    let piece = merge.next().unwrap().unwrap();
+    assert_eq!(piece.bytes(), after);
+    assert_eq!(merge.figures().sources[0].damages.len(), 1);
+}
