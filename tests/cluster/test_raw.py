@@ -56,6 +56,13 @@ async def load(cluster: LocalCluster) -> tuple[dict[int, bytes], dict[int, bytes
     return acknowledged, seen
 
 
+def damage(path: Path, value: bytes) -> None:
+    [file] = [f for f in path.glob("wal/*.wal") if value in f.read_bytes()]
+    data = bytearray(file.read_bytes())
+    data[data.index(value)] ^= 1
+    file.write_bytes(data)
+
+
 def test_the_directories_of_killed_nodes_hold_all_that_was_acknowledged(
     tmp_path: Path,
 ) -> None:
@@ -79,6 +86,14 @@ def test_the_directories_of_killed_nodes_hold_all_that_was_acknowledged(
     assert figures.duplicates > len(found)
     assert figures.notes == ()
     assert all(source.late_bytes == 0 for source in figures.sources)
+    # Damage of an old segment, and of the newest one, where the others have it all.
+    for path, at in ((paths[0], 3), (paths[1], len(found) - 3)):
+        damage(path, found[at])
+    with open_raw(paths, "bank") as merge:
+        again = pa.Table.from_batches([pa.record_batch(batch) for batch in merge])
+        damages = merge.figures().damages
+    assert again.equals(table)
+    assert {Path(each.path).parents[1] for each in damages} == set(paths[:2])
     # Whoever is left out may know more.
     with pytest.raises(NotReadyError):
         open_raw(paths[:2], "bank")

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use braidlog_core::batch::{BatchBuilder, BatchView, Compression};
-use braidlog_core::replay::{Directory, Merge, OnHole, Options, Piece};
+use braidlog_core::replay::{Damage, Directory, Merge, OnHole, Options, Piece};
 use braidlog_core::vfs::RealVfs;
 use braidlog_core::{Error, Result};
 use parking_lot::Mutex;
@@ -31,6 +31,17 @@ type Log<'py> = (String, u32, Bound<'py, PyBytes>, bool);
 
 /// Records of an encoded batch: (position, stream, LLSN, first record, records, batch).
 type Row<'py> = (u64, u64, u64, u32, u32, Bound<'py, PyBytes>);
+
+/// Damage: (path, begin, end where it is known, reason).
+type DamageRow = (String, u64, Option<u64>, String);
+
+fn damage_rows(damages: &[Damage]) -> Vec<DamageRow> {
+    let row = |each: &Damage| {
+        let (path, reason) = (each.path.display().to_string(), each.reason.clone());
+        (path, each.begin, each.end, reason)
+    };
+    damages.iter().map(row).collect()
+}
 
 /// One node's directory, which no node runs on.
 #[pyclass(frozen, module = "braidlog._native")]
@@ -83,6 +94,16 @@ impl RawDirectory {
         Ok(standing_of(stream, stream.next))
     }
 
+    /// What cannot be read of the end of its log.
+    fn damages(&self) -> PyResult<Vec<DamageRow>> {
+        Ok(damage_rows(&self.get()?.damages))
+    }
+
+    /// The streams of which it is not known for that reason where they end.
+    fn doubtful(&self) -> PyResult<Vec<u32>> {
+        Ok(self.get()?.doubtful.iter().copied().collect())
+    }
+
     /// Take over a commit that no file tells of; before anything reads the directory.
     fn commit(&self, stream: u32, epoch: u64, context: Context) -> PyResult<()> {
         let mut directory = self.directory.lock();
@@ -106,6 +127,8 @@ struct Reader {
     merge: Merge,
     /// What did not go into the last batch.
     next: Option<Piece>,
+    /// What ended it behind the last batch: what comes before is given out first.
+    failure: Option<Error>,
 }
 
 /// The records of a log, once, in order: an iterator of [`ArrowBatch`].
@@ -126,9 +149,23 @@ unsafe impl Owner for Held {
 
 impl Reader {
     fn take(&mut self) -> Result<Option<Piece>> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
         match self.next.take() {
             None => self.merge.next(),
             found => Ok(found),
+        }
+    }
+
+    /// The next piece for a batch that was begun; a failure is kept for the next one.
+    fn take_more(&mut self) -> Option<Piece> {
+        match self.take() {
+            Ok(found) => found,
+            Err(failure) => {
+                self.failure = Some(failure);
+                None
+            }
         }
     }
 
@@ -150,7 +187,9 @@ impl Reader {
                     builder.push(record.value, record.key, record.timestamp, &headers)?;
                 }
             }
-            let Some(next) = self.take()? else { break };
+            let Some(next) = self.take_more() else {
+                break;
+            };
             let fits = builder.encoded_len_max() + next.bytes().len() < GATHERED_BYTES;
             if !fits || next.glsn != end {
                 self.next = Some(next);
@@ -167,9 +206,13 @@ impl Reader {
     }
 
     fn pieces(&mut self, bytes_max: usize) -> Result<Vec<Piece>> {
-        let (mut found, mut bytes) = (Vec::new(), 0);
+        let Some(first) = self.take()? else {
+            return Ok(Vec::new());
+        };
+        let mut bytes = first.bytes().len();
+        let mut found = vec![first];
         while bytes < bytes_max {
-            let Some(piece) = self.take()? else { break };
+            let Some(piece) = self.take_more() else { break };
             bytes += piece.bytes().len();
             found.push(piece);
         }
@@ -206,11 +249,12 @@ impl RawMerge {
 impl RawMerge {
     /// Merge streams of directories; each mapping gives the caller's number of a directory's stream.
     #[new]
-    #[pyo3(signature = (sources, *, begin=None, on_hole="stop"))]
+    #[pyo3(signature = (sources, *, begin=None, end=None, on_hole="stop"))]
     fn new(
         py: Python<'_>,
         sources: Vec<(Py<RawDirectory>, BTreeMap<u32, u64>)>,
         begin: Option<Unsigned>,
+        end: Option<Unsigned>,
         on_hole: &str,
     ) -> PyResult<Self> {
         let on_hole = match on_hole {
@@ -226,9 +270,14 @@ impl RawMerge {
         for (directory, streams) in sources {
             opened.push((directory.get().get()?, streams));
         }
-        let merge = py.detach(|| Merge::new(&opened, begin.map(|begin| begin.0), on_hole));
+        let (begin, end) = (begin.map(|begin| begin.0), end.map(|end| end.0));
+        let merge = py.detach(|| Merge::new(&opened, begin, end, on_hole));
         let merge = merge.map_err(to_py)?;
-        let reader = Reader { merge, next: None };
+        let reader = Reader {
+            merge,
+            next: None,
+            failure: None,
+        };
         Ok(Self {
             reader: AssertUnwindSafe(Mutex::new(Some(reader))),
             projection: Projection::all(),
@@ -283,6 +332,7 @@ impl RawMerge {
         dict.set_item("bytes", figures.bytes)?;
         dict.set_item("duplicates", figures.duplicates)?;
         dict.set_item("holes", figures.holes)?;
+        dict.set_item("unproven", figures.unproven)?;
         let mut sources = Vec::new();
         for source in figures.sources {
             let row = PyDict::new(py);
@@ -290,7 +340,7 @@ impl RawMerge {
             row.set_item("bytes", source.bytes)?;
             row.set_item("late_bytes", source.late_bytes)?;
             row.set_item("pending_bytes_peak", source.pending_bytes_peak)?;
-            row.set_item("failure", source.failure)?;
+            row.set_item("damages", damage_rows(&source.damages))?;
             sources.push(row);
         }
         dict.set_item("sources", sources)?;

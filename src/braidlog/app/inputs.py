@@ -6,18 +6,20 @@ without a lock while its host goes on.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from braidlog.app.record import RecordLike
 from braidlog.app.source import LOG_NAME
+from braidlog.errors import CorruptionError
 from braidlog.storage.node import open_node
 
 if TYPE_CHECKING:
     from braidlog.client.blocking import BlockingClient
 
-__all__ = ["ClusterInput", "DirectoryInput", "Input"]
+__all__ = ["ClusterInput", "DirectoryInput", "Input", "readable"]
 
 
 class Input(Protocol):
@@ -47,6 +49,15 @@ class Input(Protocol):
 
     def close(self) -> None:
         """Release it."""
+
+
+def readable(records: Iterator[RecordLike]) -> Iterator[RecordLike]:
+    """Yield records as far as they can be read: for what looks beyond where it ends.
+
+    Of raw directories the damage that ends it is in the report all the same.
+    """
+    with contextlib.suppress(CorruptionError):
+        yield from records
 
 
 class DirectoryInput:

@@ -6,15 +6,20 @@ single partitions that could be missing. What can be missing is a position, in a
 directories; there the two cuts differ.
 
 =========== ==========================================================================
-strict      ends in front of the first position that no valid directory has
+strict      ends in front of the first position that no valid directory has; is refused
+            where damage is why, or where nothing proves that there is no more behind it
 any-copy    goes on behind it: every command that one valid directory has is executed
 =========== ==========================================================================
+
+Damaged bytes are left out, as long as another directory has what they held. `found`
+names them, with what no directory has.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -23,13 +28,42 @@ from braidlog.app.record import RecordLike
 from braidlog.app.source import LOG_NAME
 from braidlog.errors import TrimmedError
 from braidlog.node.raw import open_raw
-from braidlog.storage.merge import Figures, OnHole
+from braidlog.storage.merge import Damage, Figures, OnHole
 
-__all__ = ["Cut", "RawInput"]
+__all__ = ["Cut", "Lacks", "RawInput"]
 
 Cut: TypeAlias = Literal["strict", "any-copy"]
 
 _ON_HOLE: Final[dict[Cut, OnHole]] = {"strict": "stop", "any-copy": "skip"}
+
+
+@dataclass(slots=True)
+class Lacks:
+    """What is missing of a log, each thing once."""
+
+    damages: list[Damage] = field(default_factory=list)
+    """Bytes that were left out, by file and offset."""
+    holes: list[tuple[int, int]] = field(default_factory=list)
+    """Positions that no directory has, half-open."""
+    notes: list[str] = field(default_factory=list)
+    """What else may be missing, and why."""
+
+    def add(self, figures: Figures) -> None:
+        """Add what a reading found."""
+        known = {(each.path, each.begin): at for at, each in enumerate(self.damages)}
+        for damage in figures.damages:
+            at = known.get((damage.path, damage.begin))
+            if at is None:
+                self.damages.append(damage)
+            else:
+                self.damages[at] = damage
+        self.holes += [hole for hole in figures.holes if hole not in self.holes]
+        said = [
+            f"the end of stream {n} is damaged everywhere" for n in figures.unproven
+        ]
+        self.notes += [
+            note for note in (*figures.notes, *said) if note not in self.notes
+        ]
 
 
 class RawInput:
@@ -54,6 +88,8 @@ class RawInput:
         self.gaps = cut == "any-copy"
         self.figures: Figures | None = None
         """What the last reading found: copies, holes, damage."""
+        self.found: Final = Lacks()
+        """What all readings found to be missing."""
         self._directories = list(directories)
         self._log = log
         self._order_bytes_max = order_bytes_max
@@ -97,10 +133,13 @@ class RawInput:
                         yield from _native.Batch(row.batch).records(
                             row.position - row.first, row.first, last
                         )
+                        if end is not None and row.position + row.count >= end:
+                            return  # Whatever is behind it.
             finally:
                 self.figures = merge.figures()
+                self.found.add(self.figures)
         holes = self.figures.holes
-        if begin == 1 and not found and holes:
+        if begin == 1 and not found and holes and holes[0][1] < merge.end:
             # Not a hole where a log ends: without its first record it has no state.
             first = holes[0][1]
             msg = f"the log begins at {first} in these directories"

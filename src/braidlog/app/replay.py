@@ -25,7 +25,7 @@ from braidlog.app.entries import Create, Outcomes, unpack
 from braidlog.app.errors import ApplicationMismatchError, DivergedError
 from braidlog.app.executor import Executor
 from braidlog.app.fingerprint import EnvironmentRule, check
-from braidlog.app.inputs import Input
+from braidlog.app.inputs import Input, readable
 from braidlog.app.sqlite import SqliteState
 from braidlog.app.survey import Survey
 from braidlog.app.target import Target
@@ -250,7 +250,7 @@ class Replay:
     def _add_given_up(self, survey: Survey) -> None:
         # A command is given up by a record behind it, which may be beyond the end.
         beyond = Survey(self.application, aborts=survey.aborts)
-        following = self._source.read(survey.position + 1)
+        following = readable(self._source.read(survey.position + 1))
         beyond.add(itertools.islice(following, _AHEAD_RECORDS))
 
     def _compare_environment(self, rule: EnvironmentRule) -> tuple[str, ...]:
@@ -402,7 +402,7 @@ class Replay:
             DivergedError: a command gave another outcome than the log says.
         """
         shared = self._executor.shared
-        following = self._source.read(self.position + 1)
+        following = readable(self._source.read(self.position + 1))
         for record in itertools.islice(following, _AHEAD_RECORDS):
             if not shared.uncompared:
                 break

@@ -16,17 +16,30 @@ import click
 from braidlog.cli import parameters
 from braidlog.cli.applications import load
 from braidlog.cli.commands import EitherCommand, command
-from braidlog.cli.failures import CORRUPTION, OUT_OF_RANGE, USAGE, WAIT, Problem
-from braidlog.cli.output import facts, line, message
+from braidlog.cli.failures import (
+    CORRUPTION,
+    NOT_FOUND,
+    OUT_OF_RANGE,
+    USAGE,
+    WAIT,
+    Problem,
+)
+from braidlog.cli.output import facts, line, message, plain
 from braidlog.cli.progress import meter
 from braidlog.cli.session import Session
-from braidlog.errors import NotReadyError, TrimmedError
+from braidlog.errors import (
+    AlreadyExistsError,
+    CorruptionError,
+    NotFoundError,
+    NotReadyError,
+    TrimmedError,
+)
 
 if TYPE_CHECKING:
     from braidlog.app import Application
     from braidlog.app.audit import Audit, Seen
     from braidlog.app.inputs import Input
-    from braidlog.app.rawinput import Cut
+    from braidlog.app.rawinput import Cut, Lacks, RawInput
     from braidlog.app.replay import Outlook, Replay, Replayed
     from braidlog.app.starts import SnapshotStarts
 
@@ -162,7 +175,7 @@ def replay_(
             progress=progress,
             **options,
         )
-    _tell(session, done)
+    _tell(session, done, getattr(opened, "found", None))
     if verified:
         _tell_verified(session, audits)
     if done.differences:
@@ -185,6 +198,9 @@ def _refusals() -> Iterator[None]:
             " that is not behind --until or --as-of"
         )
         raise Problem(error.message, hint, OUT_OF_RANGE) from None
+    except AlreadyExistsError as error:
+        hint = "name a directory that is not there yet, or is empty"
+        raise Problem(error.message, hint) from None
     except NotReadyError as error:
         hint = "bring the directories of all nodes; `braidlog rescue` says which count"
         raise Problem(error.message, hint, WAIT) from None
@@ -248,13 +264,35 @@ def _raw(directories: Sequence[Path], log: str | None, cut: Cut) -> Iterator[Inp
 
     name = LOG_NAME if log is None else log
     with contextlib.closing(RawInput(directories, name, cut=cut)) as source:
-        yield source
-    for begin, end in source.figures.holes if source.figures else ():
+        try:
+            yield source
+        except CorruptionError as error:
+            raise Problem(error.message, _damage_hint(source), CORRUPTION) from None
+        except NotFoundError as error:
+            hint = (
+                "--raw takes the data directories of nodes, of an application the one"
+                " named log in its directory; --log names a log in them"
+            )
+            raise Problem(error.message, hint, NOT_FOUND) from None
+        finally:
+            _tell_lacks(source.found)
+
+
+def _damage_hint(source: RawInput) -> str:
+    if source.cut == "any-copy" or not source.found.damages:
+        return "`braidlog verify --data DIR` shows the damage of one directory"
+    return (
+        "bring undamaged copies of these files, or replay what there is with --cut"
+        " any-copy; --until ends before what is missing"
+    )
+
+
+def _tell_lacks(lacks: Lacks) -> None:
+    for damage in lacks.damages:
+        message(f"left out: {damage}")
+    for begin, end in lacks.holes:
         message(f"no directory has the positions {begin} to {end - 1}")
-    for each in source.figures.sources if source.figures else ():
-        if each.failure is not None:
-            message(f"{each.path} was read as far as its damage: {each.failure}")
-    for note in source.figures.notes if source.figures else ():
+    for note in lacks.notes:
         message(f"note: {note}")
 
 
@@ -268,7 +306,7 @@ def _shown(label: str) -> Iterator[Any]:
         yield show
 
 
-def _tell(session: Session, done: Replayed) -> None:
+def _tell(session: Session, done: Replayed, lacks: Lacks | None) -> None:
     def shown(named: dict[str, Any]) -> dict[str, Any]:
         named["differences"] = [str(each) for each in done.differences]
         named["seconds"] = round(done.seconds, 3)
@@ -276,6 +314,10 @@ def _tell(session: Session, done: Replayed) -> None:
         hashes = named.pop("hashes")
         return {**named, **{f"partition {n}": text for n, text in hashes.items()}}
 
+    if lacks is not None and session.as_json:
+        # Beside the figures, what they lack: people have read it in messages.
+        facts(session, {**plain(done), "lacks": plain(lacks)})
+        return
     facts(session, done, shown)
 
 

@@ -5,33 +5,51 @@ valid, by the rule that `braidlog rescue` goes by; the others are left out, what
 they hold. Commits of the last moment that are on no disk come from the log of the
 metadata repository (`braidlog.node.raw_commits`).
 
+Damage is passed over and named; a directory that cannot be read at all is left out, as
+long as its fault log says which node it is. What was committed is on all replicas, so
+one of a stream with a whole end is proof of where the stream ends; and so is the last
+cut, where a majority of the copies of the repository can be read.
+
 A merge locks the directories and reads them all (`open_raw`); readers of parts of a log
 go to the same replicas with the same commits (`choose_raw`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
 from braidlog.errors import (
+    BeyondEndError,
     CorruptionError,
+    FencedError,
     FormatError,
     InvalidArgumentError,
+    LogError,
+    NewerFormatError,
     NotFoundError,
     NotReadyError,
+    SequenceGapError,
+    UnavailableError,
 )
 from braidlog.faultlog.record import FaultRecord
 from braidlog.faultlog.ring import FILE_NAME, read_ring
 from braidlog.faultlog.rule import Decision, Unreadable, Wait, decide
 from braidlog.faultlog.scan import scan
 from braidlog.node.raw_commits import Lacking, Streams, lacking
-from braidlog.storage.merge import OnHole, RawDirectory, RawLog, RawMerge, Standing
+from braidlog.storage.merge import (
+    Damage,
+    OnHole,
+    RawDirectory,
+    RawLog,
+    RawMerge,
+    Standing,
+)
 from braidlog.storage.rawstreams import RawCatalog, RawSource
 from braidlog.storage.streams import STREAM_PREFIX
 from braidlog.wire.messages import StreamConfig
@@ -60,7 +78,9 @@ C = TypeVar("C", bound=_Catalog)
 class _Node(Generic[C]):
     """A directory of a cluster, and what its fault log says last."""
 
-    directory: C
+    path: Path
+    directory: C | None
+    """None: nothing of it can be read but its fault log."""
     record: FaultRecord | Unreadable
     logs: tuple[RawLog, ...]
     configs: tuple[StreamConfig, ...]
@@ -83,34 +103,89 @@ def open_raw(
     be missing otherwise is in the `notes` of the figures. Of an embedded log: its one
     directory. The merge is to be closed; until then the directories are locked.
 
+    Damaged bytes are passed over, and in the figures. Without ``on_hole="skip"`` the
+    merge raises at its end what it cannot prove.
+
     Raises:
         LockedError: a node runs on one of them.
         NotReadyError: a member that may know more is missing; it is named.
         InvalidArgumentError: no choice is safe, or the directories do not fit together.
         NotFoundError: no valid directory has the log.
-        CorruptionError: durable bytes are damaged where no copy can help.
+        CorruptionError: none of the directories can be read.
     """
     with ExitStack() as stack:
-        opened = [
-            stack.enter_context(RawDirectory(path, order_bytes_max=order_bytes_max))
-            for path in directories
-        ]
-        if any((directory.path / FILE_NAME).exists() for directory in opened):
-            nodes = [_look(directory, log) for directory in opened]
-            sources = _sources(nodes, log)
-            found, notes = lacking(_records(nodes), _logs(nodes), sources)
-            for each in found:
-                directory = sources[each.source][0]
-                for commit in each.commits:
-                    fields = msgspec.structs.astuple(commit)
-                    directory.commit(each.local, each.epoch, fields)
+        opened, lost = _opened(
+            directories,
+            lambda path: stack.enter_context(
+                RawDirectory(path, order_bytes_max=order_bytes_max)
+            ),
+        )
+        if not lost and not _explicit(opened):
+            merge = RawMerge(_embedded(opened, log), begin=begin, on_hole=on_hole)
         else:
-            sources, notes = _embedded(opened, log), ()
-        merge = RawMerge(sources, begin=begin, on_hole=on_hole, notes=notes)
+            nodes = [_look(each, log) for each in opened] + [each.node for each in lost]
+            sources = _sources(nodes, log)
+            told = lacking(_records(nodes), _logs(nodes), sources)
+            for each in told.lacking:
+                _tell(sources[each.source][0], each)
+            valid = set(_valid_nodes(nodes))
+            left_out = [each.damage for each in lost if each.number in valid]
+            merge = RawMerge(
+                sources,
+                begin=begin,
+                end=told.end,
+                on_hole=on_hole,
+                notes=told.notes,
+                left_out=tuple(left_out),
+                unproved=_unproved(sources, left_out) if told.end is None else None,
+            )
         stack.pop_all()
     for directory in opened:
         merge.own(directory)
     return merge
+
+
+def _tell(directory: RawDirectory, lacks: Lacking) -> None:
+    """Tell a directory the commits that it lacks, as far as it can use them."""
+    for commit in lacks.commits:
+        try:
+            fields = msgspec.structs.astuple(commit)
+            directory.commit(lacks.local, lacks.epoch, fields)
+        except (FencedError, SequenceGapError, BeyondEndError):
+            if lacks.local not in directory.doubtful():
+                raise
+            return  # It is about what went with the damage.
+
+
+def _unproved(
+    sources: Sequence[tuple[RawDirectory, Streams]], left_out: Sequence[Damage]
+) -> CorruptionError | None:
+    """Say what damage keeps from being known, if nobody knows the last cut.
+
+    A whole copy of a stream has all that was acknowledged. It proves that there is no
+    more of the log if all that it has was given positions.
+    """
+    damages = [*left_out, *(d for each, _ in sources for d in each.damages())]
+    if not damages:
+        return None
+    why = ""
+    if left_out:
+        why = "nothing else proves what it held"
+    for directory, streams in sources:
+        for local, number in streams.items():
+            _, committed, following, *_ = directory.state(local)
+            if committed < following and local not in directory.doubtful():
+                why = why or (
+                    f"stream {number} has the records {committed} to {following - 1},"
+                    " and nothing else says whether they were given positions"
+                )
+    if not why:
+        return None  # The ends of streams are for the merge to judge.
+    msg = (
+        f"{damages[0]}; {why}: too few copies of the metadata repository can be read to"
+        " know where the log ends"
+    )
+    return CorruptionError(msg, path=damages[0].path, offset=damages[0].begin)
 
 
 def choose_raw(directories: Sequence[str | Path], log: str) -> list[RawSource]:
@@ -119,19 +194,21 @@ def choose_raw(directories: Sequence[str | Path], log: str) -> list[RawSource]:
     That is which of them, and the commits that only the metadata repository knows. For
     readers of parts of a log, once somebody has seen that no node runs on them.
 
+    A directory with a damaged end is left out: see what a merge says of it first.
+
     Raises:
         NotReadyError: a member that may know more is missing; it is named.
         InvalidArgumentError: no choice is safe, or the directories do not fit together.
         NotFoundError: no valid directory has the log.
-        CorruptionError: durable bytes of a newest segment are damaged.
+        CorruptionError: the ends of all directories are damaged.
     """
-    catalogs = [RawCatalog(path) for path in directories]
-    explicit = any((catalog.path / FILE_NAME).exists() for catalog in catalogs)
+    catalogs, lost = _opened(directories, RawCatalog)
+    explicit = bool(lost) or _explicit(catalogs)
     found: Sequence[Lacking] = ()
     if explicit:
-        nodes = [_look(catalog, log) for catalog in catalogs]
+        nodes = [_look(each, log) for each in catalogs] + [each.node for each in lost]
         sources = _sources(nodes, log)
-        found, _ = lacking(_records(nodes), _logs(nodes), sources)
+        found = lacking(_records(nodes), _logs(nodes), sources).lacking
     else:
         sources = _embedded(catalogs, log)
     return [
@@ -156,6 +233,10 @@ def streams_in(directory: RawDirectory, log: str) -> Streams:
     return _streams(node, {config.stream for config in node.configs})
 
 
+def _explicit(directories: Sequence[C]) -> bool:
+    return any((directory.path / FILE_NAME).exists() for directory in directories)
+
+
 def _embedded(directories: Sequence[C], log: str) -> list[tuple[C, Streams]]:
     if len(directories) != 1:
         msg = "without fault logs nothing says which directories are valid: give one"
@@ -170,6 +251,55 @@ def _embedded(directories: Sequence[C], log: str) -> list[tuple[C, Streams]]:
 # --- which directories, which streams
 
 
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """A directory of which nothing can be read but its fault log."""
+
+    path: Path
+    record: FaultRecord
+    damage: Damage
+
+    @property
+    def number(self) -> int:
+        return self.record.node
+
+    @property
+    def node(self) -> _Node[Any]:
+        return _Node(self.path, None, self.record, (), ())
+
+
+_DAMAGED: Final = (CorruptionError, FormatError, NotFoundError, UnavailableError)
+"""What a directory raises that is damaged where it says what it has."""
+
+
+def _opened(
+    directories: Sequence[str | Path], opening: Callable[[Path], C]
+) -> tuple[list[C], list[_Lost]]:
+    """Open directories, and say which of a cluster's cannot be."""
+    opened: list[C] = []
+    lost: list[_Lost] = []
+    failures: list[LogError] = []
+    places = [Path(path).resolve() for path in directories]
+    for path, place in zip(map(Path, directories), places, strict=True):
+        if places.count(place) > 1:
+            raise InvalidArgumentError(f"{path} is named more than once")
+        try:
+            opened.append(opening(path))
+        except _DAMAGED as error:
+            # Without a fault log it may be no node's directory at all.
+            record = _record(path)
+            if isinstance(error, NewerFormatError) or isinstance(record, Unreadable):
+                raise
+            where = str(getattr(error, "path", "")) or str(path)
+            offset = int(getattr(error, "offset", 0))
+            damage = Damage(where, offset, None, f"left out: {error.message}")
+            lost.append(_Lost(path, record, damage))
+            failures.append(error)
+    if not opened and failures:
+        raise failures[0]
+    return opened, lost
+
+
 def _look(directory: C, log: str) -> _Node[C]:
     rows = tuple(directory.logs())
     configs = tuple(
@@ -178,7 +308,8 @@ def _look(directory: C, log: str) -> _Node[C]:
         if _number(row) and row.options
         if (config := _decoder.decode(row.options)).name == log
     )
-    return _Node(directory, _record(directory.path), rows, configs)
+    path = directory.path
+    return _Node(path, directory, _record(path), rows, configs)
 
 
 def _record(path: Path) -> FaultRecord | Unreadable:
@@ -190,7 +321,7 @@ def _record(path: Path) -> FaultRecord | Unreadable:
 
 
 def _records(nodes: Sequence[_Node[C]]) -> list[tuple[Path, FaultRecord | Unreadable]]:
-    return [(node.directory.path, node.record) for node in nodes]
+    return [(node.path, node.record) for node in nodes]
 
 
 def _logs(nodes: Sequence[_Node[C]]) -> set[bytes]:
@@ -209,7 +340,9 @@ def _sources(nodes: Sequence[_Node[C]], log: str) -> list[tuple[C, Streams]]:
     found = [
         (node.directory, _streams(node, numbers))
         for node in nodes
-        if isinstance(node.record, FaultRecord) and node.record.node in valid
+        if node.directory is not None
+        and isinstance(node.record, FaultRecord)
+        and node.record.node in valid
     ]
     if not any(streams for _, streams in found):
         msg = f"no valid directory has a stream of the log {log!r}"
@@ -228,7 +361,7 @@ def _valid_nodes(nodes: Sequence[_Node[C]]) -> tuple[int, ...]:
     for node in nodes:
         if isinstance(node.record, FaultRecord):
             if node.record.node in present:
-                where = node.directory.path
+                where = node.path
                 msg = f"node {node.record.node} is there twice, once in {where}"
                 raise InvalidArgumentError(msg)
             present[node.record.node] = node.record
@@ -243,7 +376,7 @@ def _valid_nodes(nodes: Sequence[_Node[C]]) -> tuple[int, ...]:
 
 def _unreadable(nodes: Sequence[_Node[C]]) -> list[str]:
     return [
-        f"{node.directory.path}: {node.record.why}"
+        f"{node.path}: {node.record.why}"
         for node in nodes
         if isinstance(node.record, Unreadable)
     ]

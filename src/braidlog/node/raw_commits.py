@@ -26,7 +26,7 @@ from braidlog.node.presented import read_copy
 from braidlog.storage.merge import Standing
 from braidlog.storage.rawstreams import Run
 
-__all__ = ["Lacking", "Streams", "lacking"]
+__all__ = ["Lacking", "Streams", "Told", "lacking"]
 
 Streams: TypeAlias = dict[int, int]
 """Stream of a directory to the number that it has in all of them."""
@@ -61,11 +61,22 @@ class Lacking:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the copies of the repository say of a log."""
+
+    lacking: tuple[Lacking, ...]
+    notes: tuple[str, ...]
+    """What may be missing, and why."""
+    end: int | None
+    """Position behind the last one that was committed; None: nobody knows for sure."""
+
+
 def lacking(
     records: Sequence[tuple[Path, FaultRecord | Unreadable]],
     logs: Collection[bytes],
     sources: Sequence[tuple[D, Streams]],
-) -> tuple[list[Lacking], tuple[str, ...]]:
+) -> Told:
     """Return the commits that replicas of logs lack, and notes on what may be missing.
 
     ``records`` are all directories with what their fault logs say last. No node may run
@@ -84,8 +95,9 @@ def lacking(
             " may be missing"
         )
     if recovered is None:
-        return [], tuple(notes)
+        return Told((), tuple(notes), None)
     found: list[Lacking] = []
+    ends: list[int] = []
     for log in sorted(logs):
         known = recovered.state.logs.get(log)
         if known is None:
@@ -98,10 +110,13 @@ def lacking(
                 f" repository end at {known.version}: they are not gone by"
             )
             continue
+        ends.append(known.high_watermark + 1)
         for at, local, number, stored in mine:
             commits = tuple(last_commits(stored, number, known.history))
             found.append(Lacking(at, local, stored.epoch, commits))
-    return found, tuple(notes)
+    # Of several logs of one name each has an order of its own.
+    known_end = recovered.complete and len(ends) == len(logs) == 1
+    return Told(tuple(found), tuple(notes), ends[0] if known_end else None)
 
 
 def _replicas_of(

@@ -378,7 +378,7 @@ class _RawSource:
                 if rows.num_rows:
                     yield rows.select(list(columns))
                 after = first + rows.num_rows
-                if rows.num_rows < batch.num_rows:
+                if after >= end:
                     return
         if end != _END and after < end:
             msg = f"what is left of the log ends at {after - 1}, before {end - 1}"

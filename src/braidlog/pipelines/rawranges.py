@@ -8,8 +8,8 @@ read, so that no node begins to run on a directory meanwhile.
 
 *Invariants.* A range comes out as a merge gives it, or not at all. `look` gives one
 range for all where the streams alone do not tell all of the log: where positions are
-missing, or where only the metadata repository knows what was committed. That is for a
-merge to decide.
+missing, where only the metadata repository knows what was committed, or where the end
+of a directory is damaged. That is for a merge to decide.
 
 A range costs some times the processor time of a merge, the more the shorter commits
 are, so a log that a merge reads in seconds is left to one.
@@ -63,7 +63,10 @@ def look(directories: Sequence[str], log: str) -> RawExtents | None:
         LogError: what `open_raw` raises.
     """
     with open_raw(directories, log) as merge:
-        first, committed, last = merge.figures().next, merge.committed, merge.end
+        figures = merge.figures()
+        first, committed, last = figures.next, merge.committed, merge.end
+    if figures.damages:
+        return None
     with _opened(directories, log) as streams:
         if streams.cut(_LAST) != committed or streams.end(first) != last:
             return None

@@ -32,6 +32,7 @@ from braidlog.storage.rawstreams import RawStreams, StoredPart
 __all__ = ["RawPlace"]
 
 _codec: Final = NativeCodec()
+_LAST: Final = (1 << 62) - 1
 _LOGGER: Final = logging.getLogger("braidlog")
 
 
@@ -87,20 +88,33 @@ class RawPlace(Closing):
 
         Raises:
             LockedError: a node runs on one of the directories.
+            CorruptionError: the end of one is damaged, and no other has all of it.
         """
         options = self._options
         try:
             with open_raw(options.raw, options.log) as merge:
-                figures = merge.figures()
+                figures, committed = merge.figures(), merge.committed
         except LockedError as error:
             msg = (
                 f"{error.message}: option 'raw' is for nodes that do not run, a "
                 "running one is read with 'cluster' or 'path'"
             )
             raise LockedError(msg, path=error.path) from None
-        if figures.notes != self._said:
-            _LOGGER.warning("log %r: %s", options.log, "; ".join(figures.notes))
-            self._said = figures.notes
+        said = (*map(str, figures.damages), *figures.notes)
+        if said != self._said:
+            _LOGGER.warning("log %r: %s", options.log, "; ".join(said))
+            self._said = said
+        ends = self._streams.cut(_LAST)
+        lost = figures.unproven or any(
+            ends.get(stream, 0) < end for stream, end in committed.items()
+        )
+        if figures.damages and lost:
+            damage = figures.damages[0]
+            msg = (
+                f"{damage}: no other directory has all of what this one had; the"
+                " pipelines read damaged directories, in one task"
+            )
+            raise CorruptionError(msg, path=damage.path, offset=damage.begin)
         return _Look(options.log, self._streams, figures.next)
 
     def read(self, task: Task, rows: Rows) -> Iterator[pa.RecordBatch]:

@@ -6,6 +6,11 @@ Memory does not grow with the log. For each directory it is its newest segment, 
 node that wrote it promised (``order_bytes_max``, `PENDING_BYTES_DEFAULT` unless it was
 told otherwise), and a few MiB to read with.
 
+Damaged bytes are passed over, and named: a directory gives what can be read before and
+behind them, and another one has to have the rest. A merge that may not go on behind
+holes ends with an error where none has it, or where nothing proves that there is no
+more of it.
+
 Which directories may be trusted is not decided here, but by the fault log, and commits
 that are on none of the disks are told by the metadata repository:
 `braidlog.node.raw.open_raw` asks both.
@@ -21,10 +26,12 @@ from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias
 
 from braidlog import _native
+from braidlog.errors import CorruptionError
 
 __all__ = [
     "PENDING_BYTES_DEFAULT",
     "Context",
+    "Damage",
     "Encoded",
     "Figures",
     "OnHole",
@@ -75,6 +82,23 @@ class Encoded:
 
 
 @dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes of a file that were left out."""
+
+    path: str
+    begin: int
+    """The first byte that cannot be trusted."""
+    end: int | None
+    """Where whole frames begin again, or the file ends; None where that is unknown."""
+    reason: str
+
+    def __str__(self) -> str:
+        """Name the place, as one line of a report."""
+        to = "" if self.end is None else f" to {self.end}"
+        return f"{self.path} from offset {self.begin}{to}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
 class SourceFigures:
     """What was read of one directory."""
 
@@ -85,8 +109,8 @@ class SourceFigures:
     """Of batches that are not in order in the file, through the number index."""
     pending_bytes_peak: int
     """Most bytes that were held because their place was not known yet."""
-    failure: str | None
-    """Damage that ended it early; the other directories had the records."""
+    damages: tuple[Damage, ...]
+    """What could not be read of it, as far as it was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +126,19 @@ class Figures:
     holes: tuple[tuple[int, int], ...]
     """Positions that no directory has. Of a merge that ended at one, that one."""
     sources: tuple[SourceFigures, ...]
+    unproven: tuple[int, ...] = ()
+    """Streams of which the end is damaged wherever they are: there may be more."""
     notes: tuple[str, ...] = ()
     """What else may be missing, and why."""
+    left_out: tuple[Damage, ...] = ()
+    """Directories of which nothing can be read."""
+
+    @property
+    def damages(self) -> tuple[Damage, ...]:
+        """All that was left out, with its place."""
+        return self.left_out + tuple(
+            damage for source in self.sources for damage in source.damages
+        )
 
 
 class RawDirectory:
@@ -117,7 +152,7 @@ class RawDirectory:
         Raises:
             LockedError: a node runs on it.
             NotFoundError: there is no node's directory.
-            CorruptionError: durable bytes of the newest segment are damaged.
+            CorruptionError: it is damaged where it says what streams it has.
         """
         self.path = Path(path)
         self.native = _native.RawDirectory.open(
@@ -135,6 +170,14 @@ class RawDirectory:
             NotFoundError: the directory has no such stream.
         """
         return self.native.state(stream)
+
+    def damages(self) -> tuple[Damage, ...]:
+        """Return what cannot be read of the end of its log."""
+        return tuple(Damage(*row) for row in self.native.damages())
+
+    def doubtful(self) -> frozenset[int]:
+        """Return the streams whose ends are not known for that reason."""
+        return frozenset(self.native.doubtful())
 
     def commit(self, stream: int, epoch: int, context: Context) -> None:
         """Take over a commit that no file tells of; nothing is written.
@@ -179,20 +222,26 @@ class RawMerge:
         sources: Sequence[tuple[RawDirectory, Mapping[int, int]]],
         *,
         begin: int | None = None,
+        end: int | None = None,
         on_hole: OnHole = "stop",
         notes: tuple[str, ...] = (),
+        left_out: tuple[Damage, ...] = (),
+        unproved: CorruptionError | None = None,
     ) -> None:
         """Merge streams of directories, each with a number the same in all of them.
 
         Begins at the position `begin`; without one at the first that was not trimmed.
-        `notes` are shown in the figures.
+        `end` is the position behind the last committed one, if somebody knows it.
+        `notes` and `left_out` are shown in the figures. `unproved` says why there may
+        be more behind what comes out: a merge that may not go on behind holes raises it
+        at its end.
 
         Raises:
             InvalidArgumentError: `on_hole` is none of the three.
             CorruptionError: the number index of a trimmed log is damaged.
         """
         rows = [(directory.native, dict(streams)) for directory, streams in sources]
-        self._native = _native.RawMerge(rows, begin=begin, on_hole=on_hole)
+        self._native = _native.RawMerge(rows, begin=begin, end=end, on_hole=on_hole)
         self.committed: dict[int, int] = {}
         """LLSN behind the last committed record of each stream, as known anywhere."""
         self.end = 1
@@ -204,7 +253,12 @@ class RawMerge:
                 self.committed[number] = max(known, committed)
                 # Without commit frames positions are LLSNs.
                 self.end = max(self.end, glsn + length, committed)
+        self.end = max(self.end, end or 1)
         self._stack = ExitStack()
+        self._left_out = left_out
+        self._unproved = unproved
+        if unproved is not None and on_hole == "skip":
+            notes, self._unproved = (*notes, unproved.message), None
         self._notes = notes
 
     def own(self, directory: RawDirectory) -> None:
@@ -216,11 +270,12 @@ class RawMerge:
 
         Raises:
             CorruptionError: copies differ (both places are named), damage that no other
-                directory makes up for, or a hole and ``on_hole="fail"``.
+                directory makes up for, or may not, or a hole and ``on_hole="fail"``.
             TooLargeError: a writer did not keep what it promised; ``order_bytes_max``
                 reads it anyway, with that much memory.
         """
-        return iter(self._native)
+        yield from self._native
+        self.check_end()
 
     def encoded(self) -> Iterator[list[Encoded]]:
         """Give out the records as they are stored, about 1 MiB at a time.
@@ -229,17 +284,43 @@ class RawMerge:
         """
         while rows := self._native.encoded(_READ_BYTES):
             yield [Encoded(*row) for row in rows]
+        self.check_end()
+
+    def check_end(self) -> None:
+        """Refuse if the log may go on behind what the directories give.
+
+        Raises:
+            CorruptionError: it may, and the merge may not go on behind holes.
+        """
+        if self._unproved is not None:
+            raise self._unproved
 
     def drain(self, records: int = (1 << 62)) -> tuple[int, int]:
         """Read and check up to `records` records: (records, bytes of their batches)."""
-        return self._native.drain(records)
+        done = self._native.drain(records)
+        if done[0] < records:
+            self.check_end()
+        return done
 
     def figures(self) -> Figures:
         """Return what was done so far."""
         found = self._native.figures()
-        sources = tuple(SourceFigures(**row) for row in found.pop("sources"))
+        sources = tuple(
+            SourceFigures(
+                damages=tuple(Damage(*each) for each in row.pop("damages")), **row
+            )
+            for row in found.pop("sources")
+        )
         holes = tuple(tuple(hole) for hole in found.pop("holes"))
-        return Figures(**found, holes=holes, sources=sources, notes=self._notes)
+        unproven = tuple(found.pop("unproven"))
+        return Figures(
+            **found,
+            holes=holes,
+            unproven=unproven,
+            sources=sources,
+            notes=self._notes,
+            left_out=self._left_out,
+        )
 
     def close(self) -> None:
         """End the merge and let go of its directories. Idempotent."""

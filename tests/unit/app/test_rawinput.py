@@ -176,3 +176,56 @@ def test_the_directory_of_an_embedded_log(tmp_path: Path) -> None:
     done = replay(bank, source, tmp_path / "again", until=position)
     source.close()
     assert list(done.hashes.values()) == hashes
+
+
+# --- damage
+
+
+def flip(path: Path, record: Record) -> str:
+    """Damage the last copy of a value in a directory; return the file."""
+    for file in sorted(path.glob("wal/*.wal")):
+        data = bytearray(file.read_bytes())
+        if (at := data.rfind(record.value)) >= 0:
+            data[at + len(record.value) // 2] ^= 1
+            file.write_bytes(data)
+            return str(file)
+    raise AssertionError(f"{path} lacks {record.position}")
+
+
+def test_damage_that_other_directories_make_up_for(
+    log: Records, tmp_path: Path
+) -> None:
+    paths = nodes(tmp_path, log)
+    files = [
+        flip(path, log.records[at]) for path, at in zip(paths, (30, 45, 5), strict=True)
+    ]
+    source = RawInput(paths, "bank")
+    done = replay(log.application, source, tmp_path / "again")
+    assert (done.position, done.missing) == (END - 1, 0)
+    assert done.hashes == oracle(log, tmp_path / "oracle", END - 1)
+    # However often it was read, each once.
+    assert [damage.path for damage in source.found.damages] == files
+    assert not source.found.holes
+
+
+def test_damage_that_nothing_makes_up_for(log: Records, tmp_path: Path) -> None:
+    paths = nodes(tmp_path, log)
+    at = several(log)[1]
+    for path in paths:
+        flip(path, log.records[at - 1])
+    strict = RawInput(paths, "bank")
+    with pytest.raises(CorruptionError, match=f"position {at} is in no other"):
+        replay(log.application, strict, tmp_path / "strict")
+    assert len(strict.found.damages) == 3
+    # What was before it can be had.
+    done = replay(log.application, strict, tmp_path / "before", until=at - 1)
+    strict.close()
+    assert done.hashes == oracle(log, tmp_path / "oracle", at - 1)
+    lossy = RawInput(paths, "bank", cut="any-copy")
+    done = replay(log.application, lossy, tmp_path / "any", cut="any-copy")
+    lossy.close()
+    there = [record for record in log.records if record.position != at]
+    serial = ListInput(there, gaps=True)
+    again = replay(log.application, serial, tmp_path / "serial", cut="any-copy")
+    assert (done.hashes, done.missing) == (again.hashes, 1)
+    assert lossy.found.holes == [(at, at + 1)]

@@ -11,7 +11,9 @@ from braidlog.app import SnapshotSettings
 from braidlog.app.entries import Outcomes
 from braidlog.app.source import EmbeddedLog
 from unit.app.banking import make_bank
+from unit.app.logs import history
 from unit.app.records import Records
+from unit.app.test_rawinput import flip, nodes
 from unit.cli.conftest import Cli
 
 BANK = "unit.cli.test_replaying:bank"
@@ -144,3 +146,41 @@ def test_a_log_that_begins_later_than_any_snapshot(tmp_path: Path) -> None:
 
 def test_there_is_nothing_to_replay(tmp_path: Path) -> None:
     Cli(tmp_path / "none").run("app", "replay", BANK, str(tmp_path / "x"), code=3)
+
+
+def test_damaged_directories_are_in_the_result(tmp_path: Path) -> None:
+    log = history(bank, 40)
+    paths = nodes(tmp_path, log)
+    cli = Cli(tmp_path / "none")
+    raw = [word for path in paths for word in ("--raw", str(path))]
+    words = ("replay", BANK, str(tmp_path / "a"), "--log", "bank", *raw)
+    file = flip(paths[0], log.records[20])
+    text = cli.run(*words)
+    assert f"left out: {file} from offset" in text.stderr
+    [done] = cli.json(*words)
+    [damage] = done["lacks"]["damages"]
+    assert damage["path"] == file
+    assert damage["begin"] < damage["end"]
+    assert done["lacks"]["holes"] == []
+    # Now nobody has it: refused, and the way out is named.
+    for path in paths[1:]:
+        flip(path, log.records[20])
+    words = ("replay", BANK, str(tmp_path / "b"), "--log", "bank", *raw)
+    refused = cli.run(*words, code=5).stderr
+    assert "position 21 is in no other directory" in refused
+    assert "--cut any-copy" in refused
+    [before] = cli.json(*words, "--until", "20")
+    assert before["position"] == 20
+    words = ("replay", BANK, str(tmp_path / "c"), "--log", "bank", *raw)
+    [rest] = cli.json(*words, "--cut", "any-copy", "--outcomes", "report")
+    assert rest["lacks"]["holes"] == [[21, 22]]
+    assert rest["missing"] == 1
+
+
+def test_what_is_no_directory_of_a_node_or_a_replay(
+    hosted: Cli, tmp_path: Path
+) -> None:
+    words = ("replay", BANK, str(tmp_path / "x"), "--raw", str(hosted.data))
+    assert "the one named log" in hosted.run(*words, code=3).stderr
+    ran = hosted.run("replay", BANK, str(hosted.data / "log"), code=1)
+    assert "not there yet" in ran.stderr

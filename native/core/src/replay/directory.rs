@@ -1,19 +1,20 @@
 //! One node's files: what they add up to, before anything but the newest segment is read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
+use super::damage::Damage;
+use super::ending::Files;
 use super::forward::Held;
 use crate::error::{Error, Result};
 use crate::index::CommitRun;
 use crate::manifest::{Identity, Manifest, WalFiles};
-use crate::vfs::{Vfs, VfsFile, VfsLock};
+use crate::vfs::{Vfs, VfsLock};
 use crate::wal::{
-    CommitContext, FIRST_FRAME, LOCK, NodeIdentity, Orders, Segment, State, Stream, View,
-    Watermark, check_durable, check_newest, fold, new_pool, open_slot, range_of, reach,
-    read_preamble, tables,
+    CommitContext, LOCK, NodeIdentity, Orders, State, Stream, View, Watermark, new_pool, range_of,
+    tables,
 };
 
 /// How directories are read.
@@ -50,6 +51,12 @@ pub struct Directory {
     /// Commits by stream that are known from elsewhere; they go on where the files end.
     pub(super) known: BTreeMap<u32, Vec<CommitContext>>,
     pub(super) newest: Option<Arc<Held>>,
+    /// How far the newest segment was durable, if it is damaged before that; else 0.
+    pub(super) durable: u32,
+    /// What cannot be read of the end of the log.
+    pub damages: Vec<Damage>,
+    /// Streams of which it is not known for that reason where they end.
+    pub doubtful: BTreeSet<u32>,
     pub(super) bytes: Arc<AtomicU64>,
     _lock: Box<dyn VfsLock>,
 }
@@ -57,8 +64,11 @@ pub struct Directory {
 impl Directory {
     /// Open a directory for reading: its newest segment is read here, once, and kept in memory.
     ///
-    /// Fails with [`Error::Locked`] if a node runs on it, [`Error::Corruption`] if durable bytes of the
-    /// newest segment are damaged. A torn tail is no damage: nobody was promised what was in it.
+    /// Where durable bytes of it are damaged, what can be read is, and `damages` says what cannot. A torn tail is
+    /// no damage: nobody was promised what was in it.
+    ///
+    /// Fails with [`Error::Locked`] if a node runs on it, [`Error::Corruption`] or [`Error::Missing`] if
+    /// nothing in it says what the streams are: its manifest, or the heads of all segments, are damaged.
     pub fn open(vfs: Arc<dyn Vfs>, path: &Path, options: Options) -> Result<Self> {
         let Some(identity) = NodeIdentity::read(&*vfs, path)? else {
             return Err(Error::NotFound {
@@ -72,11 +82,17 @@ impl Directory {
         };
         let manifest = Manifest::<WalFiles>::open_read_only(Arc::clone(&vfs), path, who)?;
         let files = Arc::clone(manifest.version());
-        let mark = Watermark::read(&*vfs, path)?;
-        if let Some(mark) = mark {
-            check_newest(path, &files, mark)?;
-        }
         let segments = tables(path, &files, identity.segment_bytes)?;
+        let ending = Files {
+            vfs: &*vfs,
+            dir: path,
+            node: identity.node,
+            listed: &files,
+            segments: &segments,
+            mark: Watermark::read(&*vfs, path)?,
+            closed: manifest.closed(),
+        }
+        .ending()?;
         let view = View::new(
             Arc::clone(&vfs),
             path.to_owned(),
@@ -85,53 +101,27 @@ impl Directory {
             options.index_bytes_max,
             0,
         );
-        let mut directory = Self {
+        let directory = Self {
             path: path.to_owned(),
             options,
             vfs,
             node: identity.node,
             view: Arc::new(view),
-            state: State::default(),
-            orders: Orders::default(),
+            state: ending.state,
+            orders: ending.orders,
             known: BTreeMap::new(),
-            newest: None,
-            bytes: Arc::default(),
+            newest: ending.newest,
+            durable: ending.durable,
+            damages: ending.damages,
+            doubtful: ending.doubtful,
+            bytes: Arc::new(AtomicU64::new(ending.bytes)),
             _lock: lock,
         };
-        if let Some(newest) = segments.last() {
-            directory.read_newest(newest, mark, manifest.closed())?;
-        }
         directory.view.set_segments(segments);
         for (number, stream) in &directory.state.streams {
             directory.view.publish(*number, range_of(stream));
         }
         Ok(directory)
-    }
-
-    fn read_newest(
-        &mut self,
-        newest: &Arc<Segment>,
-        mark: Option<Watermark>,
-        closed: bool,
-    ) -> Result<()> {
-        let file = open_slot(&*self.vfs, newest.path(), newest.bytes.into())?;
-        let held = Arc::new(Held::read(&*file)?);
-        let mut block = vec![0; FIRST_FRAME as usize];
-        held.read_exact_at(&mut block, 0)?;
-        newest.check_block(&block, self.node)?;
-        self.bytes.fetch_add(held.len()?, Ordering::Relaxed);
-        let file = Arc::clone(&held) as Arc<dyn VfsFile>;
-        let (mut state, mut walk) = read_preamble(file, newest, newest.bytes)?;
-        let folded = fold(&mut walk, newest, &mut state, &mut self.orders)?;
-        let ghosts = if closed && folded.closed {
-            Vec::new()
-        } else {
-            walk.ghosts(reach(newest, mark))?
-        };
-        let reason = walk.ended.clone().unwrap_or_default();
-        check_durable(newest, &walk, &ghosts, mark, &reason)?;
-        (self.state, self.newest) = (state, Some(held));
-        Ok(())
     }
 
     /// Where a stream stands, the commits included that [`Directory::commit`] told of.

@@ -79,19 +79,38 @@ impl VfsFile for Forward {
 pub(super) struct Held {
     path: PathBuf,
     bytes: Vec<u8>,
+    /// Bytes that the file has.
+    pub(super) there: u64,
 }
 
 impl Held {
     /// Read the whole file.
     pub(super) fn read(file: &dyn VfsFile) -> Result<Self> {
-        let mut bytes = vec![0; file.len()? as usize];
+        let len = file.len()?;
+        Self::read_first(file, len, len)
+    }
+
+    /// Read what there is of a file of `len` bytes; the rest is zeros, in which no frame stands.
+    pub(super) fn read_part(file: Option<Arc<dyn VfsFile>>, path: &Path, len: u64) -> Result<Self> {
+        match file {
+            Some(file) => Self::read_first(&*file, file.len()?.min(len), len),
+            None => Ok(Self {
+                path: path.into(),
+                bytes: vec![0; len as usize],
+                there: 0,
+            }),
+        }
+    }
+
+    fn read_first(file: &dyn VfsFile, there: u64, len: u64) -> Result<Self> {
+        let mut bytes = vec![0; len as usize];
         let mut at = 0;
-        for chunk in bytes.chunks_mut(CHUNK_BYTES) {
+        for chunk in bytes[..there as usize].chunks_mut(CHUNK_BYTES) {
             file.read_exact_at(chunk, at)?;
             at += chunk.len() as u64;
         }
         let path = file.path().into();
-        Ok(Self { path, bytes })
+        Ok(Self { path, bytes, there })
     }
 }
 

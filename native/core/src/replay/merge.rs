@@ -1,8 +1,9 @@
 //! The sources by position: copies are compared, holes are found.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::damage::named;
 use super::directory::Directory;
 use super::piece::Piece;
 use super::source::{Figures as SourceFigures, Source};
@@ -33,6 +34,8 @@ pub struct Figures {
     pub duplicates: u64,
     /// Positions that no directory has, as half-open ranges; of a merge that stopped, the one it stopped at.
     pub holes: Vec<(u64, u64)>,
+    /// Streams of which the end is damaged in all directories that have them: they may go on behind it.
+    pub unproven: Vec<u64>,
     /// Each directory.
     pub sources: Vec<SourceFigures>,
 }
@@ -45,6 +48,7 @@ pub struct Merge {
     sources: Vec<Source>,
     heads: Vec<Option<Piece>>,
     next: u64,
+    end: Option<u64>,
     on_hole: OnHole,
     primed: bool,
     done: bool,
@@ -53,10 +57,12 @@ pub struct Merge {
 
 impl Merge {
     /// Merge streams of directories, each stream with the caller's number of it, from position `begin` on;
-    /// without one, from the first position that was not trimmed.
+    /// without one, from the first position that was not trimmed. `end` is the position behind the last one
+    /// that was committed, where that is known from elsewhere: without it nothing may tell that the end is missing.
     pub fn new(
         sources: &[(Arc<Directory>, BTreeMap<u32, u64>)],
         begin: Option<u64>,
+        end: Option<u64>,
         on_hole: OnHole,
     ) -> Result<Self> {
         let next = match begin {
@@ -72,6 +78,7 @@ impl Merge {
             heads: sources.iter().map(|_| None).collect(),
             sources,
             next,
+            end,
             on_hole,
             primed: false,
             done: false,
@@ -112,7 +119,7 @@ impl Merge {
     fn advance(&mut self, at: usize) -> Result<()> {
         loop {
             match &mut self.heads[at] {
-                None if self.primed && self.sources[at].failure.is_some() => return Ok(()),
+                None if self.primed && self.sources[at].is_over() => return Ok(()),
                 None => match self.sources[at].next()? {
                     None => return Ok(()),
                     found => self.heads[at] = found,
@@ -167,7 +174,7 @@ impl Merge {
     fn pass_hole(&mut self, end: u64) -> Result<bool> {
         let begin = self.next;
         if self.on_hole != OnHole::Skip {
-            self.check_failures()?;
+            self.check_damages(end)?;
         }
         if self.figures.holes.len() < HOLES_MAX {
             self.figures.holes.push((begin, end));
@@ -180,24 +187,73 @@ impl Merge {
     }
 
     fn end(&mut self) -> Result<Option<Piece>> {
-        if self.on_hole != OnHole::Skip {
-            self.check_failures()?;
+        match self.end {
+            Some(end) if self.next < end => {
+                self.pass_hole(end)?;
+            }
+            None if self.on_hole != OnHole::Skip => self.check_ends()?,
+            _ => {}
         }
         Ok(None)
     }
 
-    /// What a damaged directory lacks may be what is missing, if it had anything from here on.
-    fn check_failures(&mut self) -> Result<()> {
+    /// Refuse if what is missing up to `end` may be what damaged directories lack.
+    fn check_damages(&self, end: u64) -> Result<()> {
         let next = self.next;
-        let mut had = self.sources.iter_mut().filter(|s| s.last >= next);
-        let failed = had.find_map(|source| source.failure.take());
-        failed.map_or(Ok(()), Err)
+        let may = self.sources.iter().filter(|source| source.may_lack(next));
+        let damages: Vec<_> = may.flat_map(Source::damages).collect();
+        let Some(first) = damages.first() else {
+            return Ok(());
+        };
+        let what = match end - next {
+            1 => format!("position {next} is"),
+            _ => format!("positions {next} to {} are", end - 1),
+        };
+        let reason = format!(
+            "{}; {what} in no other directory; damaged are {}",
+            first.reason,
+            named(&damages)
+        );
+        Err(Error::corrupt(&first.path, first.begin, reason))
+    }
+
+    /// Refuse if nothing tells where a stream ends.
+    fn check_ends(&self) -> Result<()> {
+        let unproven = self.unproven();
+        let damages: Vec<_> = self.sources.iter().flat_map(Source::damages).collect();
+        let (Some(first), false) = (damages.first(), unproven.is_empty()) else {
+            return Ok(());
+        };
+        let reason = format!(
+            "{}; nothing else tells where stream {} ends: behind position {} there may be more; damaged are {}",
+            first.reason,
+            unproven
+                .iter()
+                .map(u64::to_string)
+                .collect::<Vec<_>>()
+                .join(", "),
+            self.next - 1,
+            named(&damages)
+        );
+        Err(Error::corrupt(&first.path, first.begin, reason))
+    }
+
+    /// The streams of which the end is damaged wherever they are.
+    fn unproven(&self) -> Vec<u64> {
+        let whole = |key: &u64| {
+            let mut having = self.sources.iter().filter(|s| s.has(*key));
+            having.any(|source| !source.doubtful.contains(key))
+        };
+        let doubtful = self.sources.iter().flat_map(|source| &source.doubtful);
+        let unproven: BTreeSet<u64> = doubtful.copied().filter(|key| !whole(key)).collect();
+        unproven.into_iter().collect()
     }
 
     /// What was done so far.
     pub fn figures(&self) -> Figures {
         Figures {
             next: self.next,
+            unproven: self.unproven(),
             sources: self.sources.iter().map(Source::figures).collect(),
             ..self.figures.clone()
         }

@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
+use super::damage::{Damage, is_damage, note};
 use super::directory::Directory;
 use super::forward::Forward;
 use super::piece::{Piece, Place};
@@ -48,6 +49,7 @@ pub(super) struct Pass {
     least: u64,
     pub(super) pending: u64,
     pub(super) peak: u64,
+    pub(super) damages: Vec<Damage>,
 }
 
 impl Pass {
@@ -84,6 +86,7 @@ impl Pass {
             least: 0,
             pending: 0,
             peak: 0,
+            damages: Vec::new(),
         };
         pass.begin_oldest()?;
         Ok(pass)
@@ -95,40 +98,95 @@ impl Pass {
         lanes.map(|(number, lane)| (*number, lane.from)).collect()
     }
 
-    /// What lies below the head of the oldest segment was copied forward, if it is there at all.
+    /// What lies below the head of the oldest segment was copied forward, if it is there at all. Of segments
+    /// before the first head that can be read, the index says what they have.
     fn begin_oldest(&mut self) -> Result<()> {
-        let Some(state) = self.begin_segment()? else {
-            return Ok(());
-        };
-        for (number, lane) in &mut self.lanes {
-            let next = state.streams.get(number).map_or(1, |stream| stream.next);
-            lane.from = lane.from.max(next);
+        while let Some(segment) = self.segments.front().cloned() {
+            match self.open(&segment) {
+                Ok((state, walk)) => {
+                    self.segments.pop_front();
+                    for (number, lane) in &mut self.lanes {
+                        let next = state.streams.get(number).map_or(1, |stream| stream.next);
+                        lane.from = lane.from.max(next);
+                    }
+                    self.enter(segment, &state, walk);
+                    return Ok(());
+                }
+                Err(error) if is_damage(&error) => {
+                    self.segments.pop_front();
+                    note(&mut self.damages, Damage::of(&error, segment.path()));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        for lane in self.lanes.values_mut() {
+            lane.from = u64::MAX;
         }
         Ok(())
     }
 
-    fn begin_segment(&mut self) -> Result<Option<State>> {
+    fn begin_segment(&mut self) -> Result<()> {
         let Some(segment) = self.segments.pop_front() else {
             self.current = None;
-            self.commit_known()?;
-            return Ok(None);
+            return self.commit_known();
         };
-        let (vfs, held) = (&self.directory.vfs, &self.directory.newest);
-        let (file, limit): (Arc<dyn VfsFile>, u32) = match (segment.sealed(), held) {
-            (None, Some(held)) => (Arc::clone(held) as _, segment.bytes),
-            (sealed, _) => {
-                segment.check_header(&**vfs, self.directory.node)?;
-                segment.close_files();
-                let file = vfs.open(segment.path(), Access::Read)?;
-                let counted = Forward::new(file, Arc::clone(&self.directory.bytes));
-                (
-                    Arc::new(counted),
-                    sealed.map_or(segment.bytes, |sealed| sealed.end),
-                )
+        match self.open(&segment) {
+            Ok((state, walk)) => {
+                self.enter(segment, &state, walk);
+                Ok(())
             }
-        };
-        let (state, walk) = read_preamble(file, &segment, limit)?;
+            Err(error) if is_damage(&error) => {
+                let mut damage = Damage::of(&error, segment.path());
+                damage
+                    .end
+                    .get_or_insert(damage.begin.max(FIRST_FRAME.into()));
+                self.pass_by(damage);
+                // What stands behind the head needs none of it.
+                match self.file(&segment) {
+                    Ok((file, limit)) => {
+                        let walk = Walk::new(file, segment.seed, FIRST_FRAME, 0, limit);
+                        self.current = Some((segment, walk));
+                        Ok(())
+                    }
+                    Err(error) if is_damage(&error) => self.begin_segment(),
+                    Err(error) => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The state at the head of a segment, and a walk behind it.
+    fn open(&self, segment: &Arc<Segment>) -> Result<(State, Walk)> {
+        let (file, limit) = self.file(segment)?;
+        if !self.is_held(segment) {
+            segment.check_header(&*self.directory.vfs, self.directory.node)?;
+            segment.close_files();
+        }
+        let (state, walk) = read_preamble(file, segment, limit)?;
         debug_assert!(walk.offset >= FIRST_FRAME);
+        Ok((state, walk))
+    }
+
+    fn is_held(&self, segment: &Segment) -> bool {
+        segment.sealed().is_none() && self.directory.newest.is_some()
+    }
+
+    fn file(&self, segment: &Segment) -> Result<(Arc<dyn VfsFile>, u32)> {
+        match (segment.sealed(), &self.directory.newest) {
+            (None, Some(held)) => Ok((Arc::clone(held) as _, segment.bytes)),
+            (sealed, _) => {
+                let vfs = &self.directory.vfs;
+                let file = vfs.open(segment.path(), Access::Read)?;
+                let end = sealed.map_or(segment.bytes, |sealed| sealed.end);
+                let there = u32::try_from(file.len()?).unwrap_or(u32::MAX);
+                let counted = Forward::new(file, Arc::clone(&self.directory.bytes));
+                Ok((Arc::new(counted), end.min(there)))
+            }
+        }
+    }
+
+    fn enter(&mut self, segment: Arc<Segment>, state: &State, walk: Walk) {
         for (number, lane) in &mut self.lanes {
             // Segments that nothing alive was in may be missing in between.
             if let Some(stream) = state.streams.get(number) {
@@ -136,7 +194,49 @@ impl Pass {
             }
         }
         self.current = Some((segment, walk));
-        Ok(Some(state))
+        if !self.damages.is_empty() {
+            self.settle();
+        }
+    }
+
+    /// Leave a stretch out. What was read before it may have been taken back there, or committed: it counts no more.
+    fn pass_by(&mut self, damage: Damage) {
+        note(&mut self.damages, damage);
+        let streams: Vec<u32> = self.lanes.keys().copied().collect();
+        for stream in streams {
+            self.roll_back(stream, 0);
+        }
+    }
+
+    /// How far the current segment was durable, as far as that is known.
+    fn durable(&self, segment: &Segment) -> u32 {
+        let sealed = segment.sealed().map(|sealed| sealed.end);
+        sealed.unwrap_or(self.directory.durable)
+    }
+
+    /// Where the walk ended before the segment does: go on at the next whole frame.
+    fn pass_over(&mut self, reason: Option<String>) -> Result<()> {
+        let Some((segment, mut walk)) = self.current.take() else {
+            return Ok(());
+        };
+        let (begin, end) = (walk.offset, self.durable(&segment).max(walk.offset));
+        let reason = reason.or_else(|| walk.ended.clone()).unwrap_or_default();
+        let found = match walk.resync(end) {
+            Err(error) if is_damage(&error) => false,
+            found => found?,
+        };
+        let to = if found { walk.offset } else { end };
+        self.pass_by(Damage {
+            path: segment.path().into(),
+            begin: begin.into(),
+            end: Some(to.into()),
+            reason,
+        });
+        if found {
+            self.current = Some((segment, walk));
+            return Ok(());
+        }
+        self.begin_segment()
     }
 
     /// The next records in order, `None` at the end.
@@ -179,15 +279,18 @@ impl Pass {
         let Some((segment, walk)) = self.current.as_mut() else {
             return Ok(());
         };
-        let Some(frame) = walk.next_frame()? else {
-            if let Some(sealed) = segment.sealed()
-                && walk.offset < sealed.end
-            {
-                let reason = walk.ended.clone().unwrap_or_default();
-                return Err(Error::corrupt(segment.path(), walk.offset.into(), reason));
+        let frame = match walk.next_frame() {
+            Ok(Some(frame)) => frame,
+            Ok(None) => {
+                let (segment, offset) = (Arc::clone(segment), walk.offset);
+                return if offset < self.durable(&segment) {
+                    self.pass_over(None)
+                } else {
+                    self.begin_segment()
+                };
             }
-            self.begin_segment()?;
-            return Ok(());
+            Err(error) if is_damage(&error) => return self.pass_over(Some(error.to_string())),
+            Err(error) => return Err(error),
         };
         let header = frame.header;
         let Some(lane) = self.lanes.get_mut(&header.stream) else {
@@ -233,6 +336,10 @@ impl Pass {
             return Ok(());
         };
         if self.pending > self.budget {
+            if !self.damages.is_empty() {
+                // Commits that went with the damage would have told places by now.
+                return self.pass_rest(frame.offset);
+            }
             return Err(Error::OverBudget {
                 path: segment.path().into(),
                 offset: frame.offset.into(),
@@ -241,6 +348,21 @@ impl Pass {
             });
         }
         Ok(())
+    }
+
+    /// Leave out the rest of the segment from `begin` on: more of it is pending than was promised.
+    fn pass_rest(&mut self, begin: u32) -> Result<()> {
+        let Some((segment, _)) = self.current.take() else {
+            return Ok(());
+        };
+        let reason = "behind damage, too much waits for its place in the order".into();
+        self.pass_by(Damage {
+            path: segment.path().into(),
+            begin: begin.into(),
+            end: Some(self.durable(&segment).max(begin).into()),
+            reason,
+        });
+        self.begin_segment()
     }
 
     fn change(&mut self, stream: u32, frame: &Frame, change: &Change) -> Result<()> {

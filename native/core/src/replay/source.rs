@@ -1,10 +1,11 @@
 //! A directory as one run of records: what is in order and what is not, by position.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::damage::{Damage, note};
 use super::directory::Directory;
 use super::late::Late;
 use super::pass::Pass;
@@ -22,8 +23,8 @@ pub struct Figures {
     pub late_bytes: u64,
     /// Most bytes that were held because their place was not known.
     pub pending_bytes_peak: u64,
-    /// What ended it early.
-    pub failure: Option<String>,
+    /// What could not be read, and was passed over.
+    pub damages: Vec<Damage>,
 }
 
 /// The records of a directory.
@@ -33,9 +34,14 @@ pub(super) struct Source {
     passing: Option<Piece>,
     lates: Vec<(Option<Piece>, Late)>,
     primed: bool,
+    /// The streams, by the caller's number.
+    keys: BTreeSet<u64>,
     /// Last position that the directory says it has.
-    pub(super) last: u64,
-    pub(super) failure: Option<Error>,
+    last: u64,
+    /// Those of them of which it is not known where they end here.
+    pub(super) doubtful: BTreeSet<u64>,
+    /// What ended it early.
+    failure: Option<Damage>,
 }
 
 impl Source {
@@ -57,29 +63,59 @@ impl Source {
                 lates.push((None, late));
             }
         }
+        let doubtful = directory.doubtful.iter().filter_map(|n| streams.get(n));
+        let doubtful = doubtful.copied().collect();
         Ok(Self {
             directory: Arc::clone(directory),
             pass,
             passing: None,
             lates,
             primed: false,
+            keys: streams.values().copied().collect(),
             last,
+            doubtful,
             failure: None,
         })
     }
 
-    /// The next records. Damage ends the source, and is kept: another one may have the same records.
+    /// The next records. Damage that cannot be passed over ends the source, and is kept: another one may have
+    /// the same records.
     pub(super) fn next(&mut self) -> Result<Option<Piece>> {
         if self.failure.is_some() {
             return Ok(None);
         }
         match self.try_next() {
             Err(error @ (Error::Corruption { .. } | Error::Missing { .. })) => {
-                self.failure = Some(error);
+                self.failure = Some(Damage::of(&error, &self.directory.path));
                 Ok(None)
             }
             other => other,
         }
+    }
+
+    /// Whether it has a stream.
+    pub(super) fn has(&self, key: u64) -> bool {
+        self.keys.contains(&key)
+    }
+
+    /// Whether it was ended early.
+    pub(super) fn is_over(&self) -> bool {
+        self.failure.is_some()
+    }
+
+    /// Whether it may have lost a record at a position from `next` on.
+    pub(super) fn may_lack(&self, next: u64) -> bool {
+        !self.doubtful.is_empty() || self.last >= next
+    }
+
+    /// What could not be read so far.
+    pub(super) fn damages(&self) -> Vec<Damage> {
+        let mut found = self.directory.damages.clone();
+        let lates = self.lates.iter().flat_map(|(_, late)| &late.damages);
+        for damage in self.pass.damages.iter().chain(lates).chain(&self.failure) {
+            note(&mut found, damage.clone());
+        }
+        found
     }
 
     fn try_next(&mut self) -> Result<Option<Piece>> {
@@ -114,7 +150,7 @@ impl Source {
             bytes: self.directory.bytes.load(Ordering::Relaxed),
             late_bytes: self.lates.iter().map(|(_, late)| late.bytes).sum(),
             pending_bytes_peak: self.pass.peak,
-            failure: self.failure.as_ref().map(Error::to_string),
+            damages: self.damages(),
         }
     }
 }

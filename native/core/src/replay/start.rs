@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::damage::is_damage;
 use super::directory::Directory;
 use super::late::commit_runs;
 use crate::error::Result;
@@ -13,7 +14,8 @@ pub(super) fn first_kept(sources: &[(Arc<Directory>, BTreeMap<u32, u64>)]) -> Re
     let mut bound = 1;
     for (directory, streams) in sources {
         for number in streams.keys() {
-            bound = bound.max(first_of(directory, *number)?);
+            let first = undamaged(first_of(directory, *number))?;
+            bound = bound.max(first.unwrap_or(1));
         }
     }
     let mut kept = Vec::new();
@@ -24,9 +26,8 @@ pub(super) fn first_kept(sources: &[(Arc<Directory>, BTreeMap<u32, u64>)]) -> Re
                 kept.push((stream.low, stream.committed));
                 continue;
             }
-            for run in below(directory, *number, stream.low, bound)? {
-                kept.push(run);
-            }
+            let runs = undamaged(below(directory, *number, stream.low, bound))?;
+            kept.extend(runs.unwrap_or_default());
         }
     }
     // Back from the bound, as far as there is no gap.
@@ -39,6 +40,15 @@ pub(super) fn first_kept(sources: &[(Arc<Directory>, BTreeMap<u32, u64>)]) -> Re
         first = first.min(begin);
     }
     Ok(first)
+}
+
+/// Nothing, where the index of a directory is damaged: what it lacks shows as a hole when it is read.
+fn undamaged<T>(found: Result<T>) -> Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if is_damage(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Position of the first record kept of a stream that was trimmed; 1 if it was not.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod damage;
 mod data;
 mod known;
 mod places;
@@ -136,12 +137,16 @@ impl Node {
     }
 
     fn directory(&self, budget: Option<u64>) -> (Arc<Directory>, BTreeMap<u32, u64>) {
+        self.try_directory(budget).unwrap()
+    }
+
+    fn try_directory(&self, budget: Option<u64>) -> Result<(Arc<Directory>, BTreeMap<u32, u64>)> {
         let vfs = Arc::new(self.vfs.clone()) as Arc<dyn Vfs>;
         let options = Options {
             order_bytes_max: budget,
             ..Options::default()
         };
-        let directory = Directory::open(vfs, Path::new("/node"), options).unwrap();
+        let directory = Directory::open(vfs, Path::new("/node"), options)?;
         let logs = directory.logs();
         let streams = logs.iter().map(|(name, (number, ..))| {
             (
@@ -150,7 +155,7 @@ impl Node {
             )
         });
         let streams = streams.collect();
-        (Arc::new(directory), streams)
+        Ok((Arc::new(directory), streams))
     }
 }
 
@@ -281,7 +286,7 @@ fn merged(world: &World, which: &[usize], on_hole: OnHole) -> Result<(Vec<Row>, 
         .iter()
         .map(|at| world.nodes[*at].directory(None))
         .collect();
-    let mut merge = Merge::new(&sources, None, on_hole)?;
+    let mut merge = Merge::new(&sources, None, None, on_hole)?;
     let found = drain(&mut merge)?;
     Ok((found, merge.figures()))
 }
@@ -369,7 +374,7 @@ fn a_writer_without_the_rule_is_found_out() {
         let mut world = story(5, 900, budget, false);
         world.nodes.iter_mut().for_each(Node::stop);
         let source = world.nodes[0].directory(Some(promised));
-        let mut merge = Merge::new(&[source], None, OnHole::Fail).unwrap();
+        let mut merge = Merge::new(&[source], None, None, OnHole::Fail).unwrap();
         drain(&mut merge).map(|found| assert_eq!(found, expected(&world, u64::MAX)))
     };
     overrun(5_000, 5_000).unwrap();

@@ -76,7 +76,8 @@ pub use order::{ORDER_BYTES_DEFAULT, Order, Orders};
 pub use producer::{PRODUCERS_BYTES_MAX, ProducerId, Producers};
 pub use read::{BatchRef, Position};
 pub use recover::{
-    LOCK, OpenReport, TornTail, check_durable, check_newest, fold, open, open_tables,
+    Folded, LOCK, OpenReport, TornTail, check_durable, check_newest, durable_end, fold, open,
+    open_tables,
 };
 pub use recover::{reach, read_preamble, tables};
 pub use replica::{Arrival, Verified};

@@ -390,6 +390,17 @@ pub fn reach(segment: &Segment, watermark: Option<Watermark>) -> u32 {
     mine.map_or(segment.bytes, |mark| mark.reach.min(segment.bytes))
 }
 
+/// How far a segment was durable, as later frames show it and as the watermark file does; 0: not at all.
+pub fn durable_end(
+    segment: &Segment,
+    ghosts: &[(u32, u32, u32)],
+    watermark: Option<Watermark>,
+) -> (u32, u32) {
+    let by_frame = ghosts.iter().map(|(_, _, durable)| *durable).max();
+    let mine = watermark.filter(|mark| mark.seed() == segment.seed);
+    (by_frame.unwrap_or(0), mine.map_or(0, |mark| mark.durable))
+}
+
 /// Refuse if anything shows that the log was durable beyond the end of the walk.
 pub fn check_durable(
     segment: &Segment,
@@ -398,14 +409,7 @@ pub fn check_durable(
     watermark: Option<Watermark>,
     reason: &str,
 ) -> Result<()> {
-    let by_frame = ghosts
-        .iter()
-        .map(|(_, _, durable)| *durable)
-        .max()
-        .unwrap_or(0);
-    let by_file = watermark
-        .filter(|mark| mark.seed() == segment.seed)
-        .map_or(0, |mark| mark.durable);
+    let (by_frame, by_file) = durable_end(segment, ghosts, watermark);
     let durable = by_frame.max(by_file);
     if durable > walk.offset {
         let witness = if by_frame > walk.offset {

@@ -53,6 +53,11 @@ impl Walk {
         }
     }
 
+    /// Give the file back.
+    pub fn into_file(self) -> Arc<dyn VfsFile> {
+        self.file
+    }
+
     /// Allow the walk to go on up to `limit` (a follower's durable watermark moved).
     pub fn extend(&mut self, limit: u32) {
         self.limit = limit;
@@ -145,9 +150,40 @@ impl Walk {
         self.limit = self.limit.min(reach);
         let mut found = Vec::new();
         let mut offset = self.offset.next_multiple_of(FRAME_ALIGN as u32);
-        while (offset as usize) + FRAME_HEADER <= self.limit as usize {
-            let (seed, limit) = (self.seed, self.limit);
-            let left = (limit - offset) as usize;
+        while let Some(frame) = self.candidate(offset, self.limit)? {
+            let end = frame.end().min(self.limit);
+            found.push((frame.offset, end, frame.header.durable));
+            offset = frame.offset + FRAME_ALIGN as u32;
+        }
+        Ok(found)
+    }
+
+    /// Go on behind bytes that are damaged: at the next whole frame of this lap that begins before `before`.
+    /// Without one the walk stays where it is, and the answer is false.
+    pub fn resync(&mut self, before: u32) -> Result<bool> {
+        let expected = self.ordinal;
+        let mut offset = self.offset.next_multiple_of(FRAME_ALIGN as u32) + FRAME_ALIGN as u32;
+        while let Some(frame) = self.candidate(offset, before.min(self.limit))? {
+            self.ordinal = frame.header.ordinal;
+            match self.check(frame.offset) {
+                Ok(_) => {
+                    (self.offset, self.ended) = (frame.offset, None);
+                    return Ok(true);
+                }
+                Err(error) if is_data_error(&error) => {}
+                Err(error) => return Err(error),
+            }
+            self.ordinal = expected;
+            offset = frame.offset + FRAME_ALIGN as u32;
+        }
+        Ok(false)
+    }
+
+    /// The first frame head from `offset` on that checks, and comes later than what the walk passed.
+    fn candidate(&mut self, mut offset: u32, before: u32) -> Result<Option<Frame>> {
+        while (offset as usize) + FRAME_HEADER <= before as usize {
+            let seed = self.seed;
+            let left = (before - offset) as usize;
             let window = self.fill(offset, left.min(WINDOW_BYTES))?;
             let steps = (window.len() - FRAME_HEADER) / FRAME_ALIGN + 1;
             let hit = (0..steps)
@@ -161,14 +197,11 @@ impl Walk {
             let need = bytes_to_check(self.fill(offset, FRAME_HEADER)?);
             let frame = parse(self.fill(offset, need)?, seed, offset);
             match frame {
-                Ok(frame) if frame.header.ordinal >= self.ordinal => {
-                    found.push((offset, frame.end().min(limit), frame.header.durable));
-                    offset += FRAME_ALIGN as u32;
-                }
+                Ok(frame) if frame.header.ordinal >= self.ordinal => return Ok(Some(frame)),
                 _ => offset += FRAME_ALIGN as u32,
             }
         }
-        Ok(found)
+        Ok(None)
     }
 }
 

@@ -32,7 +32,7 @@ fn told(node: &Node, cuts: &[Cut]) -> (Arc<Directory>, BTreeMap<u32, u64>) {
 }
 
 fn drained(sources: &[(Arc<Directory>, BTreeMap<u32, u64>)], on_hole: OnHole) -> Vec<Row> {
-    let mut merge = Merge::new(sources, None, on_hole).unwrap();
+    let mut merge = Merge::new(sources, None, None, on_hole).unwrap();
     let found = drain(&mut merge).unwrap();
     for source in &merge.figures().sources {
         assert!(source.pending_bytes_peak <= 6_000, "{source:?}");
@@ -80,7 +80,7 @@ fn commits_that_no_file_tells_of_are_taken_over() {
             let sources: Vec<_> = nodes.map(|node| told(node, &world.cuts)).collect();
             let found = drained(&sources, OnHole::Fail);
             assert_eq!(found, all, "seed {seed}, nodes {which:?}");
-            let mut merge = Merge::new(&sources, None, OnHole::Fail).unwrap();
+            let mut merge = Merge::new(&sources, None, None, OnHole::Fail).unwrap();
             drain(&mut merge).unwrap();
             let figures = merge.figures();
             late += usize::from(figures.sources.iter().any(|source| source.late_bytes > 0));

@@ -27,7 +27,7 @@ fn copies_that_differ_stop_with_both_places() {
             world.nodes.push(node);
         }
         let sources = [0, 1].map(|at| world.nodes[at].directory(None));
-        let mut merge = Merge::new(&sources, None, OnHole::Stop).unwrap();
+        let mut merge = Merge::new(&sources, None, None, OnHole::Stop).unwrap();
         let error = drain(&mut merge).unwrap_err();
         let late = merge.figures().sources[1].late_bytes > 0;
         assert_eq!(late, budget == 16);
