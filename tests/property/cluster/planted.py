@@ -265,7 +265,7 @@ PLANTED: Mapping[str, Planted] = {
         mutations.reported_before_the_sync, _OUTAGES, (4,), apart=True
     ),
     "epoch reported before the sync": Planted(
-        mutations.epoch_reported_before_the_sync, _OUTAGES, (2,), apart=True
+        mutations.epoch_reported_before_the_sync, _OUTAGES, (26, 38), apart=True
     ),
     "replica without a check of the epoch": Planted(
         mutations.old_primary_is_heard, _REPLACED, (74, 114), slow=True
