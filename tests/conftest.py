@@ -1,5 +1,6 @@
 """Options and fixtures that every test may use."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--wheel", type=Path, help="directory of the wheel that test_wheel.py installs"
     )
+
+
+def pytest_configure() -> None:
+    # Asked for the loop before there was one, as pytest-asyncio does for the first
+    # async test, asyncio makes one that nobody closes; a later test is blamed for it.
+    asyncio.set_event_loop(None)
 
 
 @pytest.hookimpl(optionalhook=True)
