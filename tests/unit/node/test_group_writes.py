@@ -17,20 +17,10 @@ from braidlog.raft import (
     Entry,
     EntryKind,
     HardState,
-    Membership,
     RaftInvariantError,
     Write,
 )
-from braidlog.storage.streams import NodeStore
-
-SEGMENT = 64 << 10
-FIRST = Base(membership=Membership(voters=(1, 2, 3)))
-
-
-def opened(disk: _native.MemoryDisk) -> NodeStore:
-    return NodeStore(
-        "/n", entropy=7, disk=disk, segment_bytes=SEGMENT, wal_bytes_max=64 * SEGMENT
-    )
+from unit.node.test_group_log import FIRST, opened
 
 
 def numbered(number: int, size: int = 8 << 10) -> Write:

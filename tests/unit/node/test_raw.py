@@ -133,6 +133,12 @@ def killed(
         replica.append(epoch, [_native.encode_batch([b"%d" % at], timestamps=1)])
     for at in range(1, committed + 1):
         replica.commit(epoch, CommitContext(at, at, at, 1, at))
+    finish(store, path, node, cuts)
+    return path
+
+
+def finish(store: NodeStore, path: Path, node: int, cuts: int | None) -> None:
+    """Write the repository's log with so many cuts, if any, and the fault log."""
     if cuts is not None:
         base = Base(membership=Membership(voters=(1, 2, 3)))
         log = GroupLog.create(store, 1, base)
@@ -141,7 +147,6 @@ def killed(
     with FaultLog.open(path, "green", node) as faults:
         faults.record(Configuration(1, 0, (1, 2, 3)), viable=True)
     store.close()
-    return path
 
 
 def logged(cuts: int) -> Iterator[Entry]:

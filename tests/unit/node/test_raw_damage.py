@@ -12,16 +12,12 @@ import pytest
 
 from braidlog import _native
 from braidlog.errors import CorruptionError, InvalidArgumentError, NotFoundError
-from braidlog.faultlog.configuration import Configuration
-from braidlog.faultlog.log import FaultLog
 from braidlog.logstream.storage import CommitContext
-from braidlog.node.raft_log import GroupLog
 from braidlog.node.raw import choose_raw, open_raw
 from braidlog.node.replica_store import ReplicaStore
-from braidlog.raft import Base, HardState, Membership, Write
 from braidlog.storage.merge import Figures, OnHole
 from braidlog.storage.streams import NodeStore
-from unit.node.test_raw import LOG, config, logged
+from unit.node.test_raw import LOG, config, finish
 
 RECORDS = 60
 OLD, NEW = 8, 55
@@ -42,14 +38,7 @@ def write(path: Path, node: int, *, committed: int, cuts: int | None) -> None:
         replica.append(1, [_native.encode_batch([value(at)], timestamps=1)])
         if at <= committed:
             replica.commit(1, CommitContext(at, at, at, 1, at))
-    if cuts is not None:
-        base = Base(membership=Membership(voters=(1, 2, 3)))
-        log = GroupLog.create(store, 1, base)
-        log.write(Write(1, entries=tuple(logged(cuts)), hard_state=HardState(1)))
-    store.sync()
-    with FaultLog.open(path, "green", node) as faults:
-        faults.record(Configuration(1, 0, (1, 2, 3)), viable=True)
-    store.close()
+    finish(store, path, node, cuts)
 
 
 def made(path: Path, *, committed: int, cuts: int | None) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from braidlog import _native
@@ -13,7 +14,8 @@ from braidlog.logstream.effects import Limits
 from braidlog.node.replica_store import ReplicaStore
 from braidlog.node.replicas import Replicas
 from braidlog.storage.streams import NodeStore
-from braidlog.wire.messages import Append, Configure, Read, StreamConfig, StreamStatus
+from braidlog.wire.messages import Append, Configure, Read
+from unit.node.test_raw import config
 
 
 class _Request:
@@ -49,22 +51,8 @@ def test_what_a_replica_asks_for_waits_for_room(
     store = NodeStore("/n", entropy=1, disk=disk)
     peers: Any = None
     replicas = Replicas(1, store, peers, Limits(), lambda: None)
-    config = StreamConfig(
-        stream=7,
-        log=bytes(16),
-        name="log",
-        epoch=1,
-        status=StreamStatus.RUNNING,
-        replicas=(1,),
-        learners=(),
-        start=1,
-        epochs=(),
-        version=0,
-        high_watermark=0,
-        trim=1,
-        options=b"",
-    )
-    replicas.configure(Configure(1, (config,)))
+    given = msgspec.structs.replace(config(), replicas=(1,))
+    replicas.configure(Configure(1, (given,)))
     store_it = ReplicaStore.set_options
     refused: list[bytes] = []
 
