@@ -101,6 +101,7 @@ class VirtualSyncer:
         self._synced: Callable[[], None] | None = None
         self._sync: asyncio.TimerHandle | None = None
         self._house: asyncio.TimerHandle | None = None
+        self._told = 0
         disk.syncer = self
 
     @property
@@ -115,7 +116,7 @@ class VirtualSyncer:
         self.wake()
 
     def wake(self) -> None:
-        """Begin a sync if something was written and none is on its way."""
+        """Begin a sync if something was written or synced and none is on its way."""
         if self._sync is not None or self._synced is None or not self._pending():
             return
         early = self._disk.random.random() < _EARLY
@@ -126,7 +127,8 @@ class VirtualSyncer:
 
     def _pending(self) -> bool:
         try:
-            return self._store.ticket() > self._store.durable()
+            # What the store synced by itself, as for a new log, is told as well.
+            return self._store.ticket() > self._told
         except LogError:
             # A failed store says so to whoever uses it next.
             return False
@@ -134,7 +136,7 @@ class VirtualSyncer:
     def flush(self) -> None:
         """Write what there is; whoever waits for it learns of a failure by himself."""
         try:
-            self._store.sync()
+            self._told = self._store.sync()
         except LogError as error:
             _log.warning("a sync failed: %s", error)
 

@@ -32,7 +32,8 @@ _COMMITS_S: Final = 0.05
 class Syncer(Protocol):
     """Makes appended groups durable, one after the other, as fast as the disk can.
 
-    What comes while a sync is on its way is made durable by the next one.
+    What comes while a sync is on its way is made durable by the next one. A store that
+    creates or deletes a log syncs by itself: that is told like any other sync.
     """
 
     def start(self, synced: Callable[[], None]) -> None:
@@ -68,6 +69,7 @@ class ThreadSyncer:
         self._turn: asyncio.Handle | None = None
         self._bytes = 0
         self._last = 0.0
+        self._told = 0
 
     def start(self, synced: Callable[[], None]) -> None:
         """Start the threads."""
@@ -88,7 +90,7 @@ class ThreadSyncer:
         if self._loop.time() - self._last <= _COMMITS_S:
             return False
         with contextlib.suppress(LogError):
-            return self._store.ticket() > self._store.durable()
+            return self._store.ticket() > self._told
         return False  # The store failed, and says so to who writes next.
 
     def _sync_here(self) -> None:
@@ -98,7 +100,7 @@ class ThreadSyncer:
         begun = time.monotonic()
         with contextlib.suppress(LogError):
             # A store that failed says so to every later call: who writes next acts.
-            self._store.sync()
+            self._told = self._store.sync()
         self._judge(time.monotonic() - begun)
         self._last = self._loop.time()
         self._synced()

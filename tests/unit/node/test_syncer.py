@@ -36,7 +36,7 @@ class CountingStore:
             raise StoreFailedError("broken")
         self.syncs += 1
         self.synced = self.written
-        return self.syncs
+        return self.synced
 
     def ticket(self) -> int:
         return self.written
@@ -106,6 +106,24 @@ async def test_nothing_is_synced_when_nothing_was_written(
     rig.syncer.wake()
     await asyncio.sleep(0)
     assert rig.store.syncs == syncs + 1, "commits become durable some time"
+    await rig.syncer.close()
+
+
+async def test_what_the_store_synced_by_itself_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(syncer, "_COMMITS_S", -1.0)
+    rig = Rig(CountingStore())
+    await asyncio.sleep(0)
+    heard = rig.heard
+    rig.store.written += 1
+    rig.store.synced = rig.store.written  # a log was created
+    rig.syncer.wake()
+    await asyncio.sleep(0)
+    assert rig.heard == heard + 1
+    rig.syncer.wake()
+    await asyncio.sleep(0)
+    assert rig.heard == heard + 1
     await rig.syncer.close()
 
 
