@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from braidlog.errors import (
     LogFullError,
@@ -13,13 +14,19 @@ from braidlog.errors import (
     SequenceGapError,
     StoreFailedError,
 )
-from braidlog.logstream import Limits, ReplicaInvariantError, ReplicaState
+from braidlog.logstream import (
+    CommitContext,
+    Limits,
+    ReplicaInvariantError,
+    ReplicaState,
+)
 from braidlog.wire.messages import (
     Appended,
     Entries,
     Fetch,
     LogCut,
     Replicate,
+    Run,
     StreamRun,
     StreamStatus,
 )
@@ -219,7 +226,7 @@ def test_a_cut_of_what_was_not_reported_breaks_an_invariant() -> None:
 
 
 def test_a_seal_refuses_what_was_not_cut_and_answers_what_was() -> None:
-    """Scenarios 36a and 38: the tail is gone before the replica reports."""
+    """The tail is gone before the replica reports."""
     group = opened()
     group.append(1, ("cut", 0, batch("x")))
     group.settle()
@@ -239,7 +246,6 @@ def test_a_seal_refuses_what_was_not_cut_and_answers_what_was() -> None:
 
 
 def test_a_seal_at_zero_empties_the_stream() -> None:
-    """Defect D3."""
     group = opened()
     group.append(1, *[(n, 0, batch(f"old {n}")) for n in range(3)])
     group.letters.clear()
@@ -252,6 +258,54 @@ def test_a_seal_at_zero_empties_the_stream() -> None:
     group.run()
     assert group.answers[-1] == ("new", Appended(1, 1, 1, 1))
     assert group.log(1) == group.log(2)
+
+
+def test_an_unseal_overtakes_a_seal_that_lacks_commits() -> None:
+    group = opened()
+    group.append(1, ("cut", 0, batch("x")))
+    group.settle()
+    cut = group.repository.cut()
+    for status in (StreamStatus.SEALED, StreamStatus.RUNNING):
+        group.repository.configure((1, 2), status=status)
+        group.configure()
+        group.settle()
+        assert group.state(1) is group.state(2) is ReplicaState.CATCHING_UP
+    group.publish(cut)
+    group.settle()
+    assert refusals(group) == {"cut": Appended}
+    assert group.repository.open
+    assert group.state(1) is ReplicaState.RUNNING
+
+
+def test_an_unsealed_stream_begins_behind_the_cuts_that_it_missed() -> None:
+    group = opened()
+    group.append(1, ("a", 0, batch("x")))
+    group.run()
+    group.repository.configure((1, 2), status=StreamStatus.SEALED)
+    group.open()
+    for _ in range(3):
+        group.repository.cut(other=2)
+    group.repository.configure((1, 2))
+    group.open()
+    assert [group.replicas[node].high_watermark for node in (1, 2)] == [7, 7]
+    group.append(1, ("b", 0, batch("y")))
+    group.run()
+    assert group.answers[-1] == ("b", Appended(2, 8, 1, 5))
+
+
+@pytest.mark.parametrize(
+    "other", [{"start": 9}, {"status": StreamStatus.RUNNING}, {"replicas": (2, 1)}]
+)
+def test_a_second_epoch_of_the_same_number_is_refused(other: dict[str, Any]) -> None:
+    group = opened()
+    config = group.repository.configure((1, 2), status=StreamStatus.SEALED)
+    group.open()
+    calls = list(group.disks[1].calls)
+    with pytest.raises(RemoteProtocolError, match="epoch 2"):
+        group.replicas[1].configure(replace(config, **other, trim=99))
+    assert group.state(1) is ReplicaState.SEALED
+    assert group.disks[1].calls == calls
+    group.replicas[1].configure(config)
 
 
 def test_a_configuration_below_what_is_committed_is_refused() -> None:
@@ -336,7 +390,7 @@ def test_a_learner_follows_and_becomes_a_member() -> None:
 
 
 def test_a_source_that_was_trimmed_makes_a_copy_start_over() -> None:
-    """Scenarios 46 to 50, defect D2; producers come along."""
+    """Producers come along."""
     group = opened(1)
     for number in range(1, 6):
         group.append(1, (number, 0, batch(f"r{number}", 1, 9, number)))
@@ -359,6 +413,104 @@ def test_a_source_that_was_trimmed_makes_a_copy_start_over() -> None:
     group.run()
     assert group.answers[-1] == ("next", Appended(6, 6, 1, 6))
     assert not isinstance(dict(group.answers)["repeat"], Appended)
+
+
+# What a copy and its source hold: (first kept, behind the last); then what the copy
+# writes: where it starts over, 0 if it does not, and how many batches it is sent.
+COPIES: dict[str, tuple[tuple[int, int], tuple[int, int], tuple[int, int]]] = {
+    "nothing is missing": ((1, 11), (1, 11), (0, 0)),
+    "empty": ((1, 1), (1, 21), (0, 20)),
+    "behind": ((1, 11), (1, 21), (0, 10)),
+    "behind, source trimmed less": ((5, 11), (1, 21), (0, 10)),
+    "behind, source trimmed more": ((1, 11), (5, 21), (0, 10)),
+    "behind, source trimmed just up to its end": ((1, 11), (11, 21), (0, 10)),
+    "behind, source trimmed beyond its end": ((1, 11), (15, 21), (15, 6)),
+    "behind, all is trimmed here": ((11, 11), (1, 21), (0, 10)),
+    "behind, all is trimmed there": ((1, 6), (11, 11), (11, 0)),
+    "nothing is missing, all is trimmed there": ((1, 11), (11, 11), (0, 0)),
+    "empty, all is trimmed there": ((1, 1), (11, 11), (11, 0)),
+}
+
+
+def held(first: int, end: int) -> list[Any]:
+    calls: list[Any] = [("enter", 1)]
+    calls += [("write", 1, batch(f"r{llsn}")) for llsn in range(1, end)]
+    if end > 1:
+        calls.append(("commit", CommitContext(0, 1, 1, end - 1, end - 1)))
+    return [*calls, ("trim", first)]
+
+
+@pytest.mark.parametrize("case", COPIES)
+def test_a_copy_takes_what_it_lacks(case: str) -> None:
+    """Whoever tells the copy of a trim does so later."""
+    here, there, (over, sent) = COPIES[case]
+    group = Group((1,), (2,), limits=Limits())
+    group.repository.committed = there[1]
+    group.repository.high_watermark = there[1] - 1
+    group.start(1, MemoryStorage(*held(*there)))
+    group.start(2, MemoryStorage(*held(*here)))
+    known = len(group.disks[2].calls)
+    group.repository.configure((1,), (2,))
+    group.open()
+    calls = group.disks[2].calls[known:]
+    assert [call[1] for call in calls if call[0] == "restart"] == [over] * bool(over)
+    assert sum(call[0] == "write" for call in calls) == sent
+    state = group.disks[2].durable
+    assert (state.committed, state.next) == (there[1], there[1])
+    assert state.low == (over or here[0])
+    assert [(llsn, text) for llsn, _, text in group.log(2)] == [
+        (llsn, f"r{llsn}") for llsn in range(state.low, there[1])
+    ]
+    group.repository.configure((2,))
+    group.open()
+    group.append(2, ("next", 0, batch("x")))
+    group.run()
+    answer = group.answers[-1][1]
+    assert isinstance(answer, Appended)
+    assert (answer.llsn, answer.glsn) == (there[1], there[1])
+
+
+# What is wrong with the answer to a fetch of record 4; two are as long as one.
+TWO = (len(batch("r4")),) * 2
+ANSWERS: dict[str, dict[str, Any]] = {
+    "a gap": {"llsn_begin": 5, "runs": (Run(5, 5, 1),)},
+    "a repeat": {"llsn_begin": 3, "runs": (Run(3, 3, 1),)},
+    "no record": {"sizes": ()},
+    "no commit": {"runs": ()},
+    "no commit of the first": {"sizes": TWO, "runs": (Run(5, 5, 1),), "committed": 6},
+    "what is not committed": {"sizes": TWO, "runs": (), "committed": 4, "end": 6},
+    "a commit of more than there is": {"sizes": (), "committed": 9},
+    "another number": {"number": -1},
+}
+
+
+@pytest.mark.parametrize("case", ANSWERS)
+def test_an_answer_that_does_not_follow_adds_nothing(case: str) -> None:
+    group = opened(1, learners=(4,))
+    group.append(1, *[(n, 0, batch(f"r{n}")) for n in range(1, 4)])
+    group.run()
+    group.tick(4)
+    group.settle()
+    before = group.log(4)
+    assert [llsn for llsn, _, _ in before] == [1, 2, 3]
+    group.append(1, ("more", 0, batch("r4")))
+    group.settle()
+    group.publish(group.repository.cut(), 1)
+    group.settle()
+    group.tick(4, 3.0)
+    (asked,) = [item for item in group.letters if item[0] == 4 and item[1]]
+    data, run = batch("r4"), Run(4, 4, 1)
+    number = asked[2].number
+    right = Entries(STREAM, 1, number, 4, (len(data),), (run,), 2, 4, 5, 5)
+    wrong = replace(right, **ANSWERS[case])
+    group.letters.clear()
+    group.replicas[4].entries(asked[1], wrong, (data,) * len(wrong.sizes))
+    assert group.log(4) == before
+    assert group.disks[4].state().next <= wrong.committed
+    for _ in range(3):
+        group.tick(4, 3.0)
+        group.settle()
+    assert group.log(4)[:4] == group.log(1)
 
 
 def test_old_answers_are_ignored_and_a_silent_source_is_left() -> None:
