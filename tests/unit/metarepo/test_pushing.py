@@ -1,7 +1,7 @@
 """Whom the leader sends what, how often, and in which order."""
 
 from braidlog.logstream.states import ReplicaState
-from braidlog.metarepo.pushing import Pusher, PusherSettings
+from braidlog.metarepo.pushing import CUTS_MAX, Pusher, PusherSettings
 from braidlog.wire.commands import Reconfigure
 from braidlog.wire.messages import Report, StreamReport, StreamStatus
 from braidlog.wire.results import Refused
@@ -74,6 +74,7 @@ def test_who_is_far_behind_gets_the_cuts_in_their_order() -> None:
         report = Report(2, 1, number, True, (held,))
         for node, commit in pusher.reported(bench.repository, report, now):
             assert node == 2
+            assert len(commit.cuts) <= CUTS_MAX
             runs = [run for cut in commit.cuts for run in cut.runs]
             assert [run.llsn_begin for run in runs] == [
                 *range(committed, committed + len(runs))
