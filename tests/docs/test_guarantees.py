@@ -18,7 +18,7 @@ from braidlog.errors import (
     TooLargeError,
     TrimmedError,
 )
-from docs.documents import ROOT
+from docs.documents import ROOT, has_test
 
 GUARANTEES = ROOT / "docs" / "guarantees.md"
 NAMED = re.findall(r"`([\w/]+\.(?:rs|py))::(\w+)`", GUARANTEES.read_text())
@@ -31,13 +31,7 @@ def small(path: Path, segments: int = 12) -> braidlog.Node:
 
 @pytest.mark.parametrize(("file", "test"), NAMED)
 def test_the_named_test_exists(file: str, test: str) -> None:
-    text = (ROOT / file).read_text()
-    if file.endswith(".py"):
-        assert re.search(rf"^(async )?def {test}\(", text, re.M)
-    else:
-        assert re.search(rf"#\[test\](\s*#\[[^\]]*\])*\s*fn {test}\(", text), (
-            "not a test of Rust"
-        )
+    assert has_test(file, test)
 
 
 def test_every_section_names_a_test() -> None:

@@ -108,6 +108,10 @@ class Core:
         self.ask_at = 0.0
         self.dropped = False
         """Whether a configuration came without this replica."""
+        self.lacks_room = ""
+        """What the disk said when it had no room; empty since something was written."""
+        self.retry_at = 0.0
+        """When what found no room is tried again."""
         # Numbers of an earlier start should not come again: its answers may be late.
         self.fetching = Fetching(number=storage.ticket())
         self.out = Outbox()
@@ -153,6 +157,7 @@ class Core:
             self.serving
             and not self.waiters
             and not self.behind
+            and not self.lacks_room
             and not self.fetching.peer
             and (self.is_primary or self.heard_end <= self.next)
         )
@@ -167,6 +172,7 @@ class Core:
     def wrote(self) -> None:
         """Take over where the storage stands now."""
         self._take(self.storage.state())
+        self.lacks_room = ""
         check(self.low <= self.committed <= self.next, "positions are out of order")
         self.durable.note(self.storage.ticket(), self._mark())
 

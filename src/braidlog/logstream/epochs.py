@@ -6,6 +6,10 @@ was and is dropped; what lies before is committed, even if its commits are still
 So after that every record here is true, and the replica fetches the rest up to where
 the new epoch starts, writes the epoch, and is in it when that is durable.
 
+A disk may have no room for any of these writes. Each comes before what is remembered of
+it, so a configuration or a trim that found no room is as good as not heard: it comes
+again, or is tried again.
+
 A replica that was started is in no epoch, not even the one that it wrote last: what it
 did behind the last sync is forgotten, and a primary would give positions twice.
 
@@ -36,9 +40,11 @@ def configure(core: Core, config: StreamConfig) -> None:
     _verify(core, config)
     if core.dropped or core.state is ReplicaState.FAILED or _is_old(core, config):
         return
-    core.trim = max(core.trim, config.trim)
     if core.config is not None and core.config.epoch == config.epoch:
+        _require_same(core.config, config)
+        core.trim = max(core.trim, config.trim)
         return
+    core.trim = max(core.trim, config.trim)
     if core.node in config.replicas:
         if core.state is not ReplicaState.INVALID:
             _become_member(core, config)
@@ -63,6 +69,15 @@ def _verify(core: Core, config: StreamConfig) -> None:
     if not rising or len(set(everybody)) != len(everybody):
         msg = f"{config} has epochs that do not rise, or a node twice"
         raise RemoteProtocolError(msg)
+
+
+def _require_same(known: StreamConfig, config: StreamConfig) -> None:
+    """Refuse a second epoch of the same number: there are two repositories."""
+    for field in ("start", "status", "replicas"):
+        is_, was = getattr(config, field), getattr(known, field)
+        if is_ != was:
+            msg = f"epoch {known.epoch} of stream {known.stream} has {field} {was}"
+            raise RemoteProtocolError(f"{msg} here, and {is_} there")
 
 
 def _is_old(core: Core, config: StreamConfig) -> bool:
@@ -92,12 +107,12 @@ def _end_of_epoch(core: Core, config: StreamConfig) -> int | None:
     return min(later[0], core.next) if reaches else None
 
 
-def _leave(core: Core, config: StreamConfig, end: int | None) -> None:
-    """Answer the appends that the end of the epoch refuses; forget its messages."""
+def _leave(core: Core, config: StreamConfig, epoch: int, end: int | None) -> None:
+    """Answer the appends that the end of an epoch refuses; forget its messages."""
     if end is None:
-        sequencer.give_up(core, 0, core.epoch, unknown=True)
+        sequencer.give_up(core, 0, epoch, unknown=True)
     else:
-        sequencer.give_up(core, end, core.epoch, unknown=False)
+        sequencer.give_up(core, end, epoch, unknown=False)
     core.config = config
     core.entered = False
     core.heard_end = 0
@@ -110,18 +125,18 @@ def _leave(core: Core, config: StreamConfig, end: int | None) -> None:
 
 def _become_member(core: Core, config: StreamConfig) -> None:
     end = _end_of_epoch(core, config)
-    _leave(core, config, end)
     if end is None or config.start < core.committed:
+        _leave(core, config, core.epoch, end)
         invalidate(core)
         return
     # A copy may hold what later epochs committed than the one it entered last.
     core.rollback(max(end, core.committed))
+    _leave(core, config, core.epoch, end)
     core.state = ReplicaState.CATCHING_UP
 
 
 def _become_learner(core: Core, config: StreamConfig) -> None:
-    end = _end_of_epoch(core, config)
-    _leave(core, config, end)
+    end, ended = _end_of_epoch(core, config), core.epoch
     # A learner that goes on in its epoch has what was committed since it started.
     newer = config.epoch > core.epoch
     beyond = newer and config.start < core.committed
@@ -132,6 +147,7 @@ def _become_learner(core: Core, config: StreamConfig) -> None:
     if newer:
         core.storage.enter(config.epoch)
         core.wrote()
+    _leave(core, config, ended, end)
     core.entered = True
     core.state = ReplicaState.LEARNING
 
@@ -164,13 +180,14 @@ def _enter(core: Core, config: StreamConfig) -> None:
 
 
 def _trim(core: Core) -> None:
-    if core.trimmed < min(core.trim, core.context.glsn_end):
-        core.trimmed = min(core.trim, core.context.glsn_end)
-        llsn = core.storage.llsn_of(core.trimmed)
+    glsn = min(core.trim, core.context.glsn_end)
+    if core.trimmed < glsn:
+        llsn = core.storage.llsn_of(glsn)
         check(llsn <= core.committed, "a trim of what is not committed")
         if llsn > core.low:
             core.storage.trim(llsn)
             core.wrote()
+        core.trimmed = glsn
 
 
 def invalidate(core: Core) -> None:

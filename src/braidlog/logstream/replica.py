@@ -36,7 +36,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from braidlog.errors import CorruptionError, NotReadyError, StoreFailedError
+from braidlog.errors import (
+    CorruptionError,
+    NotReadyError,
+    StoreFailedError,
+    TooLargeError,
+    UnavailableError,
+)
 from braidlog.logstream import (
     backup,
     committer,
@@ -99,7 +105,9 @@ class Replica:
 
     Every call but `read` and `report` may have effects. All calls take duplicates and
     messages that are late. If the store fails, the replica is FAILED: it refuses what
-    waits, says so in its report, and takes no further input.
+    waits, says so in its report, and takes no further input. An input for which the
+    disk has no room is as good as lost, and `lacks_room` says so: who sent it repeats
+    it, and what follows from time alone is tried again with the ticks.
     """
 
     def __init__(
@@ -141,6 +149,11 @@ class Replica:
     def high_watermark(self) -> int:
         """Return the GLSN up to which nothing of the stream is missing here."""
         return self._core.context.high_watermark
+
+    @property
+    def lacks_room(self) -> str:
+        """Return what the disk said when it had no room; empty if it has."""
+        return self._core.lacks_room
 
     @property
     def waiting(self) -> int:
@@ -272,6 +285,8 @@ class Replica:
 
     def _advance(self) -> None:
         core = self._core
+        if core.lacks_room and core.now < core.retry_at:
+            return
         epochs.advance(core)
         fetch.pump(core)
 
@@ -282,6 +297,11 @@ class Replica:
             return isinstance(error, StoreFailedError)
         if isinstance(error, CorruptionError):
             self._damaged(error)
+            return True
+        if isinstance(error, UnavailableError | TooLargeError):
+            core = self._core
+            core.lacks_room = str(error)
+            core.retry_at = core.now + core.limits.poll_interval
             return True
         return False
 

@@ -207,12 +207,11 @@ class Group:
         if self.leadership is not None:
             self.leadership.guard.take(message)
 
-    def connected(self, node: int, now: float) -> None:
-        """Note a new connection to a node: what was sent before may be lost."""
+    def unsent(self, node: int) -> None:
+        """Note that what a node was sent may be lost: its link is new, or too full."""
         self._stirred = True
-        self._now = max(now, self._now)
         if self.leadership is not None:
-            self.leadership.pusher.connected(node)
+            self.leadership.pusher.unsent(node)
 
     def lost(self, node: int, now: float) -> None:
         """Note that the connection to a node broke."""

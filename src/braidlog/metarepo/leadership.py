@@ -140,7 +140,7 @@ class Leadership:
         self.collector.forget_nodes(others)
         self.liveness.forget(others)
         self.guard.forget(node)
-        self.pusher.connected(node)
+        self.pusher.unsent(node)
         raft.forget(node)
 
     # --- decisions

@@ -74,7 +74,7 @@ class Pusher:
         self._nodes: dict[bytes, set[int]] = {}
         self._streams: dict[int, list[int]] = {}
 
-    def connected(self, node: int) -> None:
+    def unsent(self, node: int) -> None:
         """Forget what a node was sent: it may be lost."""
         self._sent.pop(node, None)
         self._dropped.pop(node, None)

@@ -364,7 +364,7 @@ class ClusterNode:
             self.peers.send(node, said)
         self.acquaintance.connected(node)
         if self.member is not None:
-            self.member.group.connected(node, self._loop.time())
+            self.member.group.unsent(node)
         self.changed()
 
     def _peer_lost(self, node: int) -> None:

@@ -156,7 +156,7 @@ class _Peer:
     def connected(self) -> bool:
         return self._link is not None
 
-    def send(self, message: Message, payload: Sequence[Buffer]) -> None:
+    def send(self, message: Message, payload: Sequence[Buffer]) -> bool:
         size = 0
         for part in payload:
             size += memoryview(part).nbytes
@@ -164,17 +164,18 @@ class _Peer:
         if link is not None:
             if link.unsent_bytes + size > self.settings.unsent_bytes_max:
                 self._peers.dropped += 1
-                return
+                return False
             if link.connection.state is State.OPEN:
                 link.connection.send(message, payload)
                 link.flush_soon()
-            return
-        if self._waiting_bytes + size <= self.settings.unsent_bytes_max:
-            self._waiting.append((message, payload))
-            self._waiting_bytes += size + _MESSAGE_COST
-        else:
-            self._peers.dropped += 1
+            return True
         self._connect()
+        if self._waiting_bytes + size > self.settings.unsent_bytes_max:
+            self._peers.dropped += 1
+            return False
+        self._waiting.append((message, payload))
+        self._waiting_bytes += size + _MESSAGE_COST
+        return True
 
     def request(
         self, message: Message, payload: Sequence[Buffer], answer: Answer
@@ -376,15 +377,20 @@ class Peers:
         """Tell whether there is a link."""
         return node in self._peers and self._peers[node].connected
 
-    def send(self, node: int, message: Message, payload: Sequence[Buffer] = ()) -> None:
-        """Send a message, or lose it."""
+    def send(self, node: int, message: Message, payload: Sequence[Buffer] = ()) -> bool:
+        """Send a message, or lose it.
+
+        Returns False if it is lost because too much waits: unlike a link that broke and
+        is made again, nothing else shows that.
+        """
         peer = self._peers.get(node)
         if peer is None:
-            return
+            return True
         try:
-            peer.send(message, payload)
+            return peer.send(message, payload)
         except LogError:
             _log.exception("node %d: a message cannot be sent", node)
+            return True
 
     def flush(self) -> None:
         """Write what was sent now, before something that takes time."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +21,7 @@ from braidlog.logstream.replica import Replica
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.adoption import about
 from braidlog.node.peers import Peers
+from braidlog.node.primary import Primary
 from braidlog.node.reader import Reader
 from braidlog.node.replica_store import ReplicaStore
 from braidlog.node.sessions import Request
@@ -40,7 +42,7 @@ from braidlog.wire.messages import (
     StreamReport,
 )
 
-__all__ = ["Counters", "Primary", "Replicas"]
+__all__ = ["Counters", "Replicas"]
 
 _log = logging.getLogger(__name__)
 
@@ -76,55 +78,11 @@ class _Hosted:
         """What was stored beside the replica since the start."""
         self.complained = ""
         """The defect that the operator was told of."""
+        self.cramped = False
+        """Whether the operator was told that there is no room."""
         self.waits = False
         """Whether there is no room to store under which configuration it is here."""
         self.readers: list[Reader] = []
-
-
-class Primary:
-    """A stream that this node is primary of, as retention looks at it."""
-
-    def __init__(
-        self, stream: int, replica: Replica, storage: ReplicaStore, options: bytes
-    ) -> None:
-        """Look at a replica within one turn of the loop."""
-        self.stream = stream
-        self.options = options
-        self._replica = replica
-        self._storage = storage
-
-    def young(self, timestamp: int) -> int:
-        """Return the first GLSN that is not older; where the log ends if all are."""
-        view = self._storage.view()
-        found = view.find(timestamp)
-        if found is not None:
-            return self._glsn(found)
-        first, end, *_ = view.range()
-        if end == self._replica.committed:
-            return self._replica.high_watermark + 1
-        # Readers do not see all of it yet: only what they see is known to be old.
-        return self._glsn(end - 1) + 1 if end > first else 0
-
-    def sizes(self, points_max: int) -> tuple[tuple[int, int], ...]:
-        """Return (GLSN, bytes from there on) at segments, GLSNs rising."""
-        view = self._storage.view()
-        first, end, *_ = view.range()
-        held: dict[int, int] = {}
-        total = 0
-        rows = ((begin, size) for _, _, begin, _, size, *_ in view.segments())
-        for begin, size in sorted(rows, reverse=True):
-            total += size
-            if first <= begin < end:
-                held[self._glsn(begin)] = total
-        points = sorted(held.items())
-        step = -(-len(points) // points_max) or 1
-        return tuple(points[::step])
-
-    def _glsn(self, llsn: int) -> int:
-        runs = self._storage.runs(llsn, llsn + 1)
-        if not runs:
-            raise NotReadyError(f"LLSN {llsn} of stream {self.stream} has no place")
-        return runs[0].glsn_begin
 
 
 class Replicas:
@@ -174,28 +132,35 @@ class Replicas:
     # --- what the metadata repository says
 
     def configure(self, message: Configure) -> None:
-        """Become what the repository decided; an older decision is ignored."""
+        """Become what the repository decided; an older decision is ignored.
+
+        What finds no room is left as it is: the repository says it again, because the
+        reports show it. The other streams of the message must not wait for it.
+        """
         if message.index < self._configured:
             return
         self._configured = message.index
         for config in message.streams:
-            hosted = self._hosted.get(config.stream)
-            if hosted is None:
-                ReplicaStore.create(self._store, config.stream)
-                hosted = self._host(config.stream)
-            self._by_log.setdefault(config.log, set()).add(config.stream)
-            hosted.storage.share_order(config.log)
-            hosted.config = config
-            hosted.replica.configure(config)
-            self._touch(config.stream)
+            with _room_needed(config.stream):
+                self._configure(config)
         for stream in message.dropped:
             self._drop(stream)
+
+    def _configure(self, config: StreamConfig) -> None:
+        hosted = self._hosted.get(config.stream)
+        if hosted is None:
+            ReplicaStore.create(self._store, config.stream)
+            hosted = self._host(config.stream)
+        self._by_log.setdefault(config.log, set()).add(config.stream)
+        hosted.storage.share_order(config.log)
+        hosted.config = config
+        hosted.replica.configure(config)
+        self._touch(config.stream)
 
     def _drop(self, stream: int) -> None:
         hosted = self._hosted.get(stream)
         if hosted is None:
             return
-        _log.info("stream %d is no longer here", stream, extra={"stream": stream})
         hosted.replica.drop()
         self._carry_out(stream, hosted)
         for reader in hosted.readers:
@@ -204,7 +169,14 @@ class Replicas:
         del self._hosted[stream]
         if hosted.config is not None:
             self._by_log[hosted.config.log].discard(stream)
-        hosted.storage.delete()
+        try:
+            hosted.storage.delete()
+        except UnavailableError as error:
+            # It is here as after a start, so it is reported, and dropped again or used.
+            _log.warning("stream %d cannot be deleted yet: %s", stream, error)
+            self._host(stream)
+            return
+        _log.info("stream %d is no longer here", stream, extra={"stream": stream})
 
     def commit(self, message: Commit) -> None:
         """Apply cuts, in their order, to the replicas of their logs."""
@@ -422,6 +394,10 @@ class Replicas:
             hosted.complained = defect
             msg = "the replica of stream %d is damaged, others have to repair it: %s"
             _log.error(msg, stream, defect, extra={"stream": stream})
+        room = hosted.replica.lacks_room
+        if room and not hosted.cramped:
+            _log.error("the replica of stream %d waits for room: %s", stream, room)
+        hosted.cramped = bool(room)
 
     # --- to look at
 
@@ -459,6 +435,16 @@ class Replicas:
                 high_watermark=replica.high_watermark,
                 waiting=replica.waiting,
             )
+
+
+@contextmanager
+def _room_needed(stream: int) -> Iterator[None]:
+    """Go on without what there is no room for."""
+    try:
+        yield
+    except (UnavailableError, TooLargeError) as error:
+        msg = "stream %d is not what the repository decided: %s"
+        _log.warning(msg, stream, error, extra={"stream": stream})
 
 
 def _parts(

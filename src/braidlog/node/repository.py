@@ -22,7 +22,14 @@ from braidlog.node.raft_log import GroupLog
 from braidlog.node.status import GroupStatus
 from braidlog.raft import Base, Membership, RaftConfig, Role
 from braidlog.storage.streams import NodeStore
-from braidlog.wire.messages import GetMetadata, Message, Metadata, Recorded, Report
+from braidlog.wire.messages import (
+    Configure,
+    GetMetadata,
+    Message,
+    Metadata,
+    Recorded,
+    Report,
+)
 
 __all__ = [
     "ELECTION_TICKS",
@@ -164,8 +171,7 @@ class RepositoryMember:
             if each.node == self._node:
                 own.append(each.message)
             else:
-                payload = (each.payload,) if each.payload else ()
-                self._peers.send(each.node, each.message, payload)
+                self._send(each.node, each.message, each.payload)
         # The others work while this node writes and applies.
         if effects.writes or own:
             self._peers.flush()
@@ -181,6 +187,12 @@ class RepositoryMember:
         if effects.committed:
             self._peers.know(self.addresses())
         return back
+
+    def _send(self, node: int, message: Message, payload: bytes) -> None:
+        sent = self._peers.send(node, message, (payload,) if payload else ())
+        # Reports show what was missed of epochs and cuts, but not of trims and options.
+        if not sent and isinstance(message, Configure):
+            self.group.unsent(node)
 
     def _complain(self) -> None:
         size = self.group.unfolded_bytes

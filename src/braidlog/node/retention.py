@@ -21,7 +21,7 @@ from braidlog.wire.messages import Message
 
 if TYPE_CHECKING:
     from braidlog.node.node import ClusterNode
-    from braidlog.node.replicas import Primary
+    from braidlog.node.primary import Primary
 
 __all__ = ["Retention"]
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from braidlog.errors import UnavailableError
 from braidlog.logstream import (
     backup,
     committer,
@@ -195,6 +196,19 @@ def waiter_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sequencer, "_wait", append_once)
 
 
+def trim_counts_before_it_is_made(patch: pytest.MonkeyPatch) -> None:
+    trim = epochs._trim
+
+    def counted(core: Core) -> None:
+        try:
+            trim(core)
+        except UnavailableError:
+            core.trimmed = min(core.trim, core.context.glsn_end)
+            raise
+
+    patch.setattr(epochs, "_trim", counted)
+
+
 @dataclass(frozen=True)
 class Planted:
     """A bug and the storm that shows it."""
@@ -224,4 +238,5 @@ PLANTED = [
     Planted(gap_is_overlooked, "lossy"),
     Planted(gap_is_never_filled, "lossy"),
     Planted(waiter_is_forgotten, "lossy"),
+    Planted(trim_counts_before_it_is_made, "stuffed"),
 ]

@@ -26,6 +26,8 @@ class Storm:
     forget: int = 10
     deaf: int = 0
     """How often a node begins or ceases to miss every configuration."""
+    stuff: int = 0
+    """How often a disk begins or ceases to have no room for any write."""
     steps: int = 800
 
 
@@ -36,6 +38,7 @@ STORMS = {
     "epochs": Storm(epoch=14, lose=120),
     "deaf": Storm(deaf=20, epoch=8),
     "trims": Storm(trim=20, epoch=8, lose=50),
+    "stuffed": Storm(stuff=25, trim=8, epoch=8, crash=3),
 }
 NODES = (1, 2, 3, 4, 5)
 
@@ -94,6 +97,7 @@ class Simulation:
             (storm.full, self._fill),
             (storm.forget, self._forget),
             (storm.deaf, self._deafen),
+            (storm.stuff, self._stuff),
             (15, self._configure),
             (60, self._restart),
             (110, self._append),
@@ -252,6 +256,10 @@ class Simulation:
         disk = self.group.disks[self._node()]
         disk.full = not disk.full
 
+    def _stuff(self) -> None:
+        disk = self.group.disks[self._node()]
+        disk.stuffed = not disk.stuffed
+
     def _forget(self) -> None:
         """Keep only the cuts that some replica has not reported."""
         repository = self.group.repository
@@ -314,7 +322,7 @@ class Simulation:
         """Let everything work again; all must be answered and all logs equal."""
         group = self.group
         for node in NODES:
-            group.disks[node].full = False
+            group.disks[node].full = group.disks[node].stuffed = False
             if node not in group.replicas:
                 group.start(node, group.disks[node])
         holder = min(self.holders)
@@ -330,7 +338,10 @@ class Simulation:
             state = ReplicaState.LEARNING if node in learners else ReplicaState.RUNNING
             require(replica.state is state, f"{node} is {replica.state.name}")
             require(replica.committed == expected, f"{node} is at {replica.committed}")
-            require(group.disks[node].model.stored.next == expected, f"{node}: a tail")
+            disk = group.disks[node]
+            require(disk.model.stored.next == expected, f"{node}: a tail")
+            kept = disk.llsn_of(group.repository.trim)
+            require(disk.model.stored.low == kept, f"{node} did not trim to {kept}")
         require(not any(c.waiting for c in self.clients), "an append is not answered")
         require(not self.asked, f"never answered: {self.asked}")
 

@@ -19,6 +19,7 @@ from braidlog.errors import (
     SequenceGapError,
     StoreFailedError,
     TrimmedError,
+    UnavailableError,
 )
 from braidlog.logstream.storage import (
     Batch,
@@ -114,6 +115,8 @@ class MemoryStorage:
         """Last GLSN and text by LLSN of every batch that was ever committed here."""
         self.failed = False
         self.full = False
+        self.stuffed = False
+        """Whether there is no room for any write, records or not."""
 
     def crash(self, kept: int = 0) -> MemoryStorage:
         """Return what a new start finds: what is synced, and `kept` calls more."""
@@ -129,6 +132,8 @@ class MemoryStorage:
     def _do(self, *call: Any) -> None:
         if self.failed:
             raise StoreFailedError("the disk is gone")
+        if self.stuffed:
+            raise UnavailableError("no room for anything")
         self.model.apply(call)
         self.calls.append(call)
 

@@ -94,7 +94,7 @@ def test_an_invalid_one_starts_over_as_a_learner() -> None:
 
 
 def test_a_cut_made_before_the_crash_completes_after_it() -> None:
-    """Scenario 22: records were written, their commit was lost."""
+    """Records were written, their commit was lost."""
     group = Group((1, 2))
     group.open()
     group.append(1, ("a", 0, batch("x", 3)))
@@ -106,6 +106,46 @@ def test_a_cut_made_before_the_crash_completes_after_it() -> None:
     group.publish(cut)
     group.settle()
     assert group.log(1) == group.log(2) == [(1, 3, "x")]
+
+
+@pytest.mark.parametrize("before", [1, 11])
+def test_an_epoch_keeps_what_was_cut_of_the_records_of_a_crash(before: int) -> None:
+    """Ten records without a commit, of which the last cut took five."""
+    end = before + 10
+    calls = [*written(1, before), committed(before - 1)] if before > 1 else []
+    disk = MemoryStorage(("enter", 1), *calls, *written(before, end))
+    group = Group((1,))
+    group.start(1, disk)
+    repository = group.repository
+    repository.committed = repository.high_watermark = before + 5
+    repository.high_watermark -= 1
+    repository.configure((1,))
+    group.configure()
+    cut = LogCut(LOG, 11, before + 4, (StreamRun(STREAM, before, before, 5, 1),))
+    group.publish(cut)
+    group.settle()
+    assert group.repository.open
+    state = group.disks[1].durable
+    assert (state.committed, state.next) == (before + 5, before + 5)
+    assert [text for _, _, text in group.log(1)][-1] == f"r{before + 4}"
+
+
+def test_a_trim_reaches_who_was_down() -> None:
+    group = Group((1, 2))
+    group.open()
+    group.append(1, *[(n, 0, batch(f"r{n}")) for n in range(1, 11)])
+    group.run()
+    group.crash(2)
+    group.repository.trim_to(11)
+    group.configure(1)
+    group.settle()
+    group.start(2, group.disks[2])
+    group.repository.configure((1, 2))
+    group.open()
+    assert [group.disks[n].durable.low for n in (1, 2)] == [11, 11]
+    group.append(1, ("a", 0, batch("next")))
+    group.run()
+    assert group.log(1) == group.log(2) == [(11, 11, "next")]
 
 
 def test_it_acts_in_no_epoch_that_an_earlier_start_entered() -> None:
@@ -123,7 +163,7 @@ def test_it_acts_in_no_epoch_that_an_earlier_start_entered() -> None:
 
 
 def test_what_an_epoch_refused_never_comes_back() -> None:
-    """Scenario 35, defect D1: a tail, a seal, a restart."""
+    """A tail, a seal, a restart."""
     group = Group((1, 2))
     group.open()
     group.append(1, *[(n, 0, batch(f"old {n}")) for n in range(5)])

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from braidlog.errors import (
     LogFullError,
@@ -13,18 +14,20 @@ from braidlog.errors import (
     SequenceGapError,
     StoreFailedError,
 )
-from braidlog.logstream import Limits, ReplicaInvariantError, ReplicaState
+from braidlog.logstream import (
+    Limits,
+    ReplicaInvariantError,
+    ReplicaState,
+)
 from braidlog.wire.messages import (
     Appended,
-    Entries,
-    Fetch,
     LogCut,
     Replicate,
     StreamRun,
     StreamStatus,
 )
 from unit.logstream.group import Group
-from unit.logstream.memory import MemoryStorage, batch
+from unit.logstream.memory import batch
 from unit.logstream.repository import LOG, STREAM
 
 
@@ -219,7 +222,7 @@ def test_a_cut_of_what_was_not_reported_breaks_an_invariant() -> None:
 
 
 def test_a_seal_refuses_what_was_not_cut_and_answers_what_was() -> None:
-    """Scenarios 36a and 38: the tail is gone before the replica reports."""
+    """The tail is gone before the replica reports."""
     group = opened()
     group.append(1, ("cut", 0, batch("x")))
     group.settle()
@@ -239,7 +242,6 @@ def test_a_seal_refuses_what_was_not_cut_and_answers_what_was() -> None:
 
 
 def test_a_seal_at_zero_empties_the_stream() -> None:
-    """Defect D3."""
     group = opened()
     group.append(1, *[(n, 0, batch(f"old {n}")) for n in range(3)])
     group.letters.clear()
@@ -252,6 +254,67 @@ def test_a_seal_at_zero_empties_the_stream() -> None:
     group.run()
     assert group.answers[-1] == ("new", Appended(1, 1, 1, 1))
     assert group.log(1) == group.log(2)
+
+
+def test_an_unseal_overtakes_a_seal_that_lacks_commits() -> None:
+    group = opened()
+    group.append(1, ("cut", 0, batch("x")))
+    group.settle()
+    cut = group.repository.cut()
+    for status in (StreamStatus.SEALED, StreamStatus.RUNNING):
+        group.repository.configure((1, 2), status=status)
+        group.configure()
+        group.settle()
+        assert group.state(1) is group.state(2) is ReplicaState.CATCHING_UP
+        group.append(1, (status.name, 0, batch("early")))
+    group.publish(cut)
+    group.settle()
+    assert refusals(group) == {
+        "SEALED": SealedError,
+        "RUNNING": NotReadyError,
+        "cut": Appended,
+    }
+    assert group.repository.open
+    assert group.state(1) is ReplicaState.RUNNING
+
+
+def test_an_unsealed_stream_begins_behind_the_cuts_that_it_missed() -> None:
+    group = opened()
+    group.append(1, ("a", 0, batch("x")))
+    group.run()
+    group.repository.configure((1, 2), status=StreamStatus.SEALED)
+    group.open()
+    group.publish(group.repository.cut(other=2))
+    group.settle()
+    # Readers that merge streams do not wait for this one.
+    assert group.state(2) is ReplicaState.SEALED
+    assert group.replicas[2].high_watermark == 3
+    group.repository.trim_to(2)
+    group.open()
+    assert [group.disks[node].durable.low for node in (1, 2)] == [2, 2]
+    for _ in range(2):
+        group.repository.cut(other=2)
+    group.repository.configure((1, 2))
+    group.open()
+    assert [group.replicas[node].high_watermark for node in (1, 2)] == [7, 7]
+    group.append(1, ("b", 0, batch("y")))
+    group.run()
+    assert group.answers[-1] == ("b", Appended(2, 8, 1, 5))
+
+
+@pytest.mark.parametrize(
+    "other", [{"start": 9}, {"status": StreamStatus.RUNNING}, {"replicas": (2, 1)}]
+)
+def test_a_second_epoch_of_the_same_number_is_refused(other: dict[str, Any]) -> None:
+    group = opened()
+    config = group.repository.configure((1, 2), status=StreamStatus.SEALED)
+    group.open()
+    calls = list(group.disks[1].calls)
+    with pytest.raises(RemoteProtocolError, match="epoch 2"):
+        group.replicas[1].configure(replace(config, **other, trim=99))
+    assert group.state(1) is ReplicaState.SEALED
+    assert group.disks[1].calls == calls
+    group.replicas[1].configure(config)
 
 
 def test_a_configuration_below_what_is_committed_is_refused() -> None:
@@ -305,134 +368,9 @@ def test_a_dropped_replica_stops() -> None:
     assert refusals(group) == {"a": SealedError}
 
 
-def test_learners_and_old_epochs_get_only_what_is_committed() -> None:
-    group = opened(1, learners=(4,))
-    group.append(1, ("a", 0, batch("x")))
-    group.run()
-    group.append(1, ("b", 0, batch("y")))
-    group.letters.clear()
-    for epoch, only, sent in ((1, True, 1), (0, False, 1), (1, False, 2)):
-        group.replicas[1].fetch(4, Fetch(STREAM, epoch, 5, 1, 999, only))
-        (_, message, batches), *_ = group.replicas[1].effects().messages
-        assert isinstance(message, Entries)
-        assert (len(batches), message.committed, message.end) == (sent, 2, 3)
-
-
-def test_a_learner_follows_and_becomes_a_member() -> None:
-    group = opened(1, learners=(4,))
-    for number in range(12):
-        group.append(1, (number, 0, batch(f"record {number}")))
-        group.run()
-    for _ in range(4):
-        group.tick(4)
-        group.settle()
-    assert group.log(4) == group.log(1)
-    group.repository.configure((4, 1))
-    group.open()
-    group.append(4, ("a", 0, batch("x")))
-    group.run()
-    assert group.log(4) == group.log(1)
-    assert len(group.log(4)) == 13
-
-
-def test_a_source_that_was_trimmed_makes_a_copy_start_over() -> None:
-    """Scenarios 46 to 50, defect D2; producers come along."""
-    group = opened(1)
-    for number in range(1, 6):
-        group.append(1, (number, 0, batch(f"r{number}", 1, 9, number)))
-        group.run()
-    group.start(2, MemoryStorage())
-    for trim, low in ((3, 3), (6, 6)):
-        group.repository.trim_to(trim)
-        group.configure(1)
-        group.settle()
-        group.repository.configure((1,), (2,))
-        group.open()
-        group.tick(2)
-        group.settle()
-        assert group.disks[2].state().low == low
-        assert group.log(2) == group.log(1)
-    group.repository.configure((2,))
-    group.open()
-    group.append(2, ("repeat", 0, batch("r5", 1, 9, 5)))
-    group.append(2, ("next", 0, batch("r6", 1, 9, 6)))
-    group.run()
-    assert group.answers[-1] == ("next", Appended(6, 6, 1, 6))
-    assert not isinstance(dict(group.answers)["repeat"], Appended)
-
-
-def test_old_answers_are_ignored_and_a_silent_source_is_left() -> None:
-    group = opened(1, 2, learners=(4,))
-    group.append(1, ("a", 0, batch("x")))
-    group.run()
-    group.letters.clear()
-    group.tick(4)
-    (asked,) = [item for item in group.letters if item[0] == 4 and item[1]]
-    calls = list(group.disks[4].calls)
-    data = batch("forged")
-    wrong = Entries(STREAM, 1, asked[2].number - 1, 9, (len(data),), (), 9, 9, 10, 10)
-    group.replicas[4].entries(asked[1], wrong, (data,))
-    assert group.disks[4].calls == calls
-    group.letters.clear()
-    group.tick(4, 3.0)
-    (again,) = [item for item in group.letters if item[0] == 4 and item[1]]
-    assert again[1] != asked[1]
-    assert again[2].number > asked[2].number
-
-
 def test_a_configuration_that_contradicts_itself_changes_nothing() -> None:
     group = opened()
     config = group.repository.configure((1, 1))
     with pytest.raises(RemoteProtocolError):
         group.replicas[1].configure(config)
     assert group.state(1) is ReplicaState.RUNNING
-
-
-def test_a_copy_does_not_pass_for_the_epoch_it_entered_last() -> None:
-    """What it holds may be of later epochs, and contradict a tail of that one."""
-    group = opened(1, 2)
-    group.crash(2)
-    group.start(2, group.disks[2])
-    for state in (ReplicaState.STARTING, ReplicaState.CATCHING_UP):
-        assert group.state(2) is state
-        group.replicas[2].fetch(1, Fetch(STREAM, 1, 5, 1, 999, True))
-        messages = [message for _, message, _ in group.replicas[2].effects().messages]
-        assert [m.epoch for m in messages if isinstance(m, Entries)] == [0]
-        group.repository.committed = 5
-        group.replicas[2].configure(group.repository.configure((1, 2)))
-        group.take(2)
-
-
-def test_a_learner_ignores_a_configuration_that_came_late() -> None:
-    group = opened(1, learners=(4,))
-    late = group.repository.configure((1, 4))
-    for _ in range(2):
-        group.repository.configure((1,), (4,))
-    group.configure(1)
-    group.settle()
-    group.append(1, ("a", 0, batch("x")))
-    group.run()
-    group.tick(4)
-    group.settle()
-    assert group.log(4) == group.log(1)
-    group.replicas[4].configure(late)
-    assert group.state(4) is ReplicaState.LEARNING
-    group.open()
-    assert group.log(4) == [(1, 1, "x")]
-
-
-def test_a_copy_of_later_epochs_becomes_a_member() -> None:
-    group = opened(1, learners=(4,))
-    for number in range(2):
-        group.repository.configure((1,), (4,))
-        group.configure(1)
-        group.settle()
-        group.append(1, (number, 0, batch(f"r{number}")))
-        group.run()
-        group.tick(4)
-        group.settle()
-    assert group.disks[4].state().epoch == 1
-    group.repository.configure((4, 1))
-    group.open()
-    assert group.state(4) is ReplicaState.RUNNING
-    assert group.log(4) == group.log(1) == [(1, 1, "r0"), (2, 2, "r1")]

@@ -91,3 +91,79 @@ def test_the_last_copy_of_a_tail_passes_over_what_all_others_trimmed() -> None:
     assert group.replicas[1].state is ReplicaState.RUNNING
     with pytest.raises(TrimmedError):
         group.replicas[1].read(Read(STREAM, 1, True, 100, 0))
+
+
+def stuffed(group: Group, *nodes: int, full: bool = True) -> None:
+    for node in nodes:
+        group.disks[node].stuffed = full
+
+
+@pytest.mark.parametrize("role", ["member", "learner", "learner that starts over"])
+def test_a_disk_without_room_delays_an_epoch_and_no_more(role: str) -> None:
+    """The configuration comes again until the replica reports in it."""
+    group = opened(1, 2)
+    group.append(1, ("a", 0, batch("x")))
+    group.run()
+    group.append(1, ("tail", 0, batch("refused")))
+    group.settle()
+    replicas, learners = ((1, 2), ()) if role == "member" else ((2,), (1,))
+    if role == "learner that starts over":
+        group.replicas[1]._core.state = ReplicaState.INVALID
+    group.repository.configure(replicas, learners)
+    stuffed(group, 1, 2)
+    for _ in range(3):
+        group.configure()
+        group.settle()
+        for node in (1, 2):
+            assert group.replicas[node].lacks_room
+            group.tick(node)
+    assert [request for request, _ in group.answers] == ["a"]
+    assert group.repository.cut() is None
+    stuffed(group, 1, 2, full=False)
+    group.open()
+    for _ in range(3):
+        group.tick(1)
+        group.settle()
+    assert group.repository.open
+    assert not group.replicas[2].lacks_room
+    assert [request for request, _ in group.answers] == ["a", "tail"]
+    expected = ReplicaState.RUNNING if role == "member" else ReplicaState.LEARNING
+    assert group.state(1) is expected
+    group.append(group.repository.config.replicas[0], ("b", 0, batch("y")))
+    group.run()
+    group.tick(1)
+    group.settle()
+    assert group.log(1) == group.log(2) == [(1, 1, "x"), (2, 2, "y")]
+
+
+def test_a_trim_that_finds_no_room_is_tried_again() -> None:
+    group = opened(1)
+    group.append(1, ("a", 0, batch("x")), ("b", 0, batch("y")))
+    group.run()
+    group.repository.trim_to(2)
+    stuffed(group, 1)
+    group.configure(1)
+    group.settle()
+    with pytest.raises(TrimmedError):
+        group.replicas[1].read(Read(STREAM, 1, True, 100, 0))
+    group.tick(1)
+    assert group.replicas[1].low == 1
+    stuffed(group, 1, full=False)
+    group.tick(1)
+    assert group.replicas[1].low == 2
+
+
+def test_a_cut_that_finds_no_room_is_applied_when_it_comes_again() -> None:
+    group = opened(1, 2)
+    group.append(1, ("a", 0, batch("x")))
+    group.settle()
+    stuffed(group, 1)
+    group.run()
+    assert group.answers == []
+    stuffed(group, 1, full=False)
+    group.tick(1)
+    for cut in group.repository.missed(1):
+        group.publish(cut, 1)
+    group.settle()
+    assert [request for request, _ in group.answers] == ["a"]
+    assert group.log(1) == group.log(2)

@@ -43,6 +43,48 @@ def test_only_what_overlaps_counts() -> None:
     assert bench.cut() == LogCut(LOG, 2, 12, (StreamRun(1, 11, 11, 2, 1),))
 
 
+@pytest.mark.parametrize("ends", [(13, 9), (5, 5), (0, 13), (11, 11)])
+def test_ends_before_what_is_committed_give_nothing(ends: tuple[int, int]) -> None:
+    bench = Bench()
+    bench.create((1, 2))
+    for node in (1, 2):
+        bench.tell(node, 1, 11)
+    bench.cut()
+    for node, end in zip((1, 2), ends, strict=True):
+        bench.tell(node, 1, end)
+    assert bench.cut() is None
+
+
+def test_who_has_no_part_in_a_stream_has_no_say() -> None:
+    bench = Bench()
+    bench.create((1, 2))
+    bench.tell(1, 1, 4)
+    bench.tell(3, 1, 9)
+    bench.tell(2, 77, 9)
+    assert bench.cut() is None
+    bench.tell(2, 1, 3)
+    made = bench.cut()
+    assert made is not None
+    assert made.runs == (StreamRun(1, 1, 1, 2, 1),)
+
+
+def test_each_log_counts_for_itself() -> None:
+    bench = Bench()
+    bench.create((1,))
+    other = commands.CreateLog(b"o" * 16, "other", 1, 1, 1, placement=((1,),))
+    bench.do(other)
+    bench.tell(1, 1, 5)
+    bench.tell(1, 2, 7)
+    made = bench.collector.cut(bench.repository.state)
+    assert made is not None
+    assert [(each.version, each.high_watermark) for each in made.cuts] == [
+        (1, 4),
+        (1, 6),
+    ]
+    assert [each.runs[0].glsn_begin for each in made.cuts] == [1, 1]
+    assert not isinstance(bench.do(made), Refused)
+
+
 def test_a_late_report_of_a_known_end_gives_nothing_again() -> None:
     bench = Bench()
     bench.create((1,))
@@ -195,6 +237,23 @@ def test_cuts_are_kept_until_they_are_durable_everywhere() -> None:
     assert since is not None
     assert [cut.version for cut in since] == [98, 99, 100]
     assert bench.repository.cuts_since(LOG, 100, 10) == ()
+
+
+def test_cuts_are_kept_for_the_replica_that_is_behind() -> None:
+    bench = Bench()
+    bench.create((1, 2))
+    for end in range(2, 102):
+        bench.tell(1, 1, end, version=end - 2)
+        bench.tell(2, 1, end, version=7)
+        bench.cut()
+    history = bench.repository.state.logs[LOG].history
+    # Forgotten is only what it has; looks at that are some versions apart.
+    assert history[0].version == 8
+    for end in range(102, 120):
+        for node in (1, 2):
+            bench.tell(node, 1, end, version=end - 2)
+        bench.cut()
+    assert history[0].version > 60
 
 
 def test_a_dead_replica_keeps_cuts_only_up_to_the_bound(

@@ -203,6 +203,41 @@ def test_a_seal_is_answered_when_the_replicas_keep_it() -> None:
     assert decode_result(lone.answers[request].payload) == Epoch(1, 2, 4)
 
 
+def test_an_unseal_may_overtake_a_seal() -> None:
+    """No state lies between two epochs, so there is nothing to wait for."""
+    lone = Lone().prepared()
+    lone.tell(told(4))
+    assert lone.do(commands.Seal(1)) is None
+    sealing = lone.numbers
+    assert lone.result(commands.Unseal(1)) == Epoch(1, 3, 4)
+    lone.tell(told(9))
+    assert lone.group.repository.state.streams[1].committed == 4
+    lone.tell(told(4, epoch=3))
+    lone.wait(0.05)
+    assert decode_result(lone.answers[sealing].payload) == Epoch(1, 2, 4)
+    lone.tell(told(9, epoch=3))
+    assert lone.group.repository.state.streams[1].committed == 9
+
+
+def test_reports_that_say_nothing_new_are_not_logged() -> None:
+    lone = Lone().prepared()
+    lone.tell(told(4))
+    before = len(lone.entries), lone.group.repository.index
+    for _ in range(100):
+        lone.tell(told(4, committed=4))
+        lone.wait(0.1)
+    assert (len(lone.entries), lone.group.repository.index) == before
+
+
+def test_a_node_that_is_not_registered_is_not_heard() -> None:
+    lone = Lone().prepared()
+    lone.group.report(Report(2, 1, 1, True, (told(4),)), lone.now)
+    assert lone.group.leadership is not None
+    assert set(lone.group.leadership.collector.reports) == {1}
+    lone.tell(told(3))
+    assert lone.group.repository.state.streams[1].committed == 3
+
+
 def test_a_seal_that_takes_too_long_has_an_unknown_outcome() -> None:
     lone = Lone().prepared()
     lone.do(commands.Seal(1))

@@ -1,9 +1,9 @@
 """Whom the leader sends what, how often, and in which order."""
 
 from braidlog.logstream.states import ReplicaState
-from braidlog.metarepo.pushing import Pusher, PusherSettings
+from braidlog.metarepo.pushing import CUTS_MAX, Pusher, PusherSettings
 from braidlog.wire.commands import Reconfigure
-from braidlog.wire.messages import StreamStatus
+from braidlog.wire.messages import Report, StreamReport, StreamStatus
 from braidlog.wire.results import Refused
 from unit.metarepo.bench import Bench
 
@@ -58,3 +58,26 @@ def test_the_primary_hears_of_a_cut_first() -> None:
     assert cut is not None
     sent = Pusher(PusherSettings()).applied(bench.repository, (cut,))
     assert [node for node, _ in sent] == [3, 1, 2]
+
+
+def test_who_is_far_behind_gets_the_cuts_in_their_order() -> None:
+    bench, pusher = Bench(), Pusher(PusherSettings())
+    bench.create((1, 2))
+    for end in range(2, 302):
+        for node in (1, 2):
+            bench.tell(node, 1, end)
+        bench.cut()
+    committed, now, number = 1, 0.0, 1000
+    while committed < 301:
+        now, number = now + REPEATED, number + 1
+        held = StreamReport(1, 1, committed - 1, committed, 301, ReplicaState.RUNNING)
+        report = Report(2, 1, number, True, (held,))
+        for node, commit in pusher.reported(bench.repository, report, now):
+            assert node == 2
+            assert len(commit.cuts) <= CUTS_MAX
+            runs = [run for cut in commit.cuts for run in cut.runs]
+            assert [run.llsn_begin for run in runs] == [
+                *range(committed, committed + len(runs))
+            ]
+            committed += len(runs)
+    assert number - 1000 <= 4

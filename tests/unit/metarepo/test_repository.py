@@ -1,5 +1,7 @@
 """Commands and what they come to; refusals change nothing."""
 
+from typing import Any
+
 import pytest
 
 from braidlog.errors import (
@@ -10,7 +12,7 @@ from braidlog.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
-from braidlog.metarepo import repository
+from braidlog.metarepo import logs, nodes, repository, sessions, streams
 from braidlog.metarepo.errors import RepositoryInvariantError
 from braidlog.metarepo.repository import Repository
 from braidlog.wire import commands
@@ -116,6 +118,35 @@ def test_a_refusal_changes_nothing(command: commands.Command) -> None:
     bench = Bench()
     bench.create((1, 2), replication=2, fewest=2)
     bench.refused(command)
+
+
+LIMITS: dict[str, tuple[Any, str, commands.Command]] = {
+    "nodes": (nodes, "NODES_MAX", commands.RegisterNode(4, "host:4", 1)),
+    "logs": (logs, "LOGS_MAX", log()),
+    "streams": (logs, "STREAMS_MAX", log()),
+    "streams of a log": (logs, "STREAMS_OF_LOG_MAX", log(streams=4)),
+    "cursors": (sessions, "CURSORS_MAX", commands.SetCursor(LOG, "more", 1)),
+    "producers": (sessions, "PRODUCERS_MAX", commands.AllocateProducer(1)),
+    "learners": (streams, "REPLICAS_MAX", commands.AddLearner(1, 3)),
+}
+
+
+@pytest.mark.parametrize("what", LIMITS)
+def test_no_more_than_the_limit(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are three of each already, or none is allowed."""
+    module, name, command = LIMITS[what]
+    bench = Bench(nodes=3)
+    bench.create((1, 2))
+    for each in ("a", "b", "c"):
+        bench.do(commands.SetCursor(LOG, each, 1))
+    bench.do(commands.AllocateProducer())
+    state = bench.repository.state
+    held = {"NODES_MAX": 3, "LOGS_MAX": 1, "STREAMS_MAX": 1, "CURSORS_MAX": 3}
+    monkeypatch.setattr(module, name, held.get(name, 0))
+    bench.refused(command)
+    monkeypatch.setattr(module, name, held.get(name, 0) + 4)
+    assert not isinstance(bench.do(command), Refused)
+    assert len(state.nodes) + len(state.logs) >= 4
 
 
 def test_an_epoch_begins_where_the_commits_are() -> None:

@@ -77,3 +77,14 @@ async def test_a_greeting_that_is_never_answered_is_given_up(
         links.close()
         for transport in silent:
             transport.close()
+
+
+async def test_what_is_lost_because_too_much_waits_is_said() -> None:
+    links = make(asyncio.Event())
+    links.know({2: "127.0.0.1:1"})
+    half = [bytes(600_000)]
+    message = Replicate(1, 1, 1, (600_000,))
+    assert [links.send(2, message, half) for _ in range(2)] == [True, False]
+    assert links.send(2, Replicate(1, 1, 1, ()))
+    assert links.dropped == 1
+    links.close()

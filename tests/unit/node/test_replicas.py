@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from braidlog import _native
 from braidlog.client.retry import Verdict, verdict_of
 from braidlog.errors import LogError, UnavailableError
 from braidlog.logstream.effects import Limits
+from braidlog.logstream.states import ReplicaState
 from braidlog.node.replica_store import ReplicaStore
 from braidlog.node.replicas import Replicas
 from braidlog.storage.streams import NodeStore
@@ -70,4 +72,50 @@ def test_what_a_replica_asks_for_waits_for_room(
     assert len(refused) == 2
     assert [report.epoch for report in told] == [0, 1]
     assert [each.about for each in replicas.stored()] == refused[:1]
+    store.close()
+
+
+def test_no_room_for_one_stream_keeps_no_other_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What could not be made or deleted is so when the repository says it again."""
+    store = NodeStore("/n", entropy=1, disk=_native.MemoryDisk())
+    peers: Any = SimpleNamespace(send=lambda *letter: True)
+    replicas = Replicas(1, store, peers, Limits(), lambda: None)
+    first = msgspec.structs.replace(config(), replicas=(1,))
+    second = msgspec.structs.replace(first, stream=first.stream + 1)
+    cramped = {first.stream}
+    create, delete = ReplicaStore.create, ReplicaStore.delete
+
+    def create_it(node: NodeStore, number: int, options: bytes = b"") -> ReplicaStore:
+        if number in cramped:
+            raise UnavailableError("no room")
+        return create(node, number, options)
+
+    def delete_it(self: ReplicaStore) -> None:
+        if self.number in cramped:
+            raise UnavailableError("no room")
+        delete(self)
+
+    def hosted() -> list[int]:
+        return [report.stream for report in replicas.reports()]
+
+    monkeypatch.setattr(ReplicaStore, "create", create_it)
+    monkeypatch.setattr(ReplicaStore, "delete", delete_it)
+    both = (first.stream, second.stream)
+    replicas.configure(Configure(1, (first, second)))
+    assert hosted() == [second.stream]
+    cramped.clear()
+    replicas.configure(Configure(1, (first,)))
+    assert sorted(hosted()) == [*both]
+    cramped.add(first.stream)
+    replicas.configure(Configure(2, (), both))
+    assert hosted() == [first.stream]
+    # It may be wanted again, and is what it would be after a start.
+    learns = msgspec.structs.replace(first, epoch=2, replicas=(2,), learners=(1,))
+    replicas.configure(Configure(3, (learns,)))
+    assert [report.state for report in replicas.reports()] == [ReplicaState.LEARNING]
+    cramped.clear()
+    replicas.configure(Configure(4, (), both))
+    assert hosted() == []
     store.close()
