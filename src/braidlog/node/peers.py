@@ -162,14 +162,17 @@ class _Peer:
             size += memoryview(part).nbytes
         link = self._link
         if link is not None:
-            if link.unsent_bytes + size > self.settings.unsent_bytes_max:
+            # What is larger than the bound by itself goes alone: it would never go.
+            waiting = link.unsent_bytes
+            if waiting and waiting + size > self.settings.unsent_bytes_max:
                 self._peers.dropped += 1
                 return
             if link.connection.state is State.OPEN:
                 link.connection.send(message, payload)
                 link.flush_soon()
             return
-        if self._waiting_bytes + size <= self.settings.unsent_bytes_max:
+        fits = self._waiting_bytes + size <= self.settings.unsent_bytes_max
+        if fits or not self._waiting:
             self._waiting.append((message, payload))
             self._waiting_bytes += size + _MESSAGE_COST
         else:
