@@ -37,6 +37,7 @@ from braidlog.raft.messages import (
     TimeoutNow,
     VoteResponse,
 )
+from braidlog.raft.progress import Mode
 
 THREE = Membership(voters=(1, 2, 3))
 
@@ -233,6 +234,9 @@ def test_evicted_entries_are_read_back() -> None:
     for effects in run(node):
         seen += [entry.index for entry in effects.committed]
     assert seen == list(range(6, 41))
+    # What is not committed may have to go, so it stays.
+    node.step(append(2, (41, 1), Entry(42, 2)))
+    assert node.core.log.last == 42
 
 
 def test_a_reader_that_returns_something_else_stops_the_node() -> None:
@@ -285,6 +289,22 @@ def elected(**settings: Any) -> RaftNode:
         node.step(AppendResponse(sender, 1, 1, 0, False, 1, 0, 0))
     run(node)
     return node
+
+
+def test_a_rejection_that_was_overtaken_changes_nothing() -> None:
+    node = elected()
+    node.step(AppendResponse(2, 1, 1, 0, True, 1, 0, 0))
+    assert run(node) == []
+    assert node.core.progress[2].mode is Mode.REPLICATE
+
+
+def test_only_the_leader_hands_the_lead_over() -> None:
+    node = follower()
+    node.step(Heartbeat(2, 1, 1, 0, 0, 0))
+    node.step(TimeoutNow(3, 1, 1, 0))
+    assert node.core.role is Role.FOLLOWER
+    node.step(TimeoutNow(2, 1, 1, 0))
+    assert node.core.role is Role.CANDIDATE
 
 
 def told(node: RaftNode) -> list[int]:
