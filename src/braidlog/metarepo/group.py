@@ -281,20 +281,18 @@ class Group:
         """
         self._stirred = True
         self._now = max(now, self._now)
+        news = News(request, known, self._now + wait)
         try:
             if len(self._news) >= self.settings.requests_max:
                 msg = f"{len(self._news)} reads wait"
                 raise UnavailableError(msg)
-            news = News(request, known, self._now + wait)
-            self._news[request] = news
             if linearizable:
                 news.index = -1
+                self.raft.read(self._context + 1)
                 self._context += 1
                 self._reads[self._context] = request
-                self.raft.read(self._context)
+            self._news[request] = news
         except LogError as error:
-            self._news.pop(request, None)
-            self._reads.pop(self._context, None)
             self._answers.append(Answer(request, error=error))
 
     def cancel(self, request: int) -> None:

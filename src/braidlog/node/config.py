@@ -139,6 +139,15 @@ class LimitSettings:
     connections_max: int = 10_000
     """Clients at a time."""
 
+    @property
+    def state_bytes_max(self) -> int:
+        """Return how large a snapshot of the metadata may be.
+
+        It is stored at the head of each segment, in the quarter that all state of a
+        node may take, and sent in one frame to a member that is behind.
+        """
+        return min(self.segment_bytes * 3 // 16, self.frame_bytes_max - _HEAD_BYTES_MAX)
+
     def __post_init__(self) -> None:
         """Refuse sizes that cannot work together."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}

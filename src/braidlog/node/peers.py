@@ -162,7 +162,9 @@ class _Peer:
             size += memoryview(part).nbytes
         link = self._link
         if link is not None:
-            if link.unsent_bytes + size > self.settings.unsent_bytes_max:
+            # What is larger than the bound by itself goes alone: it would never go.
+            waiting = link.unsent_bytes
+            if waiting and waiting + size > self.settings.unsent_bytes_max:
                 self._peers.dropped += 1
                 return False
             if link.connection.state is State.OPEN:
@@ -170,7 +172,8 @@ class _Peer:
                 link.flush_soon()
             return True
         self._connect()
-        if self._waiting_bytes + size > self.settings.unsent_bytes_max:
+        over = self._waiting_bytes + size > self.settings.unsent_bytes_max
+        if self._waiting and over:
             self._peers.dropped += 1
             return False
         self._waiting.append((message, payload))

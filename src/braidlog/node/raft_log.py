@@ -35,6 +35,7 @@ from braidlog.storage.streams import GROUP_PREFIX, NodeStore
 __all__ = ["GroupLog", "entries_of", "hard_name"]
 
 _KEY: Final = struct.Struct("<BQ")
+_KINDS: Final = {kind.value: kind for kind in EntryKind}
 _BATCH_BYTES: Final = 1 << 20
 _READ_BYTES: Final = 4 << 20
 
@@ -215,4 +216,7 @@ def entries_of(index: int, data: bytes) -> Iterator[Entry]:
             msg = f"the record at index {record.position} is not an entry"
             raise CorruptionError(msg)
         kind, term = _KEY.unpack(key)
-        yield Entry(record.position, term, EntryKind(kind), record.value)
+        if kind not in _KINDS:
+            msg = f"the record at index {record.position} is an entry of kind {kind}"
+            raise CorruptionError(msg)
+        yield Entry(record.position, term, _KINDS[kind], record.value)

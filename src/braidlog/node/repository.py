@@ -199,8 +199,8 @@ class RepositoryMember:
         if size and size != self._complained:
             limit = self.group.settings.state_bytes_max
             msg = (
-                "the metadata has %d bytes and at most %d fit the head of a segment, so"
-                " its log grows: delete logs or cursors that nobody needs"
+                "the metadata has %d bytes and at most %d fit the head of a segment and"
+                " a frame, so its log grows: delete logs or cursors that nobody needs"
             )
             _log.error(msg, size, limit)
         self._complained = size
@@ -230,8 +230,7 @@ def _settings(config: NodeConfig, number: int, *, fault_logs: bool) -> GroupSett
         group=number,
         fault_logs=fault_logs,
         tick=timing.tick_ms / 1000,
-        # Of the quarter that all state of a node may take; the rest is for streams.
-        state_bytes_max=config.limits.segment_bytes * 3 // 16,
+        state_bytes_max=config.limits.state_bytes_max,
         liveness=LivenessSettings(failure_timeout=timing.failure_ms / 1000),
     )
 

@@ -86,6 +86,8 @@ class RaftLog:
         `applied` is what the state machine has durably applied; with the base's index
         it starts from the base.
         """
+        epoch = stored.base.membership.epoch
+        check(epoch <= stored.base.index, f"a base before its membership of {epoch}")
         log = cls(stored.base, reader, cache_bytes_max)
         # What was applied was committed, and the stored commit index may be older.
         commit = max(stored.hard_state.commit, stored.base.index, applied)

@@ -77,14 +77,16 @@ class Progress:
         """Note that the follower has the log up to `index`; tell whether that is new.
 
         A follower that got a base goes on as soon as its log meets the leader's,
-        whichever base or append brought it there.
+        whichever base or append brought it there. If the log went on meanwhile, the
+        base that was sent is of no use any more, and the next one follows at once.
         """
         new = index > self.match
         self.match = max(self.match, index)
         while self._window and self._window[0][0] <= index:
             self._window_bytes -= self._window.popleft()[1]
         if self.mode is Mode.PROBE or (
-            self.mode is Mode.BASE and self.match + 1 >= log_begin
+            self.mode is Mode.BASE
+            and (self.match + 1 >= log_begin or self.match >= self.base_index)
         ):
             self._enter(Mode.REPLICATE)
             self.next = self.match + 1

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from braidlog.errors import InvalidArgumentError, NotFoundError, UnauthorizedError
+from braidlog.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    UnauthorizedError,
+    UnavailableError,
+)
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.group import Group, GroupEffects, GroupSettings
 from braidlog.metarepo.waiting import Answer
@@ -39,6 +44,7 @@ class Lone:
         lead: bool = True,
         fault_logs: bool = False,
         state_bytes_max: int = 1 << 20,
+        requests_max: int = 4096,
     ) -> None:
         base = stored or Stored(Base(membership=Membership((1,))))
         raft = RaftConfig(id=1, incarnation=1, jitter=lambda: 0)
@@ -47,6 +53,7 @@ class Lone:
             fold_entries=20,
             fault_logs=fault_logs,
             state_bytes_max=state_bytes_max,
+            requests_max=requests_max,
         )
         self.now = 0.0
         self.group = Group(settings, raft, base, self.now)
@@ -266,6 +273,32 @@ def test_metadata_waits_for_news() -> None:
 
 def test_a_linearizable_read_is_confirmed() -> None:
     lone = Lone().prepared()
+    lone.group.read_metadata(500, lone.now, linearizable=True)
+    lone.run()
+    assert lone.answers[500].error is None
+
+
+def test_a_read_that_is_refused_costs_no_other_its_answer() -> None:
+    lone = Lone(requests_max=2).prepared()
+    lone.group.read_metadata(500, lone.now, linearizable=True)
+    lone.group.read_metadata(501, lone.now, known=1 << 40, wait=1e9)
+    lone.group.read_metadata(502, lone.now, linearizable=True)
+    lone.run()
+    assert isinstance(lone.answers[502].error, UnavailableError)
+    assert lone.answers[500].error is None
+    # It left nothing behind either: the next one is answered, a repeat of it too.
+    for request in (503, 504):
+        lone.group.read_metadata(request, lone.now, linearizable=True)
+        lone.run()
+        assert lone.answers[request].error is None
+
+
+def test_a_read_without_a_leader_fails_and_leaves_nothing() -> None:
+    lone = Lone(lead=False)
+    lone.group.read_metadata(500, lone.now, linearizable=True)
+    lone.run()
+    assert isinstance(lone.answers[500].error, NotLeaderError)
+    lone.wait(2.0)
     lone.group.read_metadata(500, lone.now, linearizable=True)
     lone.run()
     assert lone.answers[500].error is None

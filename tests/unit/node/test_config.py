@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 
 from braidlog.errors import InvalidArgumentError
-from braidlog.node.config import NodeConfig, host_and_port, load, parse
+from braidlog.node.config import (
+    LimitSettings,
+    NodeConfig,
+    host_and_port,
+    load,
+    parse,
+)
 
 SMALL = '[node]\nid = 1\ndata = "/data"\n'
 
@@ -94,6 +100,16 @@ def test_loopback_needs_nothing() -> None:
 
 def test_hosts_of_version_6() -> None:
     assert host_and_port("[::1]:80") == ("::1", 80)
+
+
+@pytest.mark.parametrize("segment_bytes", [1 << 20, 64 << 20, 1 << 30])
+def test_a_snapshot_of_the_metadata_fits_a_segment_and_a_frame(
+    segment_bytes: int,
+) -> None:
+    """Else a member that is behind could never be sent it."""
+    limits = LimitSettings(segment_bytes=segment_bytes)
+    assert 0 < limits.state_bytes_max < segment_bytes // 4
+    assert limits.state_bytes_max + (1 << 20) <= limits.frame_bytes_max
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

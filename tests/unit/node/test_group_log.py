@@ -205,6 +205,10 @@ def test_records_that_are_no_entries() -> None:
     stream.native.append(stream.number, 0, [_native.encode_batch([b"x"])])
     with pytest.raises(CorruptionError):
         log.read(1, 2, 100)
+    unknown = _native.encode_batch([b"x"], [b"\x09\x01\0\0\0\0\0\0\0"])
+    stream.native.append(stream.number, 0, [unknown])
+    with pytest.raises(CorruptionError, match="kind 9"):
+        log.read(2, 3, 100)
     stream.alter(b"no base")
     with pytest.raises(RaftMessageError):
         GroupLog(node, 0)

@@ -1,20 +1,23 @@
 """Links to other nodes."""
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from braidlog.node import peers
 from braidlog.node.peers import LinkSettings, Peers
 from braidlog.node.transport import Outbox
-from braidlog.wire.messages import Hello, Replicate
+from braidlog.wire.connection import State
+from braidlog.wire.messages import Consensus, Hello, Replicate
 
 
-def make(lost: asyncio.Event) -> Peers:
+def make(lost: asyncio.Event, unsent_bytes_max: int = 1 << 20) -> Peers:
     settings = LinkSettings(
         hello=Hello(1, 1, "test", 1, "", ""),
         frame_bytes_max=1 << 20,
-        unsent_bytes_max=1 << 20,
+        unsent_bytes_max=unsent_bytes_max,
     )
     return Peers(
         settings,
@@ -87,4 +90,28 @@ async def test_what_is_lost_because_too_much_waits_is_said() -> None:
     assert [links.send(2, message, half) for _ in range(2)] == [True, False]
     assert links.send(2, Replicate(1, 1, 1, ()))
     assert links.dropped == 1
+    links.close()
+
+
+async def test_what_is_larger_than_the_bound_goes_alone() -> None:
+    """Such as a snapshot for a member that is behind: sent again, it is as large."""
+    links = make(asyncio.Event(), unsent_bytes_max=10)
+    links.know({2: "127.0.0.1:1"})
+    links.send(2, Consensus(1), (b"x" * 100,))
+    assert links.dropped == 0
+    links.send(2, Consensus(1), (b"x",))
+    assert links.dropped == 1
+
+    sent: list[object] = []
+    connection = SimpleNamespace(state=State.OPEN, send=lambda *each: sent.append(each))
+    link = SimpleNamespace(
+        unsent_bytes=0, connection=connection, flush_soon=lambda: None
+    )
+    links._peers[2]._link = cast("Any", link)
+    links.send(2, Consensus(1), (b"x" * 100,))
+    assert (len(sent), links.dropped) == (1, 1)
+    link.unsent_bytes = 1
+    links.send(2, Consensus(1), (b"x" * 100,))
+    assert (len(sent), links.dropped) == (1, 2)
+    links._peers[2]._link = None
     links.close()

@@ -29,12 +29,15 @@ from braidlog.raft.messages import (
     Append,
     AppendResponse,
     Heartbeat,
+    HeartbeatResponse,
     InstallBase,
     Message,
     PreVoteRequest,
     PreVoteResponse,
+    TimeoutNow,
     VoteResponse,
 )
+from braidlog.raft.progress import Mode
 
 THREE = Membership(voters=(1, 2, 3))
 
@@ -231,6 +234,9 @@ def test_evicted_entries_are_read_back() -> None:
     for effects in run(node):
         seen += [entry.index for entry in effects.committed]
     assert seen == list(range(6, 41))
+    # What is not committed may have to go, so it stays.
+    node.step(append(2, (41, 1), Entry(42, 2)))
+    assert node.core.log.last == 42
 
 
 def test_a_reader_that_returns_something_else_stops_the_node() -> None:
@@ -283,6 +289,23 @@ def elected(**settings: Any) -> RaftNode:
         node.step(AppendResponse(sender, 1, 1, 0, False, 1, 0, 0))
     run(node)
     return node
+
+
+def test_a_rejection_that_was_overtaken_changes_nothing() -> None:
+    node = elected()
+    node.step(AppendResponse(2, 1, 1, 0, True, 1, 0, 0))
+    assert run(node) == []
+    assert node.core.progress[2].mode is Mode.REPLICATE
+
+
+def test_only_the_leader_hands_the_lead_over() -> None:
+    roles = []
+    for sender in (3, 2):
+        node = follower()
+        node.step(Heartbeat(2, 1, 1, 0, 0, 0))
+        node.step(TimeoutNow(sender, 1, 1, 0))
+        roles.append(node.core.role)
+    assert roles == [Role.FOLLOWER, Role.CANDIDATE]
 
 
 def told(node: RaftNode) -> list[int]:
@@ -374,3 +397,49 @@ def test_a_vote_is_given_when_the_leader_is_missed(broke: bool) -> None:
     node.step(PreVoteRequest(3, 1, 2, 0, 0, 0))
     answers = [each for effects in run(node) for each in effects.messages]
     assert [type(each) for each in answers] == ([PreVoteResponse] if broke else [])
+
+
+def test_a_stored_base_before_its_membership_stops_the_node() -> None:
+    with pytest.raises(RaftInvariantError, match="a base before its membership"):
+        RaftNode(config(), Stored(Base(3, 1, Membership((1,), epoch=4))))
+
+
+@pytest.mark.parametrize(
+    "membership",
+    [Membership(), Membership((2, 3)), Membership((2, 3), learners=(1,))],
+    ids=["waiting", "no member", "learner"],
+)
+def test_who_does_not_vote_never_stands(membership: Membership) -> None:
+    """Not on a timeout, and not when its leader tells it to."""
+    node = RaftNode(config(), Stored(Base(membership=membership)))
+    node.step(Heartbeat(2, 1, 1, 0, 0, 0))
+    node.step(TimeoutNow(2, 1, 1, 0))
+    node.tick(100)
+    assert node.core.role is Role.FOLLOWER
+    assert all(
+        isinstance(each, HeartbeatResponse)
+        for effects in run(node)
+        for each in effects.messages
+    )
+
+
+def test_each_wait_for_a_leader_has_a_jitter_of_its_own() -> None:
+    """Two that stood at the same time do not meet again."""
+    drawn = iter([0, 7, 3])
+    node = follower(jitter=drawn.__next__)
+    node.tick(10)
+    assert node.core.role is Role.PRE_CANDIDATE
+    assert node.core.timeout == 17
+    node.tick(17)
+    assert node.core.timeout == 13
+
+
+def test_a_base_with_its_own_tombstone_ends_the_receiver() -> None:
+    node = follower()
+    left = Membership((2, 3), removed=(1,), epoch=4)
+    node.step(InstallBase(2, 1, 1, 0, Base(5, 1, left)))
+    stored = [each.write.hard_state for each in run(node) if each.write]
+    assert stored[-1] is not None
+    assert stored[-1].removed
+    with pytest.raises(RemovedNodeError):
+        node.propose([b"x"])
