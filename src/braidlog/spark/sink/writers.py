@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 )
 
 from braidlog.errors import InvalidArgumentError, LogError
-from braidlog.spark.sink.options import SinkOptions
+from braidlog.spark.sink.options import SinkOptions, refuse_job
 from braidlog.spark.sink.rows import Router, check_columns
 from braidlog.spark.sink.run import Staged, Work, give_up, store
 from braidlog.spark.sink.staging import Staging, TaskFiles
@@ -146,6 +146,16 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
     """Writes what a streaming query gives, batch after batch."""
+
+    def __init__(self, options: SinkOptions, schema: Any, overwrite: bool) -> None:
+        """Check options and columns, and find the log.
+
+        Raises:
+            InvalidArgumentError: options, columns or output mode are not for a log.
+            NotFoundError: there is no such directory or log.
+        """
+        refuse_job(options.job)
+        super().__init__(options, schema, overwrite)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         """Stage the records of a task."""
