@@ -28,7 +28,7 @@ from braidlog.spark.sink.options import parse_sink
 from braidlog.spark.sink.rows import SCHEMA, Router
 from braidlog.spark.sink.staging import LEFT_AFTER_S, Staging, TaskFiles
 from braidlog.spark.sink.targets import EmbeddedTarget
-from braidlog.spark.sink.writers import BatchWriter, StreamWriter
+from braidlog.spark.sink.writers import BatchWriter, Message, StreamWriter
 
 rows = st.lists(
     st.tuples(
@@ -121,6 +121,21 @@ def test_writers_that_get_nothing(node: braidlog.Node, tmp_path: Path) -> None:
     query.abort([None, None], 1)
     with pytest.raises(InvalidArgumentError, match="known by its checkpoint"):
         StreamWriter(parse_sink({**where, "job": "x"}), schema, overwrite=False)
+
+
+def test_a_log_made_anew_gets_nothing_of_what_was_staged_before(
+    node: braidlog.Node, tmp_path: Path
+) -> None:
+    node.close()
+    where = {"path": str(tmp_path / "data"), "log": "out"}
+    schema = StructType([StructField("value", BinaryType())])
+    job = BatchWriter(parse_sink(where), schema, overwrite=False)
+    message = Message(run.Staged(job._work, 0))
+    with braidlog.open(tmp_path / "data") as again:
+        again.delete_log("out")
+        again.create_log("out")
+    with pytest.raises(NotFoundError, match="the one of this name is another"):
+        job.commit([message])
 
 
 CLUSTER = {"cluster": "host:1", "log": "x", "staging": "/shared"}

@@ -23,6 +23,7 @@ from pyspark.sql.datasource import (
 )
 
 from braidlog.errors import InvalidArgumentError, LogError
+from braidlog.spark.places import check_same
 from braidlog.spark.sink.options import SinkOptions, refuse_job
 from braidlog.spark.sink.rows import Router, check_columns
 from braidlog.spark.sink.run import Staged, Work, give_up, store
@@ -34,6 +35,7 @@ __all__ = ["BatchWriter", "StreamWriter"]
 _LOGGER: Final = logging.getLogger("braidlog")
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
+_AT: Final = "@"
 
 
 class Message(WriterCommitMessage):  # type: ignore[misc]
@@ -62,7 +64,7 @@ class _Writer:
 
     def _name(self, query: str) -> str:
         # Another log of this name has not got what this one has.
-        return f"{query}@{self.log}"
+        return f"{query}{_AT}{self.log}"
 
     def _stage(
         self,
@@ -92,9 +94,12 @@ class _Writer:
         parts = [message.staged for message in messages]
         if not parts:
             return  # A query without partitions has no records either.
+        work = parts[0].work
         with opened(self.options) as target:
-            staging = Staging(self.options.staging)
-            store(target, staging, parts[0].work, parts, once=once)
+            # What tasks staged for a log belongs into no other one of its name.
+            _, _, planned = work.query.rpartition(_AT)
+            check_same(self.options.log, planned, target.identity)
+            store(target, Staging(self.options.staging), work, parts, once=once)
 
     def _give_up(self, works: Iterable[Work]) -> None:
         try:
