@@ -98,15 +98,19 @@ def test_the_disk_space_stays_within_the_bound(tmp_path: Path) -> None:
     bound = 8 * SEGMENT
     with small(tmp_path, 8) as node:
         log = node.create_log("log")
+        files: list[set[tuple[int, int]]] = []
         for _ in range(20):
             with pytest.raises(LogFullError) as caught:
                 fill(log)
             assert caught.value.limit == bound
+            found = [path.stat() for path in (tmp_path / "wal").glob("*.wal")]
+            files.append({(file.st_ino, file.st_size) for file in found})
             before = log.end
             log.trim(before=before)
             assert log.append(b"room again") == before
     size = sum(f.stat().st_size for f in (tmp_path / "wal").glob("*.wal"))
     assert size <= bound
+    assert files[1:] == files[:1] * 19, "segments are written again, not made anew"
 
 
 def test_a_pin_holds_until_its_lease_ends(tmp_path: Path) -> None:

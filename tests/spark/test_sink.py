@@ -78,9 +78,12 @@ def test_a_job_stores_its_rows_in_order(numbers: Any, log: Path) -> None:
 
 
 def test_all_columns(spark: Any, log: Path) -> None:
+    """From another session, whose wall clocks are five hours behind."""
+    spark = spark.newSession()
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     frame = spark.sql(
         "SELECT 'k' AS key, 'v' AS value, map('a', 'b') AS headers, 1 AS stream, "
-        "timestamp '1970-01-01 00:00:01' AS timestamp "
+        "timestamp '1969-12-31 19:00:01' AS timestamp "
         "UNION ALL SELECT NULL, 'w', NULL, NULL, NULL"
     )
     writer(frame.coalesce(1), log).save()

@@ -111,6 +111,8 @@ def test_is_found_without_registration(spark: Any, orders: Path) -> None:
         f"OPTIONS (path '{orders}', log 'orders')"
     )
     assert fresh.sql("SELECT max(position) FROM orders").first()[0] == COUNT
+    with pytest.raises(PySparkException, match="use CREATE TEMPORARY VIEW"):
+        fresh.sql(f"CREATE TABLE t USING braidlog OPTIONS (path '{orders}', log 'o')")
 
 
 def test_schema_is_the_projection(spark: Any, orders: Path) -> None:
@@ -136,10 +138,13 @@ def test_options_bound_what_is_read(spark: Any, orders: Path) -> None:
         load(spark, orders, untl="5")
 
 
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 @pytest.mark.parametrize("pushdown", ["true", "false"])
 def test_filters_give_the_same_with_and_without_pushdown(
-    spark: Any, orders: Path, pushdown: str
+    spark: Any, orders: Path, pushdown: str, zone: str
 ) -> None:
+    spark = spark.newSession()
+    spark.conf.set("spark.sql.session.timeZone", zone)
     frame = load(spark, orders, pushdown=pushdown)
     moment = datetime(1970, 1, 1, 0, 20, tzinfo=UTC)
     chosen = frame.where(
@@ -152,6 +157,7 @@ def test_filters_give_the_same_with_and_without_pushdown(
     )
     expected = [n for n in range(900, 1201, 3) if n > 1000 and n % 10 and n % 7 >= 3]
     assert sorted(row.position for row in chosen.collect()) == expected
+    assert frame.where("stream <= 2147483647 AND position < 9").count() == 8
 
 
 def test_pushed_filters_leave_the_plan(spark: Any, orders: Path) -> None:

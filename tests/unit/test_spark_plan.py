@@ -147,6 +147,7 @@ class TestOptions:
             (BASE | {"from": "0"}, "'from' must be a position"),
             (BASE | {"to": "-1"}, "'to' must be a position"),
             (BASE | {"since": "soon"}, "'since' must be an ISO 8601 time"),
+            (BASE | {"until": str(1 << 63)}, "'until' must be an ISO 8601 time"),
             (BASE | {"bytesPerPartition": "0"}, "must be a size"),
             (BASE | {"pushdown": "maybe"}, "must be true or false"),
             (BASE | {"cluster": "host:7400"}, "name two places"),

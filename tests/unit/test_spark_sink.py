@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 import braidlog
 from braidlog import Producer
@@ -27,6 +28,7 @@ from braidlog.spark.sink.options import parse_sink
 from braidlog.spark.sink.rows import SCHEMA, Router
 from braidlog.spark.sink.staging import LEFT_AFTER_S, Staging, TaskFiles
 from braidlog.spark.sink.targets import EmbeddedTarget
+from braidlog.spark.sink.writers import BatchWriter, Message, StreamWriter
 
 rows = st.lists(
     st.tuples(
@@ -101,6 +103,39 @@ def test_options() -> None:
     ]:
         with pytest.raises(InvalidArgumentError, match=message):
             parse_sink(wrong)
+
+
+def test_writers_that_get_nothing(node: braidlog.Node, tmp_path: Path) -> None:
+    """No partitions at all; and tasks that all failed, of which Spark says None."""
+    node.close()
+    where = {"path": str(tmp_path / "data"), "log": "out"}
+    options = parse_sink(where)
+    schema = StructType([StructField("value", BinaryType())])
+    job = BatchWriter(options, schema, overwrite=False)
+    staging = tmp_path / "data" / "staging"
+    assert any(staging.iterdir())
+    job.commit([])
+    assert not any(staging.iterdir())
+    query = StreamWriter(options, schema, overwrite=False)
+    query.commit([], 0)
+    query.abort([None, None], 1)
+    with pytest.raises(InvalidArgumentError, match="known by its checkpoint"):
+        StreamWriter(parse_sink({**where, "job": "x"}), schema, overwrite=False)
+
+
+def test_a_log_made_anew_gets_nothing_of_what_was_staged_before(
+    node: braidlog.Node, tmp_path: Path
+) -> None:
+    node.close()
+    where = {"path": str(tmp_path / "data"), "log": "out"}
+    schema = StructType([StructField("value", BinaryType())])
+    job = BatchWriter(parse_sink(where), schema, overwrite=False)
+    message = Message(run.Staged(job._work, 0))
+    with braidlog.open(tmp_path / "data") as again:
+        again.delete_log("out")
+        again.create_log("out")
+    with pytest.raises(NotFoundError, match="the one of this name is another"):
+        job.commit([message])
 
 
 CLUSTER = {"cluster": "host:1", "log": "x", "staging": "/shared"}

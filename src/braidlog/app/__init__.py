@@ -26,7 +26,8 @@
 | ``clustered``, ``hosting``, ``keeping``, ``copies`` | a host over a log of a cluster |
 | ``server``, ``process``, ``status``, ``metrics`` | a host that others call |
 | ``remote`` | calling an application whose hosts are elsewhere |
-| ``replay``, ``survey``, ``target``, ``absent`` | states made again, or parts of them |
+| ``replay``, ``replayed``, ``survey`` | states made again, or parts of them |
+| ``target``, ``absent`` | where they are made |
 | ``inputs``, ``rawinput``, ``starts`` | what replay reads: logs, snapshots |
 | ``audit`` | a live state beside a replay |
 """

@@ -26,6 +26,7 @@ from braidlog.app.errors import ApplicationMismatchError, DivergedError
 from braidlog.app.executor import Executor
 from braidlog.app.fingerprint import EnvironmentRule, check
 from braidlog.app.inputs import Input, readable
+from braidlog.app.replayed import Difference, Outlook, Replayed
 from braidlog.app.sqlite import SqliteState
 from braidlog.app.survey import Survey
 from braidlog.app.target import Target
@@ -79,62 +80,6 @@ class Moment:
     """An instant of the log's own time: everything up to its timestamp."""
 
     microseconds: int
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A command that gave something else than the log says."""
-
-    position: int
-    procedure: str
-    component: str
-    partitions: tuple[int, ...]
-
-    def __str__(self) -> str:
-        """Say it in one line."""
-        return (
-            f"the command at {self.position} ({self.procedure}) gave another outcome"
-            f" than the log says; first difference: {self.component}"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """How far a replay is."""
-
-    position: int
-    end: int
-    """The position that it goes to."""
-    commands_per_second: float
-    seconds_left: float
-
-
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """What a replay did."""
-
-    application: str
-    source: str
-    start: int
-    """Position of the state that it began from; 0 for none."""
-    position: int
-    """Everything up to here is in the state, and nothing beyond."""
-    time: int
-    """Timestamp of that position, in microseconds; 0 if nothing was read."""
-    records: int
-    commands: int
-    log_bytes: int
-    """Of the values of records."""
-    seconds: float
-    commands_per_second: float
-    compared: int
-    """Outcomes that the log names."""
-    differences: tuple[Difference, ...]
-    environment: tuple[str, ...]
-    missing: int
-    """Positions that no copy of the log has."""
-    hashes: dict[int, bytes]
-    """State hash of each partition that was replayed."""
 
 
 class Replay:
@@ -284,11 +229,15 @@ class Replay:
     def _open(self, target: Target, start: Start | None, end: int) -> None:
         self._end = end
         self._target = target
-        if target.begun(self.partitions):
+        looks = self._outcomes != "off"
+        same = self._outcomes == "strict"
+        begun = target.begun(self.partitions)
+        if begun and (not looks or target.compared(same=same)):
             self._state = target.open(self.partitions)
             self._executor = self._execute()
             at = 0 if start is None else start.position
-            if at <= self._executor.position and self._executor.highest <= end:
+            fits = at <= self._executor.position and self._executor.highest <= end
+            if fits and not (looks and self._forgot()):
                 self.start = self._executor.position
                 if self._outcomes == "report":
                     self.differences = [
@@ -304,6 +253,21 @@ class Replay:
         target.restored(self.partitions)
         self._executor = self._execute()
         self.start = self._executor.position
+
+    def _forgot(self) -> bool:
+        """Whether outcomes are ahead of commands that are not to be compared any more.
+
+        A replay that was killed keeps their digests as long as the results of calls.
+        """
+        shared, at = self._executor.shared, self._executor.position
+        following = readable(self._source.read(at + 1))
+        entries = (
+            unpack(record.value, record.position)
+            for record in itertools.islice(following, _AHEAD_RECORDS)
+        )
+        return any(
+            isinstance(entry, Outcomes) and shared.lacks(at, entry) for entry in entries
+        )
 
     def _execute(self) -> Executor:
         executor = Executor(
@@ -365,6 +329,8 @@ class Replay:
         began = time.perf_counter()
         before = self._seconds
         executor, source = self._executor, self._source
+        if self._outcomes == "off" and executor.position < target:
+            self._target.uncompared()
         records = source.read(executor.position + 1, target + 1)
         while chunk := list(itertools.islice(records, _ROUND)):
             if source.gaps:

@@ -268,6 +268,15 @@ class Shared:
                 self._stop(position, at, mine[1], component, mine[2])
         return True
 
+    def lacks(self, position: int, entry: Outcomes) -> bool:
+        """Whether a record names outcomes up to ``position`` that nobody can compare.
+
+        Digests are kept with the results of calls, and are forgotten with them.
+        """
+        gone = max(book.progress.forgotten for book in self._books)
+        gone = min(position, max(gone, self._stored.get("compared", 0)))
+        return any(at <= gone and at not in self._digests for at, _ in entry.digests)
+
     def _compare(self, position: int, entry: Outcomes) -> None:
         if self.compare(position, entry) and entry.digests:
             self._store(position, compared=entry.digests[-1][0])

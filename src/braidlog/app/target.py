@@ -41,6 +41,8 @@ class _Mark:
     """The databases are as they were written as long as this is so; empty: for ever."""
     differences: list[list[Any]] = field(default_factory=list)
     """Outcomes that differed so far, for a replay that reports them."""
+    compared: bool = False
+    """Outcomes that the log names were looked at. Older marks do not say."""
 
 
 def boot() -> str:
@@ -112,8 +114,11 @@ class Target:
         self, partitions: frozenset[int], *, restored: bool, synced: bool = False
     ) -> _Mark:
         name, since = self._application.name, "" if synced else boot()
-        kept = self.differences if restored else []
-        return _Mark(name, sorted(partitions), self._cut, restored, since, kept)
+        kept, compared = [], True
+        if restored and self._found is not None:
+            kept, compared = self.differences, self._found.compared
+        numbers = sorted(partitions)
+        return _Mark(name, numbers, self._cut, restored, since, kept, compared)
 
     def start_over(self, partitions: frozenset[int]) -> None:
         """Remove what a replay left here, and mark the directory for this one."""
@@ -142,6 +147,17 @@ class Target:
     def differences(self) -> list[list[Any]]:
         """Outcomes that were noted here."""
         return [] if self._found is None else self._found.differences
+
+    def compared(self, *, same: bool) -> bool:
+        """Whether outcomes were looked at so far, and with ``same`` none differed."""
+        found = self._found
+        return found is not None and found.compared and not (same and found.differences)
+
+    def uncompared(self) -> None:
+        """Note that outcomes are not looked at from here on."""
+        assert self._found is not None, "there are outcomes behind its start only"
+        if self._found.compared:
+            self._write(replace(self._found, compared=False))
 
     def note(self, differences: list[list[Any]]) -> None:
         """Keep outcomes that differ, until another replay starts over."""

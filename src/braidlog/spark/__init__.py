@@ -48,6 +48,8 @@ _HOMES: Final = {
     "log_errors": "braidlog.spark.failures",
 }
 
+_THERE: Final = "DATA_SOURCE_ALREADY_EXISTS"
+
 
 def register(spark: SparkSession) -> None:
     """Make the formats ``braidlog``, ``braidlog_delta`` and ``braidlog_iceberg`` known.
@@ -55,12 +57,22 @@ def register(spark: SparkSession) -> None:
     Registering again replaces each by itself. Sessions of an interpreter in which the
     package is installed find ``braidlog`` without this call.
     """
+    from pyspark.errors import AnalysisException
+
     from braidlog.spark.lake.delta import DeltaSink
     from braidlog.spark.lake.iceberg import IcebergSink
     from braidlog.spark.source import BraidlogDataSource
 
     for source in (BraidlogDataSource, DeltaSink, IcebergSink):
-        spark.dataSource.register(source)
+        try:
+            spark.dataSource.register(source)
+        except AnalysisException as error:
+            if error.getCondition() != _THERE:
+                raise
+            # Spark looks in the session that was last used and not in the one that is
+            # asked, which does not have it. This is how a session gets used.
+            spark.createDataFrame([], "nothing int")
+            spark.dataSource.register(source)
 
 
 def __getattr__(name: str) -> Any:

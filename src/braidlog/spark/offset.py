@@ -103,7 +103,10 @@ def tasks_between(start: Offset, end: Offset, streams: Range[int]) -> list[Task]
     """Return what the batch from ``start`` to ``end`` reads."""
     if end.order == "global":
         ends: Mapping[int, int] = {ALL_STREAMS: end.position}
-        begins = {ALL_STREAMS: max(start.position, end.first)}
+        # Where the first batch begins was decided when it was planned: 'from' may be
+        # another by now.
+        before = start.position if start.log else _FIRST
+        begins = {ALL_STREAMS: max(before, end.first)}
     else:
         ends = {
             stream: llsn for stream, llsn in end.streams.items() if stream in streams

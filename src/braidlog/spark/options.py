@@ -52,8 +52,12 @@ _NAMES: Final = (
     "failOnTrimmed",
     "includeArchive",
 )
+# So Spark names what a statement says that makes a table.
+_OF_TABLES: Final = "option."
 _PLACES: Final = ("path", "cluster", "raw")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_NO_TIME: Final = 1 << 63
+"""The first number that is no timestamp any more."""
 _SIZE: Final = re.compile(r"(\d+)\s*([kmg]?)(i?b)?", re.IGNORECASE)
 _POWERS: Final = {"": 0, "k": 10, "m": 20, "g": 30}
 _HEX: Final = "hex:"
@@ -174,6 +178,11 @@ def _require_place(given: Mapping[str, str]) -> None:
 def _refuse_unknown(given: Mapping[str, str]) -> None:
     known = {name.lower(): name for name in _NAMES}
     for name in given:
+        if name.startswith(_OF_TABLES):
+            raise InvalidArgumentError(
+                "Spark does not hand the options of CREATE TABLE over when the table "
+                "is read: use CREATE TEMPORARY VIEW ... USING braidlog OPTIONS (...)"
+            )
         if name not in known:
             close = get_close_matches(name, known, n=1)
             meant = f"; did you mean {known[close[0]]!r}?" if close else ""
@@ -258,15 +267,19 @@ def _position(name: str, text: str | None) -> int | None:
 def _timestamp(name: str, text: str | None) -> int | None:
     if text is None:
         return None
-    if re.fullmatch(r"\s*[+-]?\d+\s*", text):
-        return int(text)
     try:
-        return micros(datetime.fromisoformat(text.strip()))
+        if re.fullmatch(r"\s*[+-]?\d+\s*", text):
+            moment = int(text)
+        else:
+            moment = micros(datetime.fromisoformat(text.strip()))
     except ValueError:
+        moment = _NO_TIME
+    if not -_NO_TIME <= moment < _NO_TIME:
         raise InvalidArgumentError(
             f"option {name!r} must be an ISO 8601 time or microseconds since 1970 "
             f"(UTC), not {text!r}"
-        ) from None
+        )
+    return moment
 
 
 def _size(name: str, text: str | None) -> int | None:

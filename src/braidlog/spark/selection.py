@@ -123,8 +123,25 @@ def matching(batch: pa.RecordBatch, ranges: Mapping[str, Range[Any]]) -> pa.Reco
     return batch
 
 
+def _held(wanted: Range[int], bound: int) -> Range[int]:
+    """Return the same of integers from ``-bound`` to before it, in numbers of theirs.
+
+    Arrow compares no column with a number that it cannot hold.
+    """
+    begin, end, among = wanted.begin, wanted.end, wanted.among
+    if (begin or 0) >= bound or (end or 0) < -bound:
+        return Range(among=frozenset())
+    return Range(
+        None if begin is None else max(begin, -bound),
+        None if end is None or end >= bound else end,
+        None if among is None else frozenset(n for n in among if -bound <= n < bound),
+    )
+
+
 def _mask(column: pa.Array, wanted: Range[Any]) -> pa.Array | None:
     parts = []
+    if pa.types.is_integer(column.type):
+        wanted = _held(wanted, 1 << (column.type.bit_width - 1))
     if wanted.begin is not None:
         parts.append(pc.greater_equal(column, pa.scalar(wanted.begin, column.type)))
     if wanted.end is not None:

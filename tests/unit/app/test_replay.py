@@ -329,6 +329,46 @@ def test_a_replay_from_a_snapshot(log: Records, tmp_path: Path) -> None:
         replay(log.application, trimmed, tmp_path / "without")
 
 
+@pytest.mark.parametrize("records", [0, 1, 2])
+def test_a_log_without_commands(log: Records, tmp_path: Path, records: int) -> None:
+    """Nothing, what names the application, and its catalog; then it grows."""
+    source = ListInput(log.records[:records])
+    done = replay(log.application, source, tmp_path / "again")
+    assert (done.position, done.commands, done.missing) == (records, 0, 0)
+    assert done.hashes == oracle(log, tmp_path / "oracle", records)
+    with pytest.raises(BeyondEndError):
+        replay(log.application, source, tmp_path / "again", until=records + 1)
+    later = again(log, tmp_path / "again")
+    assert later.hashes == oracle(log, tmp_path / "whole", COMMANDS + 2)
+
+
+def test_a_log_of_which_only_the_snapshot_is_left(log: Records, tmp_path: Path) -> None:
+    (tmp_path / "copies").mkdir()
+    copies = snapshot(log, tmp_path / "copies", 120)
+    trimmed = ListInput(log.records[:120], first=121)
+    expected = oracle(log, tmp_path / "oracle", 120)
+    path = tmp_path / "again"
+    for _ in range(2):
+        done = replay(log.application, trimmed, path, starts=lambda _: copies)
+        assert (done.position, done.commands) == (120, 0)
+        assert done.hashes == expected
+
+
+def test_commands_that_all_abort_are_reproduced(
+    bank: Application, tmp_path: Path
+) -> None:
+    log = Records(bank)
+    for one in range(20):
+        log.command(
+            "transfer" if one % 2 else "explode", *[one, 1, 5][: 1 + one % 2 * 2]
+        )
+    digests = outcomes_of(log, tmp_path / "live")
+    log.add(Outcomes(1, digests))
+    done = again(log, tmp_path / "again")
+    assert (done.commands, done.compared) == (20, len(digests)) == (20, 20)
+    assert done.hashes == oracle(log, tmp_path / "oracle", log.end - 1)
+
+
 def test_a_kill_while_a_snapshot_is_restored(log: Records, tmp_path: Path) -> None:
     """Half of the databases are there: they must not be taken for a state."""
     (tmp_path / "copies").mkdir()

@@ -76,6 +76,39 @@ def test_what_it_reported_is_reported_again(
     assert again(log, path, outcomes="off").differences == ()
 
 
+@pytest.mark.parametrize("before", ["report", "off"])
+def test_what_was_let_pass_is_found_by_who_looks(
+    log: Records, tmp_path: Path, before: Any
+) -> None:
+    """Nobody goes on from commands whose outcomes were not held against the log."""
+    path = tmp_path / "again"
+    whole = again(log, path, outcomes=before)
+    if before == "off":
+        [difference] = again(log, path, outcomes="report").differences
+        assert difference.position == 23
+    with pytest.raises(DivergedError, match="the command at 23"):
+        again(log, path)
+    assert again(log, path, outcomes=before).hashes == whole.hashes
+
+
+def test_a_killed_replay_compares_what_it_does_not_remember(
+    log: Records, tmp_path: Path
+) -> None:
+    """Two results are kept, and the log names outcomes only behind the kill."""
+    path = tmp_path / "again"
+    with Replay(
+        log.application, ListInput(log.records), Target(path, log.application)
+    ) as killed:
+        killed.advance(40)
+    with pytest.raises(DivergedError, match="the command at 23"):
+        again(log, path)
+    with Replay(
+        log.application, ListInput(log.records), Target(path, log.application)
+    ) as killed:
+        killed.advance(40)
+    assert again(log, path, outcomes="off").start == 40
+
+
 def banks_with_snapshots(path: Path) -> tuple[Application, Path, Path]:
     """Two banks alike, each with a log of its own and a snapshot of it."""
     bank = make_bank()

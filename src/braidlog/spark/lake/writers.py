@@ -30,6 +30,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from braidlog.errors import InvalidArgumentError, UnavailableError
+from braidlog.spark.sink.options import refuse_job
 
 __all__ = ["DataFile", "JobWriter", "QueryWriter", "Table", "refuse_options"]
 
@@ -139,6 +140,11 @@ class JobWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
 
 class QueryWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
     """Writes what a streaming query gives, batch after batch."""
+
+    def __init__(self, table: Table, schema: Any, overwrite: bool) -> None:
+        """Check the call, and find or make the table."""
+        refuse_job(table.job)
+        super().__init__(table, schema, overwrite)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> FileMessage:
         """Write the records of a task."""

@@ -14,7 +14,7 @@ from typing import Final
 
 from braidlog.errors import InvalidArgumentError
 
-__all__ = ["LOCK_WAIT_S", "SinkOptions", "parse_sink"]
+__all__ = ["LOCK_WAIT_S", "SinkOptions", "parse_sink", "refuse_job"]
 
 LOCK_WAIT_S: Final = 60.0
 """Another query may be storing its batch, and that takes a moment."""
@@ -76,6 +76,19 @@ def parse_sink(
         job=given.get("job", ""),
         lock_wait_s=_seconds("lockWait", given.get("lockwait")),
     )
+
+
+def refuse_job(job: str) -> None:
+    """Refuse the name of a job for a streaming query.
+
+    Raises:
+        InvalidArgumentError: there is one.
+    """
+    if job:
+        raise InvalidArgumentError(
+            "option 'job' names a batch job; a streaming query is known by its "
+            "checkpoint: leave the option out"
+        )
 
 
 def _staging(path: str, staging: str) -> str:

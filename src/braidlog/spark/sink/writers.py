@@ -23,7 +23,8 @@ from pyspark.sql.datasource import (
 )
 
 from braidlog.errors import InvalidArgumentError, LogError
-from braidlog.spark.sink.options import SinkOptions
+from braidlog.spark.places import check_same
+from braidlog.spark.sink.options import SinkOptions, refuse_job
 from braidlog.spark.sink.rows import Router, check_columns
 from braidlog.spark.sink.run import Staged, Work, give_up, store
 from braidlog.spark.sink.staging import Staging, TaskFiles
@@ -34,6 +35,7 @@ __all__ = ["BatchWriter", "StreamWriter"]
 _LOGGER: Final = logging.getLogger("braidlog")
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
+_AT: Final = "@"
 
 
 class Message(WriterCommitMessage):  # type: ignore[misc]
@@ -62,7 +64,7 @@ class _Writer:
 
     def _name(self, query: str) -> str:
         # Another log of this name has not got what this one has.
-        return f"{query}@{self.log}"
+        return f"{query}{_AT}{self.log}"
 
     def _stage(
         self,
@@ -92,9 +94,12 @@ class _Writer:
         parts = [message.staged for message in messages]
         if not parts:
             return  # A query without partitions has no records either.
+        work = parts[0].work
         with opened(self.options) as target:
-            staging = Staging(self.options.staging)
-            store(target, staging, parts[0].work, parts, once=once)
+            # What tasks staged for a log belongs into no other one of its name.
+            _, _, planned = work.query.rpartition(_AT)
+            check_same(self.options.log, planned, target.identity)
+            store(target, Staging(self.options.staging), work, parts, once=once)
 
     def _give_up(self, works: Iterable[Work]) -> None:
         try:
@@ -146,6 +151,16 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
     """Writes what a streaming query gives, batch after batch."""
+
+    def __init__(self, options: SinkOptions, schema: Any, overwrite: bool) -> None:
+        """Check options and columns, and find the log.
+
+        Raises:
+            InvalidArgumentError: options, columns or output mode are not for a log.
+            NotFoundError: there is no such directory or log.
+        """
+        refuse_job(options.job)
+        super().__init__(options, schema, overwrite)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         """Stage the records of a task."""
