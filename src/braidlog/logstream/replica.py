@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from braidlog.errors import CorruptionError, NotReadyError, StoreFailedError
+from braidlog.errors import CorruptionError, LogError, NotReadyError, StoreFailedError
 from braidlog.logstream import (
     backup,
     committer,
@@ -121,6 +121,11 @@ class Replica:
     def state(self) -> ReplicaState:
         """Return what the replica is."""
         return self._core.state
+
+    @property
+    def refused(self) -> LogError | None:
+        """Return why the disk takes no entries of others, None while it does."""
+        return self._core.refused
 
     @property
     def dropped(self) -> bool:
