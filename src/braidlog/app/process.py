@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from braidlog.app.stopping import Stop
 from braidlog.client.background import new_loop
 from braidlog.errors import ClosedError, LogError, UnavailableError
 from braidlog.node.config import SecuritySettings, check_exposure, host_and_port
-from braidlog.node.process import JsonFormatter
+from braidlog.node.process import JsonFormatter, on_end
 from braidlog.node.security import authorizer, contexts
 from braidlog.node.sessions import Sessions
 from braidlog.node.transport import Outbox
@@ -184,7 +183,7 @@ def run(
     settings: ServeSettings,
     code_of: Callable[[LogError], int] = lambda error: _FAILED,
 ) -> int:
-    """Open a host and serve until SIGTERM or SIGINT; return the exit code.
+    """Open a host and serve until SIGTERM, SIGINT or SIGHUP; return the exit code.
 
     That is ``code_of`` what the host could not be opened or not go on with. A signal
     ends the opening too, however much there is to be executed: the code is 0, and the
@@ -209,8 +208,7 @@ async def _run(open_host: Callable[[Stop], Host], settings: ServeSettings) -> No
         stop.set()
         opening.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end)
+    on_end(loop, end)
     try:
         host = await asyncio.to_thread(open_host, opening)
     except ClosedError:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
+import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,7 +70,8 @@ def up(session: Session, /, *, nodes: int | None) -> None:
     """
     for needed in ("msgspec", "prometheus_client", "uvloop"):
         importlib.import_module(needed)  # Else each node would miss it by itself.
-    from braidlog.testing.cluster import LocalCluster, kept_ports
+    from braidlog.testing.cluster import LocalCluster
+    from braidlog.testing.ports import kept_ports
 
     if session.has_data():
         raise Problem(
@@ -85,9 +89,12 @@ def up(session: Session, /, *, nodes: int | None) -> None:
                 _say_how_to_use(cluster)
                 _watch(session, cluster)
         except LockedError as error:
-            hint = "use that cluster, or stop the `braidlog up` that runs it"
+            hint = (
+                "use that cluster, or stop the `braidlog up` that runs it; nodes that"
+                " outlived it end with `kill` and their processes"
+            )
             raise Problem(error.message, hint, LOCKED) from None
-    message("stopped")
+    _tell(lambda: message("stopped"))
 
 
 def _row(cluster: Any, node: int) -> dict[str, Any]:
@@ -109,17 +116,43 @@ def _say_how_to_use(cluster: Any) -> None:
 
 def _watch(session: Session, cluster: Any) -> None:
     """Say when a node ends, until somebody stops all."""
-    ended: set[int] = set()
-    while True:
-        for node in cluster.nodes:
-            if node not in ended and not cluster.is_running(node):
-                ended.add(node)
-                text = f"node {node} ended; its log is {cluster.output(node)}"
-                if session.as_json:
-                    line(session, text, ended=node)
-                else:
-                    message(text)
+    left = set(cluster.nodes)
+    while left:
+        for node in sorted(left):
+            if not cluster.is_running(node):
+                left.discard(node)
+                _tell(partial(_say_ended, session, cluster, node))
         time.sleep(_WATCH_S)
+    raise Problem("no node is left", "the same command starts all of them again")
+
+
+def _say_ended(session: Session, cluster: Any, node: int) -> None:
+    code, file = cluster.exit_code(node), cluster.settings_file(node)
+    if session.as_json:
+        line(session, "", ended=node, code=code)
+        return
+    if code < 0:
+        message(f"node {node} was ended by {signal.Signals(-code).name}")
+    else:
+        message(f"node {node} ended with code {code}: {cluster.last_words(node)}")
+    message(f"its log is {cluster.output(node)}; to start it again:")
+    message(f"braidlog serve --config {shlex.quote(str(file))}")
+
+
+def _tell(say: Callable[[], None]) -> None:
+    """Say something, if anybody listens: that nobody does is no reason to stop."""
+    try:
+        say()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for output in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):
+                output.flush()
+                continue
+            # Else the next words, or the end of the process, would fail there.
+            os.dup2(nowhere, output.fileno())
+        os.close(nowhere)
 
 
 @contextlib.contextmanager
@@ -129,10 +162,14 @@ def _stopped_by_signals() -> Iterator[None]:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, stop) for number in numbers]
+    # What is ignored stays so: that is how `nohup` keeps a process.
+    before = {
+        number: signal.signal(number, stop)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
         yield
     finally:
-        for number, handler in zip(numbers, before, strict=True):
+        for number, handler in before.items():
             signal.signal(number, handler)

@@ -50,10 +50,14 @@ def place(core: Core, numbered: Sequence[tuple[int, int, Batch]]) -> bool:
         core.storage.place(core.epoch, core.next, [batch for _, _, batch in fresh])
     except StoreFailedError:
         raise
-    except LogError:
+    except LogError as error:
         # Nothing was written. What the sender has stays missing here, so it is fetched
         # until it can be taken; the reports show that this replica stands still.
         core.heard_end = max(core.heard_end, fresh[-1][1])
+        core.refused = error
         return False
     core.wrote()
+    if core.next >= core.heard_end:
+        # Not before: room for one batch more is no end of the trouble.
+        core.refused = None
     return True

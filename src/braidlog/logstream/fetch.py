@@ -157,7 +157,8 @@ def _start_over(core: Core, message: Entries, producers: Batch) -> bool:
         core.restart(begin, producers)
     except StoreFailedError:
         raise
-    except LogError:
+    except LogError as error:
+        core.refused = error
         return False
     sequencer.give_up(core, 0, core.epoch, unknown=True)
     core.trim = max(core.trim, message.trim)

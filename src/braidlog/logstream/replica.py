@@ -38,6 +38,7 @@ from collections.abc import Sequence
 
 from braidlog.errors import (
     CorruptionError,
+    LogError,
     NotReadyError,
     StoreFailedError,
     TooLargeError,
@@ -129,6 +130,11 @@ class Replica:
     def state(self) -> ReplicaState:
         """Return what the replica is."""
         return self._core.state
+
+    @property
+    def refused(self) -> LogError | None:
+        """Return why the disk takes no entries of others, None while it does."""
+        return self._core.refused
 
     @property
     def dropped(self) -> bool:

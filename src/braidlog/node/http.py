@@ -9,18 +9,20 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from socketserver import ThreadingMixIn
+from socketserver import TCPServer, ThreadingMixIn
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from braidlog.errors import UnavailableError
 from braidlog.node.config import host_and_port
 
 __all__ = ["Status", "StatusServer"]
@@ -34,20 +36,33 @@ Environment = dict[str, Any]
 Start = Callable[..., Any]
 
 
-class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Write no traceback because somebody did not go on with a request."""
-        _log.debug("a request over HTTP from %s ended early", client_address)
-
-
 class _Quiet(WSGIRequestHandler):
     timeout = _PATIENCE_S
     """A thread waits for what a client sends, and no longer."""
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Say nothing: a scrape every few seconds is not news."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+    def __init__(self, host: str, port: int) -> None:
+        """Listen on an address of any family."""
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        self.address_family = found[0][0]
+        super().__init__((host, port), _Quiet)
+
+    def server_bind(self) -> None:
+        """Bind the address, without asking the network for its name."""
+        TCPServer.server_bind(self)
+        name, self.server_port = self.socket.getsockname()[:2]
+        self.server_name = str(name)
+        self.setup_environ()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Write no traceback because somebody did not go on with a request."""
+        _log.debug("a request over HTTP from %s ended early", client_address)
 
 
 class Status(Protocol):
@@ -78,15 +93,22 @@ class StatusServer(Generic[S]):
         collector: Callable[[Callable[[], S]], Collector],
         setting: str = "[node] http",
     ) -> None:
-        """Bind the address; `status` is called on the loop."""
+        """Bind the address; `status` is called on the loop.
+
+        Raises:
+            UnavailableError: the address cannot be listened on.
+        """
         self._loop = asyncio.get_running_loop()
         self._status = status
         self._registry = CollectorRegistry()
         self._registry.register(collector(self._ask))
         host, port = host_and_port(address, setting)
-        self._server = make_server(
-            host, port, self._answer, server_class=_Server, handler_class=_Quiet
-        )
+        try:
+            self._server = _Server(host, port)
+        except OSError as error:
+            msg = f"cannot serve HTTP on {address}, which {setting} says: {error}"
+            raise UnavailableError(msg) from error
+        self._server.set_app(self._answer)
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="braidlog-http", daemon=True
         )

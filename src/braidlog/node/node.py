@@ -364,12 +364,12 @@ class ClusterNode:
             self.peers.send(node, said)
         self.acquaintance.connected(node)
         if self.member is not None:
-            self.member.group.unsent(node)
+            self._guarded(self.member.group.unsent, node)
         self.changed()
 
     def _peer_lost(self, node: int) -> None:
         if self.member is not None:
-            self.member.group.lost(node, self._loop.time())
+            self._guarded(self.member.group.lost, node, self._loop.time())
             self.changed()
 
     # --- time and disk

@@ -16,7 +16,7 @@ from braidlog.errors import LogError
 from braidlog.node.config import NodeConfig
 from braidlog.node.server import NodeServer
 
-__all__ = ["JsonFormatter", "allow_files", "run"]
+__all__ = ["JsonFormatter", "allow_files", "on_end", "run"]
 
 _log = logging.getLogger(__name__)
 
@@ -48,9 +48,10 @@ class JsonFormatter(logging.Formatter):
 def run(
     config: NodeConfig, code_of: Callable[[LogError], int] = lambda error: _FAILED
 ) -> int:
-    """Serve until SIGTERM or SIGINT; return the exit code.
+    """Serve until SIGTERM, SIGINT or SIGHUP; return the exit code.
 
-    That is ``code_of`` what the node could not be started or not go on with.
+    A second signal ends the graceful stop at once. The code is ``code_of`` what the
+    node could not be started or not go on with.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
@@ -83,8 +84,22 @@ def allow_files() -> None:
 
 async def _serve(config: NodeConfig) -> None:
     loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop, hurry = asyncio.Event(), asyncio.Event()
+
+    def end() -> None:
+        (hurry if stop.is_set() else stop).set()
+
+    on_end(loop, end)
     async with NodeServer(config) as server:
-        await server.serve(stop)
+        await server.serve(stop, hurry)
+
+
+def on_end(loop: asyncio.AbstractEventLoop, end: Callable[[], None]) -> None:
+    """Call `end` on the signals that ask a process to end.
+
+    SIGHUP comes when a terminal closes; where it is ignored it stays so, because that
+    is how `nohup` keeps a process.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, end)

@@ -20,6 +20,7 @@ from braidlog.logstream.effects import Limits
 from braidlog.logstream.replica import Replica
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.adoption import about
+from braidlog.node.complaints import Complaints
 from braidlog.node.peers import Peers
 from braidlog.node.primary import Primary
 from braidlog.node.reader import Reader
@@ -76,10 +77,7 @@ class _Hosted:
         self.config: StreamConfig | None = None
         self.remembered: StreamConfig | None = None
         """What was stored beside the replica since the start."""
-        self.complained = ""
-        """The defect that the operator was told of."""
-        self.cramped = False
-        """Whether the operator was told that there is no room."""
+        self.complaints = Complaints(replica)
         self.waits = False
         """Whether there is no room to store under which configuration it is here."""
         self.readers: list[Reader] = []
@@ -337,7 +335,7 @@ class Replicas:
         self, stream: int, hosted: _Hosted, now: float = 0.0
     ) -> StreamReport | None:
         effects = hosted.replica.effects()
-        self._complain(stream, hosted)
+        hosted.complaints.look(stream)
         if not hosted.replica.unsynced:
             self._unsynced.pop(stream, None)
         for node, message, batches in effects.messages:
@@ -387,17 +385,6 @@ class Replicas:
             _stored(stream, hosted.storage)
             for stream, hosted in sorted(self._hosted.items())
         )
-
-    def _complain(self, stream: int, hosted: _Hosted) -> None:
-        defect = hosted.replica.defect
-        if defect != hosted.complained:
-            hosted.complained = defect
-            msg = "the replica of stream %d is damaged, others have to repair it: %s"
-            _log.error(msg, stream, defect, extra={"stream": stream})
-        room = hosted.replica.lacks_room
-        if room and not hosted.cramped:
-            _log.error("the replica of stream %d waits for room: %s", stream, room)
-        hosted.cramped = bool(room)
 
     # --- to look at
 

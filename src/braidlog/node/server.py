@@ -137,8 +137,10 @@ class NodeServer:
             create=is_new(store),
         )
 
-    async def serve(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set, then end gracefully.
+    async def serve(
+        self, stop: asyncio.Event, hurry: asyncio.Event | None = None
+    ) -> None:
+        """Serve until `stop` is set, then end gracefully; at once if `hurry` is set.
 
         Raises:
             LogError: the node cannot go on: its store has failed, or an invariant is
@@ -149,15 +151,17 @@ class NodeServer:
         await stop.wait()
         if failed.done():
             raise failed.result()
-        await self._drain()
+        await self._drain(hurry or asyncio.Event())
 
-    async def _drain(self) -> None:
+    async def _drain(self, hurry: asyncio.Event) -> None:
         """Hand leadership over, and answer what is open, as long as that takes."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._config.timing.drain_ms / 1000
         _log.info("the node stops")
         self.node.drain()
-        while self.node.unanswered and loop.time() < deadline:  # noqa: ASYNC110, RUF100
+        while self.node.unanswered and loop.time() < deadline:
+            if hurry.is_set():
+                break
             await asyncio.sleep(_POLL_S)
         self.node.sessions.goodbye("the node stops")
 

@@ -19,20 +19,17 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from braidlog.errors import (
-    InvalidArgumentError,
-    LockedError,
-    TimeoutError_,
-    UnavailableError,
-)
+from braidlog.errors import LockedError, TimeoutError_, UnavailableError
+from braidlog.testing.interrupts import uninterrupted
+from braidlog.testing.ports import keep_ports, write_whole
 
-__all__ = ["LocalCluster", "kept_ports"]
+__all__ = ["LocalCluster"]
 
 _POLL_S: Final = 0.02
 _STOP_S: Final = 20.0
@@ -79,15 +76,10 @@ class LocalCluster:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._ports: dict[int, tuple[int, int]] = {}
         self._lock: int | None = None
-        ports = kept_ports(directory) or _free_ports(2 * nodes)
-        if len(ports) != 2 * nodes:
-            msg = f"{directory} has a cluster of {len(ports) // 2} nodes, not {nodes}"
-            raise InvalidArgumentError(msg)
+        ports = keep_ports(directory, nodes)
         for node in range(1, nodes + 1):
             self._ports[node] = (ports[2 * node - 2], ports[2 * node - 1])
         self._voters = range(1, (voters or nodes) + 1)
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / "ports.json").write_text(json.dumps(ports))
         for node in self._ports:
             self._write_settings(node)
 
@@ -162,7 +154,7 @@ class LocalCluster:
             raise UnavailableError(msg)
         command = [*self._launchers.get(node, ()), sys.executable]
         command += ["-m", self._program, "serve", "--config"]
-        with self.output(node).open("ab") as output:
+        with self.output(node).open("ab") as output, uninterrupted():
             self._processes[node] = subprocess.Popen(
                 [*command, str(self.settings_file(node))],
                 stdin=subprocess.DEVNULL,
@@ -178,6 +170,10 @@ class LocalCluster:
         """Tell whether the process of a node lives."""
         process = self._processes.get(node)
         return process is not None and process.poll() is None
+
+    def exit_code(self, node: int) -> int | None:
+        """Return how a node ended, minus the number of a signal; None if it runs."""
+        return self._processes[node].poll()
 
     def send(self, node: int, number: int) -> None:
         """Send a signal to a node that runs."""
@@ -215,10 +211,10 @@ class LocalCluster:
         for node in nodes or self.nodes:
             while not self.is_ready(node):
                 if not self.is_running(node):
-                    msg = f"node {node} ended: {self._last_words(node)}"
+                    msg = f"node {node} ended: {self.last_words(node)}"
                     raise UnavailableError(msg)
                 if time.monotonic() > deadline:
-                    msg = f"node {node} is not ready: {self._last_words(node)}"
+                    msg = f"node {node} is not ready: {self.last_words(node)}"
                     raise TimeoutError_(msg)
                 time.sleep(_POLL_S)
 
@@ -261,9 +257,22 @@ class LocalCluster:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(lock)
+            pids = " ".join(str(pid) for pid in self._left())
             msg = f"nodes run in {self.directory} already, at {self.seeds}"
+            msg += f" (processes {pids})" if pids else ""
             raise LockedError(msg, path=str(self.directory)) from None
         self._lock = lock
+
+    def _left(self) -> Iterator[int]:
+        """Return the processes of nodes that somebody else has started."""
+        for node in self.nodes:
+            with contextlib.suppress(OSError, ValueError):
+                # The node wrote it there; whether it is the same process still, its
+                # arguments tell.
+                pid = int((self.data(node) / "LOCK").read_text().split()[-1])
+                said = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                if os.fsencode(self.settings_file(node)) in said:
+                    yield pid
 
     def _check_ports(self) -> None:
         """Find out before the nodes do that something else listens on a port."""
@@ -280,7 +289,8 @@ class LocalCluster:
                     )
                     raise UnavailableError(msg) from error
 
-    def _last_words(self, node: int) -> str:
+    def last_words(self, node: int) -> str:
+        """Return the last message that a node logged."""
         text = self.output(node).read_text(errors="replace")[-_WORDS_MAX:].strip()
         last = text.rpartition("\n")[2]
         try:
@@ -304,7 +314,7 @@ class LocalCluster:
         }
         for name, values in self._settings.items():
             sections.setdefault(name, {}).update(values)
-        file.write_text("".join(_section(*each) for each in sections.items()))
+        write_whole(file, "".join(_section(*each) for each in sections.items()))
 
 
 def _section(name: str, values: Mapping[str, Any]) -> str:
@@ -317,18 +327,3 @@ def _toml(value: Any) -> str:
         pairs = ", ".join(f"{k} = {_toml(v)}" for k, v in value.items())
         return f"{{ {pairs} }}"
     return json.dumps(value)  # the same for numbers, truth and plain texts
-
-
-def kept_ports(directory: Path) -> list[int]:
-    """Return the ports of the cluster in a directory; none if there is none."""
-    file = directory / "ports.json"
-    return list(json.loads(file.read_text())) if file.exists() else []
-
-
-def _free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago; all are held until all are known."""
-    with ExitStack() as stack:
-        held = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in held:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in held]

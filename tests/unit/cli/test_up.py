@@ -9,8 +9,10 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +73,13 @@ class Up:
         return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
-def started(data: Path, *options: str) -> Up:
+def started(data: Path, *options: str, **how: Any) -> Up:
     process = subprocess.Popen(
         command("up", "-d", str(data), "--json", *options),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        **how,
     )
     assert process.stdout is not None
     assert process.stderr is not None
@@ -176,10 +179,39 @@ def test_it_goes_on_with_its_data_after_sigterm(tmp_path: Path) -> None:
         assert second.seeds == first.seeds
         second.run("append", "kept", "b")
         assert follower.stdout.readline().endswith("b\n")
+        # A terminal that closes ends a node as SIGTERM does.
+        os.kill(int(second.nodes[0]["pid"]), signal.SIGHUP)
+        stdout, stderr = second.process.communicate(timeout=_WAIT_S)
+        assert json.loads(stdout) == {"ended": 1, "code": 0}
+        assert "no node is left" in stderr
+        assert second.process.returncode == 1
     finally:
         follower.send_signal(signal.SIGINT)
         follower.communicate(timeout=_WAIT_S)
-        second.stop()
+        second.process.kill()
+
+
+def test_what_does_not_stop_it(tmp_path: Path) -> None:
+    ignored = partial(signal.signal, signal.SIGHUP, signal.SIG_IGN)
+    running = started(tmp_path / "c", "--nodes", "2", preexec_fn=ignored)
+    assert running.process.stdout is not None
+    assert running.process.stderr is not None
+    # What `nohup` started does not mind that the terminal closes, nor do its nodes.
+    running.process.send_signal(signal.SIGHUP)
+    for node in running.nodes:
+        os.kill(int(node["pid"]), signal.SIGHUP)
+    # Nobody reads any more what it says when a node ends.
+    running.process.stdout.close()
+    running.process.stderr.close()
+    os.kill(int(running.nodes[0]["pid"]), signal.SIGKILL)
+    ended = Path(f"/proc/{running.nodes[0]['pid']}")
+    while ended.exists():
+        time.sleep(0.05)
+    time.sleep(0.5)
+    assert len(running.alive()) == 1
+    running.process.terminate()
+    assert running.process.wait(_WAIT_S) == 0
+    assert running.alive() == []
 
 
 def test_nodes_that_outlive_it_hold_the_directory(tmp_path: Path) -> None:
@@ -195,6 +227,7 @@ def test_nodes_that_outlive_it_hold_the_directory(tmp_path: Path) -> None:
             timeout=_WAIT_S,
         )
         assert result.returncode == 4, result.stderr
+        assert f"(processes {first.nodes[0]['pid']})" in result.stderr
     finally:
         os.kill(int(first.nodes[0]["pid"]), signal.SIGKILL)
 
@@ -224,7 +257,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
 
 def test_another_number_of_nodes(tmp_path: Path) -> None:
     LocalCluster(1, directory=tmp_path)
-    assert "has a cluster of 1 nodes, not 3" in refused(tmp_path, "--nodes", "3")
+    assert "has a cluster of 1 node, not 3" in refused(tmp_path, "--nodes", "3")
 
 
 def test_the_directory_of_an_embedded_log(tmp_path: Path) -> None:
@@ -278,6 +311,28 @@ def test_a_second_interrupt_ends_the_nodes_at_once(
     with pytest.raises(KeyboardInterrupt), cluster:
         monkeypatch.setattr(subprocess.Popen, "wait", interrupted)
     assert not cluster.is_running(1)
+
+
+def test_an_interrupt_leaves_no_node_that_nobody_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[subprocess.Popen[bytes]] = []
+
+    class Interrupted(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **keywords: Any) -> None:
+            super().__init__(*args, **keywords)
+            begun.append(self)
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    cluster = LocalCluster(2, directory=tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        cluster.__enter__()
+    [process] = begun
+    ended = process.poll() is not None
+    process.kill()
+    process.wait()
+    assert ended
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes the certificate")

@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from braidlog.errors import (
     UnavailableError,
 )
 from braidlog.node.config import NodeConfig, parse
+from braidlog.node.node import ClusterNode
 from braidlog.node.server import NodeServer
 from braidlog.wire.roles import Role
 from braidlog.wire.tokens import make_token, token_entry
@@ -264,3 +266,43 @@ async def test_garbage_closes_the_connection_and_nothing_else(tmp_path: Path) ->
         await writer.wait_closed()
         log = await there.create_log("orders")
         assert await log.append(b"x") == 1
+
+
+async def test_a_second_signal_ends_the_graceful_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = config(tmp_path)
+    settings = replace(settings, timing=replace(settings.timing, drain_ms=60_000))
+    stop, hurry = asyncio.Event(), asyncio.Event()
+    async with NodeServer(settings) as server:
+        monkeypatch.setattr(ClusterNode, "unanswered", 1)
+        serving_ = asyncio.create_task(server.serve(stop, hurry))
+        stop.set()
+        await asyncio.sleep(0.1)
+        assert not serving_.done()
+        hurry.set()
+        await serving_
+
+
+async def test_an_address_for_http_that_is_taken_is_named(tmp_path: Path) -> None:
+    settings = config(tmp_path)
+    host, _, port = settings.node.http.rpartition(":")
+    with (
+        socket.create_server((host, int(port))),
+        pytest.raises(UnavailableError) as caught,
+    ):
+        async with NodeServer(settings):
+            pass
+    assert f"HTTP on {settings.node.http}, which [node] http says" in str(caught.value)
+
+
+async def test_pages_over_ipv6(tmp_path: Path) -> None:
+    settings = config(tmp_path)
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("no IPv6 here")
+    there = replace(settings.node, http=f"[::1]:{free_port()}")
+    settings = replace(settings, node=there)
+    async with serving(settings):
+        assert (await page(settings, "/health"))[0] == 200

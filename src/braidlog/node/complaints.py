@@ -1,0 +1,58 @@
+"""What the operator is told of one replica: when trouble begins, and when it ends."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from braidlog.errors import LogError, LogFullError
+from braidlog.logstream.replica import Replica
+
+__all__ = ["Complaints"]
+
+_log = logging.getLogger(__name__)
+
+_NEXT: Final = (
+    "appends to the stream wait: trim or delete logs, or start this node with a larger"
+    " wal_bytes_max"
+)
+
+
+class Complaints:
+    """Logs each trouble of a replica once, not once an entry."""
+
+    def __init__(self, replica: Replica) -> None:
+        """Begin with nothing told."""
+        self._replica = replica
+        self._defect = ""
+        self._refuses = False
+        self._cramped = False
+
+    def look(self, stream: int) -> None:
+        """Log what changed since the last look."""
+        told = {"stream": stream}
+        if (defect := self._replica.defect) != self._defect:
+            self._defect = defect
+            msg = "the replica of stream %d is damaged, others have to repair it: %s"
+            _log.error(msg, stream, defect, extra=told)
+        room = self._replica.lacks_room
+        if room and not self._cramped:
+            msg = "the replica of stream %d waits for room: %s"
+            _log.error(msg, stream, room, extra=told)
+        self._cramped = bool(room)
+        refused = self._replica.refused
+        if (refused is not None) == self._refuses:
+            return
+        self._refuses = refused is not None
+        if refused is None:
+            msg = "the replica of stream %d takes entries again"
+            _log.info(msg, stream, extra=told)
+        else:
+            msg = "the replica of stream %d takes no entries: %s"
+            _log.error(msg, stream, _words(refused), extra=told)
+
+
+def _words(refused: LogError) -> str:
+    if isinstance(refused, LogFullError):
+        return f"{refused.message}; {_NEXT}"
+    return str(refused)

@@ -1,0 +1,50 @@
+"""Where the nodes of a local cluster listen, chosen once and kept."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from braidlog.errors import InvalidArgumentError
+from braidlog.testing.cluster import LocalCluster
+from braidlog.testing.ports import keep_ports, kept_ports
+
+DAMAGED = ["", "{}", "null", "[1]", '["a", "b"]', "[0, 1]", "[70000, 1]", "\0" * 9]
+
+
+@pytest.mark.parametrize("text", [None, *DAMAGED])
+def test_what_is_damaged_or_gone_is_taken_from_the_settings(
+    tmp_path: Path, text: str | None
+) -> None:
+    """Other ports, or another number of nodes, would be another cluster."""
+    ports, file = (
+        kept_ports(LocalCluster(3, directory=tmp_path).directory),
+        "ports.json",
+    )
+    (tmp_path / file).unlink()
+    if text is not None:
+        (tmp_path / file).write_text(text)
+    assert kept_ports(tmp_path) == ports
+    LocalCluster(3, directory=tmp_path)
+    assert json.loads((tmp_path / file).read_text()) == ports
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "node-1", "node-2", "node-3", file,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["", "[node]\n", '[node]\nlisten = 7\nhttp = ""\n'])
+def test_without_either_nothing_is_chosen_anew(tmp_path: Path, text: str) -> None:
+    cluster = LocalCluster(1, directory=tmp_path)
+    (tmp_path / "ports.json").write_text("")
+    cluster.settings_file(1).write_text(text)
+    with pytest.raises(InvalidArgumentError, match="put one of them back"):
+        keep_ports(tmp_path, 1)
+
+
+def test_all_who_choose_at_a_time_get_the_same(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        chosen = list(pool.map(lambda _: keep_ports(tmp_path, 2), range(32)))
+    assert chosen == [kept_ports(tmp_path)] * 32
