@@ -320,13 +320,10 @@ class Replicas:
         self, stream: int, epoch: int, batches: Iterable[Buffer]
     ) -> list[tuple[int, int, bool]]: ...
     def place(
-        self,
-        stream: int,
-        epoch: int,
-        llsn: int,
-        batches: Iterable[Buffer],
-        *,
-        reserved: bool = False,
+        self, stream: int, epoch: int, llsn: int, batches: Iterable[Buffer]
+    ) -> None: ...
+    def place_reserved(
+        self, stream: int, epoch: int, llsn: int, batches: Iterable[Buffer]
     ) -> None: ...
     def commit(
         self, stream: int, epoch: int, context: tuple[int, int, int, int, int]

@@ -205,9 +205,7 @@ impl Replicas {
         Ok(rows.collect())
     }
 
-    /// Append batches exactly at `llsn`, all of them or none; with `reserved`, where records find no room,
-    /// from the room that they leave alone.
-    #[pyo3(signature = (stream, epoch, llsn, batches, *, reserved=false))]
+    /// Append batches exactly at `llsn`, all of them or none.
     fn place(
         &self,
         py: Python<'_>,
@@ -215,14 +213,25 @@ impl Replicas {
         epoch: u64,
         llsn: Unsigned,
         batches: &Bound<'_, PyAny>,
-        reserved: bool,
     ) -> PyResult<()> {
         self.arrive(py, stream, held(batches)?, |store, batches| {
-            if reserved {
-                store.place_reserved(stream, epoch, llsn.0, batches)
-            } else {
-                store.place_batches(stream, epoch, llsn.0, batches)
-            }
+            store.place_batches(stream, epoch, llsn.0, batches)
+        })?;
+        self.store.nudge();
+        Ok(())
+    }
+
+    /// As `place`, if there is no room for records from the room that they leave alone.
+    fn place_reserved(
+        &self,
+        py: Python<'_>,
+        stream: u32,
+        epoch: u64,
+        llsn: Unsigned,
+        batches: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.arrive(py, stream, held(batches)?, |store, batches| {
+            store.place_reserved(stream, epoch, llsn.0, batches)
         })?;
         self.store.nudge();
         Ok(())

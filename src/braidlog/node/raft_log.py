@@ -170,7 +170,7 @@ class GroupLog:
         if first < following:
             self._log.native.rollback(self._log.number, 0, first)
         # Without entries there would be no trim, and so never room again.
-        self._log.native.place(self._log.number, 0, first, batches, reserved=True)
+        self._log.native.place_reserved(self._log.number, 0, first, batches)
         self._log.hurry(sum(map(len, batches)))
 
     def _entries(self, begin: int) -> Iterator[Entry]:
