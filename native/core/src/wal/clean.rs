@@ -204,7 +204,7 @@ impl Store {
         let Ok(stream) = self.view.stream(header.stream) else {
             return Ok(None);
         };
-        let first = stream.range().first;
+        let range = stream.range();
         // Only where this segment is the owner; a newer copy or a rollback may have replaced it.
         let (extents, cut) = self.view.owned(&stream)?;
         let owner = extents.iter().find(|extent| {
@@ -224,9 +224,10 @@ impl Store {
                 frame.offset,
             )
         })?;
-        let end = owner.end.min(cut);
+        // Of what was taken back behind the stream's end nothing else may tell: a rollback goes with its segment.
+        let end = owner.end.min(cut).min(range.durable);
         let count = u64::from(count).min(end.saturating_sub(header.llsn)) as u32;
-        Ok((count > 0 && header.llsn + u64::from(count) > first).then_some(count))
+        Ok((count > 0 && header.llsn + u64::from(count) > range.first).then_some(count))
     }
 
     /// Copy the commit runs of live records; those may lie in other segments.

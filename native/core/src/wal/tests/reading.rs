@@ -85,6 +85,49 @@ fn the_cleaner_does_not_bring_back_what_was_rolled_back() {
     driver.reopen();
 }
 
+/// A rollback is forgotten with the segment that it is in, as soon as nothing alive is in there. What it took back may still
+/// stand in an older one.
+#[test]
+fn the_cleaner_leaves_what_a_dropped_segment_took_back() {
+    let mut driver = Driver::new(from_files());
+    let (ordered, filler) = (
+        driver.create("ordered", true),
+        driver.create("filler", false),
+    );
+    for _ in 0..20 {
+        driver.push(ordered, 100).unwrap();
+    }
+    driver.commit(ordered, 10);
+    driver.sync();
+    roll(&mut driver, filler);
+    driver.roll_back(ordered, 13);
+    driver.push(ordered, 100).unwrap();
+    driver.commit(ordered, 3);
+    driver.sync();
+    roll(&mut driver, filler);
+    let next = driver.history.get(ordered).next();
+    driver.trim(ordered, next);
+    let before = driver.store.view().segments().len();
+    let next = driver.history.get(filler).next();
+    driver.trim(filler, next);
+    let left = driver.store.view().segments();
+    assert_eq!((left.len(), left[0].number), (2, 1), "of {before}");
+
+    driver.clean(1);
+    for _ in 0..10 {
+        driver.push(ordered, 100).unwrap();
+    }
+    driver.commit(ordered, 10);
+    driver.sync();
+    driver.check("active");
+    roll(&mut driver, filler);
+    driver.check("sealed");
+    driver
+        .history
+        .check_points(driver.store.view(), 1, "sealed");
+    driver.reopen();
+}
+
 #[test]
 fn a_reader_goes_on_in_the_middle_of_a_batch() {
     let mut driver = Driver::new(from_files());
