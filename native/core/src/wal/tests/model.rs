@@ -75,11 +75,11 @@ struct Run {
 }
 
 impl Run {
-    fn new(recent: bool, lookup_bytes_max: usize) -> Self {
+    fn new(recent: bool, lookup_bytes_max: usize, index_bytes_max: usize) -> Self {
         let options = Options {
             wal_bytes_max: Some(10 * (64 << 10)),
             recent_bytes_max: if recent { 100 << 10 } else { 0 },
-            index_bytes_max: 4000,
+            index_bytes_max,
             lookup_bytes_max,
             ..options()
         };
@@ -277,9 +277,10 @@ proptest! {
     fn random_operations_agree_with_the_model(
         recent in any::<bool>(),
         lookup_bytes_max in prop_oneof![Just(0), Just(10_000), Just(16 << 20)],
+        index_bytes_max in prop_oneof![1 => Just(0), 3 => Just(4000)],
         steps in prop::collection::vec(step(), 1..120),
     ) {
-        let mut run = Run::new(recent, lookup_bytes_max);
+        let mut run = Run::new(recent, lookup_bytes_max, index_bytes_max);
         for step in steps {
             let step = match step {
                 Step::Push(s, n, l) => Step::Push(run.stream(s), n, l),
