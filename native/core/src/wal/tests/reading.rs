@@ -312,3 +312,41 @@ fn batches(store: &Store, stream: u32) -> Vec<u32> {
     });
     counts.collect()
 }
+
+/// A record and its commit may lie in different segments: that of the commit stays as long as the record.
+#[test]
+fn a_segment_stays_while_it_holds_the_commit_of_a_live_record() {
+    let mut driver = Driver::new(from_files());
+    let (ordered, filler) = (
+        driver.create("ordered", true),
+        driver.create("filler", false),
+    );
+    (0..4).for_each(|_| _ = driver.push(ordered, 100).unwrap());
+    roll(&mut driver, filler);
+    driver.commit(ordered, 4);
+    roll(&mut driver, filler);
+    roll(&mut driver, filler);
+    let all = driver.store.view().segments().len();
+    driver.trim(filler, driver.history.get(filler).next());
+    let runs = |driver: &Driver| driver.store.commit_runs(ordered, 1, 9).unwrap();
+    let [run] = runs(&driver)[..] else {
+        panic!("{:?}", runs(&driver))
+    };
+    assert_eq!((run.llsn_begin, run.length), (1, 4));
+    let left: Vec<u64> = driver
+        .store
+        .view()
+        .segments()
+        .iter()
+        .map(|s| s.number)
+        .collect();
+    assert_eq!(
+        (left[..2].to_vec(), left.len()),
+        (vec![1, 2], 3),
+        "of {all}"
+    );
+    driver.reopen();
+    assert_eq!(runs(&driver), [run]);
+    driver.trim(ordered, 5);
+    assert_eq!(driver.store.view().segments().len(), 1);
+}
