@@ -62,11 +62,7 @@ impl Listing {
             vfs.create_dir_all(&path)?;
             let lock = vfs.lock(&path.join("LOCK"), &process)?;
             let options = Options::default();
-            let manifest = match Manifest::open(vfs.clone(), &path, identity, options) {
-                Ok((manifest, _)) => manifest,
-                Err(Error::NotFound { .. }) => Manifest::create(vfs, &path, identity, options)?,
-                Err(error) => return Err(error),
-            };
+            let manifest = Manifest::open_or_create(vfs, &path, identity, options)?;
             Ok(Open {
                 manifest,
                 _lock: lock,

@@ -146,7 +146,7 @@ class SnapshotFiles:
         """Numbers of listed snapshots that were found to be damaged."""
         make_directory(path)
         where = path / "list"
-        if not where.exists() and any(self._numbered()):
+        if not (where / "CURRENT").exists() and any(self._numbered()):
             msg = f"the list of the snapshots in {path} is gone"
             raise SnapshotDamagedError(msg, path=str(where))
         self.host = self._name_host(host or os.urandom(16).hex())

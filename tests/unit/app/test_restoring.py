@@ -141,11 +141,14 @@ def test_a_snapshot_that_ends_before_the_log_is_named(tmp_path: Path) -> None:
         open_bank(tmp_path)
 
 
-def test_a_lost_list_is_no_empty_one(tmp_path: Path) -> None:
-    make(tmp_path, 1)
-    shutil.rmtree(tmp_path / "snapshots" / "list")
+@pytest.mark.parametrize("lost", ["list", "list/*[!K]", "list/CURRENT"])
+def test_a_lost_list_is_no_empty_one(tmp_path: Path, lost: str) -> None:
+    taken, _ = make(tmp_path, 1)
+    for path in (tmp_path / "snapshots").glob(lost):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
     with pytest.raises(SnapshotDamagedError, match="the list of the snapshots"):
         open_bank(tmp_path)
+    assert (tmp_path / "snapshots" / f"{taken[0].number:012}").exists()
 
 
 def test_snapshots_of_another_log_are_refused(tmp_path: Path) -> None:

@@ -103,6 +103,19 @@ impl<V: Version> Manifest<V> {
         Ok((manifest, report))
     }
 
+    /// As [`Self::open`], or [`Self::create`] where `CURRENT` never was, also behind a creation that was cut short.
+    pub fn open_or_create(
+        vfs: Arc<dyn Vfs>,
+        dir: &Path,
+        identity: Identity,
+        options: Options,
+    ) -> Result<Self> {
+        if vfs.exists(&dir.join(CURRENT))? {
+            return Self::open(vfs, dir, identity, options).map(|(manifest, _)| manifest);
+        }
+        Self::create(vfs, dir, identity, options)
+    }
+
     /// As [`Self::open`], but behind a close in good order nothing is written before the first commit or
     /// [`Self::begin`]: until then this instance may end anywhere, and leaves the directory closed.
     pub fn resume(

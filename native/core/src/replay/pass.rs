@@ -187,11 +187,17 @@ impl Pass {
     }
 
     fn enter(&mut self, segment: Arc<Segment>, state: &State, walk: Walk) {
+        let mut ends = Vec::new();
         for (number, lane) in &mut self.lanes {
             // Segments that nothing alive was in may be missing in between.
             if let Some(stream) = state.streams.get(number) {
                 lane.known = lane.known.max(stream.context.high_watermark);
+                ends.push((*number, stream.next));
             }
+        }
+        // And with them the rollbacks of what older ones still hold.
+        for (stream, end) in ends {
+            self.roll_back(stream, end);
         }
         self.current = Some((segment, walk));
         if !self.damages.is_empty() {

@@ -4,6 +4,7 @@
 
 mod damage;
 mod data;
+mod dropped;
 mod known;
 mod places;
 
@@ -148,11 +149,9 @@ impl Node {
         };
         let directory = Directory::open(vfs, Path::new("/node"), options)?;
         let logs = directory.logs();
-        let streams = logs.iter().map(|(name, (number, ..))| {
-            (
-                *number,
-                name.strip_prefix("stream.").unwrap().parse().unwrap(),
-            )
+        let streams = logs.iter().filter_map(|(name, (number, ..))| {
+            let key = name.strip_prefix("stream.")?;
+            Some((*number, key.parse().unwrap()))
         });
         let streams = streams.collect();
         Ok((Arc::new(directory), streams))

@@ -14,6 +14,7 @@ use crate::wal::frame::{Frame, Kind};
 use crate::wal::segment::FIRST_FRAME;
 use crate::wal::segments::{Segment, is_data};
 use crate::wal::store::Store;
+use crate::wal::view::UNKNOWN;
 use crate::wal::walk::Walk;
 
 /// Commit runs in one frame: few enough for the smallest segment.
@@ -53,7 +54,11 @@ impl Store {
         let lows = self.lows();
         let mut dead = Vec::new();
         for segment in segments.iter().filter(|segment| segment.sealed().is_some()) {
-            let summary = segment.summary(&*self.view.vfs, &self.view.dir)?;
+            let summary = match segment.summary(&*self.view.vfs, &self.view.dir) {
+                // What it holds is not known, so it stays; who reads it or verifies the log is told.
+                Err(Error::Corruption { .. }) => continue,
+                found => found?,
+            };
             let dead_now = cleaned(segment.number)
                 || !(summary.iter().any(|entry| is_live(entry, &lows))
                     || self.has_live_runs(segment, &summary, &lows)?);
@@ -204,9 +209,14 @@ impl Store {
         let Ok(stream) = self.view.stream(header.stream) else {
             return Ok(None);
         };
-        let first = stream.range().first;
+        let range = stream.range();
         // Only where this segment is the owner; a newer copy or a rollback may have replaced it.
         let (extents, cut) = self.view.owned(&stream)?;
+        if let Some(unknown) = extents.iter().find(|extent| extent.lane == UNKNOWN) {
+            // Whether it replaces what is here cannot be said, and what is not copied goes.
+            let reason = "its index can neither be read nor made again, so nothing is cleaned";
+            return Err(Error::corrupt(unknown.segment.path(), 0, reason));
+        }
         let owner = extents.iter().find(|extent| {
             Arc::ptr_eq(&extent.segment, segment)
                 && (extent.lane > NATIVE) == (header.kind == Kind::Moved)
@@ -224,9 +234,10 @@ impl Store {
                 frame.offset,
             )
         })?;
-        let end = owner.end.min(cut);
+        // Of what was taken back behind the stream's end nothing else may tell: a rollback goes with its segment.
+        let end = owner.end.min(cut).min(range.durable);
         let count = u64::from(count).min(end.saturating_sub(header.llsn)) as u32;
-        Ok((count > 0 && header.llsn + u64::from(count) > first).then_some(count))
+        Ok((count > 0 && header.llsn + u64::from(count) > range.first).then_some(count))
     }
 
     /// Copy the commit runs of live records; those may lie in other segments.

@@ -12,11 +12,12 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::manifest::{self, Identity, Manifest, WalFiles};
 use crate::vfs::{Access, Vfs, VfsFile};
+use crate::wal::checkpoint::CHECKPOINT;
 use crate::wal::identity::{IDENTITY, NodeIdentity};
 use crate::wal::recover::{LOCK, check_newest};
 use crate::wal::segments::{open_slot, slot_path};
 use crate::wal::store::{Options, make_dirs};
-use crate::wal::watermark::Watermark;
+use crate::wal::watermark::{WATERMARK, Watermark};
 
 pub(super) enum Found {
     Node(NodeIdentity),
@@ -123,6 +124,16 @@ pub(super) fn open_manifest(
             path: dir.join("CURRENT"),
             reason,
         });
+    }
+    for name in [WATERMARK, CHECKPOINT] {
+        // They are written behind the manifest, so there was one.
+        if vfs.exists(&dir.join(name))? {
+            let reason = format!("{name} is there, so the log was in use; restore it from a copy");
+            return Err(Error::Missing {
+                path: dir.join("CURRENT"),
+                reason,
+            });
+        }
     }
     let manifest = Manifest::create(Arc::clone(vfs), dir, who, options)?;
     make_dirs(&**vfs, dir)?;

@@ -14,6 +14,7 @@ use crate::vfs::{Access, SyncMethod, Vfs, VfsFile};
 use crate::wal::change::Change;
 use crate::wal::frame::{Frame, Kind, Seed};
 use crate::wal::index_frame;
+use crate::wal::recover::read_preamble;
 use crate::wal::segment::{FIRST_FRAME, SegmentHeader};
 use crate::wal::walk::Walk;
 
@@ -272,6 +273,19 @@ impl Segment {
             },
         };
         Ok(Arc::clone(self.summary.get_or_init(|| Arc::new(fresh))))
+    }
+
+    /// From which LLSN on it may hold records that were written to it first: what was committed when it began was
+    /// not written again. 1 if its head does not tell.
+    pub fn begins(self: &Arc<Self>, vfs: &dyn Vfs, stream: u32) -> Result<u64> {
+        match read_preamble(self.reader(vfs)?, self, self.bytes) {
+            Ok((state, _)) => Ok(state
+                .streams
+                .get(&stream)
+                .map_or(1, |found| found.committed)),
+            Err(Error::Corruption { .. }) => Ok(1),
+            Err(error) => Err(error),
+        }
     }
 
     /// Whether a side file indexes this segment, and ends where it ends: readers go by its offsets.

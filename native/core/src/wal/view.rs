@@ -45,9 +45,12 @@ pub struct Extent {
     pub end: u64,
     /// The segment.
     pub segment: Arc<Segment>,
-    /// [`NATIVE`], or a lane of copies made by the cleaner.
+    /// [`NATIVE`], or a lane of copies made by the cleaner, or [`UNKNOWN`].
     pub lane: u32,
 }
+
+/// Lane of what a segment may hold whose index can neither be read nor made again.
+pub const UNKNOWN: u32 = u32::MAX;
 
 /// Result of waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -361,7 +364,21 @@ impl View {
             let segments = self.segments();
             let mut extents = Vec::new();
             for segment in segments.iter().filter(|segment| segment.sealed().is_some()) {
-                for summary in segment.summary(&*self.vfs, &self.dir)?.iter() {
+                let summaries = match segment.summary(&*self.vfs, &self.dir) {
+                    // What others hold stays readable; who reads in here is told of the damage.
+                    Err(Error::Corruption { .. }) => {
+                        let unknown = Extent {
+                            begin: segment.begins(&*self.vfs, stream.number)?,
+                            end: u64::MAX,
+                            segment: Arc::clone(segment),
+                            lane: UNKNOWN,
+                        };
+                        overlay(&mut extents, unknown);
+                        continue;
+                    }
+                    found => found?,
+                };
+                for summary in summaries.iter() {
                     if summary.stream != stream.number {
                         continue;
                     }

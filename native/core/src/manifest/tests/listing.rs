@@ -7,19 +7,14 @@ use super::{DIR, ID, memory};
 use crate::error::{Error, Result};
 use crate::limits::LISTING_ENTRY_BYTES_MAX;
 use crate::manifest::{Listing, ListingOperation, Manifest, Options};
-use crate::vfs::Vfs;
+use crate::vfs::{MemoryVfs, Vfs};
 
 fn open(vfs: &Arc<dyn Vfs>, rotate_edits: u64) -> Manifest<Listing> {
     let options = Options {
         rotate_edits,
         ..Options::default()
     };
-    let dir = Path::new(DIR);
-    match Manifest::open(vfs.clone(), dir, ID, options) {
-        Ok((manifest, _)) => manifest,
-        Err(Error::NotFound { .. }) => Manifest::create(vfs.clone(), dir, ID, options).unwrap(),
-        Err(error) => panic!("{error}"),
-    }
+    Manifest::open_or_create(vfs.clone(), Path::new(DIR), ID, options).unwrap()
 }
 
 fn add(number: u64, entry: &[u8]) -> ListingOperation {
@@ -88,6 +83,31 @@ fn refuses_what_does_not_apply() {
     let large = vec![0; LISTING_ENTRY_BYTES_MAX + 1];
     assert!(refused(&manifest.commit(&[add(1, &large)])));
     assert_eq!(numbers(&manifest), [0u64; 0]);
+}
+
+/// Wherever the first open is killed, the next one makes the list; and what tells of entries is not replaced.
+#[test]
+fn a_creation_that_was_cut_short_is_done_again() {
+    let memory = MemoryVfs::new();
+    memory.create_dir_all(Path::new(DIR)).unwrap();
+    memory.settle();
+    let vfs: Arc<dyn Vfs> = Arc::new(memory.clone());
+    open(&vfs, 4096).commit(&[add(1, b"one")]).unwrap();
+    let mut made = 0;
+    for (_, _, image) in memory.trace().crashes(3) {
+        let vfs: Arc<dyn Vfs> = Arc::new(image);
+        let mut manifest = open(&vfs, 4096);
+        made += usize::from(numbers(&manifest).is_empty());
+        if manifest.version().next() == 1 {
+            manifest.commit(&[add(1, b"one")]).unwrap();
+        }
+        drop(manifest);
+        assert_eq!(numbers(&open(&vfs, 4096)), [1]);
+        vfs.remove(&Path::new(DIR).join("CURRENT")).unwrap();
+        let lost = Manifest::<Listing>::open_or_create(vfs, Path::new(DIR), ID, Options::default());
+        assert!(matches!(lost.err(), Some(Error::Missing { .. })));
+    }
+    assert!(made > 0);
 }
 
 fn refused(result: &Result<u64>) -> bool {

@@ -100,6 +100,62 @@ fn a_frame_that_cannot_be_indexed_is_corruption_with_its_place() {
     assert!(matches!(error, Error::Corruption { .. }), "{error}");
 }
 
+/// Of a segment without its side file a damaged frame hides what is behind it. That is never taken for the end, and
+/// what other segments hold is read, found by time and let go as ever.
+#[test]
+fn an_index_that_cannot_be_made_again_hides_its_segment_and_no_other() {
+    for head in [false, true] {
+        let vfs = MemoryVfs::new();
+        let (number, first, end) = sealed(&vfs);
+        let shared: Arc<dyn Vfs> = Arc::new(vfs.clone());
+        let (.., segments) = open_tables(&shared, Path::new("/data")).unwrap();
+        let second = &segments[1];
+        let behind = second.rebuild(&vfs).unwrap();
+        let behind = behind.stream(number, 0).unwrap().range().unwrap().end;
+        vfs.remove(&side_path(Path::new("/data"), second.number))
+            .unwrap();
+        let at = if head { FIRST_FRAME + 9 } else { 30_000 };
+        let mut bytes = vfs.read(second.path(), 1 << 20).unwrap();
+        bytes[at as usize..][..8192].fill(0xa5);
+        let file = vfs.open(second.path(), Access::Write).unwrap();
+        file.write_all_at(&bytes, 0).unwrap();
+
+        let (store, _) = open_at(&vfs).unwrap();
+        let other = create(&store, "other");
+        append(&store, other, b"fine").unwrap();
+        assert_eq!(contents(store.view(), other).unwrap().len(), 1);
+        let stream = store.view().stream(number).unwrap();
+        let mut refused = 0;
+        for llsn in 1..stream.range().end {
+            match store.view().get(&stream, llsn) {
+                Ok(record) => assert_eq!(record.value, [7; 5000], "{llsn}"),
+                Err(Error::Corruption { path, .. }) => {
+                    assert_eq!(path, second.path());
+                    let hidden = if head { 1 } else { end };
+                    assert!((hidden..behind).contains(&llsn), "{llsn}");
+                    refused += 1;
+                }
+                Err(error) => panic!("{llsn}: {error}"),
+            }
+        }
+        assert_eq!(refused, behind - if head { 1 } else { end });
+        let error = contents(store.view(), number).unwrap_err();
+        assert!(matches!(error, Error::Corruption { .. }), "{error}");
+        // The cleaner could not tell what is replaced in there.
+        let cleaned = store.clean(1, 1.0).unwrap_err();
+        assert!(matches!(cleaned, Error::Corruption { .. }), "{cleaned}");
+        let segments = store.view().segments();
+        assert_eq!(segments[0].number, first.number);
+        store.trim(number, behind).unwrap();
+        let left = store.view().segments();
+        assert!(left.iter().all(|segment| segment.number != first.number));
+        assert_eq!(
+            contents(store.view(), number).unwrap().len() as u64,
+            31 - behind
+        );
+    }
+}
+
 #[test]
 fn a_read_of_no_bytes_still_gives_a_batch() {
     let vfs = MemoryVfs::new();

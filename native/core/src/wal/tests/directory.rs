@@ -152,6 +152,56 @@ fn a_directory_without_wal_is_refused_and_left_as_it_is() {
     assert!(free > 0, "no crash left free slots alone");
 }
 
+/// Whichever files are lost, what is left is never taken for a log that holds nothing.
+#[test]
+fn no_part_of_a_log_is_an_empty_one() {
+    let (memory, vfs) = faulty();
+    let (store, _) = open_on(&vfs, 1).unwrap();
+    let stream = create(&store, "a");
+    append(&store, stream, b"kept").unwrap();
+    // So much that the close leaves a checkpoint.
+    append(&store, stream, &[7; 12_000]).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let names = [
+        "IDENTITY",
+        "CURRENT",
+        "MANIFEST-",
+        "WATERMARK",
+        "CHECKPOINT",
+        "wal/",
+    ];
+    let prefixes = names.map(|name| format!("{DIR}/{name}"));
+    for (name, prefix) in names.iter().zip(&prefixes) {
+        let there = |path: &String| path.starts_with(prefix);
+        assert!(memory.paths().iter().any(there), "{name}");
+    }
+    for lost in 0..1_usize << names.len() {
+        let image = memory.snapshot();
+        let is_lost = |at: usize| lost & (1 << at) != 0;
+        for path in image
+            .paths()
+            .into_iter()
+            .filter(|path| !path.ends_with('/'))
+        {
+            if (0..names.len()).any(|at| is_lost(at) && path.starts_with(&prefixes[at])) {
+                image.remove(Path::new(&path)).unwrap();
+            }
+        }
+        let left: Vec<_> = (0..names.len()).filter(|at| !is_lost(*at)).collect();
+        match open_on(&FaultVfs::new(Arc::new(image)), 2) {
+            // Nothing tells that there was anything.
+            Ok((store, _)) if left == [0] => assert_eq!(store.next_llsn(stream).ok(), None),
+            Ok((store, _)) => {
+                let found = contents(store.view(), stream).unwrap();
+                assert_eq!(found.len(), 2, "{left:?}");
+            }
+            Err(Error::Missing { .. } | Error::Foreign { .. }) => assert!(lost != 0),
+            Err(error) => panic!("{left:?}: {error:?}"),
+        }
+    }
+}
+
 /// A free slot holds nothing: whatever became of it, the log goes on.
 #[test]
 fn a_free_slot_of_another_length_is_made_anew() {

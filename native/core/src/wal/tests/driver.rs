@@ -229,6 +229,8 @@ impl Driver {
         let epoch = expected.epoch;
         self.store.commit(stream, epoch, context).unwrap();
         self.history.change(stream, |e| {
+            let run = (0..count).map(|at| (context.llsn_begin + at, context.glsn_begin + at));
+            e.glsns.extend(run);
             e.version += 1;
             e.committed += count;
             e.glsn += 3 + count;

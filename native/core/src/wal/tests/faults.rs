@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::scope;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::driver::{kept, record};
 use super::{DIR, append, contents, create, options};
 use crate::error::{Error, Result};
 use crate::vfs::{CrashPolicy, Fault, FaultVfs, Gate, Landed, MemoryVfs, OpKind, Rule, Vfs};
-use crate::wal::{OpenReport, Options, Store, Waited, open};
+use crate::wal::{OpenReport, Options, Range, Store, Waited, open};
 
 pub fn faulty() -> (MemoryVfs, FaultVfs) {
     let memory = MemoryVfs::new();
@@ -324,6 +324,84 @@ fn appends_wait_while_a_sync_hangs_and_go_on_after_it() {
         }
     });
     assert_eq!(contents(store.view(), stream).unwrap().len(), 201);
+}
+
+/// A segment is sealed and another one dropped without a lock that an append or a reader takes.
+#[test]
+fn appends_and_reads_go_on_while_the_list_of_segments_changes() {
+    for (kind, file, trims) in [
+        (OpKind::Write, ".idx", false),
+        (OpKind::Sync, "MANIFEST-", false),
+        (OpKind::Sync, "MANIFEST-", true),
+    ] {
+        let (_, vfs) = faulty();
+        let (store, _) = open_on(&vfs, 1).unwrap();
+        let stream = create(&store, "a");
+        store.provision(4 * (64 << 10)).unwrap();
+        for tag in 1..=9 {
+            append(&store, stream, &kept(tag, 11_000).value).unwrap();
+        }
+        let gate = Gate::new();
+        vfs.add(Rule::hang(kind, &gate).on(file).once());
+        scope(|scope| {
+            let _opening = Opening(&gate);
+            let change = || -> Result<()> {
+                if trims {
+                    return store.trim(stream, 7).map(drop);
+                }
+                (10..=14)
+                    .try_for_each(|tag| append(&store, stream, &kept(tag, 11_000).value).map(drop))
+            };
+            let changing = scope.spawn(change);
+            gate.wait_for(1);
+            let (tell, told) = mpsc::channel();
+            let store = &store;
+            scope.spawn(move || {
+                let view = store.view();
+                let readable = view.stream(stream).unwrap();
+                let Range { first, end, .. } = readable.range();
+                for llsn in first..end {
+                    let found = view.get(&readable, llsn).unwrap();
+                    assert_eq!(found.value, *kept(llsn, 11_000).value);
+                }
+                assert_eq!(contents(view, stream).unwrap().len() as u64, end - first);
+                let next = store.next_llsn(stream).unwrap();
+                let placed = store.append(stream, super::record(b"on its way"), None);
+                tell.send(placed.unwrap().llsn - next).unwrap();
+            });
+            let done = told.recv_timeout(Duration::from_secs(30));
+            assert_eq!(done, Ok(0), "{kind:?} of {file}, trim: {trims}");
+            gate.open();
+            changing.join().unwrap().unwrap();
+        });
+    }
+}
+
+/// Which logs there are is told by the log alone: no edit can be lost that would contradict it.
+#[test]
+fn the_catalog_needs_no_manifest() {
+    let (memory, vfs) = faulty();
+    let (store, _) = open_on(&vfs, 1).unwrap();
+    let names = ["a", "b", "c", "d"];
+    append(&store, create(&store, names[0]), b"first").unwrap();
+    for kind in [OpKind::Create, OpKind::Write, OpKind::Sync, OpKind::Rename] {
+        vfs.add(Rule::fail(kind, Fault::Io).on("MANIFEST"));
+        vfs.add(Rule::fail(kind, Fault::Io).on("CURRENT"));
+    }
+    let streams = names[1..].iter().map(|name| create(&store, name));
+    let last = streams.last().unwrap();
+    append(&store, last, b"last").unwrap();
+    let id = |name: &str| u128::from(crc32c::crc32c(name.as_bytes())) + 1;
+    store.delete_log(id("b")).unwrap();
+    let group = store.submit_alter(id("c"), b"changed".to_vec()).unwrap();
+    store.wait(group).unwrap();
+    let state = store.state();
+    let image = memory
+        .trace()
+        .crash(memory.operations(), CrashPolicy::DropUnsynced);
+    let (store, _) = open_on(&FaultVfs::new(Arc::new(image)), 2).unwrap();
+    assert_eq!(store.state(), state);
+    assert_eq!(contents(store.view(), last).unwrap().len(), 1);
 }
 
 /// Others that wait for the same group and give up wake the rest each time.

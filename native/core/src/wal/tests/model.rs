@@ -10,6 +10,7 @@ use super::driver::Driver;
 use super::{DIR, options, seeds};
 use crate::batch::Compression;
 use crate::error::Error;
+use crate::index::{CommitPoint, CommitRun};
 use crate::vfs::CrashPolicy;
 use crate::wal::{Follower, Options, Position};
 
@@ -74,11 +75,11 @@ struct Run {
 }
 
 impl Run {
-    fn new(recent: bool, lookup_bytes_max: usize) -> Self {
+    fn new(recent: bool, lookup_bytes_max: usize, index_bytes_max: usize) -> Self {
         let options = Options {
             wal_bytes_max: Some(10 * (64 << 10)),
             recent_bytes_max: if recent { 100 << 10 } else { 0 },
-            index_bytes_max: 4000,
+            index_bytes_max,
             lookup_bytes_max,
             ..options()
         };
@@ -182,6 +183,7 @@ impl Run {
             .history
             .check_points(self.driver.store.view(), 3, "writer");
         self.positions(random);
+        self.commits(random);
         let follower = if let Some(mut follower) = self.follower.take() {
             follower.refresh().unwrap();
             follower
@@ -195,6 +197,41 @@ impl Run {
             .check_points(follower.view(), 7, "follower");
         assert_eq!(follower.state(), self.driver.store.state(), "follower");
         self.follower = Some(follower);
+    }
+
+    /// Numbers of the log and of the stream, both ways.
+    fn commits(&self, random: u64) {
+        let store = &self.driver.store;
+        for number in self.driver.history.live() {
+            let expected = self.driver.history.get(number);
+            let kept: Vec<(u64, u64)> = expected
+                .glsns
+                .range(expected.low..)
+                .map(|(llsn, glsn)| (*llsn, *glsn))
+                .collect();
+            let pairs = |runs: Vec<CommitRun>| -> Vec<(u64, u64)> {
+                let of = |run: CommitRun| {
+                    (0..run.length).map(move |at| (run.llsn_begin + at, run.glsn_begin + at))
+                };
+                runs.into_iter().flat_map(of).collect()
+            };
+            let (low, end) = (expected.low, expected.committed);
+            assert_eq!(pairs(store.commit_runs(number, 1, end).unwrap()), kept);
+            let view = store.view().commit_runs(number, low, end).unwrap();
+            assert_eq!(pairs(view), kept);
+            for at in [random, random.rotate_left(17), random.rotate_left(40)] {
+                let glsn = at % (expected.glsn + 5);
+                let floor = kept.iter().rfind(|(_, found)| *found <= glsn);
+                let ceil = kept.iter().find(|(_, found)| *found >= glsn);
+                let point = |point: Option<CommitPoint>| point.map(|it| (it.llsn, it.glsn));
+                let found = store.glsn_floor(number, glsn).unwrap();
+                assert_eq!(point(found), floor.copied(), "floor of {glsn}");
+                let found = store.glsn_ceil(number, glsn).unwrap();
+                assert_eq!(point(found), ceil.copied(), "ceil of {glsn}");
+                let found = store.view().glsn_ceil(number, glsn).unwrap();
+                assert_eq!(point(found), ceil.copied(), "ceil of {glsn}");
+            }
+        }
     }
 
     /// Reads from and to anywhere, resumed with one position, and what is out of range.
@@ -240,9 +277,10 @@ proptest! {
     fn random_operations_agree_with_the_model(
         recent in any::<bool>(),
         lookup_bytes_max in prop_oneof![Just(0), Just(10_000), Just(16 << 20)],
+        index_bytes_max in prop_oneof![1 => Just(0), 3 => Just(4000)],
         steps in prop::collection::vec(step(), 1..120),
     ) {
-        let mut run = Run::new(recent, lookup_bytes_max);
+        let mut run = Run::new(recent, lookup_bytes_max, index_bytes_max);
         for step in steps {
             let step = match step {
                 Step::Push(s, n, l) => Step::Push(run.stream(s), n, l),

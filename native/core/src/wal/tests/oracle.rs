@@ -30,6 +30,8 @@ pub struct Expected {
     pub placed: BTreeMap<(u64, u64), u64>,
     pub version: u64,
     pub glsn: u64,
+    /// GLSN of each committed LLSN, trimmed ones included.
+    pub glsns: BTreeMap<u64, u64>,
 }
 
 impl Expected {

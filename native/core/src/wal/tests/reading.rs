@@ -85,6 +85,49 @@ fn the_cleaner_does_not_bring_back_what_was_rolled_back() {
     driver.reopen();
 }
 
+/// A rollback is forgotten with the segment that it is in, as soon as nothing alive is in there. What it took back may still
+/// stand in an older one.
+#[test]
+fn the_cleaner_leaves_what_a_dropped_segment_took_back() {
+    let mut driver = Driver::new(from_files());
+    let (ordered, filler) = (
+        driver.create("ordered", true),
+        driver.create("filler", false),
+    );
+    for _ in 0..20 {
+        driver.push(ordered, 100).unwrap();
+    }
+    driver.commit(ordered, 10);
+    driver.sync();
+    roll(&mut driver, filler);
+    driver.roll_back(ordered, 13);
+    driver.push(ordered, 100).unwrap();
+    driver.commit(ordered, 3);
+    driver.sync();
+    roll(&mut driver, filler);
+    let next = driver.history.get(ordered).next();
+    driver.trim(ordered, next);
+    let before = driver.store.view().segments().len();
+    let next = driver.history.get(filler).next();
+    driver.trim(filler, next);
+    let left = driver.store.view().segments();
+    assert_eq!((left.len(), left[0].number), (2, 1), "of {before}");
+
+    driver.clean(1);
+    for _ in 0..10 {
+        driver.push(ordered, 100).unwrap();
+    }
+    driver.commit(ordered, 10);
+    driver.sync();
+    driver.check("active");
+    roll(&mut driver, filler);
+    driver.check("sealed");
+    driver
+        .history
+        .check_points(driver.store.view(), 1, "sealed");
+    driver.reopen();
+}
+
 #[test]
 fn a_reader_goes_on_in_the_middle_of_a_batch() {
     let mut driver = Driver::new(from_files());
@@ -268,4 +311,42 @@ fn batches(store: &Store, stream: u32) -> Vec<u32> {
         batch.end - batch.begin
     });
     counts.collect()
+}
+
+/// A record and its commit may lie in different segments: that of the commit stays as long as the record.
+#[test]
+fn a_segment_stays_while_it_holds_the_commit_of_a_live_record() {
+    let mut driver = Driver::new(from_files());
+    let (ordered, filler) = (
+        driver.create("ordered", true),
+        driver.create("filler", false),
+    );
+    (0..4).for_each(|_| _ = driver.push(ordered, 100).unwrap());
+    roll(&mut driver, filler);
+    driver.commit(ordered, 4);
+    roll(&mut driver, filler);
+    roll(&mut driver, filler);
+    let all = driver.store.view().segments().len();
+    driver.trim(filler, driver.history.get(filler).next());
+    let runs = |driver: &Driver| driver.store.commit_runs(ordered, 1, 9).unwrap();
+    let [run] = runs(&driver)[..] else {
+        panic!("{:?}", runs(&driver))
+    };
+    assert_eq!((run.llsn_begin, run.length), (1, 4));
+    let left: Vec<u64> = driver
+        .store
+        .view()
+        .segments()
+        .iter()
+        .map(|s| s.number)
+        .collect();
+    assert_eq!(
+        (left[..2].to_vec(), left.len()),
+        (vec![1, 2], 3),
+        "of {all}"
+    );
+    driver.reopen();
+    assert_eq!(runs(&driver), [run]);
+    driver.trim(ordered, 5);
+    assert_eq!(driver.store.view().segments().len(), 1);
 }
