@@ -153,18 +153,19 @@ def _become_learner(core: Core, config: StreamConfig) -> None:
 
 
 def advance(core: Core) -> None:
-    """Do what has become possible: enter the epoch, serve in it, trim."""
+    """Do what has become possible: trim, enter the epoch, serve in it."""
     config = core.config
     if config is None or core.stopped:
         return
+    # First what frees room, which the rest may need.
+    if core.trim > 1 and core.low < core.committed:
+        _trim(core)
     if core.is_catching_up and core.committed == config.start:
         _enter(core, config)
     durable = core.durable.mark.epoch == config.epoch
     if core.state is ReplicaState.CATCHING_UP and core.entered and durable:
         sealed = config.status is StreamStatus.SEALED
         core.state = ReplicaState.SEALED if sealed else ReplicaState.RUNNING
-    if core.trim > 1 and core.low < core.committed:
-        _trim(core)
 
 
 def _enter(core: Core, config: StreamConfig) -> None:

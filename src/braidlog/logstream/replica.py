@@ -98,6 +98,7 @@ class _Input:
         except Exception as raised:
             if not self._replica._bears(raised):
                 raise
+            self._replica._pause()
         return False
 
 
@@ -305,11 +306,13 @@ class Replica:
             self._damaged(error)
             return True
         if isinstance(error, UnavailableError | TooLargeError):
-            core = self._core
-            core.lacks_room = str(error)
-            core.retry_at = core.now + core.limits.poll_interval
+            self._core.lacks_room = str(error)
             return True
         return False
+
+    def _pause(self) -> None:
+        """Let some time pass before what no input asks for is tried again."""
+        self._core.retry_at = self._core.now + self._core.limits.poll_interval
 
     def _damaged(self, error: CorruptionError) -> None:
         """Be invalid, so that another replica repairs this one.

@@ -340,7 +340,7 @@ class ClusterNode:
         self.member.group.step(bytes(payload))
 
     def _to_self(self, message: Message) -> None:
-        self._dispatch(self.id, message, memoryview(b""))
+        self._guarded(self._dispatch, self.id, message, memoryview(b""))
 
     def _guarded(self, call: Callable[[*Given], None], *given: *Given) -> None:
         """Let one input in; a message that is refused changes nothing."""

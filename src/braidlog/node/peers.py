@@ -191,6 +191,11 @@ class _Peer:
             return
         link.request(message, payload, answer)
 
+    def has_room(self) -> bool:
+        link = self._link
+        waiting = self._waiting_bytes if link is None else link.unsent_bytes
+        return 2 * waiting <= self.settings.unsent_bytes_max
+
     def _connect(self) -> None:
         if self._attempt is None and not self._peers.closing:
             self._attempt = asyncio.get_running_loop().create_task(self._try())
@@ -394,6 +399,10 @@ class Peers:
         except LogError:
             _log.exception("node %d: a message cannot be sent", node)
             return True
+
+    def has_room(self, node: int) -> bool:
+        """Tell whether half of what may wait for a node is free."""
+        return node not in self._peers or self._peers[node].has_room()
 
     def flush(self) -> None:
         """Write what was sent now, before something that takes time."""

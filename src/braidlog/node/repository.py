@@ -23,6 +23,7 @@ from braidlog.node.status import GroupStatus
 from braidlog.raft import Base, Membership, RaftConfig, Role
 from braidlog.storage.streams import NodeStore
 from braidlog.wire.messages import (
+    Commit,
     Configure,
     GetMetadata,
     Message,
@@ -80,6 +81,8 @@ class RepositoryMember:
         self._done: dict[int, Done] = {}
         self._requests = 0
         self._complained = 0
+        self._untold: set[int] = set()
+        """Nodes whose link was too full for what the leader decided."""
         raft = RaftConfig(
             id=self._node,
             incarnation=incarnation,
@@ -163,6 +166,7 @@ class RepositoryMember:
 
     def flush(self) -> bool:
         """Do what the group asks for; tell whether more may follow from it here."""
+        self._tell_again()
         effects = self.group.effects()
         self._complain()
         back = bool(effects.answers or effects.committed)
@@ -190,8 +194,14 @@ class RepositoryMember:
 
     def _send(self, node: int, message: Message, payload: bytes) -> None:
         sent = self._peers.send(node, message, (payload,) if payload else ())
-        # Reports show what was missed of epochs and cuts, but not of trims and options.
-        if not sent and isinstance(message, Configure):
+        # Reports show what is missing of epochs and records, but neither trims and
+        # options nor the last cuts that gave nothing to a stream.
+        if not sent and isinstance(message, Configure | Commit):
+            self._untold.add(node)
+
+    def _tell_again(self) -> None:
+        for node in [each for each in self._untold if self._peers.has_room(each)]:
+            self._untold.discard(node)
             self.group.unsent(node)
 
     def _complain(self) -> None:

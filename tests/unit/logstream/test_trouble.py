@@ -4,7 +4,12 @@ from typing import Any
 
 import pytest
 
-from braidlog.errors import CorruptionError, NotReadyError, TrimmedError
+from braidlog.errors import (
+    CorruptionError,
+    NotReadyError,
+    TrimmedError,
+    UnavailableError,
+)
 from braidlog.logstream import ReplicaState
 from braidlog.wire.messages import Entries, Fetch, LogCut, Read
 from unit.logstream.group import Group
@@ -151,6 +156,42 @@ def test_a_trim_that_finds_no_room_is_tried_again() -> None:
     stuffed(group, 1, full=False)
     group.tick(1)
     assert group.replicas[1].low == 2
+
+
+def test_a_trim_that_frees_room_waits_for_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group = opened(1)
+    group.append(1, ("a", 0, batch("x")), ("b", 0, batch("y")))
+    group.run()
+    group.append(1, ("c", 0, batch("z")))
+    group.settle()
+    group.repository.trim_to(2)
+    stuffed(group, 1)
+    group.configure(1)
+    cut = group.repository.cut()
+    group.settle()
+    stuffed(group, 1, full=False)
+
+    def refuse(*_: object) -> None:
+        raise UnavailableError("no room")
+
+    monkeypatch.setattr(group.disks[1], "commit", refuse)
+    monkeypatch.setattr(group.disks[1], "enter", refuse)
+    for _ in range(4):
+        group.publish(cut, 1)
+        group.settle()
+        group.tick(1, 0.5)
+    assert group.replicas[1].low == 2
+    # The same for an epoch that could be entered.
+    monkeypatch.undo()
+    group.publish(cut, 1)
+    group.settle()
+    monkeypatch.setattr(group.disks[1], "enter", refuse)
+    group.repository.trim_to(3)
+    group.repository.configure((1,))
+    group.open()
+    assert group.replicas[1].low == 3
 
 
 def test_a_cut_that_finds_no_room_is_applied_when_it_comes_again() -> None:

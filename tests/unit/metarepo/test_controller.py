@@ -5,7 +5,7 @@ from braidlog.metarepo.controller import Controller, ControllerSettings
 from braidlog.metarepo.liveness import Liveness, LivenessSettings
 from braidlog.wire import commands
 from braidlog.wire.commands import AddLearner, DropLearner, Reconfigure
-from braidlog.wire.messages import Report
+from braidlog.wire.messages import Report, StreamStatus
 from braidlog.wire.results import Refused
 from unit.metarepo.bench import Bench
 
@@ -158,6 +158,7 @@ def test_a_replica_that_never_enters_is_dropped_and_learns() -> None:
     made = bench.one(4)
     assert isinstance(made, Reconfigure)
     assert (set(made.replicas), made.learners) == ({1, 2}, (3,))
+    assert made.status is StreamStatus.SEALED
 
 
 def test_an_invalid_replica_is_dropped_and_not_taken_before_it_is_gone() -> None:

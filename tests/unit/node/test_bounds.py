@@ -19,6 +19,7 @@ from braidlog.errors import (
     AlreadyExistsError,
     LogError,
     LogFullError,
+    RemoteProtocolError,
     TooLargeError,
 )
 from braidlog.node import sessions
@@ -27,6 +28,7 @@ from braidlog.node.process import allow_files
 from braidlog.node.registration import Registration
 from braidlog.node.server import NodeServer
 from braidlog.raft.errors import RaftInvariantError
+from braidlog.wire import commands
 from braidlog.wire.client import ClientConnection
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
 from braidlog.wire.events import Answered, Event
@@ -136,6 +138,30 @@ async def test_what_the_repository_cannot_write_ends_the_node(
             await serves
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
+
+
+async def test_what_a_node_cannot_tell_itself_loses_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to a command comes with what the leader tells its own replicas."""
+    settings = config(tmp_path)
+    async with serving(settings) as server, connected(settings) as raw:
+        async with client(settings) as there:
+            await (await there.create_log("first")).append(b"x")
+        refused: list[object] = []
+
+        def refuse(message: object) -> None:
+            refused.append(message)
+            raise RemoteProtocolError("a contradiction")
+
+        monkeypatch.setattr(server.node.replicas, "configure", refuse)
+        create = commands.CreateLog(b"l" * 16, "orders", 1, 1, 1)
+        raw.connection.request(Execute(), [commands.encode(create)])
+        async with asyncio.timeout(10):
+            while not any(isinstance(e, Answered) for e in await raw.events()):
+                continue
+        assert refused
+        assert not server.node.failed.done()
 
 
 async def test_answers_that_nobody_reads_are_bounded(tmp_path: Path) -> None:

@@ -90,6 +90,8 @@ async def test_what_is_lost_because_too_much_waits_is_said() -> None:
     assert [links.send(2, message, half) for _ in range(2)] == [True, False]
     assert links.send(2, Replicate(1, 1, 1, ()))
     assert links.dropped == 1
+    assert not links.has_room(2)
+    assert links.has_room(3)
     links.close()
 
 

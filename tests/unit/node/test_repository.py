@@ -12,7 +12,7 @@ from braidlog.node.repository import RepositoryMember
 from braidlog.raft import Base, Membership
 from braidlog.storage.streams import NodeStore
 from braidlog.wire import commands
-from braidlog.wire.messages import Configure, Message, Report, StreamReport
+from braidlog.wire.messages import Commit, Configure, Message, Report, StreamReport
 from unit.metarepo.bench import LOG
 
 SETTINGS = """
@@ -32,12 +32,16 @@ class Bench:
     def __init__(self) -> None:
         self.full = False
         self.told: list[Configure] = []
+        self.cuts: list[Commit] = []
         self.now = 0.0
         self.reports = 0
         self.held: tuple[StreamReport, ...] = ()
         self.store = NodeStore("/n", entropy=1, disk=_native.MemoryDisk())
         peers: Any = SimpleNamespace(
-            send=self.send, flush=lambda: None, know=lambda _: None
+            send=self.send,
+            has_room=lambda _: not self.full,
+            flush=lambda: None,
+            know=lambda _: None,
         )
         self.member = RepositoryMember(
             parse(SETTINGS, {}),
@@ -54,11 +58,13 @@ class Bench:
             self.do(commands.RegisterNode(node, f"n{node}:7400", 1))
         self.wait(0.1)
         self.do(commands.CreateLog(LOG, "log", 1, 1, 1, placement=((2,),)))
-        self.held = (StreamReport(1, 1, 0, 1, 5, ReplicaState.RUNNING),)
+        self.hold(5, 1)
 
     def send(self, node: int, message: Message, payload: object) -> bool:
         if isinstance(message, Configure) and not self.full:
             self.told.append(message)
+        if isinstance(message, Commit) and not self.full:
+            self.cuts.append(message)
         return not self.full
 
     def wait(self, seconds: float) -> None:
@@ -69,6 +75,11 @@ class Bench:
             report = Report(2, 1, self.reports, True, self.held)
             self.member.report(report, self.now)
             self.settle()
+
+    def hold(self, end: int, committed: int) -> None:
+        """Let the replica report that; what it knows to be committed is not synced."""
+        running = ReplicaState.RUNNING
+        self.held = (StreamReport(1, 1, 0, committed, end, running),)
 
     def settle(self) -> None:
         while self.member.flush():
@@ -99,4 +110,18 @@ def test_a_trim_that_a_full_link_lost_is_told_again() -> None:
     bench.full = False
     bench.wait(0.2)
     assert [told.streams[0].trim for told in bench.told] == [3]
+    bench.store.close()
+
+
+def test_a_cut_that_a_full_link_lost_is_told_again() -> None:
+    """If it gave the replica nothing, its report does not show that it missed it."""
+    bench = Bench()
+    bench.wait(0.5)
+    bench.hold(9, 9)
+    bench.full = True
+    bench.wait(3.0)
+    bench.cuts.clear()
+    bench.full = False
+    bench.wait(0.3)
+    assert {cut.high_watermark for told in bench.cuts for cut in told.cuts} >= {8}
     bench.store.close()
