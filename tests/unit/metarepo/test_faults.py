@@ -114,7 +114,7 @@ def test_a_second_failure_comes_before_the_first_is_recorded(cluster: Cluster) -
     """Node 3 dies when it should record that node 2 did; both of them come back."""
     cluster.dead, cluster.deaf = {2}, {3}
     cluster.step()
-    assert cluster.faults.failed == (2,)
+    assert [*cluster.faults.failed] == [2]
     cluster.dead = {2, 3}
     cluster.told.clear()
     cluster.settle()
