@@ -9,7 +9,7 @@ from typing import Final
 from braidlog.client.cluster import Cluster
 from braidlog.client.link import Answer
 from braidlog.client.merge import Merge, Span, Want
-from braidlog.client.retry import Verdict, verdict_of
+from braidlog.client.retry import Damaged, Verdict, verdict_of
 from braidlog.errors import (
     LogError,
     NotReadyError,
@@ -66,9 +66,8 @@ class Reading:
 
     async def close(self) -> None:
         """Stop all reads. Idempotent."""
-        if self._tasks or self._error is None:
-            with contextlib.suppress(ValueError):
-                self._cluster.unlisten(self._routes_changed)
+        with contextlib.suppress(ValueError):
+            self._cluster.unlisten(self._routes_changed)
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -140,6 +139,9 @@ class Reading:
             int(settings.read_wait_s * _MILLISECONDS),
         )
         within = settings.read_wait_s + settings.attempt_timeout_s
+        damaged = Damaged()
+        nodes: tuple[int, ...] = ()
+        node = 0
         while True:
             await asyncio.sleep(backoff.pause(settings.share()))
             try:
@@ -154,7 +156,8 @@ class Reading:
                 return
             except LogError as error:
                 cluster.check_open()
-                if verdict_of(error) is Verdict.FINAL:
+                final = verdict_of(error) is Verdict.FINAL
+                if final and not damaged.excuses(error, node, nodes):
                     raise
                 self._turns[want.stream] += 1
                 await cluster.refresh()

@@ -22,6 +22,7 @@ from braidlog.node.raft_log import GroupLog
 from braidlog.node.status import GroupStatus
 from braidlog.raft import Base, Membership, RaftConfig, Role
 from braidlog.storage.streams import NodeStore
+from braidlog.wire.connection import FRAME_BYTES_MAX
 from braidlog.wire.messages import GetMetadata, Message, Metadata, Recorded, Report
 
 __all__ = [
@@ -35,6 +36,8 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
+_HEAD_BYTES_MAX: Final = 64 << 10
+"""What a frame with the state has beside it."""
 FIRST_GROUP: Final = 1
 """Number of the first Raft group of the metadata repository; a rescue begins more."""
 ELECTION_TICKS: Final = 10
@@ -57,17 +60,21 @@ class RepositoryMember:
         incarnation: int,
         chance: random.Random,
         now: float,
+        wall: Callable[[], int],
         to_self: Callable[[Message], None],
         number: int = 1,
         fault_logs: bool = False,
     ) -> None:
         """Start from what the disk holds; `to_self` gets what goes to this node.
 
+        `wall` gives the time of day: commands have that of the node that leads.
+
         Raises:
             CorruptionError, RaftInvariantError: what is stored cannot be.
         """
         self._node = config.node.id
         self._peers = peers
+        self._wall = wall
         self._to_self = to_self
         self._writes = GroupWrites(log)
         self._done: dict[int, Done] = {}
@@ -112,7 +119,7 @@ class RepositoryMember:
 
     def execute(self, call: bytes, command: bytes, done: Done) -> None:
         """Execute a command, if this node leads."""
-        self.group.execute(self._ask(done), call, command)
+        self.group.execute(self._ask(done), call, command, self._wall())
 
     def read(self, message: GetMetadata, now: float, done: Done) -> None:
         """Wait for metadata; the answer says when `metadata` is what was asked for."""
@@ -218,8 +225,12 @@ def _settings(config: NodeConfig, number: int, *, fault_logs: bool) -> GroupSett
         group=number,
         fault_logs=fault_logs,
         tick=timing.tick_ms / 1000,
-        # Of the quarter that all state of a node may take; the rest is for streams.
-        state_bytes_max=config.limits.segment_bytes * 3 // 16,
+        state_bytes_max=min(
+            # Of the quarter that all state of a node may take; the rest is for streams.
+            config.limits.segment_bytes * 3 // 16,
+            # A member that is behind gets it in one message, a client most of it.
+            min(config.limits.frame_bytes_max, FRAME_BYTES_MAX) - _HEAD_BYTES_MAX,
+        ),
         liveness=LivenessSettings(failure_timeout=timing.failure_ms / 1000),
     )
 
