@@ -9,7 +9,7 @@ from typing import Final
 from braidlog.client.cluster import Cluster
 from braidlog.client.link import Answer
 from braidlog.client.merge import Merge, Span, Want
-from braidlog.client.retry import Damaged, Verdict, verdict_of
+from braidlog.client.retry import Verdict, verdict_of
 from braidlog.errors import (
     LogError,
     NotReadyError,
@@ -139,9 +139,6 @@ class Reading:
             int(settings.read_wait_s * _MILLISECONDS),
         )
         within = settings.read_wait_s + settings.attempt_timeout_s
-        damaged = Damaged()
-        nodes: tuple[int, ...] = ()
-        node = 0
         while True:
             await asyncio.sleep(backoff.pause(settings.share()))
             try:
@@ -156,8 +153,7 @@ class Reading:
                 return
             except LogError as error:
                 cluster.check_open()
-                final = verdict_of(error) is Verdict.FINAL
-                if final and not damaged.excuses(error, node, nodes):
+                if verdict_of(error) is Verdict.FINAL:
                     raise
                 self._turns[want.stream] += 1
                 await cluster.refresh()

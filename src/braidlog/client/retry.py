@@ -9,16 +9,13 @@ failed together do not come back together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from braidlog.errors import (
     ClosedError,
-    CorruptionError,
     FencedError,
-    FormatError,
     LogError,
     LogFullError,
     SealedError,
@@ -26,7 +23,7 @@ from braidlog.errors import (
 )
 from braidlog.raft import NotLeaderError
 
-__all__ = ["Backoff", "Damaged", "Verdict", "is_unknown", "verdict_of"]
+__all__ = ["Backoff", "Verdict", "is_unknown", "verdict_of"]
 
 
 class Verdict(Enum):
@@ -58,24 +55,6 @@ def is_unknown(error: LogError) -> bool:
     A node whose store failed, or that closed, cannot say what became of its requests.
     """
     return error.outcome == "unknown" or isinstance(error, ClosedError)
-
-
-class Damaged:
-    """Replicas that cannot read what they were asked for, because it is damaged.
-
-    The others have the same records, and the cluster repairs such a replica.
-    """
-
-    def __init__(self) -> None:
-        """Know of none."""
-        self._nodes: set[int] = set()
-
-    def excuses(self, error: LogError, node: int, nodes: Iterable[int]) -> bool:
-        """Tell whether one of ``nodes`` may still have what ``node`` could not read."""
-        if not isinstance(error, CorruptionError | FormatError):
-            return False
-        self._nodes.add(node)
-        return not self._nodes.issuperset(nodes)
 
 
 _GROWTH: Final = 2.0

@@ -22,7 +22,7 @@ from braidlog.client.batches import BatchCodec
 from braidlog.client.cluster import Cluster
 from braidlog.client.merge import Span, spans_of
 from braidlog.client.reading import Reading
-from braidlog.client.retry import Damaged, Verdict, verdict_of
+from braidlog.client.retry import Verdict, verdict_of
 from braidlog.client.spanrows import rows_of
 from braidlog.errors import (
     BeyondEndError,
@@ -295,14 +295,10 @@ class Scan:
         request = Read(wish.stream, wish.begin, wish.by_glsn, wish.bytes_max, wait_ms)
         within = settings.read_wait_s + settings.attempt_timeout_s
         deadline = loop.time() + settings.timeout_s
-        damaged = Damaged()
-        nodes: tuple[int, ...] = ()
-        node = 0
         while True:
             await asyncio.sleep(backoff.pause(settings.share()))
             try:
-                nodes = self._readers(wish.stream)
-                node = nodes[turn % len(nodes)]
+                node = self._choose(wish.stream, turn)
                 answer, payload = await cluster.ask_node(node, request, within=within)
                 if not isinstance(answer, Records) or answer.stream != wish.stream:
                     msg = f"{type(answer).__name__} is no answer to Read"
@@ -315,8 +311,7 @@ class Scan:
                 await self._raise_trimmed(error)
             except LogError as error:
                 cluster.check_open()
-                final = verdict_of(error) is Verdict.FINAL
-                if final and not damaged.excuses(error, node, nodes):
+                if verdict_of(error) is Verdict.FINAL:
                     raise
                 if loop.time() >= deadline:
                     msg = f"no replica of stream {wish.stream} answered: {error}"
@@ -324,13 +319,13 @@ class Scan:
                 turn += 1
                 await cluster.refresh()
 
-    def _readers(self, stream: int) -> tuple[int, ...]:
+    def _choose(self, stream: int, turn: int) -> int:
         nodes = self._cluster.routes.readers(stream)
         if self._node:
-            return (self._node,)
+            return self._node
         if not nodes:
             raise NotReadyError(f"stream {stream} has no replica now")
-        return nodes
+        return nodes[turn % len(nodes)]
 
     async def _raise_trimmed(self, cause: TrimmedError) -> None:
         routes = await self._cluster.linearize()

@@ -1,4 +1,4 @@
-"""Calls that meet in the wrong moment: bounds, closes, deletions, bad replicas."""
+"""Calls that meet in the wrong moment: bounds, closes, deletions, other programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from braidlog.client.background import BackgroundLoop
 from braidlog.client.room import Room
 from braidlog.errors import (
     ClosedError,
-    CorruptionError,
     InvalidArgumentError,
     LogError,
     NotFoundError,
@@ -335,23 +334,7 @@ async def test_many_of_which_none_was_sent_are_certainly_not_there(
         first.cancel()
 
 
-# -- bad replicas ----------------------------------------------------------------
-
-
-async def test_a_replica_whose_disk_is_damaged_is_left(
-    cluster: FakeCluster, log: ClusterLog
-) -> None:
-    await log.append_many([b"%d" % i for i in range(9)])
-    answer = cluster.answer
-
-    async def damaged(node: int, message: Message, payload: bytes) -> Any:
-        if isinstance(message, Read) and node in (2, 3):
-            raise CorruptionError("a batch that cannot be read")
-        return await answer(node, message, payload)
-
-    cluster.answer = damaged  # type: ignore[method-assign]
-    assert len([r async for r in log.read()]) == 9
-    assert len([r async for r in log.subscribe(timeout=0)]) == 9
+# -- positions -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("start", [-1, 0])
