@@ -43,6 +43,8 @@ class Storm:
     unheard: frozenset[int] = frozenset()
     # Of the nodes' logs: a full disk is felt where a segment ends.
     segment_bytes: int = 1 << 20
+    # What a client may have outstanding; with little its appends wait for one another.
+    outstanding_bytes: int = 64 << 20
 
 
 class Nemesis:

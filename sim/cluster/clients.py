@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -49,6 +49,7 @@ _NEVER = (
 )
 _PAUSE_S = 0.18
 _AFTER_CALM = 3
+_PLENTY = 1 << 20
 _CURSORS = ("cursor-a", "cursor-b")
 _KEYS = (b"red", b"green", b"blue", b"black")
 
@@ -60,15 +61,35 @@ class Shared:
     world: World
     seeds: Sequence[str]
     log: str
+    outstanding_bytes: int = 64 << 20
     checker: AppendChecker = field(default_factory=AppendChecker)
     metadata: IndexedChecker = field(default_factory=IndexedChecker)
     # Of each cursor: reads and writes of its position.
     cursors: dict[str, list[Operation]] = field(default_factory=dict)
+    keys: dict[bytes, bytes] = field(default_factory=dict)
     # Clients that are not done with their appends.
     appending: int = 0
     # Where the log ends once everything was appended.
     end: asyncio.Future[int] | None = None
     errors: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether appends of a client wait for one another."""
+        return self.outstanding_bytes < _PLENTY
+
+    def check_keys(self, log: Iterable[Seen]) -> None:
+        """Compare the log with the keys of its records.
+
+        Raises:
+            ViolationError: a key is in two streams.
+        """
+        streams: dict[bytes, int] = {}
+        for seen in log:
+            key = self.keys.get(seen.payload)
+            if key is not None and streams.setdefault(key, seen.stream) != seen.stream:
+                where = f"{streams[key]} and {seen.stream}"
+                raise ViolationError(f"key {key!r} is in streams {where}")
 
     def failed(self, who: str, error: LogError) -> None:
         """Count an error that the caller has to live with.
@@ -95,6 +116,8 @@ async def opened(life: Life, shared: Shared) -> AsyncIterator[Client]:
         linger_s=random.choice([0.0, 0.0, 0.005]),
         batch_records_max=random.choice([2, 8, 1000]),
         prefetch_bytes=random.choice([64, 2048, 1 << 20]),
+        outstanding_bytes_max=shared.outstanding_bytes,
+        record_bytes_max=min(15 << 20, shared.outstanding_bytes),
         entropy=random.randbytes,
         clock=lambda: int(life.wall_s() * 1e6),
     )
@@ -126,10 +149,14 @@ async def run_client(life: Life, shared: Shared) -> None:
             async with asyncio.TaskGroup() as group:
                 group.create_task(worker.repeat("one", worker.append_one))
                 group.create_task(worker.repeat("many", worker.append_many))
-                group.create_task(worker.repeat("line", worker.append_line))
+                line = worker.append_crowd if shared.crowded else worker.append_line
+                group.create_task(worker.repeat("line", line))
+                if shared.crowded:
+                    group.create_task(worker.repeat("hop", worker.hop))
                 group.create_task(worker.repeat("look", worker.look))
                 group.create_task(worker.produce())
             shared.appending -= 1
+        worker.check_left()
 
 
 class _Worker:
@@ -143,6 +170,7 @@ class _Worker:
         self._client = client
         self._random = life.random
         self._count = 0
+        self._hops = 0
 
     async def insist(self, call: Callable[[], Awaitable[T]]) -> T:
         """Call until it succeeds, or fails for good."""
@@ -169,9 +197,9 @@ class _Worker:
 
     # Appends.
 
-    def _payload(self) -> bytes:
+    def _payload(self, more: int = 0) -> bytes:
         self._count += 1
-        payload = f"{self._life.name}-{self._count}".encode()
+        payload = f"{self._life.name}-{self._count}{'.' * more}".encode()
         self._shared.checker.invoked(payload)
         return payload
 
@@ -195,37 +223,78 @@ class _Worker:
         self._acked(payload, glsn)
         return glsn
 
+    def _keyed(self, payload: bytes, key: bytes | None) -> bytes | None:
+        if key is not None:
+            self._shared.keys[payload] = key
+        return key
+
     async def append_one(self) -> None:
         """Append one record."""
         payload = self._payload()
         timeout = self._random.choice([None, None, 0.5])
-        call = self.log.append(payload, key=self._key(), timeout=timeout)
+        key = self._keyed(payload, self._key())
+        call = self.log.append(payload, key=key, timeout=timeout)
         await self._settle(payload, call)
+
+    async def append_crowd(self) -> None:
+        """Append records of one key from many tasks, which wait for room in line.
+
+        Each goes on at once when a record of its own is stored, in the same turn of the
+        loop in which others get the room of that one.
+        """
+        key = self._random.choice(_KEYS)
+        found: list[int | BaseException] = []
+
+        async def append_some() -> None:
+            for _ in range(self._random.randint(1, 5)):
+                payload = self._payload(self._random.choice([0, 20, 300]))
+                call = self.log.append(payload, key=self._keyed(payload, key))
+                at = len(found)
+                found.append(asyncio.CancelledError())
+                try:
+                    found[at] = await self._settle(payload, call)
+                except LogError as error:
+                    found[at] = error
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._random.randint(4, 12)):
+                group.create_task(append_some())
+        self._check_line(key, found)
+
+    def _check_line(self, key: bytes, found: Sequence[int | BaseException]) -> None:
+        glsns = [each for each in found if isinstance(each, int)]
+        if glsns != sorted(glsns):
+            raise ViolationError(f"what was appended with {key!r} is at {glsns}")
+        for each in found:
+            if isinstance(each, BaseException):
+                raise each
 
     async def append_line(self) -> None:
         """Append records of one key without waiting between them; they keep order."""
         key = self._random.choice(_KEYS)
         payloads = [self._payload() for _ in range(self._random.randint(2, 5))]
-        calls = [
-            asyncio.ensure_future(self._settle(each, self.log.submit(each, key=key)))
-            for each in payloads
-        ]
-        found = await asyncio.gather(*calls, return_exceptions=True)
-        glsns = [each for each in found if isinstance(each, int)]
-        if glsns != sorted(glsns):
-            raise ViolationError(f"{payloads} of one key are at {glsns}")
-        for each in found:
-            if isinstance(each, BaseException):
-                raise each
+        calls = []
+        for each in payloads:
+            call = self.log.submit(each, key=self._keyed(each, key))
+            calls.append(asyncio.ensure_future(self._settle(each, call)))
+        self._check_line(key, await asyncio.gather(*calls, return_exceptions=True))
 
     async def append_many(self) -> None:
         """Append several records at once."""
         payloads = [self._payload() for _ in range(self._random.randint(2, 10))]
         keys = [self._key() for _ in payloads]
         given = keys if self._random.random() < 0.5 else None
-        for payload, glsn in zip(
-            payloads, await self.log.append_many(payloads, keys=given), strict=True
-        ):
+        for payload, key in zip(payloads, given or (), strict=bool(given)):
+            self._keyed(payload, key)
+        timeout = self._random.choice([0.1, 0.3]) if self._shared.crowded else None
+        try:
+            glsns = await self.log.append_many(payloads, keys=given, timeout=timeout)
+        except LogError as error:
+            if error.outcome == "certain":
+                for payload in payloads:
+                    self._shared.checker.failed(payload)
+            raise
+        for payload, glsn in zip(payloads, glsns, strict=True):
             self._acked(payload, glsn)
 
     async def produce(self) -> None:
@@ -282,6 +351,41 @@ class _Worker:
             self._shared.failed(f"{name} follow", error)
             await asyncio.sleep(0.1)
         return begin
+
+    async def hop(self) -> None:
+        """Follow from anywhere, also from beyond the end, and stop in the middle."""
+        self._hops += 1
+        name, checker = f"{self._life.name} hop {self._hops}", self._shared.checker
+        end = max(1, self.log.end)
+        begin = self._random.randint(max(1, end - 40), end + 3)
+        left = self._random.randint(1, 30)
+        checker.subscribed(name, begin)
+        following: Any = self.log.subscribe(begin, timeout=self._random.uniform(0, 0.5))
+        try:
+            async with (
+                asyncio.timeout(self._random.uniform(0.01, 1.0)),
+                contextlib.aclosing(following) as records,
+            ):
+                async for record in records:
+                    checker.delivered(name, Seen(record.position, record.value))
+                    left -= 1
+                    if not left:
+                        return
+        except TrimmedError as error:
+            checker.refused(name, error.first - 1)
+        except TimeoutError as error:
+            if isinstance(error, LogError):
+                raise
+
+    def check_left(self) -> None:
+        """Look for readers that ended, and that the client still tells of news.
+
+        Raises:
+            ViolationError: there is one.
+        """
+        listeners = len(self._client._cluster._listeners)
+        if listeners > len(self._client._logs):
+            raise ViolationError(f"{listeners} listeners are left in {self._life.name}")
 
     async def look(self) -> None:
         """Read something: records, metadata, a cursor."""

@@ -88,7 +88,8 @@ class ClusterScenario:
         shape = self._shape = draw_shape(world.random("cluster"), apart=self._apart)
         world.note("world", f"{shape}")
         self._clients = [f"c{number + 1}" for number in range(shape.clients)]
-        self.shared = Shared(world, [address(each) for each in shape.nodes], _LOG)
+        seeds = [address(each) for each in shape.nodes]
+        self.shared = Shared(world, seeds, _LOG, storm.outstanding_bytes)
         self.watch = Watch(world)
         self._log_into(world)
         world.network.framed_ports[PORT] = None
@@ -217,7 +218,8 @@ class ClusterScenario:
     def _judge(self, info: LogInfo) -> None:
         """Compare the log with what everybody was told."""
         shared = self.shared
-        log = read_log(self.watch, info)
+        log = list(read_log(self.watch, info))
+        shared.check_keys(log)
         shared.checker.finish(log, info.trim, info.high_watermark)
         assert shared.end is not None
         shared.end.set_result(info.high_watermark + 1)

@@ -52,7 +52,11 @@ _FULL = Storm(
     segment_bytes=64 << 10,
 )
 
+# Clients whose appends wait in line for room, and readers that come and go.
+_CROWDED = {"reset": 3, "pause": 2, "crash": 1, "isolate": 1}
+
 _OWN = (
+    Storm("crowded", _CROWDED, outstanding_bytes=500),
     Storm("outages", _OUTAGES, every_s=0.8),
     Storm("epochs", _EPOCHS, frames=_LATE),
     Storm("deaf", _DEAF, unheard=_UNHEARD),

@@ -17,6 +17,7 @@
     ├─ NodeIdentityError       another directory has the node's id: an operator decides
     ├─ InvalidArgumentError    fix the call; nothing was changed
     │  ├─ TooLargeError
+    │  │  └─ MetadataFullError delete logs or cursors, then retry
     │  ├─ NotFoundError
     │  ├─ AlreadyExistsError
     │  ├─ ReadOnlyError
@@ -64,6 +65,7 @@ __all__ = [
     "LockedError",
     "LogError",
     "LogFullError",
+    "MetadataFullError",
     "MissingFileError",
     "NewerFormatError",
     "NodeIdentityError",
@@ -288,6 +290,13 @@ class TooLargeError(InvalidArgumentError):
         super().__init__(message)
         self.size = size
         self.limit = limit
+
+
+class MetadataFullError(TooLargeError):
+    """What a cluster knows of its logs and cursors has no room for more."""
+
+    code = 49
+    hint = "Delete logs or cursors that nobody needs, then retry"
 
 
 class NotFoundError(InvalidArgumentError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -100,6 +101,7 @@ class Appending:
         self._room = Room(settings.outstanding_bytes_max)
         self._turn = RoundRobin()
         self._lanes: dict[int, Lane] = {}
+        self._ended: LogError | None = None
         self._keyless: Lane | None = None
         """Where records without a key go, until a batch is closed or routes change."""
         options = LogOptions.decode(cluster.routes.log(log).options)
@@ -112,11 +114,12 @@ class Appending:
             lane.routes_changed()
 
     def close(self, error: LogError | None = None) -> None:
-        """Fail what is not settled."""
+        """Fail what is not settled, and what comes."""
+        self._ended = error or ClosedError("the client is closed")
         self._cluster.unlisten(self._routes_changed)
         self._keyless = None
         for lane in self._lanes.values():
-            lane.close(error or ClosedError("the client is closed"))
+            lane.close(self._ended)
 
     # -- records -----------------------------------------------------------------
 
@@ -350,6 +353,9 @@ class Appending:
                 first = await waiting[0][2].waiter
                 return range(first, first + count)
             return await self._positions(count, waiting)
+        except LogError as error:
+            _tell_of_the_others(error, count, waiting)
+            raise
         finally:
             for _, lane, entry in waiting:
                 if not entry.waiter.done():
@@ -362,15 +368,8 @@ class Appending:
         self, count: int, waiting: list[tuple[Piece, Lane, Records]]
     ) -> Sequence[int]:
         positions = [0] * count
-        stored = 0
         for piece, _, entry in waiting:
-            try:
-                first = await entry.waiter
-            except LogError as error:
-                if stored:
-                    error.add_note(f"{stored} of {count} records were stored before it")
-                raise
-            stored += len(piece.indexes)
+            first = await entry.waiter
             for offset, index in enumerate(piece.indexes):
                 positions[index] = first + offset
         dense = range(positions[0], positions[0] + count)
@@ -403,6 +402,17 @@ class Appending:
             limit = self._settings.outstanding_bytes_max
             msg = f"{limit} bytes wait for their acknowledgement"
             raise NotReadyError(msg) from error
+        try:
+            self._check_open()
+        except BaseException:
+            self._room.give(size)
+            raise
+
+    def _check_open(self) -> None:
+        """Raise what ended the appends to this log, if anything did."""
+        self._cluster.check_open()
+        if self._ended is not None:
+            raise copy.copy(self._ended)
 
     def _entry(
         self,
@@ -459,6 +469,28 @@ class Appending:
             return error.expected
         msg = f"sequence {_SEQUENCE_NEVER} of {producer} was not refused"
         raise LogError(msg)
+
+
+def _tell_of_the_others(
+    error: LogError, count: int, waiting: Sequence[tuple[Piece, Lane, Records]]
+) -> None:
+    """Say of an error of one piece what became of the other ones.
+
+    "certain" would be a lie: whoever is told so appends all of them again.
+    """
+    stored, open_ = 0, False
+    for piece, lane, entry in waiting:
+        waiter = entry.waiter
+        if not waiter.done():
+            open_ |= not lane.withdraw(entry)
+        elif not waiter.cancelled() and (failure := waiter.exception()) is None:
+            stored += len(piece.indexes)
+        elif isinstance(failure, LogError):
+            open_ |= failure.outcome != "certain"
+    if stored:
+        error.add_note(f"{stored} of {count} records are stored")
+    if (stored or open_) and error.outcome == "certain":
+        error.outcome = "unknown"
 
 
 def _check_producer(producer: Any, sequence: int | None) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from braidlog.client.retry import Verdict, verdict_of
 from braidlog.errors import LogError, NotReadyError
 
-__all__ = ["first_of"]
+__all__ = ["first_of", "shared"]
 
 _T = TypeVar("_T")
 
@@ -50,3 +50,21 @@ async def first_of(
             task.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
     raise last
+
+
+async def shared(task: asyncio.Task[_T], check_open: Callable[[], None]) -> _T:
+    """Return the result of a task that others wait for too, and nobody cancels.
+
+    Closing the client does. That is no cancellation of who waits: it would look as if
+    somebody had asked for it, and who waits for the waiter would never hear of it.
+
+    Raises:
+        ClosedError: the task ended because the client was closed.
+    """
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        me = asyncio.current_task()
+        if me is None or not me.cancelling():
+            check_open()
+        raise

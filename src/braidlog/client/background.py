@@ -6,13 +6,16 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from braidlog.errors import ClosedError
 
 __all__ = ["BackgroundLoop", "new_loop"]
 
 T = TypeVar("T")
+
+_LAST_S: Final = 1.0
+"""How long calls of other threads may take to end when the loop is closed."""
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
@@ -32,6 +35,9 @@ class BackgroundLoop:
         self._loop = new_loop()
         self._waited: set[Future[Any]] = set()
         self._interrupted = False
+        # Held where a call is begun, so that none is begun that nobody runs any more.
+        self._beginning = threading.Lock()
+        self._ended = False
         self._thread = threading.Thread(
             target=self._serve, name="braidlog-client", daemon=True
         )
@@ -39,8 +45,22 @@ class BackgroundLoop:
 
     def _serve(self) -> None:
         self._loop.run_forever()
+        with self._beginning:
+            self._ended = True
+        self._loop.run_until_complete(self._end_calls())
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
+
+    async def _end_calls(self) -> None:
+        """Let other threads have what their calls come to, now that all is closed."""
+        await asyncio.sleep(0)  # Those that were just begun are tasks then.
+        calls = asyncio.all_tasks() - {asyncio.current_task()}
+        if not calls:
+            return
+        _, left = await asyncio.wait(calls, timeout=_LAST_S)
+        for call in left:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
 
     @property
     def alive(self) -> bool:
@@ -60,10 +80,10 @@ class BackgroundLoop:
         try:
             return future.result()
         except CancelledError:
-            if not self._interrupted:
+            if not (self._interrupted or self._ended):
                 raise
-            msg = "the call was interrupted"
-            raise ClosedError(msg) from None
+            ended = "client was closed" if self._ended else "call was interrupted"
+            raise ClosedError(f"the {ended}") from None
         except BaseException:
             future.cancel()  # An interrupt: nobody waits any more.
             raise
@@ -87,17 +107,32 @@ class BackgroundLoop:
         """
         return self.begin(call).result()
 
+    def end(self, call: Coroutine[Any, Any, object]) -> None:
+        """Run what ends something that nobody uses any more.
+
+        A collector of garbage may ask for it, in any thread: the loop's own cannot wait
+        for itself.
+
+        Raises:
+            ClosedError: the loop was closed, and has ended it.
+        """
+        if threading.current_thread() is self._thread:
+            self.begin(call)
+        else:
+            self.run(call)
+
     def begin(self, call: Coroutine[Any, Any, T]) -> Future[T]:
         """Start a call; calls begin in the order in which they were given.
 
         Raises:
             ClosedError: the loop was closed.
         """
-        if not self._thread.is_alive():
-            call.close()
-            msg = "the client is closed"
-            raise ClosedError(msg)
-        return asyncio.run_coroutine_threadsafe(call, self._loop)
+        with self._beginning:
+            if self._thread.is_alive() and not self._ended:
+                return asyncio.run_coroutine_threadsafe(call, self._loop)
+        call.close()
+        msg = "the client is closed"
+        raise ClosedError(msg)
 
     def post(self, function: Callable[[], object]) -> None:
         """Call a function on the loop, soon.

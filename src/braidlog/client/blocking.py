@@ -6,6 +6,7 @@ the same name and arguments. Safe to use from many threads.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import ssl as tls
 from collections.abc import (
@@ -27,6 +28,7 @@ from braidlog.client.ingest import Ingest
 from braidlog.client.log import ClusterLog
 from braidlog.client.scan import Scan
 from braidlog.client.settings import ClientSettings
+from braidlog.errors import ClosedError
 from braidlog.types import Producer, Timestamp
 
 if TYPE_CHECKING:
@@ -87,8 +89,9 @@ def _iterate(
             while (chunk := self._loop.run(_next(chunks))) is not None:
                 yield from chunk
         finally:
-            if self._loop.alive:
-                self._loop.run(chunks.aclose())
+            # After a close the loop has ended it.
+            with contextlib.suppress(ClosedError):
+                self._loop.end(chunks.aclose())
 
     return call
 

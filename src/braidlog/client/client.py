@@ -18,6 +18,7 @@ from braidlog.client.settings import ClientSettings
 from braidlog.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
+    NotFoundError,
     RemoteProtocolError,
 )
 from braidlog.storage.catalog import LogOptions
@@ -162,7 +163,7 @@ class Client:
         info = (await self._cluster.linearize()).named(name)
         await self._cluster.execute(commands.DeleteLog(info.log))
         if (log := self._logs.pop(info.log, None)) is not None:
-            log._close()
+            log._close(NotFoundError(f"the log {name!r} was deleted"))
 
     async def describe(self, name: str) -> ClusterLogDescription:
         """Return what there is to know of a log."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from braidlog.client.attempts import first_of
+from braidlog.client.attempts import first_of, shared
 from braidlog.client.link import Answer, Connector, Link
 from braidlog.client.links import Links
 from braidlog.client.retry import Backoff, Verdict, verdict_of
@@ -150,7 +150,7 @@ class Cluster:
         self.check_open()
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._any_metadata(GetMetadata()))
-        return await asyncio.shield(self._refreshing)
+        return await shared(self._refreshing, self.check_open)
 
     async def linearize(self) -> Routes:
         """Return the metadata as it is now or later, never as it was before."""

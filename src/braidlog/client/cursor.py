@@ -54,14 +54,14 @@ class ClusterCursor:
     async def commit(self, position: int) -> None:
         """Store ``position`` as the next one to read; durable on return.
 
-        Going back is allowed: the records are read again.
+        Going back is allowed: the records are read again. Pin and lease stay what they
+        are, also if another program has set them.
 
         Raises:
             NotFoundError: the cursor was deleted.
             InvalidArgumentError: the position is beyond the end of the log.
         """
-        row = await self._log._cursor_row(self.name)
-        self._row = await self._log._set_cursor(self.name, position, row.pin, row.lease)
+        self._row = await self._log._move_cursor(self._row, position)
 
     async def refresh(self) -> None:
         """Read the cursor again.

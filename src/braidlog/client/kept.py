@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,9 @@ from braidlog.client.cluster import Cluster
 from braidlog.client.cursor import ClusterCursor
 from braidlog.errors import (
     BeyondEndError,
+    FencedError,
     InvalidArgumentError,
+    LogError,
     NotFoundError,
     RemoteProtocolError,
 )
@@ -67,8 +70,8 @@ class KeptClusterLog:
     def _info(self) -> LogInfo:
         return self._cluster.routes.log(self._id)
 
-    def _close(self) -> None:
-        self._appending.close()
+    def _close(self, error: LogError | None = None) -> None:
+        self._appending.close(error)
 
     @property
     def id(self) -> str:
@@ -116,7 +119,7 @@ class KeptClusterLog:
             raise BeyondEndError(msg, next=there.stop)
         if before < 0:
             raise InvalidArgumentError(f"positions count from 1, got {before}")
-        now = self._cluster.settings.clock()
+        now = self._cluster.settings.clock()  # For leaders before they had their own.
         command = commands.Trim(self._id, max(1, before), now, ignore_pins)
         result = await self._cluster.execute(command)
         if isinstance(result, results.Trimmed):
@@ -128,14 +131,25 @@ class KeptClusterLog:
         self, *, retention_ms: int | None = None, retention_bytes: int | None = None
     ) -> None:
         """Replace the log's retention; None keeps records until they are trimmed."""
-        await self._cluster.linearize()
-        old = self.options
-        new = LogOptions(old.compression, retention_ms, retention_bytes, old.unknown)
-        await self._alter(new)
 
-    async def _alter(self, options: LogOptions) -> None:
-        command = commands.AlterLog(self._id, options=options.encode())
-        await self._cluster.execute(command)
+        def change(old: LogOptions) -> LogOptions:
+            return LogOptions(
+                old.compression, retention_ms, retention_bytes, old.unknown
+            )
+
+        await self._alter(change)
+
+    async def _alter(self, change: Callable[[LogOptions], LogOptions]) -> None:
+        """Change the options, also if another program changes others of them."""
+        while True:
+            await self._cluster.linearize()
+            known, new = self._info().options, change(self.options).encode()
+            command = commands.AlterLog(self._id, options=new, known=known)
+            try:
+                await self._cluster.execute(command)
+            except FencedError:
+                continue  # They were changed meanwhile: whoever did that got on.
+            return
 
     async def archive(self, location: str | os.PathLike[str] | None = None) -> Archive:
         """Open the log's archive to read; see `Log.archive`."""
@@ -151,8 +165,7 @@ class KeptClusterLog:
         from braidlog.archive.place import absolute
 
         where = None if location is None else absolute(location)
-        await self._cluster.linearize()
-        await self._alter(self.options.archived_at(where))
+        await self._alter(lambda old: old.archived_at(where))
 
     async def describe(self) -> ClusterLogDescription:
         """Return what there is to know of the log."""
@@ -180,10 +193,13 @@ class KeptClusterLog:
         self, name: str, *, pin: bool = False, lease: float | None = None
     ) -> ClusterCursor:
         """Return a cursor, creating it at the first position if there is none."""
+        us = lease_us(lease)
         for row in await self._cursor_rows():
             if row.name == name:
                 return ClusterCursor(self, row)
-        return await self.set_cursor(name, self.first, pin=pin, lease=lease)
+        # Another program may create it, and move it on, before this one does.
+        await self._set_cursor(name, self.first, pin, us, commands.CursorChange.CREATE)
+        return ClusterCursor(self, await self._cursor_row(name))
 
     async def set_cursor(
         self,
@@ -220,17 +236,28 @@ class KeptClusterLog:
         msg = f"the log {self.name!r} has no cursor {name!r}"
         raise NotFoundError(msg)
 
+    async def _move_cursor(self, row: CursorRow, position: int) -> CursorRow:
+        change = commands.CursorChange.MOVE
+        return await self._set_cursor(row.name, position, row.pin, row.lease, change)
+
     async def _set_cursor(
-        self, name: str, position: int, pin: bool, lease: int
+        self,
+        name: str,
+        position: int,
+        pin: bool,
+        lease: int,
+        change: commands.CursorChange = commands.CursorChange.SET,
     ) -> CursorRow:
         there = await self.refresh()
         if not 0 < position <= there.stop:
             msg = f"position {position} is not in 1..{there.stop}"
             raise InvalidArgumentError(msg)
         now = self._cluster.settings.clock()
-        await self._cluster.execute(
-            commands.SetCursor(self._id, name, position, pin, lease, now)
+        result = await self._cluster.execute(
+            commands.SetCursor(self._id, name, position, pin, lease, now, change)
         )
+        if isinstance(result, results.Done) and result.at:
+            now = result.at
         return CursorRow(name, position, pin, now, lease)
 
     async def _delete_cursor(self, name: str) -> None:

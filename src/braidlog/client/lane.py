@@ -83,10 +83,12 @@ class Lane:
         if not self._pumping:
             self.schedule()
 
-    def withdraw(self, entry: Records) -> None:
-        """Nobody waits for these records any more."""
-        if self._core.withdraw(entry):
+    def withdraw(self, entry: Records) -> bool:
+        """Nobody waits for these records any more; False if they may be stored."""
+        taken_back = self._core.withdraw(entry)
+        if taken_back:
             self._room.give(entry.size)
+        return taken_back
 
     def schedule(self) -> None:
         """Send what there is to send, once what runs now has appended all it wants."""

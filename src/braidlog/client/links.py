@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from braidlog.client.attempts import shared
 from braidlog.client.link import Answer, Connector, Link
 from braidlog.errors import ClosedError, ConnectionLostError, LogError, TimeoutError_
 from braidlog.wire.messages import Message
@@ -53,7 +54,7 @@ class Links:
             connecting = asyncio.create_task(self._connect(address))
             self._connecting[address] = connecting
             connecting.add_done_callback(lambda done: self._connected(address, done))
-        return await asyncio.shield(connecting)
+        return await shared(connecting, self._check_open)
 
     def _connected(self, address: str, connecting: asyncio.Task[Link]) -> None:
         self._connecting.pop(address, None)

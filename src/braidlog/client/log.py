@@ -368,6 +368,8 @@ class ClusterLog(KeptClusterLog):
     ) -> AsyncGenerator[Span, None]:
         there = await self.refresh()
         begin = there.start if start is None else start
+        if begin < 0:
+            raise InvalidArgumentError(f"positions count from 1, got {begin}")
         if begin < there.start:
             raise TrimmedError(f"position {begin} was trimmed", first=there.start)
         if begin >= there.stop and not await self.wait(begin, timeout=timeout):

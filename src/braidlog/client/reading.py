@@ -66,9 +66,8 @@ class Reading:
 
     async def close(self) -> None:
         """Stop all reads. Idempotent."""
-        if self._tasks or self._error is None:
-            with contextlib.suppress(ValueError):
-                self._cluster.unlisten(self._routes_changed)
+        with contextlib.suppress(ValueError):
+            self._cluster.unlisten(self._routes_changed)
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -16,6 +16,9 @@ class Room:
         self._free = size
         self._size = size
         self._line: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._served = 0
+        """Those that got their room and have not run since: nobody may overtake them,
+        because appends keep the order in which they began."""
 
     def _wanted(self, size: int) -> int:
         # What is larger than everything gets everything.
@@ -24,7 +27,7 @@ class Room:
     def take_now(self, size: int) -> bool:
         """Take ``size`` bytes if they are free and nobody waits for them."""
         wanted = self._wanted(size)
-        if self._line or wanted > self._free:
+        if self._line or self._served or wanted > self._free:
             return False
         self._free -= wanted
         return True
@@ -39,11 +42,14 @@ class Room:
             await turn
         except BaseException:
             if turn.done() and not turn.cancelled():
+                self._served -= 1
                 self.give(size)
             elif (size, turn) in self._line:
                 self._line.remove((size, turn))
                 self._serve()
             raise
+        self._served -= 1
+        self._serve()
 
     def give(self, size: int) -> None:
         """Give bytes back."""
@@ -56,4 +62,5 @@ class Room:
             size, turn = self._line.popleft()
             if not turn.done():
                 self._free -= self._wanted(size)
+                self._served += 1
                 turn.set_result(None)

@@ -22,6 +22,7 @@ from typing import Final
 from msgspec import Struct
 
 from braidlog.errors import LogError, TimeoutError_, UnavailableError
+from braidlog.metarepo.admission import stamped
 from braidlog.metarepo.controller import ControllerSettings
 from braidlog.metarepo.leadership import Leadership
 from braidlog.metarepo.liveness import LivenessSettings
@@ -232,11 +233,11 @@ class Group:
         self._stirred = True
         self.raft.transfer(node)
 
-    def execute(self, request: int, call: bytes, command: bytes) -> None:
-        """Execute a command; the answer comes with `effects`."""
+    def execute(self, request: int, call: bytes, command: bytes, wall: int) -> None:
+        """Execute a command at a time of day; the answer comes with `effects`."""
         self._stirred = True
         try:
-            self._execute(request, call, commands.decode(command))
+            self._execute(request, call, stamped(commands.decode(command), wall))
         except LogError as error:
             self._answers.append(Answer(request, error=error))
 

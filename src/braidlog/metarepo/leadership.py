@@ -16,6 +16,7 @@ import msgspec
 
 from braidlog.errors import InvalidArgumentError, NotReadyError, UnauthorizedError
 from braidlog.logstream.states import ReplicaState
+from braidlog.metarepo.admission import Room
 from braidlog.metarepo.collector import Collector
 from braidlog.metarepo.controller import Controller
 from braidlog.metarepo.guard import Guard
@@ -70,6 +71,7 @@ class Leadership:
         self.liveness = Liveness(settings.liveness, now)
         self.pusher = Pusher(settings.pusher)
         self.guard = Guard()
+        self._room = Room(settings.state_bytes_max)
         self._fault_logs = settings.fault_logs
         self._controller = Controller(settings.controller)
         self._changing: dict[int, int] = {}
@@ -114,6 +116,8 @@ class Leadership:
             self._admitting[index] = command.node
         elif isinstance(command, _OF_STREAM):
             self._changing[index] = command.stream
+        else:
+            self._room.begun(index, command)
 
     def applied(
         self, repository: Repository, entry: Entry, result: Result, raft: RaftNode
@@ -123,6 +127,7 @@ class Leadership:
         cuts = self._cuts.pop(entry.index, None)
         if cuts is None:
             self._changing.pop(entry.index, None)
+            self._room.applied(entry.index, len(entry.data))
             self.guard.applied(entry.index)
             self._stirred = True
             self._admitted(repository, entry.index, raft)
@@ -159,10 +164,22 @@ class Leadership:
             UnavailableError: too few nodes are alive.
             InvalidArgumentError: the node is still needed, or alive.
             NotReadyError: whether a node is alive is not known yet.
+            MetadataFullError: there is no room for what it would add.
         """
         if command.ROLE == "leader":
             msg = "cuts are made by the metadata repository itself"
             raise UnauthorizedError(msg)
+        prepared = self._prepared(repository, command, now, membership)
+        self._room.require(repository, prepared, now)
+        return prepared
+
+    def _prepared(
+        self,
+        repository: Repository,
+        command: Command,
+        now: float,
+        membership: Membership,
+    ) -> Command:
         if isinstance(command, commands.CreateLog):
             return self._placed(repository, command, now)
         if isinstance(command, commands.Reconfigure):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from braidlog.errors import (
     AlreadyExistsError,
+    FencedError,
     InvalidArgumentError,
     NotFoundError,
     TooLargeError,
@@ -159,6 +160,9 @@ def _require_placement(
 def alter(state: State, index: int, command: AlterLog) -> Done:
     """Apply `AlterLog`; the leader brings the replicas to the new number."""
     log = require_log(state, command.log)
+    if command.known not in (None, log.options):
+        msg = f"the options of the log {log.name!r} were changed meanwhile"
+        raise FencedError(msg)
     replication = _given(command.replication, log.replication)
     fewest = _given(command.min_replicas, log.min_replicas)
     options = log.options if command.options is None else command.options

@@ -7,7 +7,8 @@ state as bytes; a repository that is restored from it goes on as the one it was 
 of.
 
 *Invariants.* Those of `braidlog.metarepo.state`. Indexes rise. A call identity is
-executed once as long as it is among the last `CALLS_MAX`.
+executed once as long as it is among the last `CALLS_MAX`, and their results have not
+more than `CALL_BYTES_MAX`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,13 @@ from braidlog.metarepo import (
     views,
 )
 from braidlog.metarepo.errors import RepositoryInvariantError, check
-from braidlog.metarepo.state import CALLS_MAX, State, decode_state, encode_state
+from braidlog.metarepo.state import (
+    CALL_BYTES_MAX,
+    CALLS_MAX,
+    State,
+    decode_state,
+    encode_state,
+)
 from braidlog.wire import commands
 from braidlog.wire.messages import LogCut, LogInfo, NodeInfo, StreamConfig
 from braidlog.wire.results import Refused, Result, decode_result, encode_result
@@ -77,6 +84,8 @@ class Repository:
             CorruptionError: it is no snapshot.
         """
         self.state = State()
+        self._sized = self.state.calls
+        self._calls_size = 0
         if snapshot:
             self.restore(snapshot)
 
@@ -126,9 +135,13 @@ class Repository:
 
     def _remember(self, call: bytes, result: Result) -> None:
         calls = self.state.calls
+        if calls is not self._sized:
+            # A snapshot, or a rescue, brought others.
+            self._sized, self._calls_size = calls, sum(map(len, calls.values()))
         calls[call] = encode_result(result)
-        if len(calls) > CALLS_MAX:
-            del calls[next(iter(calls))]
+        self._calls_size += len(calls[call])
+        while len(calls) > CALLS_MAX or self._calls_size > CALL_BYTES_MAX:
+            self._calls_size -= len(calls.pop(next(iter(calls))))
 
     def skip(self, index: int) -> None:
         """Note an entry that is not for the state, such as one of the membership."""

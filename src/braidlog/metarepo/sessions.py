@@ -13,6 +13,7 @@ from braidlog.metarepo.state import (
 )
 from braidlog.wire.commands import (
     AllocateProducer,
+    CursorChange,
     DeleteCursor,
     GetCursors,
     SetCursor,
@@ -32,13 +33,22 @@ def set_cursor(state: State, index: int, command: SetCursor) -> Done:
     if not 1 <= command.position <= log.high_watermark + 1 or command.lease < 0:
         msg = f"position {command.position}, the log ends at {log.high_watermark}"
         raise InvalidArgumentError(msg)
-    if name not in log.cursors and len(log.cursors) >= CURSORS_MAX:
+    known = log.cursors.get(name)
+    if known is None and command.change is CursorChange.MOVE:
+        msg = f"the log {log.name!r} has no cursor {name!r}"
+        raise NotFoundError(msg)
+    if known is None and len(log.cursors) >= CURSORS_MAX:
         msg = f"the log has {CURSORS_MAX} cursors"
         raise TooLargeError(msg, limit=CURSORS_MAX)
-    log.cursors[name] = CursorState(
-        command.position, command.pin, command.lease, command.now
-    )
-    return Done()
+    if known is not None and command.change is CursorChange.CREATE:
+        return Done(known.touched)
+    position, pin, lease = command.position, command.pin, command.lease
+    if command.change is CursorChange.CREATE:
+        position = max(position, log.trim)  # What was the first when it was asked.
+    if known is not None and command.change is CursorChange.MOVE:
+        pin, lease = known.pin, known.lease
+    log.cursors[name] = CursorState(position, pin, lease, command.now)
+    return Done(command.now)
 
 
 def delete_cursor(state: State, index: int, command: DeleteCursor) -> Done:

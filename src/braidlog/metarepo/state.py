@@ -18,6 +18,7 @@ from braidlog.wire.messages import LogCut, StreamStatus
 
 __all__ = [
     "CALLS_MAX",
+    "CALL_BYTES_MAX",
     "CURSORS_MAX",
     "EPOCHS_MAX",
     "HISTORY_CUTS_MAX",
@@ -58,6 +59,8 @@ HISTORY_CUTS_MIN: Final = 32
 lacks in memory is not reported."""
 CALLS_MAX: Final = 4096
 """Results that are remembered for repeated calls."""
+CALL_BYTES_MAX: Final = 1 << 20
+"""Bytes of those results: that of a log with many streams is long."""
 PRODUCERS_MAX: Final = 65536
 """Producers that were acquired more than once."""
 

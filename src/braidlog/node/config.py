@@ -17,6 +17,7 @@ from typing import Any, Final, get_type_hints
 
 from braidlog.errors import InvalidArgumentError
 from braidlog.logstream.effects import Limits
+from braidlog.wire.connection import FRAME_BYTES_MAX
 
 __all__ = [
     "ClusterSettings",
@@ -144,9 +145,11 @@ class LimitSettings:
         """Return how large a snapshot of the metadata may be.
 
         It is stored at the head of each segment, in the quarter that all state of a
-        node may take, and sent in one frame to a member that is behind.
+        node may take, sent in one frame to a member that is behind, and most of it in
+        one frame to a client.
         """
-        return min(self.segment_bytes * 3 // 16, self.frame_bytes_max - _HEAD_BYTES_MAX)
+        frame = min(self.frame_bytes_max, FRAME_BYTES_MAX)
+        return min(self.segment_bytes * 3 // 16, frame - _HEAD_BYTES_MAX)
 
     def __post_init__(self) -> None:
         """Refuse sizes that cannot work together."""

@@ -198,6 +198,7 @@ class ClusterNode:
             incarnation=self.incarnation,
             chance=self._chance,
             now=self._loop.time(),
+            wall=self.wall_clock,
             to_self=self._to_self,
             number=self._era,
             fault_logs=self._faults is not None,

@@ -65,17 +65,21 @@ class RepositoryMember:
         incarnation: int,
         chance: random.Random,
         now: float,
+        wall: Callable[[], int],
         to_self: Callable[[Message], None],
         number: int = 1,
         fault_logs: bool = False,
     ) -> None:
         """Start from what the disk holds; `to_self` gets what goes to this node.
 
+        `wall` gives the time of day: commands have that of the node that leads.
+
         Raises:
             CorruptionError, RaftInvariantError: what is stored cannot be.
         """
         self._node = config.node.id
         self._peers = peers
+        self._wall = wall
         self._to_self = to_self
         self._writes = GroupWrites(log)
         self._done: dict[int, Done] = {}
@@ -122,7 +126,7 @@ class RepositoryMember:
 
     def execute(self, call: bytes, command: bytes, done: Done) -> None:
         """Execute a command, if this node leads."""
-        self.group.execute(self._ask(done), call, command)
+        self.group.execute(self._ask(done), call, command, self._wall())
 
     def read(self, message: GetMetadata, now: float, done: Done) -> None:
         """Wait for metadata; the answer says when `metadata` is what was asked for."""

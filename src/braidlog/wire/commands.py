@@ -10,6 +10,7 @@ and where replicas go was decided before it was logged, by the leader.
 
 from __future__ import annotations
 
+import enum
 from typing import ClassVar, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -28,6 +29,7 @@ __all__ = [
     "ChangeFaults",
     "Command",
     "CreateLog",
+    "CursorChange",
     "Cut",
     "DeleteCursor",
     "DeleteLog",
@@ -107,6 +109,7 @@ class CreateLog(_Command, frozen=True, array_like=True, tag=5):
     min_replicas: int
     options: bytes = b""
     created: Number = 0
+    """Microseconds since the Unix epoch. The leader fills it in."""
     placement: tuple[tuple[int, ...], ...] = ()
     """Replicas of each stream. The leader fills it in with nodes that are alive; empty:
     any that are known."""
@@ -120,6 +123,8 @@ class AlterLog(_Command, frozen=True, array_like=True, tag=6):
     replication: int | None = None
     min_replicas: int | None = None
     options: bytes | None = None
+    known: bytes | None = None
+    """Options that the new ones were made of; if they are others now it is refused."""
 
 
 class DeleteLog(_Command, frozen=True, array_like=True, tag=7):
@@ -194,8 +199,20 @@ class Trim(_Command, frozen=True, array_like=True, tag=15):
     log: bytes
     glsn: int
     now: int = 0
-    """Microseconds since the Unix epoch."""
+    """Microseconds since the Unix epoch. The leader fills it in, here and in all
+    commands that have a time: a client's clock says nothing about a lease."""
     ignore_pins: bool = False
+
+
+class CursorChange(enum.IntEnum):
+    """What `SetCursor` does."""
+
+    SET = 0
+    """Store all of it, creating it if there is none."""
+    CREATE = 1
+    """Store it if there is none; otherwise nothing."""
+    MOVE = 2
+    """Store the position; there must be one, and it keeps what else it has."""
 
 
 class SetCursor(_Command, frozen=True, array_like=True, tag=16):
@@ -209,6 +226,8 @@ class SetCursor(_Command, frozen=True, array_like=True, tag=16):
     lease: int = 0
     """Microseconds after `now` that the pin holds; 0 for ever."""
     now: int = 0
+    """Of the leader, as in `Trim`."""
+    change: CursorChange = CursorChange.SET
 
 
 class DeleteCursor(_Command, frozen=True, array_like=True, tag=17):

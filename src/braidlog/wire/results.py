@@ -46,6 +46,9 @@ class _Result(msgspec.Struct, frozen=True, array_like=True):
 class Done(_Result, frozen=True, array_like=True, tag=1):
     """It is so now."""
 
+    at: int = 0
+    """When, if that is kept: microseconds since the Unix epoch."""
+
 
 class Refused(_Result, frozen=True, array_like=True, tag=2):
     """Nothing was changed."""

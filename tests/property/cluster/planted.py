@@ -18,8 +18,11 @@ from sim.faults import Storm
 from sim.frames import FrameFaults
 
 from braidlog import _native
+from braidlog.client import appending
 from braidlog.client.lane import Lane
 from braidlog.client.merge import Merge
+from braidlog.client.room import Room
+from braidlog.client.routing import Routes, stream_index
 from braidlog.logstream import committer, reading, sequencer
 from braidlog.logstream.core import Core
 from braidlog.logstream.states import ReplicaState
@@ -246,6 +249,33 @@ def left_out_without_room(patch: Patch) -> None:
     patch.setattr(GroupWrites, "put", wrong)
 
 
+def overtaken_at_the_bound(patch: Patch) -> None:
+    """An append takes room that one before it was just given to run with."""
+
+    def wrong(room: Room, size: int) -> bool:
+        if room._line or size > room._free:
+            return False
+        room._free -= size
+        return True
+
+    patch.setattr(Room, "take_now", wrong)
+
+
+def certain_for_all(patch: Patch) -> None:
+    """The error of one piece of many records speaks for those that are stored too."""
+    patch.setattr(appending, "_tell_of_the_others", lambda *_: None)
+
+
+def keys_leave_sealed_streams(patch: Patch) -> None:
+    """A key goes to streams that take appends now."""
+
+    def wrong(routes: Routes, log: bytes, key: bytes) -> int:
+        streams = routes.running(log) or routes.key_streams(log)
+        return streams[stream_index(key, len(streams))]
+
+    patch.setattr(Routes, "stream_of", wrong)
+
+
 PLANTED: Mapping[str, Planted] = {
     "ack before cut": Planted(ack_before_cut, _CALM, (2,)),
     "one vote elects": Planted(one_vote_elects, _LEADERS, ()),
@@ -264,6 +294,9 @@ PLANTED: Mapping[str, Planted] = {
     "report before the sync": Planted(
         mutations.reported_before_the_sync, _OUTAGES, (4,), apart=True
     ),
+    "overtaken at the bound": Planted(overtaken_at_the_bound, STORMS["crowded"], (1,)),
+    "certain for all": Planted(certain_for_all, STORMS["crowded"], (5,)),
+    "keys leave sealed streams": Planted(keys_leave_sealed_streams, _LONG, (4,)),
     "epoch reported before the sync": Planted(
         mutations.epoch_reported_before_the_sync, _OUTAGES, (26, 38), apart=True
     ),

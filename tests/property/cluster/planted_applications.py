@@ -213,7 +213,7 @@ PLANTED: Mapping[str, Planted] = {
         write_sets_dropped_early, _BLACKOUTS, (7, 5)
     ),
     "write sets on the first partition only": Planted(
-        write_sets_on_the_first_only, _BLACKOUTS, (11,)
+        write_sets_on_the_first_only, _BLACKOUTS, (46,)
     ),
     "snapshot listed before it is verified": Planted(listed_before_verified, _CALM, ()),
     "log cut before the snapshot": Planted(trimmed_before_listed, _CALM, (1,)),

@@ -253,7 +253,7 @@ class Simulation:
         self._requests += 1
         leader = self.leader()
         if leader is not None:
-            leader.execute(self._requests, call, commands.encode(command))
+            leader.execute(self._requests, call, commands.encode(command), 0)
         return self._requests
 
     def answered(self, request: int, error: LogError | None) -> None:

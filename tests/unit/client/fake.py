@@ -351,12 +351,20 @@ class FakeCluster:
                 ]
                 found.trim = max(found.trim, min([glsn, *pins]))
                 return results.Trimmed(found.trim)
-            case commands.AlterLog(log, options=bytes(options)):
+            case commands.AlterLog(log, options=bytes(options), known=given):
                 found = self.logs[log]
+                if given not in (None, found.info.options):
+                    raise FencedError("the options were changed meanwhile")
                 found.info = msgspec.structs.replace(found.info, options=options)
-            case commands.SetCursor(log, name, position, pin, lease, now):
-                row = results.CursorRow(name, position, pin, now, lease)
-                self.logs[log].cursors[name] = row
+            case commands.SetCursor(log, name, position, pin, lease, now, change):
+                known = self.logs[log].cursors.get(name)
+                if change is commands.CursorChange.MOVE and known is None:
+                    raise NotFoundError(f"there is no cursor {name!r}")
+                if change is commands.CursorChange.MOVE and known is not None:
+                    pin, lease = known.pin, known.lease
+                if change is not commands.CursorChange.CREATE or known is None:
+                    row = results.CursorRow(name, position, pin, now, lease)
+                    self.logs[log].cursors[name] = row
             case commands.DeleteCursor(log, name):
                 if self.logs[log].cursors.pop(name, None) is None:
                     raise NotFoundError(f"there is no cursor {name!r}")

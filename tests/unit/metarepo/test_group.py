@@ -56,6 +56,7 @@ class Lone:
             requests_max=requests_max,
         )
         self.now = 0.0
+        self.wall = 0
         self.group = Group(settings, raft, base, self.now)
         self.sent: list[object] = []
         self.answers: dict[int, Answer] = {}
@@ -88,7 +89,7 @@ class Lone:
 
     def do(self, command: Command, call: bytes = b"") -> Answer | None:
         self.numbers += 1
-        self.group.execute(self.numbers, call, commands.encode(command))
+        self.group.execute(self.numbers, call, commands.encode(command), self.wall)
         self.run()
         return self.answers.get(self.numbers)
 
@@ -152,7 +153,7 @@ def test_clients_send_no_cuts_and_no_garbage() -> None:
     answer = lone.do(commands.Cut(()))
     assert answer is not None
     assert isinstance(answer.error, UnauthorizedError)
-    lone.group.execute(99, b"", b"garbage")
+    lone.group.execute(99, b"", b"garbage", 0)
     lone.run()
     assert isinstance(lone.answers[99].error, InvalidArgumentError)
 
@@ -328,9 +329,14 @@ def test_what_only_asks_is_not_remembered() -> None:
 
 
 def test_a_state_that_is_too_large_is_not_folded_until_it_is_smaller() -> None:
-    lone = Lone(state_bytes_max=1500).prepared()
+    """As when a node is started with smaller segments than before."""
+    large = Lone().prepared()
     for number in range(50):
-        lone.result(commands.SetCursor(LOG, f"reader-{number:030}", 1))
+        large.result(commands.SetCursor(LOG, f"reader-{number:030}", 1))
+    entries = [entry for entry in large.entries if entry.index > large.base.index]
+    lone = Lone(Stored(large.base, entries, large.hard), state_bytes_max=1500)
+    for number in range(20):
+        lone.result(commands.SetCursor(LOG, f"reader-{number:030}", 1, True))
     held, unfolded = lone.base.index, lone.group.unfolded_bytes
     assert unfolded > 1500
     for number in range(50):
@@ -352,7 +358,7 @@ def test_no_log_without_replicas_is_placed() -> None:
 def test_whoever_loses_the_lead_does_not_know() -> None:
     """A proposal whose entry never came back when the lead was lost."""
     lone = Lone().prepared()
-    lone.group.execute(900, b"", commands.encode(commands.AllocateProducer()))
+    lone.group.execute(900, b"", commands.encode(commands.AllocateProducer()), 0)
     core = lone.group.raft.core
     core.follow(core.term + 1, 0)
     lone.run()

@@ -36,6 +36,7 @@ class Members:
             incarnation=1,
             chance=Random(node),
             now=0.0,
+            wall=lambda: 0,
             to_self=lambda message: None,
         )
 

@@ -50,6 +50,7 @@ class Bench:
             incarnation=1,
             chance=random.Random(1),
             now=0.0,
+            wall=lambda: 0,
             to_self=lambda _: None,
         )
         self.wait(3.0)
