@@ -11,6 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from braidlog.cli import main
+from braidlog.client import BlockingClient
+from braidlog.errors import TimeoutError_
 from braidlog.wire.roles import Role
 from braidlog.wire.tokens import parse_tokens
 from unit.cli.conftest import ClusterCli
@@ -114,6 +116,37 @@ def test_top_prints_one_frame(orders: ClusterCli) -> None:
     assert look["logs"][0]["records_per_second"] == 0
     assert [stream["lag"] for stream in look["streams"]] == [{}, {}]
     assert [stream["braid"] for stream in look["streams"]] == [[0], [0]]
+
+
+def test_top_says_when_nothing_answers_and_goes_on(
+    orders: ClusterCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata, asked = BlockingClient.metadata, iter("nynyi")
+
+    def some(client: BlockingClient) -> Any:
+        answer = next(asked)
+        if answer == "i":
+            raise KeyboardInterrupt
+        if answer == "n":
+            raise TimeoutError_("no node answered")
+        return metadata(client)
+
+    monkeypatch.setattr(BlockingClient, "metadata", some)
+    looks = orders.json("top", "--interval", "0.01")
+    assert [look["health"] for look in looks] == ["unavailable", "unavailable", "ok"]
+    assert looks[0]["error"] == "no node answered"
+    assert (looks[1]["leader"], looks[2]["leader"]) == (None, 1)
+
+
+def test_intervals_that_no_clock_can_wait(many: ClusterCli) -> None:
+    for wrong in ("0", "1e300", "inf", "nan"):
+        assert "30 years" in many.run("top", "--interval", wrong, code=2).stderr
+
+
+def test_top_cuts_no_name_in_a_file(many: ClusterCli) -> None:
+    many.run("log", "create", "x" * 255)
+    text = many.run("top", "--once", "--interval", "0.01").stdout
+    assert text.count("x" * 255) == 2
 
 
 def test_top_without_a_terminal(many: ClusterCli) -> None:
