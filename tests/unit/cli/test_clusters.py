@@ -81,6 +81,21 @@ def test_voters(many: ClusterCli) -> None:
     assert many.fake.voters == {1, 2}
     assert many.run("node", "voter", "3").stderr == ""
     assert many.fake.voters == {1, 2, 3}
+    assert many.run("node", "voter", "3").stderr == ""
+    many.run("node", "voter", "2", "--off", "--yes")
+    many.run("node", "voter", "1", "--off", "--yes")
+    result = many.run("node", "voter", "3", "--off", "--yes", code=1)
+    assert "node 3 is the only voter" in result.stderr
+    assert "an even number" in many.run("node", "voter", "1").stderr
+    assert many.fake.voters == {1, 3}
+
+
+def test_a_node_that_has_nowhere_to_go(orders: ClusterCli) -> None:
+    result = orders.run("node", "drain", "3")
+    assert "no other node can take 2 replicas of it: start one" in result.stderr
+    orders.fake.nodes[4] = "n4:7400"
+    assert orders.run("node", "drain", "2").stderr == ""
+    assert orders.json("node", "drain", "1") == [{"node": 1, "draining": True}]
 
 
 def test_streams(orders: ClusterCli) -> None:
@@ -105,6 +120,9 @@ def test_a_move(orders: ClusterCli) -> None:
     assert orders.json("stream", "list")[0]["replicas"] == [1, 4, 3]
     result = orders.run("stream", "move", "1", "--from", "2", "--to", "4", code=3)
     assert "it is on 1, 4, 3" in result.stderr
+    result = orders.run("stream", "move", "1", "--from", "4", "--to", "9", code=3)
+    assert "there is no node 9 (nodes here: 1, 2, 3, 4)" in result.stderr
+    assert "braidlog node list" in result.stderr
 
 
 def test_top_prints_one_frame(orders: ClusterCli) -> None:
