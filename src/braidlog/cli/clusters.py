@@ -11,11 +11,12 @@ from braidlog.cli.commands import ClusterCommand
 from braidlog.cli.failures import NOT_FOUND, Problem
 from braidlog.cli.output import facts, line, message, rows
 from braidlog.cli.session import Session
+from braidlog.cli.text import counted
 
 if TYPE_CHECKING:
     from braidlog.wire.messages import Metadata
 
-__all__ = ["cluster", "node"]
+__all__ = ["cluster", "find_node", "node"]
 
 
 class Group(click.Group):
@@ -70,9 +71,15 @@ def drain(session: Session, number: int) -> None:
     replicas on it.
     """
     with session.client() as client:
-        _find(client.metadata(), number)
+        metadata = client.metadata()
+        find_node(metadata, number)
         client.drain_node(number)
     line(session, f"node {number} is draining", node=number, draining=True)
+    if stuck := _stuck(metadata, number):
+        message(
+            f"no other node can take {counted(stuck, 'replica')} of it: start one, or"
+            " `braidlog node undrain` one"
+        )
 
 
 @node.command()
@@ -81,7 +88,7 @@ def drain(session: Session, number: int) -> None:
 def undrain(session: Session, number: int) -> None:
     """Let NODE have replicas again."""
     with session.client() as client:
-        _find(client.metadata(), number)
+        find_node(client.metadata(), number)
         client.drain_node(number, draining=False)
     text = f"node {number} takes replicas again"
     line(session, text, node=number, draining=False)
@@ -98,7 +105,7 @@ def remove(session: Session, number: int, *, yes: bool) -> None:
     """
     with session.client() as client:
         metadata = client.metadata()
-        row = _find(metadata, number)
+        row = find_node(metadata, number)
         if row["replicas"]:
             raise Problem(
                 f"node {number} has replicas of {row['replicas']} streams",
@@ -121,13 +128,19 @@ def voter(session: Session, number: int, *, off: bool, yes: bool) -> None:
     """
     with session.client() as client:
         metadata = client.metadata()
-        _find(metadata, number)
+        find_node(metadata, number)
+        voters = {each.node for each in metadata.nodes if each.voter}
+        if off and voters == {number}:
+            raise Problem(
+                f"node {number} is the only voter",
+                "`braidlog node voter` lets another one vote; wait until it does",
+            )
         if off:
             session.confirm(_fewer(metadata, number), yes=yes)
         client.set_voter(number, voter=not off)
     text = f"node {number} is to vote" + (" no longer" if off else "")
     line(session, text, node=number, voter=not off)
-    if not off and len([n for n in metadata.nodes if n.voter]) % 2:
+    if not off and len(voters | {number}) % 2 == 0:
         message("an even number of voters stands no more failures than one less")
 
 
@@ -142,7 +155,7 @@ def readmit(session: Session, number: int, *, yes: bool) -> None:
     back as a new node does, copies what it lacks, and votes again if it did.
     """
     with session.client() as client:
-        _find(client.metadata(), number)
+        find_node(client.metadata(), number)
         session.confirm(f"give up the directory of node {number} for ever", yes=yes)
         client.readmit_node(number)
     line(
@@ -159,10 +172,29 @@ def _fewer(metadata: Metadata, number: int) -> str:
     return f"leave {len(left)} voters, which stand the failure of {max(0, stands)}"
 
 
-def _find(metadata: Metadata, number: int) -> dict[str, Any]:
+def _stuck(metadata: Metadata, number: int) -> int:
+    """Return how many replicas of a node no other node can take."""
+    takes = {
+        each.node
+        for each in metadata.nodes
+        if each.alive and not each.draining and not each.readmitting
+    }
+    placed = [stream for log in metadata.logs for stream in log.streams]
+    return sum(
+        number in each.replicas and not takes - {number, *each.replicas}
+        for each in placed
+    )
+
+
+def find_node(metadata: Metadata, number: int) -> dict[str, Any]:
+    """Return what is known of a node.
+
+    Raises:
+        Problem: There is no such node.
+    """
     for each in metadata.nodes:
         if each.node == number:
             return health.node_row(metadata, each)
-    there = ", ".join(str(each.node) for each in metadata.nodes) or "none"
+    there = ", ".join(map(str, sorted(each.node for each in metadata.nodes))) or "none"
     text = f"there is no node {number} (nodes here: {there})"
     raise Problem(text, "`braidlog node list` shows what is there", NOT_FOUND)

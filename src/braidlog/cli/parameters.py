@@ -5,7 +5,6 @@ Each function is a type for click: it names the value in the help and converts i
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from datetime import UTC, datetime
@@ -100,8 +99,9 @@ def seconds(text: str) -> float:
         value = float(text)
     except ValueError:
         value = 0.0
-    if not 0 < value < math.inf:
-        raise click.BadParameter(f"{text!r} is not a number of seconds above 0")
+    if not 0 < value <= _LEASE_MAX_S:
+        msg = f"{text!r} is not a number of seconds above 0, up to 30 years"
+        raise click.BadParameter(msg)
     return value
 
 

@@ -13,7 +13,14 @@ import click
 from braidlog.cli import failures
 from braidlog.cli.commands import LocalCommand, command
 from braidlog.cli.output import facts, message
-from braidlog.cli.rescue_report import Found, names, show, summary
+from braidlog.cli.rescue_report import (
+    STUCK,
+    Found,
+    names,
+    show,
+    stuck_nodes,
+    summary,
+)
 from braidlog.cli.session import Session
 from braidlog.errors import (
     CorruptionError,
@@ -94,7 +101,8 @@ def rescue(
     override = _replicas(streams) if streams else None
     with ExitStack() as locks:
         if write:
-            for directory in directories:
+            # Twice named is refused below; here it would lock itself out.
+            for directory in {each.resolve(): each for each in directories}.values():
                 locks.enter_context(write_locked(directory))
         found = [_look(directory, locked=write) for directory in directories]
         recovered = _recover(found)
@@ -103,15 +111,20 @@ def rescue(
         if not session.as_json:
             checked = override is not None
             show(session, found, verdict, recovered, checked=checked)
+        stuck = stuck_nodes(found, verdict)
         written = isinstance(verdict, Decision) and write
         if isinstance(verdict, Decision) and write:
+            if stuck:
+                text = f"{names(stuck)} would have to go on, and cannot start"
+                raise failures.Problem(text, STUCK, failures.CORRUPTION)
             if set(verdict.lost) & set(lost) and not accept_loss:
                 raise _loss_not_accepted(verdict)
             _write(session, found, verdict, recovered, yes=yes)
     if session.as_json:
         facts(session, summary(found, verdict, recovered, written=written))
     elif isinstance(verdict, Decision) and not write:
-        message("hint: with all nodes stopped, --write makes it so")
+        stopped = "with all nodes stopped, --write makes it so"
+        message(f"hint: {STUCK if stuck else stopped}")
     codes = {Wait: failures.WAIT, Refuse: failures.REFUSED}
     context.exit(codes.get(type(verdict), 0))
 
@@ -122,7 +135,9 @@ def _look(directory: Path, *, locked: bool) -> Found:
 
     try:
         ring = scan(read_ring(directory), path=str(directory / FILE_NAME))
-    except (CorruptionError, FormatError, NotFoundError) as error:
+    except NotFoundError as error:
+        return Found(directory, None, (error.message, *_meant(directory)))
+    except (CorruptionError, FormatError) as error:
         return Found(directory, None, (error.message,))
     record = ring.newest
     if record is None:
@@ -135,8 +150,15 @@ def _look(directory: Path, *, locked: bool) -> Found:
         return Found(directory, record, (*ring.notes, note))
     except LogError as error:
         note = f"its log cannot be read, and the node will not start: {error.message}"
-        return Found(directory, record, (*ring.notes, note))
+        return Found(directory, record, (*ring.notes, note), starts=False)
     return Found(directory, record, ring.notes, copy)
+
+
+def _meant(directory: Path) -> tuple[str, ...]:
+    """Name the data directories below one that is none."""
+    below = (f"*/{FILE_NAME}", f"*/*/{FILE_NAME}")
+    found = sorted(str(file.parent) for each in below for file in directory.glob(each))
+    return (f"data directories are in it: {', '.join(found)}",) if found else ()
 
 
 def _recover(found: Sequence[Found]) -> Recovered | None:
@@ -249,7 +271,8 @@ def _write(
     except LogError as error:
         # Whoever has the record already is needed by the next decision, which is then
         # the same one.
-        error.add_note(f"written to {names(done)}; run the same command again")
+        what = f"written to {names(done)}" if done else "no record is written"
+        error.add_note(f"{what}; run the same command again")
         raise
     if not session.as_json:
         message(f"epoch {new.epoch} is written to {names(done)}")

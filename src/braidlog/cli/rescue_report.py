@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from braidlog.cli.output import message, rows
 from braidlog.cli.session import Session
@@ -14,7 +14,12 @@ from braidlog.faultlog import Decision, FaultRecord, Refuse, Verdict, Wait
 if TYPE_CHECKING:
     from braidlog.metarepo.succession import Copy, Recovered
 
-__all__ = ["Found", "names", "show", "summary"]
+__all__ = ["STUCK", "Found", "names", "show", "stuck_nodes", "summary"]
+
+STUCK: Final = (
+    "bring an undamaged copy of the directory; without one leave it out, and"
+    " --lost NODE shows what giving it up may lose"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,8 @@ class Found:
     """What is wrong with it."""
     copy: Copy | None = None
     """Its copy of the metadata repository."""
+    starts: bool = True
+    """Whether a node can start in it, as far as that can be seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +86,20 @@ def show(
                 )
         case Refuse():
             message(f"refused: {'; '.join(verdict.why)}")
+
+
+def stuck_nodes(found: Sequence[Found], verdict: Verdict) -> tuple[int, ...]:
+    """Return the nodes that would have to go on and cannot start.
+
+    The others would wait for what they hold, for ever.
+    """
+    if not isinstance(verdict, Decision):
+        return ()
+    return tuple(
+        item.record.node
+        for item in found
+        if item.record and item.record.node in verdict.valid and not item.starts
+    )
 
 
 def _carried(recovered: Recovered | None, *, checked: bool) -> Iterator[str]:

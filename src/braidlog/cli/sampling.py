@@ -12,7 +12,7 @@ import urllib.request
 from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.client import HTTPException
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -31,6 +31,14 @@ BRAID_SAMPLES: Final = 32
 _TIMEOUT_S: Final = 1.0
 _STATUS_BYTES_MAX: Final = 16 << 20
 _THREADS_MAX: Final = 16
+_OF_A_NODE: Final = {
+    "cluster", "connections", "counters", "incarnation", "ready", "replicas", "storage",
+    "why",
+}  # fmt: skip
+_OF_A_HOST: Final = {
+    "host", "role", "ready", "why", "applied", "lag", "calls", "waiting", "snapshot",
+    "bytes_since_snapshot", "replay_seconds", "level", "alarms",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +71,7 @@ class Statuses:
             return {}, ()
         with ThreadPoolExecutor(min(_THREADS_MAX, len(self._urls))) as pool:
             found = [status for status in pool.map(_status, self._urls) if status]
-        nodes = {int(status["node"]): status for status in found if "node" in status}
+        nodes = {status["node"]: status for status in found if "node" in status}
         return nodes, tuple(status for status in found if "application" in status)
 
 
@@ -88,8 +96,14 @@ def _status(url: str) -> dict[str, Any] | None:
             status = json.loads(answer.read(_STATUS_BYTES_MAX))
     except (urllib.error.URLError, HTTPException, OSError, ValueError):
         return None  # The metadata says whether the node is down.
-    known = isinstance(status, dict) and ("node" in status or "application" in status)
-    return status if known else None
+    return status if isinstance(status, dict) and _is_known(status) else None
+
+
+def _is_known(status: dict[str, Any]) -> bool:
+    """Tell a status of ours from what something else answers there."""
+    if type(status.get("node")) is int:
+        return status.keys() >= _OF_A_NODE
+    return "application" in status and status.keys() >= _OF_A_HOST
 
 
 class Sampler:
@@ -102,6 +116,7 @@ class Sampler:
 
     def rows(self, sample: Sample) -> dict[str, Any]:
         """Return the cluster as it is, and how it moved since the sample before."""
+        sample = _of_one_cluster(sample)
         before, self._before = self._before, sample
         elapsed = sample.seconds - before.seconds if before else 0.0
         described = self._cluster(sample, before, elapsed)
@@ -158,6 +173,15 @@ class Sampler:
         return list(braid)
 
 
+def _of_one_cluster(sample: Sample) -> Sample:
+    """Leave out nodes of another cluster: they have the same numbers."""
+    if sample.metadata is None:
+        return sample
+    name = sample.metadata.cluster
+    said = {n: s for n, s in sample.statuses.items() if s.get("cluster", name) == name}
+    return replace(sample, statuses=said)
+
+
 def _committed(sample: Sample | None) -> dict[int, int]:
     metadata = sample.metadata if sample else None
     rows = health.stream_rows(metadata) if metadata else []
@@ -192,7 +216,12 @@ def _said(
     """Return what a node says of itself."""
     now = sample.statuses.get(node)
     if now is None:
-        return {"connections": None, "appends_per_second": None, "wal_bytes": None}
+        return {
+            "connections": None,
+            "appends_per_second": None,
+            "wal_bytes": None,
+            "why": None,
+        }
     then = (before.statuses if before else {}).get(node)
     rate = None
     if then is not None and then["incarnation"] == now["incarnation"] and elapsed > 0:
@@ -202,6 +231,7 @@ def _said(
         "connections": now["connections"],
         "appends_per_second": rate,
         "wal_bytes": now["storage"]["segments"] * now["storage"]["segment_bytes"],
+        "why": now["why"],
     }
 
 

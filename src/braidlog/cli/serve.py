@@ -9,7 +9,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +19,7 @@ import click
 from braidlog.cli.commands import LocalCommand
 from braidlog.cli.failures import LOCKED, USAGE, Problem, explain
 from braidlog.cli.output import line, message, rows
-from braidlog.cli.session import Session
+from braidlog.cli.session import Session, stopped_by_signals
 from braidlog.errors import LockedError
 
 __all__ = ["serve", "up"]
@@ -82,7 +82,7 @@ def up(session: Session, /, *, nodes: int | None) -> None:
     directory = session.data.absolute()
     there = nodes or len(kept_ports(directory)) // 2 or 3
     cluster = LocalCluster(there, directory=directory)
-    with contextlib.suppress(KeyboardInterrupt), _stopped_by_signals():
+    with contextlib.suppress(KeyboardInterrupt), stopped_by_signals():
         try:
             with cluster:
                 rows(session, [_row(cluster, node) for node in cluster.nodes], empty="")
@@ -153,23 +153,3 @@ def _tell(say: Callable[[], None]) -> None:
             # Else the next words, or the end of the process, would fail there.
             os.dup2(nowhere, output.fileno())
         os.close(nowhere)
-
-
-@contextlib.contextmanager
-def _stopped_by_signals() -> Iterator[None]:
-    """Let SIGTERM, and SIGHUP of a terminal that closes, do what Ctrl-C does."""
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    # What is ignored stays so: that is how `nohup` keeps a process.
-    before = {
-        number: signal.signal(number, stop)
-        for number in (signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) is not signal.SIG_IGN
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

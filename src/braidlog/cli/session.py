@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     Logs: TypeAlias = braidlog.Node | BlockingClient
     Log: TypeAlias = braidlog.Log | BlockingClusterLog
 
-__all__ = ["Session", "stdin"]
+__all__ = ["Session", "stdin", "stopped_by_signals"]
 
 
 # One of these is in every data directory, however damaged.
@@ -58,8 +59,8 @@ class Session:
             yield node
 
     @contextmanager
-    def client(self) -> Iterator[BlockingClient]:
-        """Connect to the cluster.
+    def client(self, *, timeout_s: float | None = None) -> Iterator[BlockingClient]:
+        """Connect to the cluster, whose answers may take `timeout_s`.
 
         Raises:
             Problem: None was named, or no node can be reached.
@@ -70,7 +71,7 @@ class Session:
                 "say --cluster HOST:PORT, or set BRAIDLOG_CLUSTER",
                 USAGE,
             )
-        with self.cluster.connect() as client:
+        with self.cluster.connect(timeout_s=timeout_s) as client:
             yield client
 
     @contextmanager
@@ -134,6 +135,26 @@ class Session:
             raise Problem(f"{question} needs an answer", "say --yes", USAGE)
         if not click.confirm(f"{question}?", err=True):
             raise Problem("nothing was changed")
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """Let SIGTERM, and SIGHUP of a terminal that closes, do what Ctrl-C does."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    # What is ignored stays so: that is how `nohup` keeps a process.
+    before = {
+        number: signal.signal(number, stop)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def stdin() -> BinaryIO:

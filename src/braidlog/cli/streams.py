@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from braidlog.cli import health, parameters
+from braidlog.cli.clusters import find_node
 from braidlog.cli.commands import ClusterCommand
 from braidlog.cli.failures import NOT_FOUND, Problem
 from braidlog.cli.output import line, rows
@@ -91,6 +92,7 @@ def move(session: Session, number: int, *, source: int, target: int) -> None:
                 f"`braidlog stream list {found['log']}` shows where they are",
                 NOT_FOUND,
             )
+        find_node(client.metadata(), target)
         client.move_replica(number, source, target)
     line(
         session,

@@ -34,19 +34,22 @@ class Target:
     authority: Path | None = None
 
     @contextmanager
-    def connect(self) -> Iterator[BlockingClient]:
-        """Connect to the cluster.
+    def connect(self, *, timeout_s: float | None = None) -> Iterator[BlockingClient]:
+        """Connect to the cluster, whose answers may take `timeout_s`.
 
         Raises:
             Problem: No node can be reached.
         """
         # Late: everything else works without the extra that this needs.
-        from braidlog.client import connect_sync
+        from braidlog.client import ClientSettings, connect_sync
         from braidlog.client.routing import parse_seeds
 
         seeds, context = parse_seeds(self.seeds), self.context()
         probe(seeds, "node", _HINT)
-        with connect_sync(seeds, token=self.token, ssl=context) as client:
+        settings = ClientSettings(timeout_s=timeout_s) if timeout_s else None
+        with connect_sync(
+            seeds, token=self.token, ssl=context, settings=settings
+        ) as client:
             yield client
 
     def context(self) -> ssl.SSLContext | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,17 +18,21 @@ from rich.text import Text
 from braidlog.cli import parameters
 from braidlog.cli.commands import ClusterCommand, command
 from braidlog.cli.failures import USAGE, Problem
+from braidlog.cli.fitting import fitted
 from braidlog.cli.output import facts
 from braidlog.cli.sampling import Sample, Sampler, Statuses, status_urls
-from braidlog.cli.session import Session
-from braidlog.cli.text import clock, human_bytes, printable
+from braidlog.cli.session import Session, stopped_by_signals
+from braidlog.cli.text import clock, counted, human_bytes, printable
 from braidlog.errors import UnavailableError
 
 if TYPE_CHECKING:
     from braidlog.client import BlockingClient
 
-__all__ = ["hosts", "top"]
+__all__ = ["after", "frame", "hosts", "top"]
 
+_PATIENCE_S: Final = 3.0
+"""How long a look may take; an election is over in less."""
+_WIDTH_MAX: Final = 4096
 _BLOCKS: Final = "·▁▂▃▄▅▆▇█"
 _LEVELS: Final = {
     "open": ("below", "green"),
@@ -41,6 +45,7 @@ _COLORS: Final = {
     "sealed": "yellow",
     "degraded": "yellow",
     "draining": "yellow",
+    "readmitting": "yellow",
     "unavailable": "bold red",
     "down": "bold red",
 }
@@ -72,45 +77,74 @@ def top(session: Session, *, once: bool, interval: float, statuses: str | None) 
     on the scale of its log, the newest at the right. With --json each look is a line.
     With --status and without --cluster only hosts of applications are shown.
     """
-    if not (once or session.as_json or sys.stdout.isatty()):
-        text = "a live view needs a terminal"
+    if not (once or session.as_json or _is_live()):
+        text = "a live view needs a terminal that can move its cursor"
         raise Problem(text, "say --once for one frame, or --json for lines", USAGE)
     asked = Statuses(status_urls(statuses))
-    with ExitStack() as stack:
-        client = None
-        if session.cluster is not None or not statuses:
-            client = stack.enter_context(session.client())
-        looks = _looks(client, asked, interval, once=once)
-        try:
+    # Whoever watches wants to see that nothing answers, and not to wait for it.
+    within = None if once else _PATIENCE_S
+    try:
+        # The terminal gets its screen back also when the process is told to end.
+        with ExitStack() as stack, stopped_by_signals():
+            client = None
+            if session.cluster is not None or not statuses:
+                client = stack.enter_context(session.client(timeout_s=within))
+            looks = _looks(client, asked, interval, once=once)
             if session.as_json:
                 _print_lines(session, looks)
             elif once:
-                _print(session, looks)
+                _print(looks)
             else:
                 _show(looks)
-        except KeyboardInterrupt:
-            return
+    except KeyboardInterrupt:
+        return
+
+
+def _is_live() -> bool:
+    return sys.stdout.isatty() and not Console().is_dumb_terminal
 
 
 def _looks(
     client: BlockingClient | None, statuses: Statuses, interval: float, *, once: bool
 ) -> Iterator[dict[str, Any]]:
     """Yield look after look; a rate needs two, so the first is not shown."""
-    sampler = Sampler()
-    sampler.rows(_sample(client, statuses))
+    sampler, looked = Sampler(), False
     while True:
-        time.sleep(interval)
         try:
             rows = sampler.rows(_sample(client, statuses))
         except UnavailableError as error:
             if once:
                 raise
-            # While the cluster chooses a leader there is nothing newer to show.
-            yield {"time": time.time_ns() // 1000, "error": error.message}
-            continue
-        yield {"time": time.time_ns() // 1000, **rows}
-        if once:
-            return
+            # Nobody decides anything: what the nodes say of themselves is all there is.
+            yield {"time": _now()} | _unavailable(error, *statuses.ask())
+        else:
+            if looked:
+                yield {"time": _now(), **rows}
+                if once:
+                    return
+            looked = True
+        time.sleep(interval)
+
+
+def _unavailable(
+    error: UnavailableError,
+    nodes: dict[int, dict[str, Any]],
+    hosts: tuple[dict[str, Any], ...],
+) -> dict[str, Any]:
+    return {
+        "error": error.message,
+        "health": "unavailable",
+        "leader": None,
+        "said": [
+            {"node": node, "ready": status["ready"], "why": status["why"]}
+            for node, status in sorted(nodes.items())
+        ],
+        "hosts": list(hosts),
+    }
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
 
 
 def _sample(client: BlockingClient | None, statuses: Statuses) -> Sample:
@@ -124,9 +158,9 @@ def _print_lines(session: Session, looks: Iterator[dict[str, Any]]) -> None:
         sys.stdout.flush()
 
 
-def _print(session: Session, looks: Iterator[dict[str, Any]]) -> None:
+def _print(looks: Iterator[dict[str, Any]]) -> None:
     # Nothing is cut where the width is not that of a person's terminal.
-    width = None if sys.stdout.isatty() else 160
+    width = None if sys.stdout.isatty() else _WIDTH_MAX
     console = Console(highlight=False, width=width)
     with console.capture() as captured:
         for look in looks:
@@ -138,8 +172,15 @@ def _show(looks: Iterator[dict[str, Any]]) -> None:
     shown: dict[str, Any] = {}
     with Live(Text("looking"), screen=True, auto_refresh=False) as live:
         for look in looks:
-            shown = (shown | look) if "error" in look else look
-            live.update(frame(shown), refresh=True)
+            shown = after(shown, look)
+            live.update(fitted(shown, live.console, frame), refresh=True)
+
+
+def after(shown: dict[str, Any], look: dict[str, Any]) -> dict[str, Any]:
+    """Return what to show now: without an answer the last one, and of when it is."""
+    if "error" not in look:
+        return look
+    return {"seen": shown.get("time")} | shown | look
 
 
 def frame(look: dict[str, Any]) -> RenderableType:
@@ -147,19 +188,38 @@ def frame(look: dict[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [_head(look)]
     if "error" in look:
         parts.append(Text(printable(look["error"]), "bold red"))
+    parts += _whys(look.get("said", look.get("nodes", ())))
     if "nodes" in look:
-        parts += [_nodes(look), _logs(look), _streams(look)]
+        if look.get("seen"):
+            parts.append(Text(f"as it was at {clock(look['seen'])[:19]}Z:", "yellow"))
+        tables = {"nodes": _nodes, "logs": _logs, "streams": _streams}
+        parts += [make(look) for name, make in tables.items() if _is_shown(look, name)]
     if look.get("hosts"):
         parts.append(hosts(look["hosts"]))
+    left = look.get("left", {}).items()
+    if counts := [counted(count, name[:-1]) for name, count in left if count]:
+        parts.append(Text(f"not shown here: {', '.join(counts)}", "yellow"))
     return Group(*parts)
 
 
+def _is_shown(look: dict[str, Any], name: str) -> bool:
+    # Not the head alone of a table that had no room for a row.
+    return bool(look[name]) or not look.get("left", {}).get(name)
+
+
+def _whys(rows: Iterable[dict[str, Any]]) -> Iterator[Text]:
+    """Say what nodes lack for serving."""
+    for row in rows:
+        if row.get("why"):
+            yield Text(f"node {row['node']}: {printable(row['why'])}", "yellow")
+
+
 def _head(look: dict[str, Any]) -> Text:
-    if "cluster" not in look:
-        return Text(clock(look["time"])[:19])
+    if "health" not in look:
+        return Text(f"{clock(look['time'])[:19]}Z")
     leader = f"node {look['leader']}" if look["leader"] else "none"
     head = Text()
-    head.append(printable(look["cluster"]), "bold")
+    head.append(printable(look.get("cluster", "cluster")), "bold")
     head.append("  ")
     head.append(look["health"], _COLORS[look["health"]])
     head.append(f"  leader {leader}  {clock(look['time'])[:19]}Z")
@@ -269,7 +329,7 @@ def _table(*names: str) -> Table:
 
 
 def _state(state: str) -> Text:
-    return Text(state, _COLORS[state])
+    return Text(state, _COLORS.get(state, ""))
 
 
 def _replicas(row: dict[str, Any]) -> Text:

@@ -196,7 +196,7 @@ class Cluster:
                     raise
                 if loop.time() >= deadline:
                     msg = f"no node answered for {what} in {settings.timeout_s} s"
-                    raise TimeoutError_(f"{msg}: {error}") from error
+                    raise TimeoutError_(f"{msg}: {error.message}") from error
 
     def _hint(self, error: LogError) -> str | None:
         if not isinstance(error, NotPrimaryError) or self._routes is None:

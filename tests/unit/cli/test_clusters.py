@@ -11,6 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from braidlog.cli import main
+from braidlog.client import BlockingClient
+from braidlog.errors import TimeoutError_
 from braidlog.wire.roles import Role
 from braidlog.wire.tokens import parse_tokens
 from unit.cli.conftest import ClusterCli
@@ -79,6 +81,21 @@ def test_voters(many: ClusterCli) -> None:
     assert many.fake.voters == {1, 2}
     assert many.run("node", "voter", "3").stderr == ""
     assert many.fake.voters == {1, 2, 3}
+    assert many.run("node", "voter", "3").stderr == ""
+    many.run("node", "voter", "2", "--off", "--yes")
+    many.run("node", "voter", "1", "--off", "--yes")
+    result = many.run("node", "voter", "3", "--off", "--yes", code=1)
+    assert "node 3 is the only voter" in result.stderr
+    assert "an even number" in many.run("node", "voter", "1").stderr
+    assert many.fake.voters == {1, 3}
+
+
+def test_a_node_that_has_nowhere_to_go(orders: ClusterCli) -> None:
+    result = orders.run("node", "drain", "3")
+    assert "no other node can take 2 replicas of it: start one" in result.stderr
+    orders.fake.nodes[4] = "n4:7400"
+    assert orders.run("node", "drain", "2").stderr == ""
+    assert orders.json("node", "drain", "1") == [{"node": 1, "draining": True}]
 
 
 def test_streams(orders: ClusterCli) -> None:
@@ -103,6 +120,9 @@ def test_a_move(orders: ClusterCli) -> None:
     assert orders.json("stream", "list")[0]["replicas"] == [1, 4, 3]
     result = orders.run("stream", "move", "1", "--from", "2", "--to", "4", code=3)
     assert "it is on 1, 4, 3" in result.stderr
+    result = orders.run("stream", "move", "1", "--from", "4", "--to", "9", code=3)
+    assert "there is no node 9 (nodes here: 1, 2, 3, 4)" in result.stderr
+    assert "braidlog node list" in result.stderr
 
 
 def test_top_prints_one_frame(orders: ClusterCli) -> None:
@@ -114,6 +134,37 @@ def test_top_prints_one_frame(orders: ClusterCli) -> None:
     assert look["logs"][0]["records_per_second"] == 0
     assert [stream["lag"] for stream in look["streams"]] == [{}, {}]
     assert [stream["braid"] for stream in look["streams"]] == [[0], [0]]
+
+
+def test_top_says_when_nothing_answers_and_goes_on(
+    orders: ClusterCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata, asked = BlockingClient.metadata, iter("nynyi")
+
+    def some(client: BlockingClient) -> Any:
+        answer = next(asked)
+        if answer == "i":
+            raise KeyboardInterrupt
+        if answer == "n":
+            raise TimeoutError_("no node answered")
+        return metadata(client)
+
+    monkeypatch.setattr(BlockingClient, "metadata", some)
+    looks = orders.json("top", "--interval", "0.01")
+    assert [look["health"] for look in looks] == ["unavailable", "unavailable", "ok"]
+    assert looks[0]["error"] == "no node answered"
+    assert (looks[1]["leader"], looks[2]["leader"]) == (None, 1)
+
+
+def test_intervals_that_no_clock_can_wait(many: ClusterCli) -> None:
+    for wrong in ("0", "1e300", "inf", "nan"):
+        assert "30 years" in many.run("top", "--interval", wrong, code=2).stderr
+
+
+def test_top_cuts_no_name_in_a_file(many: ClusterCli) -> None:
+    many.run("log", "create", "x" * 255)
+    text = many.run("top", "--once", "--interval", "0.01").stdout
+    assert text.count("x" * 255) == 2
 
 
 def test_top_without_a_terminal(many: ClusterCli) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from braidlog.faultlog import FILE_NAME, FaultLog, FaultRecord, read_ring, scan
+from braidlog.storage.streams import NodeStore
 from unit.cli.conftest import Cli
 from unit.faultlog.worlds import NAMES, record, records
 
@@ -250,3 +251,48 @@ def test_who_is_lost_comes_back_to_nothing(cli: Cli, made: Made) -> None:
         "listed as failed",
         "valid",
     ]
+
+
+# --- wrong and damaged directories
+
+
+def test_a_directory_that_is_named_twice_does_not_lock_itself_out(
+    cli: Cli, made: Made, tmp_path: Path
+) -> None:
+    NodeStore(tmp_path / "n1", entropy=1, segment_bytes=64 << 10).close()
+    paths = made("A,C:1B B:0", "AC")
+    (tmp_path / "link").symlink_to(paths[0])
+    twice = [*paths, str(tmp_path / "link")]
+    result = cli.run("rescue", *twice, "--write", "--yes", code=9)
+    assert f"node 1 is there twice: {paths[0]} and {twice[2]}" in result.stderr
+    assert newest(paths[0]).number == (1, 1)
+
+
+def test_a_directory_around_that_of_the_data_is_told_apart(
+    cli: Cli, made: Made, tmp_path: Path
+) -> None:
+    paths = made("A,C:1B B:0", "AC")
+    result = cli.run("rescue", str(tmp_path), code=8)
+    assert f"data directories are in it: {', '.join(paths)}" in result.stderr
+
+
+def test_a_node_that_cannot_start_is_not_waited_for(
+    cli: Cli, made: Made, tmp_path: Path
+) -> None:
+    """Written as valid, it would keep all the others waiting for ever."""
+    NodeStore(tmp_path / "n1", entropy=1, segment_bytes=64 << 10).close()
+    paths = made("A,B,C:0")
+    (Path(paths[0]) / "CURRENT").write_text("junk")
+    looked = cli.run("rescue", *paths)
+    assert "its log cannot be read, and the node will not start" in looked.stderr
+    assert "hint: bring an undamaged copy of the directory" in looked.stderr
+    assert "--write makes it so" not in looked.stderr
+    for options in ((), ("--json",)):
+        result = cli.run("rescue", *paths, "--write", "--yes", *options, code=5)
+        assert "node 1 would have to go on, and cannot start" in result.stderr
+    assert [newest(path).number for path in paths] == [(1, 0)] * 3
+    # As the hint says: without it, and given up.
+    rest = ("rescue", *paths[1:], "--lost", "1")
+    assert "loss: node 1 may have gone on alone" in cli.run(*rest).stderr
+    cli.run(*rest, "--write", "--yes", "--accept-loss")
+    assert [newest(path).number for path in paths] == [(1, 0), (2, 0), (2, 0)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import shutil
 import signal
 import socket
@@ -144,6 +146,37 @@ def test_the_cluster_and_its_streams(up: Up) -> None:
     assert all(node["wal_bytes"] > 0 for node in look["nodes"])
     assert "moved" in up.run("top", "--once", "--interval", "0.1")
     up.run("log", "delete", "moved", "--yes")
+
+
+def test_a_live_view_gives_the_terminal_back(up: Up) -> None:
+    parent, child = pty.openpty()
+    where = {"BRAIDLOG_CLUSTER": up.seeds, "BRAIDLOG_STATUS": up.statuses}
+    dumb = subprocess.run(
+        command("top"), env=os.environ | where | {"TERM": "dumb"}, stdout=child,
+        stderr=subprocess.PIPE, check=False, timeout=_WAIT_S,
+    )  # fmt: skip
+    assert dumb.returncode == 2
+    assert b"a terminal that can move its cursor" in dumb.stderr
+    top = subprocess.Popen(
+        command("top", "--interval", "0.1"),
+        env=os.environ | where | {"TERM": "xterm", "NO_COLOR": "1"},
+        stdout=child,
+        stderr=child,
+    )
+    os.close(child)
+    shown = b""
+    while b"leader node" not in shown:
+        shown += os.read(parent, 1 << 16)
+    top.terminate()
+    with contextlib.suppress(OSError):  # Linux says so at the end.
+        while more := os.read(parent, 1 << 16):
+            shown += more
+    os.close(parent)
+    assert top.wait(_WAIT_S) == 0
+    # The other screen is left, the cursor can be seen, and nothing had a colour.
+    assert shown.rindex(b"\x1b[?1049l") > shown.rindex(b"\x1b[?1049h")
+    assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"\x1b[?25l")
+    assert b"\x1b[32m" not in shown
 
 
 def test_a_second_one_on_the_same_directory_is_told(up: Up) -> None:
