@@ -156,7 +156,7 @@ fn plan(
         });
         if new {
             if let (Some(windows), Some((id, sequence))) = (&mut noted, batch.producer) {
-                windows.note(id, sequence, llsn, count);
+                windows.note(id, sequence, llsn, count, stream.settled());
             }
             next += count;
         }
@@ -300,9 +300,13 @@ impl Store {
     pub fn producers_below(&self, stream: u32, from: u64) -> Result<Vec<u8>> {
         let mut inner = self.guard()?;
         inner.appender.close_batch(stream)?;
-        let mut producers = inner.appender.state.stream(stream)?.producers.clone();
+        let state = inner.appender.state.stream(stream)?;
+        let (mut producers, committed) = (state.producers.clone(), state.settled());
         drop(inner);
         producers.cut(from);
+        if from <= committed {
+            producers.settle();
+        }
         let mut out = Vec::with_capacity(producers.encoded_len());
         producers.encode(&mut out);
         Ok(out)
