@@ -9,7 +9,7 @@ use crate::index::CommitRun;
 use crate::vfs::{CrashPolicy, FaultVfs, Gate, OpKind, Rule};
 use crate::wal::{CommitContext, Restart, Verified};
 
-fn batch(values: &[u64], producer: Option<(u64, u64)>) -> Vec<u8> {
+pub(super) fn batch(values: &[u64], producer: Option<(u64, u64)>) -> Vec<u8> {
     batch_of(values, producer.map(|(id, sequence)| (id, 1, sequence)))
 }
 
@@ -29,13 +29,13 @@ fn batch_of(values: &[u64], producer: Option<(u64, u32, u64)>) -> Vec<u8> {
     out
 }
 
-fn put(store: &Store, stream: u32, values: &[u64]) -> u64 {
+pub(super) fn put(store: &Store, stream: u32, values: &[u64]) -> u64 {
     let bytes = batch(values, None);
     let verified = [Verified::check(&bytes).unwrap()];
     store.append_batches(stream, 1, &verified).unwrap()[0].llsn
 }
 
-fn commit(store: &Store, stream: u32, version: u64, glsn: u64, llsn: u64, length: u64) {
+pub(super) fn commit(store: &Store, stream: u32, version: u64, glsn: u64, llsn: u64, length: u64) {
     let context = CommitContext {
         version,
         glsn_begin: glsn,
@@ -54,7 +54,7 @@ fn anew(first: u64) -> Restart {
     }
 }
 
-fn read(store: &Store, stream: u32, begin: u64, end: u64) -> Vec<(u64, Vec<u64>)> {
+pub(super) fn read(store: &Store, stream: u32, begin: u64, end: u64) -> Vec<(u64, Vec<u64>)> {
     let found = store.read_encoded(stream, begin, end, 1 << 20).unwrap();
     found
         .iter()
@@ -387,14 +387,18 @@ fn a_run_may_come_in_pieces_of_one_version() {
     assert!(store.commit(stream, 1, empty).is_err());
 }
 
+/// Room for five segments of the smallest size, of which records may take three.
+pub(super) fn bounded() -> Options {
+    Options {
+        wal_bytes_max: Some(5 * (64 << 10)),
+        ..options()
+    }
+}
+
 #[test]
 fn entries_that_decide_on_trims_find_room_where_records_do_not() {
     let vfs = MemoryVfs::new();
-    let small = || Options {
-        wal_bytes_max: Some(5 * (64 << 10)),
-        ..options()
-    };
-    let (store, _) = open_with(&vfs, &small(), 7).unwrap();
+    let (store, _) = open_with(&vfs, &bounded(), 7).unwrap();
     let records = create_explicit(&store, "s");
     let group = NewLog {
         id: 99,
