@@ -272,11 +272,10 @@ impl Files {
         let before = self.leftover_sides.len();
         self.leftover_sides.retain(|number| {
             let path = side_path(dir, *number);
-            let gone = vfs.exists(&path).and_then(|there| match there {
-                true => vfs.remove(&path),
-                false => Ok(()),
-            });
-            gone.is_err()
+            match vfs.exists(&path) {
+                Ok(true) => vfs.remove(&path).is_err(),
+                there => there.is_err(),
+            }
         });
         if self.leftover_sides.len() < before {
             vfs.sync_dir(&dir.join("wal"))?;

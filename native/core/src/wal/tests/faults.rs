@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::driver::{kept, record};
 use super::{DIR, append, contents, create, options};
 use crate::error::{Error, Result};
+use crate::manifest::parse_side_name;
 use crate::vfs::{CrashPolicy, Fault, FaultVfs, Gate, Landed, MemoryVfs, OpKind, Rule, Vfs};
 use crate::wal::{OpenReport, Options, Store, Waited, open};
 
@@ -369,7 +370,8 @@ fn a_side_file_that_cannot_be_removed_stops_nothing_and_goes_later() {
     }
     let sides = |memory: &MemoryVfs| {
         let names = memory.list(&Path::new(DIR).join("wal")).unwrap();
-        names.iter().filter(|name| name.ends_with(".idx")).count() as u64
+        let sides = names.iter().filter_map(|name| parse_side_name(name));
+        sides.count() as u64
     };
     let all = sides(&memory);
     vfs.add(Rule::fail(OpKind::Remove, Fault::Io).on(".idx"));
