@@ -207,8 +207,6 @@ class Store:
 
 @final
 class MemoryDisk:
-    """Files in memory, for `Store.open(path, disk=...)`."""
-
     def __new__(cls, seed: int = 0) -> Self: ...
     def crash(self, policy: str = "torn") -> MemoryDisk: ...
     def fail_next_sync(self, landed: bool = False) -> None: ...
@@ -220,8 +218,6 @@ class MemoryDisk:
 
 @final
 class Batch:
-    """An encoded batch that was verified to its last byte."""
-
     def __new__(cls, data: Buffer) -> Self: ...
     @property
     def count(self) -> int: ...
@@ -317,7 +313,12 @@ class Replicas:
     ) -> int: ...
     def producers(self, stream: int, llsn: int) -> bytes: ...
     def append(
-        self, stream: int, epoch: int, batches: Iterable[Buffer]
+        self,
+        stream: int,
+        epoch: int,
+        batches: Iterable[Buffer],
+        *,
+        repeat: bool = False,
     ) -> list[tuple[int, int, bool]]: ...
     def place(
         self, stream: int, epoch: int, llsn: int, batches: Iterable[Buffer]
@@ -449,12 +450,7 @@ class FrameIterator(Iterator[dict[str, Any]]):
 
 @final
 class Listing:
-    """A durable list of numbered entries in a directory of its own; its one writer.
-
-    ``owner`` and ``holder`` say whose it is, ``process`` who has it open. A commit
-    that raises anything but an `InvalidArgumentError` has an unknown outcome until
-    `settle` succeeds: then it did not happen.
-    """
+    """A durable list of numbered entries in a directory of its own; its one writer."""
 
     def __new__(
         cls, path: str | Path, owner: bytes, holder: bytes, process: str

@@ -333,7 +333,7 @@ class SequenceGapError(InvalidArgumentError):
 
 
 class UnknownProducerError(SequenceGapError):
-    """The log knows nothing of a producer whose sequence does not begin with 1.
+    """The log knows nothing of a producer that goes on, or repeats an append.
 
     So many others stored since that it was forgotten, or it never stored here. What it
     sends is refused, as it could be stored twice. ``outcome`` says whether an earlier

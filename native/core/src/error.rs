@@ -178,6 +178,15 @@ pub enum Error {
         /// Number expected.
         expected: u64,
     },
+    /// An append that may have been stored before names a producer of which nothing is known any more.
+    #[error(
+        "nothing is known of producer {id}: so many others stored since that it may have been forgotten, and \
+         what it repeats may be stored"
+    )]
+    UnknownProducer {
+        /// The producer.
+        id: u64,
+    },
     /// A rollback or overwrite would cut below what is committed.
     #[error("cannot cut at {given}: everything below {committed} is committed")]
     Committed {

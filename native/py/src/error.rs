@@ -85,6 +85,10 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
             fields.set_item("expected", expected)?;
             "SequenceGapError"
         }
+        Error::UnknownProducer { .. } => {
+            fields.set_item("expected", 1)?;
+            "UnknownProducerError"
+        }
         Error::OverBudget {
             pending, budget, ..
         } => {

@@ -189,16 +189,23 @@ impl Replicas {
         Ok(PyBytes::new(py, &found.map_err(to_py)?))
     }
 
-    /// Append batches, all of them or none: (LLSN, records, whether it is new) of each.
+    /// Append batches, all of them or none: (LLSN, records, whether it is new) of each. With `repeat`
+    /// they may have been appended before.
+    #[pyo3(signature = (stream, epoch, batches, *, repeat=false))]
     fn append(
         &self,
         py: Python<'_>,
         stream: u32,
         epoch: u64,
         batches: &Bound<'_, PyAny>,
+        repeat: bool,
     ) -> PyResult<Vec<(u64, u32, bool)>> {
         let arrivals = self.arrive(py, stream, held(batches)?, |store, batches| {
-            store.append_batches(stream, epoch, batches)
+            if repeat {
+                store.repeat_batches(stream, epoch, batches)
+            } else {
+                store.append_batches(stream, epoch, batches)
+            }
         })?;
         self.store.nudge();
         let rows = arrivals.iter().map(|at| (at.llsn, at.count, at.new));

@@ -433,6 +433,7 @@ impl Store {
         dict.set_item("index_memory", stats.index_memory)?;
         dict.set_item("index_bytes", stats.index_bytes)?;
         dict.set_item("samples", stats.samples)?;
+        dict.set_item("side_files_left", stats.side_files_left)?;
         dict.set_item("durable_offset", stats.durable_offset)?;
         Ok(dict)
     }

@@ -146,7 +146,8 @@ class Lane:
                 batch.data = self._encode(batch)
                 if batch.own:
                     self._closed_batch(self.stream)
-            answer = link.request(Append(self.stream, self._epoch), batch.data)
+            append = Append(self.stream, self._epoch, batch.unknown)
+            answer = link.request(append, batch.data)
         except LogError as error:
             self._failed(batch, error)
             return

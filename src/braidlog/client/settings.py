@@ -13,6 +13,9 @@ from braidlog.errors import InvalidArgumentError
 
 __all__ = ["ClientSettings"]
 
+IN_FLIGHT_MAX: Final = 7
+"""A node remembers the last 8 places of a producer in a stream: of what may be rolled
+back each, and one that is committed."""
 _MAY_BE_ZERO: Final = {"linger_s", "read_node"}
 
 
@@ -41,7 +44,7 @@ class ClientSettings:
     record_bytes_max: int = 15 << 20
     """One record must fit a frame, whatever its size is once encoded."""
     in_flight_max: int = 4
-    """Full batches of one stream that are under way."""
+    """Full batches of one stream that are under way, at most 7."""
     outstanding_bytes_max: int = 64 << 20
     """What was appended and is not settled, per log; appends wait for room."""
     read_node: int = 0
@@ -74,6 +77,9 @@ class ClientSettings:
         if self.record_bytes_max > self.outstanding_bytes_max:
             msg = "outstanding_bytes_max must hold the largest record"
             raise InvalidArgumentError(msg)
+        if self.in_flight_max > IN_FLIGHT_MAX:
+            msg = f"in_flight_max must be at most {IN_FLIGHT_MAX}"
+            raise InvalidArgumentError(f"{msg}, got {self.in_flight_max}")
 
     @property
     def producer_limits(self) -> ProducerLimits:

@@ -188,15 +188,18 @@ class Replica:
         with self._input():
             epochs.drop(self._core)
 
-    def append(self, group: Sequence[tuple[Request, int, Batch]]) -> None:
+    def append(
+        self, group: Sequence[tuple[Request, int, Batch]], *, repeat: bool = False
+    ) -> None:
         """Append batches: (request, epoch that the client knows or 0, batch).
 
+        With `repeat` attempts before may have stored them.
         Each is answered by the effects of this or a later call, once: with its place
         when it is committed, or with the error that refused it. One refusal does not
         touch the others of the group.
         """
         with self._input():
-            sequencer.append(self._core, group)
+            sequencer.append(self._core, group, repeat=repeat)
 
     def replicate(self, message: Replicate, batches: Sequence[Batch]) -> None:
         """Write what the primary sends.

@@ -33,7 +33,9 @@ __all__ = ["append", "give_up", "probe", "release"]
 Item: TypeAlias = tuple[Request, Batch]
 
 
-def append(core: Core, group: Sequence[tuple[Request, int, Batch]]) -> None:
+def append(
+    core: Core, group: Sequence[tuple[Request, int, Batch]], *, repeat: bool
+) -> None:
     """Place the batches of a group: (request, epoch, batch)."""
     admitted: list[Item] = []
     size = core.waiting_bytes
@@ -45,7 +47,7 @@ def append(core: Core, group: Sequence[tuple[Request, int, Batch]]) -> None:
         admitted.append((request, batch))
         size += len(batch)
     if admitted:
-        _replicate(core, _place(core, admitted))
+        _replicate(core, _place(core, admitted, repeat=repeat))
 
 
 def _refusal(core: Core, epoch: int) -> LogError | None:
@@ -81,10 +83,13 @@ def _overflow(core: Core, waiting: int, batch: Batch) -> LogError | None:
     return None
 
 
-def _place(core: Core, items: Sequence[Item]) -> list[tuple[Placed, Batch]]:
+def _place(
+    core: Core, items: Sequence[Item], *, repeat: bool
+) -> list[tuple[Placed, Batch]]:
     """Write what can be written; return what is new."""
+    batches = [batch for _, batch in items]
     try:
-        placed = core.storage.append(core.epoch, [batch for _, batch in items])
+        placed = core.storage.append(core.epoch, batches, repeat=repeat)
     except StoreFailedError:
         raise
     except LogError as error:
@@ -92,7 +97,7 @@ def _place(core: Core, items: Sequence[Item]) -> list[tuple[Placed, Batch]]:
             core.answer(items[0][0], error)
             return []
         # One bad batch must not refuse the others: nothing was written, so each alone.
-        return [new for item in items for new in _place(core, [item])]
+        return [new for item in items for new in _place(core, [item], repeat=repeat)]
     check(len(placed) == len(items), "the storage lost a batch of a group")
     before = core.next
     core.wrote()

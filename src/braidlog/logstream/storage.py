@@ -98,13 +98,17 @@ class StreamStorage(Protocol):
         """Return where the stream stands."""
         ...
 
-    def append(self, epoch: int, batches: Sequence[Batch]) -> list[Placed]:
+    def append(
+        self, epoch: int, batches: Sequence[Batch], *, repeat: bool = False
+    ) -> list[Placed]:
         """Give each batch the next LLSNs and write it; repeats are not written.
 
         All or nothing: if it raises, no batch of the call was written.
 
         Raises:
             LogFullError: there is no room.
+            UnknownProducerError: with `repeat` a batch may have been stored before, and
+                its producer may have been forgotten since.
             SequenceGapError, SequenceExpiredError, FencedError: by the producer window.
             InvalidArgumentError, CorruptionError: not a batch.
         """

@@ -277,7 +277,7 @@ class ClusterNode:
             for request in requests:
                 request.fail(NotReadyError(f"node {self.id} stops"))
             return
-        append = Append(event.stream, event.epoch)
+        append = Append(event.stream, event.epoch, event.repeat)
         self._guarded(self.replicas.append, append, requests, event.payloads)
 
     def requested(self, request: Request, event: Requested, role: Role) -> None:

@@ -75,9 +75,12 @@ class ReplicaStore:
         """Return the first LLSN that is not durable."""
         return self._log.native.state(self._log.number)[3]
 
-    def append(self, epoch: int, batches: Sequence[Batch]) -> list[Placed]:
+    def append(
+        self, epoch: int, batches: Sequence[Batch], *, repeat: bool = False
+    ) -> list[Placed]:
         """Give each batch the next LLSNs and write it; repeats are not written."""
-        placed = self._log.native.append(self._log.number, epoch, batches)
+        number = self._log.number
+        placed = self._log.native.append(number, epoch, batches, repeat=repeat)
         self._log.hurry(sum(map(len, batches)))
         return [Placed(*row) for row in placed]
 

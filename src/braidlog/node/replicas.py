@@ -226,9 +226,8 @@ class Replicas:
                 request.fail(self._not_here(message.stream))
             return
         for part in _parts(requests, batches):
-            hosted.replica.append(
-                [(each, message.epoch, batch) for each, batch in part]
-            )
+            group = [(each, message.epoch, batch) for each, batch in part]
+            hosted.replica.append(group, repeat=message.repeat)
         self._touch(message.stream)
 
     def read(self, request: Request, message: Read, now: float) -> None:

@@ -57,6 +57,7 @@ class NodeStats:
     index_bytes: int
     index_memory: int
     samples: int
+    side_files_left: int
 
 
 class Node:
@@ -239,6 +240,7 @@ class Node:
             index_bytes=raw["index_bytes"],
             index_memory=raw["index_memory"],
             samples=raw["samples"],
+            side_files_left=raw["side_files_left"],
         )
 
     def maintain(self, now_us: int | None = None) -> None:

@@ -57,6 +57,8 @@ class Appends(Struct, frozen=True):
     requests: Sequence[int]
     payloads: Sequence[bytes | memoryview]
     """The batch of each request."""
+    repeat: bool = False
+    """As in `Append`."""
 
 
 class Received(Struct, frozen=True):

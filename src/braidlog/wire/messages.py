@@ -86,9 +86,6 @@ class StreamStatus(IntEnum):
     """No cut will commit anything until it is unsealed."""
 
 
-# --- values ------------------------------------------------------------------
-
-
 class Run(Value, frozen=True, array_like=True):
     """Consecutive records of one stream that got consecutive places in the log."""
 
@@ -296,6 +293,8 @@ class Append(Message, frozen=True, array_like=True):
     KIND = 16
     stream: Number
     epoch: Number
+    repeat: bool = False
+    """An attempt before may have stored it: of a forgotten producer it is refused."""
 
 
 class Appended(Message, frozen=True, array_like=True):

@@ -225,8 +225,15 @@ class ServerConnection(Connection):
             return
         if isinstance(message, messages.Append):
             batch = (frame.payload,)
-            one = Appends(message.stream, message.epoch, (frame.request,), batch)
-            events.append(one)
+            events.append(
+                Appends(
+                    message.stream,
+                    message.epoch,
+                    (frame.request,),
+                    batch,
+                    message.repeat,
+                )
+            )
         else:
             events.append(Requested(frame.request, message, frame.payload))
 

@@ -87,6 +87,9 @@ async def test_a_broken_connection_is_not_seen(
     for i in range(5):
         assert await log.append(b"%d" % i, key=b"k") == i + 1
     assert cluster.values("log") == [b"%d" % i for i in range(5)]
+    appends = [each for _, each in cluster.received if isinstance(each, Append)]
+    # What is sent again says so.
+    assert [each.repeat for each in appends[:4]] == [False, True, False, True]
 
 
 async def test_appends_follow_the_primary(

@@ -141,6 +141,20 @@ def test_a_producer_that_was_pushed_out_is_told_so() -> None:
     assert (batch.producer.epoch, batch.sequence) == (2, 1)
 
 
+def test_a_first_append_of_who_may_be_forgotten_is_not_stored_again() -> None:
+    core = producer()
+    core.add(entry("a"), 0.0)
+    batch = core.take(0.0)
+    assert batch
+    core.fail(batch, ConnectionLostError())
+    assert core.take(0.0) is batch
+    assert batch.unknown, "the lane says that it is a repeat"
+    core.fail(batch, UnknownProducerError(expected=1))
+    [(_, error)] = core.failed()
+    assert (type(error), error.outcome) == (UnknownProducerError, "unknown")
+    assert core.idle
+
+
 def test_a_position_that_is_forgotten_is_no_hole() -> None:
     core = producer(batch_bytes_max=10)
     for name in "ab":

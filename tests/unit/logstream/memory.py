@@ -148,7 +148,10 @@ class MemoryStorage:
     def state(self) -> StoredStream:
         return self.model.stored
 
-    def append(self, epoch: int, batches: Sequence[Batch]) -> list[Placed]:
+    def append(
+        self, epoch: int, batches: Sequence[Batch], *, repeat: bool = False
+    ) -> list[Placed]:
+        # It forgets no producer, so a repeat is as any other append.
         self._check(epoch, room=True)
         last: dict[int, int] = {}
         for data in batches:

@@ -15,8 +15,9 @@ from braidlog.errors import (
     SequenceGapError,
     StoreFailedError,
     TrimmedError,
+    UnknownProducerError,
 )
-from braidlog.logstream.storage import CommitContext, StreamStorage
+from braidlog.logstream.storage import CommitContext, Placed, StreamStorage
 from braidlog.node.replica_store import ReplicaStore
 from braidlog.storage.streams import NodeStore
 from braidlog.wire.messages import Run
@@ -82,6 +83,30 @@ def test_a_replica_appends_commits_and_is_there_again() -> None:
     assert again.options == b"options"
     assert again.state() == state
     assert values(again, 1) == [b"a", b"b", b"c"]
+
+
+def test_a_repeat_of_a_producer_that_may_be_forgotten_is_refused() -> None:
+    # Of smaller segments the windows would take more than a quarter.
+    disk, size = _native.MemoryDisk(), 256 << 10
+    node = NodeStore(
+        "/n", entropy=7, disk=disk, segment_bytes=size, wal_bytes_max=32 * size
+    )
+    replica = ReplicaStore.create(node, 1)
+
+    def stored(producer: int, *, repeat: bool = False) -> Placed:
+        data = batch(b"a", first=1, producer=producer)
+        [placed] = replica.append(0, [data], repeat=repeat)
+        return placed
+
+    # Who was never here is new, as long as nobody was forgotten.
+    assert stored(1, repeat=True).new
+    for producer in range(2, 1333):
+        assert stored(producer).new
+    with pytest.raises(UnknownProducerError) as error:
+        stored(1, repeat=True)
+    assert error.value.expected == 1
+    assert stored(1332, repeat=True) == Placed(1332, 1, new=False)
+    assert stored(5000).new
 
 
 def test_a_commit_is_seen_as_soon_as_it_is_called() -> None:

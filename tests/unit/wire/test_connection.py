@@ -87,7 +87,7 @@ def test_appends_of_a_read_are_one_event_for_each_stream() -> None:
 
 def test_an_append_of_a_newer_version_is_an_append() -> None:
     pair = greeted()
-    head = b"\x93\x03\x02\xa3new"
+    head = b"\x94\x03\x02\xc2\xa3new"
     payload = b"batch"
     data = b"".join(encode_frame(16, 7, head, [payload]))
     assert pair.server.receive(data) == [
@@ -263,7 +263,7 @@ def test_more_than_the_window_breaks_a_rule() -> None:
 
 def test_what_fits_no_frame_is_refused_before_anything_else() -> None:
     pair = greeted()
-    batch = bytes(HANDSHAKE_BYTES_MAX - 23)
+    batch = bytes(HANDSHAKE_BYTES_MAX - 24)
     ask(pair, m.Append(1, 1), batch)
     with pytest.raises(TooLargeError) as caught:
         pair.client.request(m.Append(1, 1), [batch, b"x"])

@@ -89,6 +89,10 @@ impl Header {
     /// Decode the first bytes of a file. The checksum is verified before the version, so that a
     /// flipped bit is called damage and not a newer format.
     pub fn decode(path: &Path, bytes: &[u8]) -> Result<Self> {
+        if bytes.starts_with(&[0; 4]) {
+            // What a disk gives that lost the page; nobody's magic.
+            return Err(Error::corrupt(path, 0, "zeros in place of the header"));
+        }
         if let Some(magic) = bytes.first_chunk::<4>()
             && magic != MAGIC
         {

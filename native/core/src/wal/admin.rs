@@ -29,6 +29,8 @@ pub struct Stats {
     pub index_bytes: u64,
     /// Samples in the loaded indexes.
     pub samples: u64,
+    /// Side files of dropped segments that could not be removed yet.
+    pub side_files_left: u64,
     /// Offset behind the last durable frame in the newest segment.
     pub durable_offset: u64,
 }
@@ -168,6 +170,7 @@ impl Store {
         let sealed = segments.iter().filter_map(|segment| segment.sealed());
         let index_bytes = sealed.map(|sealed| u64::from(sealed.side_bytes)).sum();
         let samples = segments.iter().map(|segment| segment.samples()).sum();
+        let side_files_left = self.files.lock().sides_left();
         let inner = self.inner.lock();
         Stats {
             syncs: inner.syncs,
@@ -179,6 +182,7 @@ impl Store {
             index_memory,
             index_bytes,
             samples,
+            side_files_left,
             durable_offset: inner.appender.active.durable.into(),
         }
     }

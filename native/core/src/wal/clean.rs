@@ -4,7 +4,7 @@
 //! What it copies keeps its LLSNs, and is indexed in *lanes* beside the frames written to the segment
 //! first: each lane is a dense run, so that any order of cleaning is fine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::codec::Put;
@@ -13,6 +13,7 @@ use crate::index::{CommitRun, NATIVE, SegmentIndex, StreamIndex, StreamSummary};
 use crate::wal::frame::{Frame, Kind};
 use crate::wal::segment::FIRST_FRAME;
 use crate::wal::segments::{Segment, is_data};
+use crate::wal::state::State;
 use crate::wal::store::Store;
 use crate::wal::view::UNKNOWN;
 use crate::wal::walk::Walk;
@@ -33,7 +34,10 @@ impl Store {
     /// Drop every sealed segment that holds no live record. Any order: what is live elsewhere stays.
     pub fn reclaim(&self) -> Result<Reclaimed> {
         let _one = self.cleaning.lock();
-        self.files.lock().collect_slots()?;
+        let mut files = self.files.lock();
+        files.collect_slots()?;
+        files.collect_sides()?;
+        drop(files);
         let done = self.reclaim_dead(&|_| false)?;
         self.inner.lock().reclaim_due = false;
         Ok(done)
@@ -52,22 +56,33 @@ impl Store {
         // Segments first: a stream that begins between the two is in the later one.
         let segments = self.view.segments();
         let lows = self.lows();
-        let mut dead = Vec::new();
+        let owners = self.owners(&lows)?;
+        let (mut dead, mut rolled_back) = (Vec::new(), false);
         for segment in segments.iter().filter(|segment| segment.sealed().is_some()) {
             let summary = match segment.summary(&*self.view.vfs, &self.view.dir) {
                 // What it holds is not known, so it stays; who reads it or verifies the log is told.
                 Err(Error::Corruption { .. }) => continue,
                 found => found?,
             };
+            let mut live = summary.iter().filter(|entry| is_live(entry, &lows));
+            let owned = |entry: &StreamSummary| {
+                let owners = owners.get(&entry.stream);
+                owners.is_none_or(|owners| owners.contains(&segment.number))
+            };
+            let trimmed = live.clone().next().is_none();
             let dead_now = cleaned(segment.number)
-                || !(summary.iter().any(|entry| is_live(entry, &lows))
-                    || self.has_live_runs(segment, &summary, &lows)?);
+                || !(live.any(owned) || self.has_live_runs(segment, &summary, &lows)?);
             if dead_now {
                 dead.push(segment.number);
+                rolled_back |= !trimmed;
             }
         }
         if dead.is_empty() {
             return Ok(Reclaimed::default());
+        }
+        if rolled_back {
+            // What took the records back may only be placed: after a crash they would be there again.
+            self.sync()?;
         }
         // First out of the readers' table, then out of the manifest: a slot is written again only after both.
         let kept = |segments: &[Arc<Segment>]| -> Vec<Arc<Segment>> {
@@ -110,6 +125,39 @@ impl Store {
             lows.insert(number, stream.range().first);
         }
         lows
+    }
+
+    /// Segments that hold a live record, of each stream with explicit commits: records above the first that
+    /// is kept may have been rolled back, or have a copy in a later segment.
+    fn owners(&self, lows: &BTreeMap<u32, u64>) -> Result<BTreeMap<u32, BTreeSet<u64>>> {
+        let explicit = |state: &State| -> Vec<(u32, u64)> {
+            let streams = state.streams.iter();
+            let explicit = streams.filter(|(_, stream)| stream.explicit_commit);
+            explicit
+                .map(|(number, stream)| (*number, stream.next))
+                .collect()
+        };
+        let mut owners = BTreeMap::new();
+        for (number, next) in self.with_state(explicit) {
+            let Some(low) = lows.get(&number) else {
+                continue;
+            };
+            // One that readers do not see yet is in no segment that could go.
+            let Ok(stream) = self.view.stream(number) else {
+                continue;
+            };
+            let (extents, cut) = self.view.owned(&stream)?;
+            if extents.iter().any(|extent| extent.lane == UNKNOWN) {
+                // What it replaces cannot be said, so all that may be alive stays.
+                continue;
+            }
+            let end = next.min(cut);
+            let live = extents.iter();
+            let live = live.filter(|extent| extent.begin < end && *low < extent.end.min(end));
+            let segments = live.map(|extent| extent.segment.number).collect();
+            owners.insert(number, segments);
+        }
+        Ok(owners)
     }
 
     /// Free the oldest segments, copying forward what is alive in them, as long as at most

@@ -26,21 +26,10 @@ pub(super) enum Found {
 
 /// Whose directory this is, or that its creation did not get far enough to hold anything.
 pub(super) fn identify(vfs: &dyn Vfs, dir: &Path) -> Result<Found> {
-    let names = vfs.list(dir)?;
-    let has = |name: &str| names.iter().any(|found| found == name);
     if let Some(identity) = NodeIdentity::read(vfs, dir)? {
         return Ok(Found::Node(identity));
     }
-    let is_ours = |name: &String| {
-        has("CURRENT") || name.starts_with("MANIFEST-") || name == "WATERMARK" || name == "wal"
-    };
-    if names.iter().any(is_ours) {
-        let reason = "other files of the node are there; restore it from a copy".into();
-        return Err(Error::Missing {
-            path: dir.join(IDENTITY),
-            reason,
-        });
-    }
+    let names = check_no_remains(vfs, dir)?;
     let harmless = |name: &String| name == LOCK || name == "IDENTITY.tmp";
     if names.iter().all(harmless) {
         return Ok(Found::Unfinished);
@@ -49,6 +38,25 @@ pub(super) fn identify(vfs: &dyn Vfs, dir: &Path) -> Result<Found> {
         path: dir.into(),
         what: "node directory, and it is not empty",
     })
+}
+
+/// Refuse a directory that has no identity and other files of a node; returns the names in it.
+pub(super) fn check_no_remains(vfs: &dyn Vfs, dir: &Path) -> Result<Vec<String>> {
+    if !vfs.exists(dir)? {
+        return Ok(Vec::new());
+    }
+    let names = vfs.list(dir)?;
+    let is_ours = |name: &String| {
+        name.starts_with("MANIFEST-") || ["CURRENT", "WATERMARK", "wal"].contains(&name.as_str())
+    };
+    if names.iter().any(is_ours) {
+        let reason = "other files of the node are there; restore it from a copy".into();
+        return Err(Error::Missing {
+            path: dir.join(IDENTITY),
+            reason,
+        });
+    }
+    Ok(names)
 }
 
 /// Make the entries durable that lead to a new node directory: without them a crash loses all of it.

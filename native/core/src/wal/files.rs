@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::manifest::{
-    Manifest, Orphans, WalFiles, WalOperation, collect, parse_slot_name, slot_name, wal_orphans,
+    Manifest, Orphans, WalFiles, WalOperation, collect, parse_side_name, parse_slot_name,
+    slot_name, wal_orphans,
 };
 use crate::vfs::{Access, Vfs};
 use crate::wal::segments::{Sealed, Segment, open_slot, side_path, slot_path};
@@ -43,6 +44,8 @@ pub struct Files {
     manifest: Option<Manifest<WalFiles>>,
     /// Slots that a writer was making when it was killed.
     leftover_slots: Vec<u32>,
+    /// Segments that are dropped and whose side file could not be removed yet.
+    leftover_sides: BTreeSet<u64>,
 }
 
 impl Files {
@@ -53,6 +56,7 @@ impl Files {
             dir,
             manifest: Some(manifest),
             leftover_slots: Vec::new(),
+            leftover_sides: BTreeSet::new(),
         }
     }
 
@@ -80,13 +84,13 @@ impl Files {
     /// they wait for [`Files::collect_slots`].
     pub fn collect_orphans(&mut self) -> Result<Orphans> {
         let found = wal_orphans(self.manifest()?, &BTreeSet::new())?;
-        let (slots, small): (Vec<_>, Vec<_>) = found
-            .files
-            .iter()
-            .cloned()
-            .partition(|path| slot_of(path).is_some());
-        self.leftover_slots = slots.iter().filter_map(|path| slot_of(path)).collect();
-        collect(&*self.vfs, &self.dir, &small)?;
+        let files = || found.files.iter();
+        self.leftover_slots = files().filter_map(|path| slot_of(path)).collect();
+        self.leftover_sides = files().filter_map(|path| side_of(path)).collect();
+        let others = files().filter(|path| slot_of(path).is_none() && side_of(path).is_none());
+        let others: Vec<_> = others.cloned().collect();
+        collect(&*self.vfs, &self.dir, &others)?;
+        self.collect_sides()?;
         Ok(found)
     }
 
@@ -257,13 +261,31 @@ impl Files {
             .map(|number| WalOperation::DropSegment { number: *number })
             .collect();
         self.commit(&edit)?;
-        for number in numbers {
-            let path = side_path(&self.dir, *number);
-            if self.vfs.exists(&path)? {
-                self.vfs.remove(&path)?;
+        self.leftover_sides.extend(numbers);
+        self.collect_sides()
+    }
+
+    /// Remove the side files of dropped segments. Nothing reads one any more, so one that cannot be removed
+    /// stops nothing: it stays, is counted, and goes the next time, or at an open after a kill.
+    pub fn collect_sides(&mut self) -> Result<()> {
+        let (vfs, dir) = (&*self.vfs, &self.dir);
+        let before = self.leftover_sides.len();
+        self.leftover_sides.retain(|number| {
+            let path = side_path(dir, *number);
+            match vfs.exists(&path) {
+                Ok(true) => vfs.remove(&path).is_err(),
+                there => there.is_err(),
             }
+        });
+        if self.leftover_sides.len() < before {
+            vfs.sync_dir(&dir.join("wal"))?;
         }
-        self.vfs.sync_dir(&self.dir.join("wal"))
+        Ok(())
+    }
+
+    /// How many side files of dropped segments are still there.
+    pub fn sides_left(&self) -> u64 {
+        self.leftover_sides.len() as u64
     }
 
     /// Change no file any more.
@@ -280,6 +302,11 @@ impl Files {
 /// The slot of a path, if it is one.
 fn slot_of(path: &Path) -> Option<u32> {
     parse_slot_name(path.file_name()?.to_str()?)
+}
+
+/// The segment of a path, if it is a side file.
+fn side_of(path: &Path) -> Option<u64> {
+    parse_side_name(path.file_name()?.to_str()?)
 }
 
 /// Write a file that must be whole once it is named anywhere: sync it and its directory.

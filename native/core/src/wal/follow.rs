@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::manifest::{self, Identity, Manifest, WalFiles};
 use crate::vfs::Vfs;
 use crate::wal::appender::range_of;
+use crate::wal::directory::check_no_remains;
 use crate::wal::identity::NodeIdentity;
 use crate::wal::order::Orders;
 use crate::wal::recover::{LOCK, begin, check_durable, check_newest, fold, reach, tables};
@@ -61,6 +62,7 @@ impl Follower {
 
     fn new(vfs: Arc<dyn Vfs>, dir: &Path, options: &Options, locked: bool) -> Result<Self> {
         let Some(identity) = NodeIdentity::read(&*vfs, dir)? else {
+            check_no_remains(&*vfs, dir)?;
             return Err(Error::NotFound {
                 what: format!("a Braidlog node at {}", dir.display()),
             });
@@ -159,14 +161,17 @@ impl Follower {
                 .filter(|mark| mark.segment == segment.number && mark.salt == segment.seed.salt);
             mine.map_or(tail.walk.offset, |mark| mark.durable)
         } else {
-            // Without a writer, what is served must survive: make it durable as a writer's open would.
-            segment.reader(&*vfs)?.sync()?;
             segment.bytes
         };
         let before = tail.walk.offset;
         tail.walk.extend(limit.max(before));
         let mut orders = Orders::default();
         let folded = fold(&mut tail.walk, segment, &mut tail.state, &mut orders)?;
+        if !alive {
+            // Without a writer, what is served must survive: make it durable as a writer's open would. Behind the
+            // reads, for one may have come since, and what it writes is not durable when it can be read.
+            segment.reader(&*vfs)?.sync()?;
+        }
         if folded.frames > 0 {
             tail.closed = folded.closed;
         }

@@ -64,6 +64,10 @@ impl NodeIdentity {
         let mut take = Take::new("identity", bytes);
         let corrupt = |error: Error| Error::corrupt(path, 0, error.to_string());
         let magic = take.u32().map_err(corrupt)?;
+        if magic == 0 {
+            // What a disk gives that lost the page; nobody's magic.
+            return Err(Error::corrupt(path, 0, "zeros in place of the identity"));
+        }
         if magic != MAGIC {
             return Err(Error::Foreign {
                 path: path.into(),
@@ -135,6 +139,13 @@ mod tests {
                 "{bytes}: {error:?}"
             );
         }
+    }
+
+    #[test]
+    fn zeros_are_damage_and_no_other_program() {
+        let lost = decode(&[0; 4096]);
+        assert!(matches!(lost, Err(Error::Corruption { offset: 0, .. })));
+        assert!(matches!(decode(&[7; 48]), Err(Error::Foreign { .. })));
     }
 
     #[test]

@@ -5,9 +5,23 @@
 //! producer of Kafka (KIP-98), with the window kept in the log and in every preamble so that it
 //! survives restart.
 //!
+//! # Records that may be taken back
+//!
+//! In a stream with explicit commits a rollback takes records back, and the windows must then be what
+//! they were before these. So the window of a producer goes back into the epochs before the latest one as
+//! long as nothing of the latest is committed, and of the runs that are dropped for room the next one is
+//! always committed. A rollback cuts both.
+//!
+//! # Who is forgotten
+//!
+//! Of producers that are forgotten is kept where the last record of any of them ended. Where that is
+//! nowhere, who is not known has stored nothing.
+//!
 //! # Invariants
 //!
-//! - Runs of a window are ascending and dense in sequence; LLSNs rise.
+//! - Epochs of the runs of a window never fall; those of one epoch are ascending and dense in sequence.
+//!   LLSNs rise.
+//! - A window has a run: the last one says which epoch the producer is in.
 //! - A window holds only positions below the stream's next LLSN: an append is noted when its frame is
 //!   placed, and until then it is [`Pending`].
 
@@ -16,6 +30,10 @@ use std::collections::BTreeMap;
 use crate::codec::{Put, Take};
 use crate::error::{Error, Result};
 use crate::wal::state::fits;
+
+mod window;
+
+use window::{Run, Window, encode_runs};
 
 /// Runs kept per producer. A run is a stretch contiguous in sequence and LLSN, so a lone producer
 /// needs one; interleaved ones get their last few appends remembered.
@@ -29,11 +47,14 @@ pub const PRODUCERS_BYTES_MAX: usize = 52 << 10;
 /// Bytes that are freed at a time: to find the oldest runs all windows are looked at.
 const FREED_BYTES: usize = PRODUCERS_BYTES_MAX / 32;
 
-/// Encoded bytes of a window without its runs.
+/// Encoded bytes of one epoch of a window without its runs.
 const WINDOW_BYTES: usize = 8 + 4 + 4;
 
 /// Encoded bytes of a run.
 const RUN_BYTES: usize = 3 * 8;
+
+/// Those who were forgotten stored something from here on.
+const FORGOTTEN_LLSN: u64 = 1;
 
 /// Who appends, and which record is the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,38 +63,6 @@ pub struct ProducerId {
     pub id: u64,
     /// Raised by a restarted producer to fence its former self.
     pub epoch: u32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
-    sequence: u64,
-    llsn: u64,
-    count: u64,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Window {
-    epoch: u32,
-    runs: Vec<Run>,
-}
-
-impl Window {
-    fn next(&self) -> u64 {
-        self.runs.last().map_or(1, |run| run.sequence + run.count)
-    }
-
-    fn last_llsn(&self) -> u64 {
-        self.runs.last().map_or(0, |run| run.llsn + run.count)
-    }
-
-    /// Forget LLSNs from `from` on; false if nothing is left.
-    fn cut(&mut self, from: u64) -> bool {
-        self.runs.retain(|run| run.llsn < from);
-        if let Some(run) = self.runs.last_mut() {
-            run.count = run.count.min(from - run.llsn);
-        }
-        !self.runs.is_empty()
-    }
 }
 
 /// What to do with an append that names its producer.
@@ -189,8 +178,11 @@ fn several(sequence: u64, count: u64) -> Error {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Producers {
     windows: BTreeMap<u64, Window>,
-    /// Runs of all windows: each append asks for the bytes of them.
+    /// Runs of all windows, and epochs: each append asks for the bytes of them.
     runs: usize,
+    epochs: usize,
+    /// Where the last record ended of those that were forgotten; 0 if none was.
+    forgotten: u64,
 }
 
 impl Producers {
@@ -203,26 +195,32 @@ impl Producers {
         let Some(window) = self.windows.get(&producer.id) else {
             return begin(sequence);
         };
-        if producer.epoch != window.epoch {
-            return enter(window.epoch, producer, sequence);
+        if producer.epoch != window.epoch() {
+            return enter(window.epoch(), producer, sequence);
         }
-        let next = window.next();
+        let (next, runs) = (window.next(), window.latest());
         if sequence == next {
             return Ok(Admission::New);
         }
         if sequence + count > next {
             return Err(gap(sequence, next));
         }
-        let first = window.runs.first().map_or(next, |run| run.sequence);
+        let first = runs.first().map_or(next, |run| run.sequence);
         if sequence < first {
             return Err(Error::SequenceExpired { sequence, first });
         }
         let holds =
             |run: &&Run| run.sequence <= sequence && sequence + count <= run.sequence + run.count;
-        match window.runs.iter().find(holds) {
+        match runs.iter().find(holds) {
             Some(run) => Ok(Admission::Repeat(run.llsn + (sequence - run.sequence))),
             None => Err(several(sequence, count)),
         }
+    }
+
+    /// Whether the producer is not known and may have stored records all the same. Who repeats an append
+    /// of unknown outcome must not store it then.
+    pub fn may_have_forgotten(&self, id: u64) -> bool {
+        self.forgotten > 0 && !self.windows.contains_key(&id)
     }
 
     /// Bytes of the encoding.
@@ -232,7 +230,8 @@ impl Producers {
 
     /// Bytes of the windows in it.
     fn bytes(&self) -> usize {
-        WINDOW_BYTES * self.windows.len() + RUN_BYTES * self.runs
+        let forgotten = usize::from(self.forgotten > 0);
+        WINDOW_BYTES * (self.epochs + forgotten) + RUN_BYTES * (self.runs + forgotten)
     }
 
     /// Bytes by which [`Producers::note`] of an append makes the encoding longer, at most.
@@ -243,92 +242,117 @@ impl Producers {
         };
         let goes_on =
             |run: &Run| run.sequence + run.count == sequence && run.llsn + run.count == llsn;
-        if window.epoch != producer.epoch
-            || window.runs.len() >= RUNS_MAX
-            || window.runs.last().is_some_and(goes_on)
-        {
+        if window.epoch() != producer.epoch {
+            room.min(WINDOW_BYTES + RUN_BYTES)
+        } else if window.runs.len() >= RUNS_MAX || window.runs.last().is_some_and(goes_on) {
             0
         } else {
             room.min(RUN_BYTES)
         }
     }
 
-    /// Remember an append. One that does not continue the producer's sequence (batches that came
-    /// from elsewhere, where some between were lost) begins its window anew.
-    pub fn note(&mut self, producer: ProducerId, sequence: u64, llsn: u64, count: u64) {
-        let window = self.windows.entry(producer.id).or_default();
-        self.runs -= window.runs.len();
-        if producer.epoch != window.epoch || sequence != window.next() {
-            *window = Window {
-                epoch: producer.epoch,
-                runs: Vec::new(),
-            };
-        }
-        match window.runs.last_mut() {
-            Some(run) if run.sequence + run.count == sequence && run.llsn + run.count == llsn => {
-                run.count += count;
-            }
-            _ => window.runs.push(Run {
-                sequence,
-                llsn,
-                count,
-            }),
-        }
-        if window.runs.len() > RUNS_MAX {
-            window.runs.remove(0);
-        }
-        self.runs += window.runs.len();
+    /// Remember an append to a stream that is `committed` up to there. One that does not continue the
+    /// producer's sequence (batches that came from elsewhere, where some between were lost) begins its
+    /// window anew.
+    pub fn note(
+        &mut self,
+        producer: ProducerId,
+        sequence: u64,
+        llsn: u64,
+        count: u64,
+        committed: u64,
+    ) {
+        let ProducerId { id, epoch } = producer;
+        let run = Run {
+            epoch,
+            sequence,
+            llsn,
+            count,
+        };
+        self.windows.entry(id).or_default();
+        self.change(id, |window| window.push(run, committed));
         while self.bytes() > PRODUCERS_BYTES_MAX {
             // Who has just stored may be the only one with several.
             let others = self.runs - self.windows.len();
-            match self.windows.get_mut(&producer.id) {
-                Some(window) if others == 1 && window.runs.len() > 1 => {
-                    window.runs.remove(0);
-                    self.runs -= 1;
-                }
-                _ if others > 0 => self.forget_oldest_runs(),
-                _ => self.forget_oldest(),
+            let window = self.windows.get(&id);
+            if others == 1 && window.is_some_and(|window| window.can_shorten(committed)) {
+                self.shorten(id);
+            } else if !self.forget_oldest_runs(committed) {
+                self.forget_oldest();
             }
         }
     }
 
-    /// Forget where the oldest records lie of those whose producer has stored others since.
-    fn forget_oldest_runs(&mut self) {
-        let several = self.windows.iter().filter(|(_, w)| w.runs.len() > 1);
+    /// Change a window and what is counted of it.
+    fn change(&mut self, id: u64, change: impl FnOnce(&mut Window)) {
+        if let Some(window) = self.windows.get_mut(&id) {
+            self.runs -= window.runs.len();
+            self.epochs -= window.epochs().count();
+            change(window);
+            self.runs += window.runs.len();
+            self.epochs += window.epochs().count();
+        }
+    }
+
+    fn shorten(&mut self, id: u64) {
+        self.change(id, |window| {
+            window.runs.remove(0);
+        });
+    }
+
+    /// Forget where the oldest records lie of those whose producer has stored others since, which are
+    /// committed; false if there are none.
+    fn forget_oldest_runs(&mut self, committed: u64) -> bool {
+        let several = self.windows.iter();
+        let several = several.filter(|(_, window)| window.can_shorten(committed));
         let mut oldest: Vec<(u64, u64)> = several.map(|(id, w)| (w.runs[0].llsn, *id)).collect();
         oldest.sort_unstable();
-        for (_, id) in oldest {
+        for (_, id) in &oldest {
             if self.bytes() + FREED_BYTES <= PRODUCERS_BYTES_MAX {
                 break;
             }
-            if let Some(window) = self.windows.get_mut(&id) {
-                window.runs.remove(0);
-                self.runs -= 1;
-            }
+            self.shorten(*id);
         }
+        !oldest.is_empty()
     }
 
     fn forget_oldest(&mut self) {
-        let oldest = self
-            .windows
-            .iter()
-            .min_by_key(|(_, w)| w.last_llsn())
-            .map(|(id, _)| *id);
-        if let Some(id) = oldest {
+        let ends = self.windows.iter();
+        let oldest = ends.map(|(id, window)| (window.last_llsn(), *id)).min();
+        if let Some((end, id)) = oldest {
             self.forget(id);
+            self.forgotten = self.forgotten.max(end);
         }
     }
 
     /// Forget everything stored at `from` and above (rollback).
     pub fn cut(&mut self, from: u64) {
         self.windows.retain(|_, window| window.cut(from));
-        self.runs = self.windows.values().map(|window| window.runs.len()).sum();
+        self.recount();
+        // Who else was forgotten is not known: one of them may have stored up to there.
+        self.forgotten = self.forgotten.min(from);
+        if self.forgotten == FORGOTTEN_LLSN {
+            self.forgotten = 0;
+        }
+    }
+
+    fn recount(&mut self) {
+        let windows = || self.windows.values();
+        self.runs = windows().map(|window| window.runs.len()).sum();
+        self.epochs = windows().map(|window| window.epochs().count()).sum();
+    }
+
+    /// Forget epochs that no rollback brings back, where all that is stored is committed.
+    pub fn settle(&mut self) {
+        self.windows.values_mut().for_each(Window::settle);
+        self.recount();
     }
 
     /// Whether every window holds something, all of it below `next`.
     pub(super) fn is_within(&self, next: u64) -> bool {
         let mut windows = self.windows.values();
         windows.all(|window| !window.runs.is_empty() && window.last_llsn() <= next)
+            && self.forgotten <= next
     }
 
     /// Whether there are no more windows, and runs in each, than are ever kept.
@@ -339,16 +363,15 @@ impl Producers {
 
     /// Forget one producer: its next sequence may be any (salvage).
     pub fn forget(&mut self, id: u64) {
-        if let Some(window) = self.windows.remove(&id) {
-            self.runs -= window.runs.len();
-        }
+        self.change(id, |window| window.runs.clear());
+        self.windows.remove(&id);
     }
 
     /// Each producer as (id, epoch, first sequence whose place is known, next sequence).
     pub fn iter(&self) -> impl Iterator<Item = (u64, u32, u64, u64)> {
         self.windows.iter().map(|(id, window)| {
-            let first = window.runs.first().map_or(1, |run| run.sequence);
-            (*id, window.epoch, first, window.next())
+            let first = window.latest().first().map_or(1, |run| run.sequence);
+            (*id, window.epoch(), first, window.next())
         })
     }
 
@@ -369,20 +392,25 @@ impl Producers {
 
     /// Epoch of a producer, if known.
     pub fn epoch(&self, id: u64) -> Option<u32> {
-        self.windows.get(&id).map(|window| window.epoch)
+        self.windows.get(&id).map(Window::epoch)
     }
 
-    /// Append the encoding: count, then per producer id, epoch, run count, runs.
+    /// Append the encoding: count, then per producer and epoch id, epoch, run count, runs. Producer 0
+    /// stands for all that were forgotten.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.put_u32(self.windows.len() as u32);
+        let forgotten = (self.forgotten > 0).then(|| Run {
+            epoch: 0,
+            sequence: 1,
+            llsn: FORGOTTEN_LLSN,
+            count: self.forgotten - FORGOTTEN_LLSN,
+        });
+        out.put_u32((self.epochs + usize::from(forgotten.is_some())) as u32);
+        if let Some(run) = &forgotten {
+            encode_runs(0, std::slice::from_ref(run), out);
+        }
         for (id, window) in &self.windows {
-            out.put_u64(*id);
-            out.put_u32(window.epoch);
-            out.put_u32(window.runs.len() as u32);
-            for run in &window.runs {
-                out.put_u64(run.sequence);
-                out.put_u64(run.llsn);
-                out.put_u64(run.count);
+            for runs in window.epochs() {
+                encode_runs(*id, runs, out);
             }
         }
     }
@@ -406,13 +434,14 @@ impl Producers {
 
     /// Take the encoding from `take`.
     pub fn decode(take: &mut Take<'_>) -> Result<Self> {
-        let mut windows = BTreeMap::new();
+        let mut found = Self::default();
         for _ in 0..take.count(16)? {
             let id = take.u64()?;
             let epoch = take.u32()?;
-            let mut runs = Vec::new();
+            let window = found.windows.entry(id).or_default();
             for _ in 0..take.count(24)? {
                 let run = Run {
+                    epoch,
                     sequence: take.u64()?,
                     llsn: take.u64()?,
                     count: take.u64()?,
@@ -421,21 +450,22 @@ impl Producers {
                     .sequence
                     .checked_add(run.count)
                     .zip(run.llsn.checked_add(run.count));
-                let dense = runs.last().is_none_or(|last: &Run| {
-                    last.sequence + last.count == run.sequence && last.llsn + last.count <= run.llsn
+                let dense = window.runs.last().is_none_or(|last| {
+                    let goes_on = last.sequence + last.count == run.sequence;
+                    (last.epoch < epoch || last.epoch == epoch && goes_on)
+                        && last.llsn + last.count <= run.llsn
                 });
                 if ends.is_none() || run.count == 0 || !dense {
                     return Err(take.error("producer runs are not dense"));
                 }
-                runs.push(run);
+                window.runs.push(run);
             }
-            windows.insert(id, Window { epoch, runs });
         }
-        let runs = windows
-            .values()
-            .map(|window: &Window| window.runs.len())
-            .sum();
-        Ok(Self { windows, runs })
+        if let Some(window) = found.windows.remove(&0) {
+            found.forgotten = window.last_llsn();
+        }
+        found.recount();
+        Ok(found)
     }
 }
 

@@ -20,7 +20,9 @@ use crate::vfs::{Access, AlignedBuf, Vfs, VfsFile};
 use crate::wal::appender::{Active, Appender, mix, range_of};
 use crate::wal::bound;
 use crate::wal::checkpoint;
-use crate::wal::directory::{Found, create_identity, identify, open_manifest, sync_parents};
+use crate::wal::directory::{
+    Found, check_no_remains, create_identity, identify, open_manifest, sync_parents,
+};
 use crate::wal::files::Files;
 use crate::wal::frame::{FLAG_MORE, Kind};
 use crate::wal::identity::NodeIdentity;
@@ -210,6 +212,7 @@ pub fn open_tables(
     dir: &Path,
 ) -> Result<(NodeIdentity, Arc<WalFiles>, Vec<Arc<Segment>>)> {
     let Some(identity) = NodeIdentity::read(&**vfs, dir)? else {
+        check_no_remains(&**vfs, dir)?;
         return Err(Error::NotFound {
             what: format!("a node directory at {}", dir.display()),
         });

@@ -33,6 +33,17 @@ pub struct Verified<'a> {
     head: usize,
 }
 
+/// Where batches go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Behind what is there.
+    Next,
+    /// As `Next`, but they may be there already.
+    Again,
+    /// Exactly there, where the primary put them.
+    At(u64),
+}
+
 /// Where a batch stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
@@ -72,14 +83,14 @@ impl<'a> Verified<'a> {
 }
 
 impl Appender {
-    /// Place batches: each behind the other, the first at `at` if that is given. Without it, what a producer
-    /// repeats is not placed again, and what skips one of its sequences is refused. `reserve` segments are
-    /// left alone.
+    /// Place batches, each behind the other. What a producer repeats is not placed again, and what skips one
+    /// of its sequences is refused, unless [`Placement::At`] says where they are. `reserve` segments are left
+    /// alone.
     pub fn append_batches(
         &mut self,
         stream: u32,
         epoch: u64,
-        at: Option<u64>,
+        at: Placement,
         batches: &[Verified<'_>],
         reserve: u64,
     ) -> Result<Vec<Arrival>> {
@@ -117,12 +128,15 @@ impl Appender {
 fn plan(
     stream: &Stream,
     epoch: u64,
-    at: Option<u64>,
+    at: Placement,
     batches: &[Verified<'_>],
 ) -> Result<Vec<Arrival>> {
     stream.check_epoch(epoch)?;
     let mut next = stream.next;
-    if let Some(given) = at.filter(|given| *given != next) {
+    let placed = matches!(at, Placement::At(_));
+    if let Placement::At(given) = at
+        && given != next
+    {
         let (what, expected) = ("LLSN", next);
         return Err(Error::NotDense {
             what,
@@ -131,7 +145,7 @@ fn plan(
         });
     }
     // What one batch does to the windows decides on the next one.
-    let mut noted = (at.is_none() && batches.len() > 1).then(|| stream.producers.clone());
+    let mut noted = (!placed && batches.len() > 1).then(|| stream.producers.clone());
     let mut plan = Vec::with_capacity(batches.len());
     for batch in batches {
         let count = u64::from(batch.count);
@@ -141,7 +155,12 @@ fn plan(
             return Err(Error::InvalidArgument(reason.into()));
         }
         let windows = noted.as_ref().unwrap_or(&stream.producers);
-        let admission = match batch.producer.filter(|_| at.is_none()) {
+        let admission = match batch.producer.filter(|_| !placed) {
+            Some((ProducerId { id, .. }, _))
+                if at == Placement::Again && windows.may_have_forgotten(id) =>
+            {
+                return Err(Error::UnknownProducer { id });
+            }
             Some((id, sequence)) => windows.admit(id, sequence, count)?,
             None => Admission::New,
         };
@@ -156,7 +175,7 @@ fn plan(
         });
         if new {
             if let (Some(windows), Some((id, sequence))) = (&mut noted, batch.producer) {
-                windows.note(id, sequence, llsn, count);
+                windows.note(id, sequence, llsn, count, stream.settled());
             }
             next += count;
         }
@@ -173,7 +192,18 @@ impl Store {
         epoch: u64,
         batches: &[Verified<'_>],
     ) -> Result<Vec<Arrival>> {
-        self.arrive(stream, epoch, None, batches)
+        self.arrive(stream, epoch, Placement::Next, batches)
+    }
+
+    /// As [`Store::append_batches`], of what may have been appended before: refused with
+    /// [`Error::UnknownProducer`] if its producer may have been forgotten since.
+    pub fn repeat_batches(
+        &self,
+        stream: u32,
+        epoch: u64,
+        batches: &[Verified<'_>],
+    ) -> Result<Vec<Arrival>> {
+        self.arrive(stream, epoch, Placement::Again, batches)
     }
 
     /// Append verified batches exactly at `llsn`, where the primary put them.
@@ -184,7 +214,8 @@ impl Store {
         llsn: u64,
         batches: &[Verified<'_>],
     ) -> Result<()> {
-        self.arrive(stream, epoch, Some(llsn), batches).map(|_| ())
+        self.arrive(stream, epoch, Placement::At(llsn), batches)
+            .map(|_| ())
     }
 
     /// As [`Store::place_batches`], where records find no room from the room that they leave alone: for
@@ -204,7 +235,8 @@ impl Store {
             let mut inner = self.guard()?;
             self.arrived(&mut inner);
             let appender = &mut inner.appender;
-            appender.append_batches(stream, epoch, Some(llsn), batches, CATALOG_RESERVE)
+            let at = Placement::At(llsn);
+            appender.append_batches(stream, epoch, at, batches, CATALOG_RESERVE)
         };
         match place() {
             Err(Error::LogFull { .. }) if self.ensure_slot()? => place().map(|_| ()),
@@ -216,7 +248,7 @@ impl Store {
         &self,
         stream: u32,
         epoch: u64,
-        at: Option<u64>,
+        at: Placement,
         batches: &[Verified<'_>],
     ) -> Result<Vec<Arrival>> {
         let bytes: usize = batches.iter().map(|batch| batch.bytes.len() + 1024).sum();
@@ -300,9 +332,13 @@ impl Store {
     pub fn producers_below(&self, stream: u32, from: u64) -> Result<Vec<u8>> {
         let mut inner = self.guard()?;
         inner.appender.close_batch(stream)?;
-        let mut producers = inner.appender.state.stream(stream)?.producers.clone();
+        let state = inner.appender.state.stream(stream)?;
+        let (mut producers, committed) = (state.producers.clone(), state.settled());
         drop(inner);
         producers.cut(from);
+        if from <= committed {
+            producers.settle();
+        }
         let mut out = Vec::with_capacity(producers.encoded_len());
         producers.encode(&mut out);
         Ok(out)

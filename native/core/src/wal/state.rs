@@ -78,6 +78,15 @@ impl Stream {
         }
     }
 
+    /// Below this no rollback takes anything back.
+    pub(super) fn settled(&self) -> u64 {
+        if self.explicit_commit {
+            self.committed
+        } else {
+            u64::MAX
+        }
+    }
+
     pub(super) fn check_epoch(&self, epoch: u64) -> Result<()> {
         if epoch < self.epoch {
             return Err(Error::StaleEpoch {
@@ -443,9 +452,9 @@ fn fold(stream: &mut Stream, header: &FrameHeader, change: &Change) {
         Change::Batch { count, producer } => {
             stream.enter(header.epoch);
             if let Some((id, sequence)) = producer {
-                stream
-                    .producers
-                    .note(*id, *sequence, header.llsn, u64::from(*count));
+                let (count, settled) = (u64::from(*count), stream.settled());
+                let producers = &mut stream.producers;
+                producers.note(*id, *sequence, header.llsn, count, settled);
             }
             stream.next += u64::from(*count);
             if !stream.explicit_commit {

@@ -7,6 +7,11 @@ use super::Frame;
 /// Number of the append message.
 const APPEND: u8 = 16;
 
+/// Arrays of two and of three elements, and the third that is encoded where it says nothing.
+const TWO: u8 = 0x92;
+const THREE: u8 = 0x93;
+const FALSE: u8 = 0xc2;
+
 /// Where a frame goes in the list of events of one socket read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -51,7 +56,7 @@ impl Grouping {
     }
 }
 
-/// Stream and epoch of an append that is encoded as our encoder does it.
+/// Stream and epoch of an append that is encoded as our encoder does it, or one before there were repeats.
 ///
 /// `None` is no verdict: the frame goes the way of all other messages, which accepts or refuses it.
 pub fn append_target(frame: &Frame<'_>) -> Option<(u64, u64)> {
@@ -59,12 +64,10 @@ pub fn append_target(frame: &Frame<'_>) -> Option<(u64, u64)> {
         return None;
     }
     let (array, fields) = frame.head.split_first()?;
-    if *array != 0x92 {
-        return None;
-    }
     let (stream, fields) = number(fields)?;
     let (epoch, fields) = number(fields)?;
-    fields.is_empty().then_some((stream, epoch))
+    // A repeat is decided on alone.
+    matches!((*array, fields), (TWO, []) | (THREE, [FALSE])).then_some((stream, epoch))
 }
 
 /// A `MessagePack` number from 0 to 2^63 - 1.

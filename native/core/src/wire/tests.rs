@@ -139,7 +139,8 @@ fn appends_of_a_stream_join_until_something_else_comes() {
     assert_eq!(place(&mut grouping, &[0x92, 1, 3]), first(1, 3));
     assert_eq!(place(&mut grouping, &[0x92, 1, 2]), Place::Join(0));
     assert_eq!(place(&mut grouping, &[0x92, 0xcc, 1, 3]), Place::Join(1));
-    assert_eq!(place(&mut grouping, &[0x93, 1, 2, 0]), Place::Single);
+    assert_eq!(place(&mut grouping, &[0x93, 1, 3, 0xc2]), Place::Join(1));
+    assert_eq!(place(&mut grouping, &[0x93, 1, 2, 0xc3]), Place::Single);
     assert_eq!(place(&mut grouping, &[0x92, 1, 3]), first(1, 3));
     assert_eq!(place(&mut grouping, &[0x92, 1, 3]), Place::Join(3));
 }
@@ -158,6 +159,10 @@ fn only_plain_appends_are_grouped() {
         &huge[..],
         &[0x92, 1],
         &[0x92, 1, 2, 3],
+        &[0x92, 1, 2, 0xc2],
+        &[0x93, 1, 2],
+        &[0x93, 1, 2, 0xc3],
+        &[0x93, 1, 2, 0xc2, 0xc2],
         &[0x92, 1, 0xff],
         &[],
     ] {

@@ -77,7 +77,10 @@ fn a_directory_that_is_not_as_it_was_left_is_refused_by_its_own_name() {
     let is_foreign: Expected = |e| matches!(e, Error::Foreign { .. });
     let corrupt: Expected = |e| matches!(e, Error::Corruption { .. });
     let is_newer: Expected = |e| matches!(e, Error::Newer { .. });
-    let cases: [(&str, Damage<'_>, Expected); 14] = [
+    let zeros: Damage<'_> = &|vfs, path| write(vfs, path, 0, &[0; 4096]);
+    let cases: [(&str, Damage<'_>, Expected); 16] = [
+        (&identity, zeros, corrupt),
+        (manifest, zeros, corrupt),
         (&identity, remove, missing),
         (&identity, foreign, is_foreign),
         (&identity, newer, is_newer),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::driver::{kept, record};
 use super::{DIR, append, contents, create, options};
 use crate::error::{Error, Result};
+use crate::manifest::parse_side_name;
 use crate::vfs::{CrashPolicy, Fault, FaultVfs, Gate, Landed, MemoryVfs, OpKind, Rule, Vfs};
 use crate::wal::{OpenReport, Options, Range, Store, Waited, open};
 
@@ -434,4 +435,34 @@ fn a_wait_ends_in_time_however_often_it_is_woken() {
         assert!(waiting.is_finished());
         assert!(!waiting.join().unwrap());
     });
+}
+
+#[test]
+fn a_side_file_that_cannot_be_removed_stops_nothing_and_goes_later() {
+    let (memory, vfs) = faulty();
+    let (store, _) = open_on(&vfs, 1).unwrap();
+    let stream = create(&store, "a");
+    let mut last = 0;
+    for _ in 0..30 {
+        last = append(&store, stream, &[7; 9000]).unwrap();
+    }
+    let sides = |memory: &MemoryVfs| {
+        let names = memory.list(&Path::new(DIR).join("wal")).unwrap();
+        let sides = names.iter().filter_map(|name| parse_side_name(name));
+        sides.count() as u64
+    };
+    let all = sides(&memory);
+    vfs.add(Rule::fail(OpKind::Remove, Fault::Io).on(".idx"));
+    store.trim(stream, last).unwrap();
+    assert!(all > 2 && sides(&memory) == all);
+    assert_eq!(store.stats().side_files_left, all);
+    append(&store, stream, b"on").unwrap();
+    // An open after a kill meets the same.
+    let image = FaultVfs::new(Arc::new(memory.snapshot()));
+    image.add(Rule::fail(OpKind::Remove, Fault::Io).on(".idx"));
+    let (other, _) = open_on(&image, 2).unwrap();
+    assert_eq!(other.stats().side_files_left, all);
+    vfs.clear();
+    store.reclaim().unwrap();
+    assert_eq!((sides(&memory), store.stats().side_files_left), (0, 0));
 }

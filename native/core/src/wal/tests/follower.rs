@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::error::Error;
-use crate::vfs::Access;
+use crate::vfs::{Access, FaultVfs, Gate, OpKind, Rule};
 use crate::wal::frame::{FRAME_HEADER, Kind, seal};
 use crate::wal::{FIRST_FRAME, Follower, Walk, open_tables};
 
@@ -90,4 +90,47 @@ fn what_is_not_committed_is_read_whole_under_a_lock_of_ones_own() {
     assert!(read(3).unwrap().is_empty());
     assert!(matches!(read(4), Err(Error::BeyondEnd { next: 3, .. })));
     assert!(matches!(read(0), Err(Error::Trimmed { first: 1 })));
+}
+
+#[test]
+fn what_is_shown_without_a_writer_was_synced_after_it_was_read() {
+    let vfs = MemoryVfs::new();
+    let (store, _) = open_at(&vfs).unwrap();
+    let stream = create(&store, "a");
+    append(&store, stream, b"one").unwrap();
+    drop(store);
+    let fault = FaultVfs::new(Arc::new(vfs.clone()));
+    let gate = Gate::new();
+    fault.add(Rule::hang(OpKind::Sync, &gate).once());
+    let shown = std::thread::scope(|scope| {
+        let opening = scope.spawn(|| {
+            let shared: Arc<dyn Vfs> = Arc::new(fault.clone());
+            Follower::open(shared, Path::new(DIR), &options()).unwrap()
+        });
+        gate.wait_for(1);
+        // A writer that begins meanwhile: what it writes from here on this sync may not cover.
+        let (store, _) = open_at(&vfs).unwrap();
+        append(&store, stream, b"two").unwrap();
+        gate.open();
+        let follower = opening.join().unwrap();
+        contents(follower.view(), stream).unwrap().len()
+    });
+    assert_eq!(shown, 1);
+}
+
+#[test]
+fn a_follower_names_what_is_missing_as_a_writer_does() {
+    let vfs = MemoryVfs::new();
+    let follow = || Follower::open(Arc::new(vfs.clone()), Path::new(DIR), &options()).map(|_| ());
+    assert!(matches!(follow(), Err(Error::NotFound { .. })));
+    drop(open_at(&vfs).unwrap());
+    vfs.remove(&Path::new(DIR).join("IDENTITY")).unwrap();
+    let shared: Arc<dyn Vfs> = Arc::new(vfs.clone());
+    let raw = open_tables(&shared, Path::new(DIR)).map(|_| ());
+    for refused in [follow(), raw, open_at(&vfs).map(|_| ())] {
+        assert!(
+            matches!(&refused, Err(Error::Missing { path, .. }) if path.ends_with("IDENTITY")),
+            "{refused:?}"
+        );
+    }
 }

@@ -22,6 +22,7 @@ mod reading;
 mod refuse;
 mod reopening;
 mod replicas;
+mod rollbacks;
 mod salvage;
 mod space;
 mod verify;

@@ -9,10 +9,15 @@ use crate::index::CommitRun;
 use crate::vfs::{CrashPolicy, FaultVfs, Gate, OpKind, Rule};
 use crate::wal::{CommitContext, Restart, Verified};
 
-fn batch(values: &[u64], producer: Option<(u64, u64)>) -> Vec<u8> {
+pub(super) fn batch(values: &[u64], producer: Option<(u64, u64)>) -> Vec<u8> {
+    batch_of(values, producer.map(|(id, sequence)| (id, 1, sequence)))
+}
+
+/// The producer is its id, its epoch and the first sequence.
+fn batch_of(values: &[u64], producer: Option<(u64, u32, u64)>) -> Vec<u8> {
     let mut builder = BatchBuilder::new();
-    if let Some((id, sequence)) = producer {
-        builder.set_producer(id, 1, sequence);
+    if let Some((id, epoch, sequence)) = producer {
+        builder.set_producer(id, epoch, sequence);
     }
     for value in values {
         builder.push(&value.to_le_bytes(), None, 3, &[]).unwrap();
@@ -24,13 +29,13 @@ fn batch(values: &[u64], producer: Option<(u64, u64)>) -> Vec<u8> {
     out
 }
 
-fn put(store: &Store, stream: u32, values: &[u64]) -> u64 {
+pub(super) fn put(store: &Store, stream: u32, values: &[u64]) -> u64 {
     let bytes = batch(values, None);
     let verified = [Verified::check(&bytes).unwrap()];
     store.append_batches(stream, 1, &verified).unwrap()[0].llsn
 }
 
-fn commit(store: &Store, stream: u32, version: u64, glsn: u64, llsn: u64, length: u64) {
+pub(super) fn commit(store: &Store, stream: u32, version: u64, glsn: u64, llsn: u64, length: u64) {
     let context = CommitContext {
         version,
         glsn_begin: glsn,
@@ -49,7 +54,7 @@ fn anew(first: u64) -> Restart {
     }
 }
 
-fn read(store: &Store, stream: u32, begin: u64, end: u64) -> Vec<(u64, Vec<u64>)> {
+pub(super) fn read(store: &Store, stream: u32, begin: u64, end: u64) -> Vec<(u64, Vec<u64>)> {
     let found = store.read_encoded(stream, begin, end, 1 << 20).unwrap();
     found
         .iter()
@@ -106,6 +111,42 @@ fn batches_of_a_call_are_placed_together_or_not_at_all() {
     assert_eq!(store.producer(stream, 9).unwrap(), (6, Some(1)));
     let stale = store.append_batches(stream, 0, &verified[..1]);
     assert!(matches!(stale, Err(Error::StaleEpoch { .. })));
+}
+
+#[test]
+fn a_rollback_brings_the_epoch_of_a_producer_back_also_after_a_roll_and_a_reopen() {
+    let vfs = MemoryVfs::new();
+    let (mut store, _) = open_at(&vfs).unwrap();
+    let stream = create_explicit(&store, "s");
+    let put = |store: &Store, epoch, sequence| {
+        let bytes = batch_of(&[1, 2], Some((9, epoch, sequence)));
+        let placed = store.append_batches(stream, 1, &[Verified::check(&bytes)?])?;
+        Ok::<_, Error>((placed[0].llsn, placed[0].new))
+    };
+    put(&store, 1, 1).unwrap();
+    put(&store, 1, 3).unwrap();
+    commit(&store, stream, 1, 1, 1, 4);
+    assert_eq!(put(&store, 2, 1).unwrap(), (5, true));
+    let fenced = put(&store, 1, 3).map(|_| ());
+    assert!(matches!(fenced, Err(Error::StaleEpoch { .. })));
+    // The next segment begins with the state as it is here.
+    let noise = create(&store, "noise");
+    let first = store.view().segments().len();
+    while store.view().segments().len() == first {
+        append(&store, noise, &[7; 9000]).unwrap();
+    }
+    drop(store);
+    store = open_at(&vfs).unwrap().0;
+    assert_eq!(store.producer(stream, 9).unwrap(), (3, Some(2)));
+    // What a learner is given ends where the stream is committed.
+    let below = store.producers_below(stream, 5).unwrap();
+    store.rollback(stream, 2, 5).unwrap();
+    assert_eq!(store.producers_below(stream, 5).unwrap(), below);
+    assert_eq!(store.producer(stream, 9).unwrap(), (5, Some(1)));
+    let repeated = batch_of(&[1, 2], Some((9, 1, 3)));
+    let repeated = [Verified::check(&repeated).unwrap()];
+    let placed = store.append_batches(stream, 2, &repeated).unwrap();
+    assert_eq!((placed[0].llsn, placed[0].new), (3, false));
 }
 
 #[test]
@@ -346,14 +387,18 @@ fn a_run_may_come_in_pieces_of_one_version() {
     assert!(store.commit(stream, 1, empty).is_err());
 }
 
+/// Room for five segments of the smallest size, of which records may take three.
+pub(super) fn bounded() -> Options {
+    Options {
+        wal_bytes_max: Some(5 * (64 << 10)),
+        ..options()
+    }
+}
+
 #[test]
 fn entries_that_decide_on_trims_find_room_where_records_do_not() {
     let vfs = MemoryVfs::new();
-    let small = || Options {
-        wal_bytes_max: Some(5 * (64 << 10)),
-        ..options()
-    };
-    let (store, _) = open_with(&vfs, &small(), 7).unwrap();
+    let (store, _) = open_with(&vfs, &bounded(), 7).unwrap();
     let records = create_explicit(&store, "s");
     let group = NewLog {
         id: 99,
