@@ -412,10 +412,12 @@ class Appending:
         sequence: int | None,
         deadline: float,
     ) -> Records:
-        _check_producer(producer, sequence)
+        if producer is not None or sequence is not None:
+            _check_producer(producer, sequence)
         return Entry(
             self._loop.create_future(),
             records,
+            len(records.values),
             size,
             deadline,
             producer,
@@ -434,7 +436,7 @@ class Appending:
         _check_producer(producer, sequence)
         await self._take_room(size, deadline)
         waiter: asyncio.Future[int] = self._loop.create_future()
-        entry = Entry(waiter, batch, size, deadline, producer, sequence)
+        entry = Entry(waiter, batch, batch.records, size, deadline, producer, sequence)
         try:
             self._lane(stream).add(entry)
         except BaseException:
