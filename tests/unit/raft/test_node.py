@@ -374,3 +374,34 @@ def test_a_vote_is_given_when_the_leader_is_missed(broke: bool) -> None:
     node.step(PreVoteRequest(3, 1, 2, 0, 0, 0))
     answers = [each for effects in run(node) for each in effects.messages]
     assert [type(each) for each in answers] == ([PreVoteResponse] if broke else [])
+
+
+def stirs(node: RaftNode) -> bool:
+    """Tell whether effects may follow."""
+    return node.stirred
+
+
+def test_nothing_follows_from_answers_behind_the_commit() -> None:
+    """A turn for each of them would cost as much as one that does something."""
+    node = follower(eager_commit=False)
+    node.tick(10)
+    run(node)
+    for granted in (PreVoteResponse, VoteResponse):
+        node.step(granted(2, 1, 1, 0, granted=True))
+        run(node)
+    node.step(AppendResponse(2, 1, 1, 0, False, 1, 0, 0))
+    node.step(AppendResponse(3, 1, 1, 0, False, 1, 0, 0))
+    run(node)
+    node.propose([b"a"])
+    run(node)
+    assert not stirs(node)
+    node.step(AppendResponse(2, 1, 1, 0, False, 2, 0, 0))
+    assert stirs(node)
+    assert [entry.data for each in run(node) for entry in each.committed] == [b"a"]
+    node.step(AppendResponse(3, 1, 1, 0, False, 2, 0, 0))
+    assert not stirs(node)
+    # Who says that it lacks something is asked what.
+    node.propose([b"b"])
+    run(node)
+    node.step(AppendResponse(3, 1, 1, 0, True, 3, 2, 1))
+    assert stirs(node)
