@@ -10,6 +10,7 @@ from typing import Any, Final
 from braidlog.client.batches import BatchCodec, Columns, Encoded
 from braidlog.client.cluster import Cluster
 from braidlog.client.lane import Lane, Records
+from braidlog.client.pieces import OpenPiece, Piece
 from braidlog.client.producer import Entry, StreamProducer
 from braidlog.client.room import Room
 from braidlog.client.routing import RoundRobin
@@ -22,65 +23,13 @@ from braidlog.errors import (
     SequenceGapError,
 )
 from braidlog.storage.catalog import LogOptions
-from braidlog.types import Headers, Producer
+from braidlog.types import Producer
 
-__all__ = ["Appending", "Piece"]
+__all__ = ["Appending"]
 
 # No producer gets this far, so the primary must refuse it and say what comes next. The
 # core has no number for what would follow a greater one.
 _SEQUENCE_NEVER: Final = (1 << 62) - 3
-
-
-class Piece:
-    """Records on their way into one batch."""
-
-    __slots__ = ("indexes", "records", "size")
-
-    def __init__(self, records: Columns, indexes: Sequence[int], size: int) -> None:
-        """Take records, the numbers with which they were given, and their bytes."""
-        self.records = records
-        self.indexes = indexes
-        self.size = size
-
-    @classmethod
-    def plain(cls, values: list[bytes], timestamp: int, size: int) -> Piece:
-        """Return records that are values alone; see `Rows.plain`."""
-        records = Columns(values, None, timestamp, None)
-        return cls(records, range(len(values)), size)
-
-
-class _OpenPiece:
-    """A piece that still grows."""
-
-    __slots__ = ("_headers", "_indexes", "_keys", "_timestamps", "_values", "size")
-
-    def __init__(self) -> None:
-        """Begin with no records."""
-        self._values: list[bytes] = []
-        self._keys: list[bytes | None] = []
-        self._timestamps: list[int] = []
-        self._headers: list[Headers] = []
-        self._indexes: list[int] = []
-        self.size = 0
-
-    def __len__(self) -> int:
-        """Return how many records it has."""
-        return len(self._indexes)
-
-    def add(self, index: int, row: Row, size: int) -> None:
-        """Add a record of `size` bytes, which was given as number `index`."""
-        value, key, timestamp, headers = row
-        self._values.append(value)
-        self._keys.append(key)
-        self._timestamps.append(timestamp)
-        self._headers.append(headers)
-        self._indexes.append(index)
-        self.size += size
-
-    def close(self) -> Piece:
-        """Return what it has come to."""
-        records = Columns(self._values, self._keys, self._timestamps, self._headers)
-        return Piece(records, self._indexes, self.size)
 
 
 class Appending:
@@ -129,7 +78,7 @@ class Appending:
         Records with a key go to its stream, those without to one stream together;
         ``whole``: all go to one, because the sequences of a producer need it.
         """
-        open_pieces: dict[int, _OpenPiece] = {}
+        open_pieces: dict[int, OpenPiece] = {}
         done: list[tuple[int, Piece]] = []
         keyless = None if whole else self._any_stream()
         limit = self._settings
@@ -147,7 +96,7 @@ class Appending:
                 done.append((stream, piece.close()))
                 piece = None
             if piece is None:
-                piece = open_pieces[stream] = _OpenPiece()
+                piece = open_pieces[stream] = OpenPiece()
             piece.add(index, row, size)
         last = [(stream, piece.close()) for stream, piece in open_pieces.items()]
         return done + last
@@ -422,10 +371,12 @@ class Appending:
         sequence: int | None,
         deadline: float,
     ) -> Records:
-        _check_producer(producer, sequence)
+        if producer is not None or sequence is not None:
+            _check_producer(producer, sequence)
         return Entry(
             self._loop.create_future(),
             records,
+            len(records.values),
             size,
             deadline,
             producer,
@@ -444,7 +395,7 @@ class Appending:
         _check_producer(producer, sequence)
         await self._take_room(size, deadline)
         waiter: asyncio.Future[int] = self._loop.create_future()
-        entry = Entry(waiter, batch, size, deadline, producer, sequence)
+        entry = Entry(waiter, batch, batch.records, size, deadline, producer, sequence)
         try:
             self._lane(stream).add(entry)
         except BaseException:

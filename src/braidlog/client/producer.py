@@ -68,6 +68,8 @@ class Entry(Struct, Generic[T], eq=False):
     waiter: T
     """Whoever waits for the positions; the core does not look at it."""
     records: Columns | Encoded
+    count: int
+    """How many records it has."""
     size: int
     """Bytes it is counted with."""
     deadline: float
@@ -76,14 +78,6 @@ class Entry(Struct, Generic[T], eq=False):
     """Of the first record, if the caller brings a producer."""
     expired: bool = False
     """Whether nobody waits any more."""
-
-    @property
-    def count(self) -> int:
-        """How many records it has."""
-        records = self.records
-        if isinstance(records, Encoded):
-            return records.records
-        return len(records.values)
 
 
 @dataclass(slots=True, eq=False)

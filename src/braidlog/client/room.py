@@ -26,10 +26,14 @@ class Room:
 
     def take_now(self, size: int) -> bool:
         """Take ``size`` bytes if they are free and nobody waits for them."""
-        wanted = self._wanted(size)
-        if self._line or self._served or wanted > self._free:
+        if self._line or self._served:
             return False
-        self._free -= wanted
+        if size > self._free:
+            # What is larger than everything gets everything.
+            if size < self._size or self._free < self._size:
+                return False
+            size = self._size
+        self._free -= size
         return True
 
     async def take(self, size: int) -> None:
@@ -53,7 +57,7 @@ class Room:
 
     def give(self, size: int) -> None:
         """Give bytes back."""
-        self._free += self._wanted(size)
+        self._free += size if size < self._size else self._size
         if self._line:
             self._serve()
 

@@ -68,6 +68,8 @@ def pump(core: Core) -> None:
     fetching = core.fetching
     if fetching.peer or core.now < fetching.not_before:
         return
+    if core.serving and core.heard_end <= core.next and not core.behind:
+        return  # As after nearly every input.
     want = _wanted(core)
     if want is None or not want.sources:
         return

@@ -180,12 +180,12 @@ class Replica:
         Raises:
             RemoteProtocolError: the configuration contradicts itself.
         """
-        with self._input():
+        with self._inputs:
             epochs.configure(self._core, config)
 
     def drop(self) -> None:
         """Stop, because the stream goes on without this replica."""
-        with self._input():
+        with self._inputs:
             epochs.drop(self._core)
 
     def append(
@@ -198,7 +198,7 @@ class Replica:
         when it is committed, or with the error that refused it. One refusal does not
         touch the others of the group.
         """
-        with self._input():
+        with self._inputs:
             sequencer.append(self._core, group, repeat=repeat)
 
     def replicate(self, message: Replicate, batches: Sequence[Batch]) -> None:
@@ -207,12 +207,12 @@ class Replica:
         Raises:
             RemoteProtocolError: the batches are not what the message says.
         """
-        with self._input():
+        with self._inputs:
             backup.replicate(self._core, message, batches)
 
     def fetch(self, peer: int, message: Fetch) -> None:
         """Send another replica what it misses."""
-        with self._input():
+        with self._inputs:
             source.fetch(self._core, peer, message)
 
     def entries(self, peer: int, message: Entries, batches: Sequence[Batch]) -> None:
@@ -221,7 +221,7 @@ class Replica:
         Raises:
             RemoteProtocolError: the batches are not what the message says.
         """
-        with self._input():
+        with self._inputs:
             fetch.entries(self._core, peer, message, batches)
 
     def commit(self, cut: LogCut) -> None:
@@ -233,12 +233,12 @@ class Replica:
         Raises:
             RemoteProtocolError: the run names no epoch.
         """
-        with self._input():
+        with self._inputs:
             committer.commit(self._core, cut)
 
     def synced(self, ticket: int) -> None:
         """Note that every write up to `ticket` is durable."""
-        with self._input():
+        with self._inputs:
             if self._core.state is not ReplicaState.FAILED:
                 self._core.durable.synced(ticket)
 
@@ -250,7 +250,7 @@ class Replica:
         core = self._core
         core.now = max(now, core.now)
         if not core.resting:
-            with self._input():
+            with self._inputs:
                 fetch.tick(core)
                 sequencer.probe(core)
         out = core.out
@@ -288,10 +288,6 @@ class Replica:
         return ReplicaEffects(
             tuple(out.messages), tuple(out.answers), report, out.advanced
         )
-
-    def _input(self) -> _Input:
-        """Take one input: do what follows from it, or fail for good."""
-        return self._inputs
 
     def _advance(self) -> None:
         core = self._core

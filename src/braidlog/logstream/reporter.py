@@ -28,17 +28,16 @@ def report(core: Core) -> StreamReport:
 
 def due(core: Core) -> StreamReport | None:
     """Return the report if it has to go out now."""
-    current, last = report(core), core.out.reported
+    mark, last = core.durable.mark, core.out.reported
     if (
         not core.out.report_due
         and last is not None
-        and _urgent(current) == _urgent(last)
+        and last.end == mark.end
+        and last.epoch == mark.epoch
+        and last.state == core.state
     ):
         return None
+    current = report(core)
     core.out.report_due = False
     core.out.reported = current
     return current
-
-
-def _urgent(report: StreamReport) -> tuple[int, int, int]:
-    return report.epoch, report.end, report.state

@@ -118,6 +118,19 @@ class Collector:
 
     # --- cuts
 
+    def ripe(self, state: State, excluded: Collection[int] = ()) -> bool:
+        """Tell whether `cut` may find something; forget what it would find nothing in.
+
+        Of the reports of all replicas of a stream only the last one lets it.
+        """
+        for number in list(self._fresh):
+            if number in excluded:
+                continue
+            if self._gain(state, number) is not None:
+                return True
+            self._fresh.discard(number)
+        return False
+
     def cut(self, state: State, excluded: Collection[int] = ()) -> Cut | None:
         """Return what can be committed, or None; streams that change are left out."""
         if self._stalled or len(self._flights) >= self._in_flight_max:
@@ -125,18 +138,23 @@ class Collector:
         runs: dict[bytes, list[tuple[StreamState, int, int]]] = {}
         for number in sorted(self._fresh - set(excluded))[:CUT_RUNS_MAX]:
             self._fresh.discard(number)
-            stream = state.streams.get(number)
-            if stream is None or stream.status is not StreamStatus.RUNNING:
-                continue
-            begin = self._committed.get(number, stream.committed)
-            end = self._common_end(stream)
-            if end > begin:
-                runs.setdefault(stream.log, []).append((stream, begin, end))
+            gain = self._gain(state, number)
+            if gain is not None:
+                runs.setdefault(gain[0].log, []).append(gain)
         return self._numbered(state, runs) if runs else None
 
+    def _gain(self, state: State, number: int) -> tuple[StreamState, int, int] | None:
+        """Return a stream and what of it can be committed, None if nothing."""
+        stream = state.streams.get(number)
+        if stream is None or stream.status is not StreamStatus.RUNNING:
+            return None
+        begin = self._committed.get(number, stream.committed)
+        end = self._common_end(stream)
+        return (stream, begin, end) if end > begin else None
+
     def _common_end(self, stream: StreamState) -> int:
-        ends = [self._end(node, stream) for node in stream.replicas]
-        return min((0 if end is None else end for end in ends), default=0)
+        ends = [self._end(node, stream) or 0 for node in stream.replicas]
+        return min(ends, default=0)
 
     def _numbered(
         self, state: State, runs: dict[bytes, list[tuple[StreamState, int, int]]]

@@ -133,8 +133,8 @@ class Group:
         self._messages: list[Outgoing] = []
         self._answers: list[Answer] = []
         self._applied = 0
-        self._stirred = True
-        """Whether there was an input since the last effects."""
+        self.stirred = True
+        """Whether `effects` may have something."""
         self._told = self.repository.revision
         self._missed: tuple[()] | tuple[int, float] = ()
         """The leader whose connection broke, and when."""
@@ -173,17 +173,17 @@ class Group:
         Raises:
             RaftMessageError: it is malformed or for somebody else.
         """
-        self._stirred = True
         self.raft.step(codec.decode_message(data))
+        self.stirred = self.stirred or self.raft.stirred
 
     def durable(self, number: int) -> None:
         """Note that writes up to `number` are on the disk."""
-        self._stirred = True
+        self.stirred = True
         self.raft.durable(number)
 
     def tick(self, now: float) -> None:
         """Let time pass."""
-        self._stirred = True
+        self.stirred = True
         self._now = max(now, self._now)
         ticks = int((self._now - self._ticked) / self.settings.tick)
         if ticks:
@@ -197,26 +197,27 @@ class Group:
 
     def report(self, report: Report, now: float) -> None:
         """Take the report of a node; it counts only while this node leads."""
-        self._stirred = True
         self._now = max(now, self._now)
-        if self.leadership is not None:
-            self.leadership.report(self.repository, report, self._now)
+        leads = self.leadership
+        if leads is not None:
+            leads.report(self.repository, report, self._now)
+            self.stirred = self.stirred or leads.stirred_by_reports(self.repository)
 
     def recorded(self, message: Recorded) -> None:
         """Take what a node says of its fault log."""
-        self._stirred = True
+        self.stirred = True
         if self.leadership is not None:
             self.leadership.guard.take(message)
 
     def unsent(self, node: int) -> None:
         """Note that what a node was sent may be lost: its link is new, or too full."""
-        self._stirred = True
+        self.stirred = True
         if self.leadership is not None:
             self.leadership.pusher.unsent(node)
 
     def lost(self, node: int, now: float) -> None:
         """Note that the connection to a node broke."""
-        self._stirred = True
+        self.stirred = True
         self._now = max(now, self._now)
         if node == self.leader:
             self._missed = node, self._now
@@ -230,12 +231,12 @@ class Group:
         Raises:
             NotLeaderError: another node leads, or none.
         """
-        self._stirred = True
+        self.stirred = True
         self.raft.transfer(node)
 
     def execute(self, request: int, call: bytes, command: bytes, wall: int) -> None:
         """Execute a command at a time of day; the answer comes with `effects`."""
-        self._stirred = True
+        self.stirred = True
         try:
             self._execute(request, call, stamped(commands.decode(command), wall))
         except LogError as error:
@@ -280,7 +281,7 @@ class Group:
         The answer has no payload: the shell takes `metadata()`. A linearizable read
         shows everything that was answered before it was asked, on any member.
         """
-        self._stirred = True
+        self.stirred = True
         self._now = max(now, self._now)
         news = News(request, known, self._now + wait)
         try:
@@ -304,9 +305,9 @@ class Group:
 
     def effects(self) -> GroupEffects:
         """Return what has to be done since the last call; false if nothing has."""
-        if not self._stirred:
+        if not self.stirred:
             return _NOTHING
-        self._stirred = False
+        self.stirred = False
         self._drain()
         if self.leads:
             self._lead()
@@ -323,7 +324,7 @@ class Group:
         return done
 
     def _drain(self) -> None:
-        while effects := self.raft.effects():
+        while self.raft.stirred and (effects := self.raft.effects()):
             self._take(effects)
 
     def _take(self, effects: Effects) -> None:

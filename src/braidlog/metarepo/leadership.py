@@ -105,6 +105,14 @@ class Leadership:
         if self.ready:
             self._messages += self.pusher.reported(repository, report, now)
 
+    def stirred_by_reports(self, repository: Repository) -> bool:
+        """Tell whether something follows from the reports that came."""
+        return bool(
+            self.collector.stirred
+            or self._messages
+            or self.collector.ripe(repository.state, self.changing)
+        )
+
     def begun(self, index: int, command: Command) -> None:
         """Note a command that was logged."""
         if isinstance(command, commands.Cut):

@@ -87,9 +87,11 @@ class Acquaintance:
 
     def look(self, group: int) -> None:
         """Part with nodes whose ids belong to other directories by now."""
-        state = self._state()
-        if state is None or state.revision == self._revision:
+        repository = self.repository()
+        # Asked after everything that came in, and hardly ever is it new.
+        if repository is None or repository.state.revision == self._revision:
             return
+        state = repository.state
         self._revision = state.revision
         self._note_bound(state, group)
         self.part()

@@ -1,15 +1,16 @@
 """A node: what comes in goes to its replicas and its member of the repository.
 
 *One turn.* Everything that comes in within one turn of the event loop is handed to the
-cores at once, and only marks what it touched. `_flush` runs once at the end of the
-turn: it carries out all effects, so that many requests share a write, a sync, a message
-and a system call. What is sent leaves before anything is synced, and what a sync lets
-go leaves at once. Nothing here decides anything.
+cores at once, and only marks what it touched. `_carry_out` runs once at the end of the
+turn (`braidlog.node.turns`): it carries out all effects, so that many requests share a
+write, a sync, a message and a system call. What is sent leaves before anything is
+synced, and what a sync lets go leaves at once. Nothing here decides anything.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import random
 import ssl
@@ -42,6 +43,7 @@ from braidlog.node.sessions import Request, Session, Sessions
 from braidlog.node.status import NodeStatus
 from braidlog.node.syncer import Syncer
 from braidlog.node.transport import Outbox
+from braidlog.node.turns import Turns
 from braidlog.storage.streams import GROUP_PREFIX, NodeStore
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
 from braidlog.wire.events import Appends, Received, Requested
@@ -93,7 +95,6 @@ class ClusterNode:
         self._syncer = syncer
         self._loop = asyncio.get_running_loop()
         self._chance = random.Random(seed)
-        self._turn: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._ticked_at = self._loop.time()
         self._leader_heard = 0
@@ -108,6 +109,7 @@ class ClusterNode:
         self.incarnation, self.identity = who.incarnation, who.directory
         self.acquaintance = Acquaintance(store, self.id, who, self._era)
         self._outbox = Outbox()
+        self._turns = Turns(self._outbox, lambda: self._guarded(self._carry_out))
         self.peers = self._make_peers(token, tls)
         self.replicas = Replicas(
             self.id, store, self.peers, replica_limits(config), self.changed
@@ -257,9 +259,9 @@ class ClusterNode:
         self._registration.close()
         self._offering.close()
         self._directory.close()
-        for handle in (self._turn, self._timer):
-            if handle is not None:
-                handle.cancel()
+        self._turns.close()
+        if self._timer is not None:
+            self._timer.cancel()
         self.peers.close()
 
     def fail(self, error: LogError) -> None:
@@ -300,8 +302,10 @@ class ClusterNode:
         elif isinstance(message, Report):
             if self.member is not None:
                 self.member.report(message, self._loop.time())
+                self._member_took()
         elif isinstance(message, Consensus):
             self._consensus(message, payload)
+            self._member_took()
         elif isinstance(message, Fetch):
             self.replicas.fetch(node, message)
         elif isinstance(message, Entries):
@@ -314,7 +318,13 @@ class ClusterNode:
                 self._faults.take(message)
         elif isinstance(message, Recorded):
             self._take_recorded(node, message)
-        self.changed()
+            self.changed()
+
+    def _member_took(self) -> None:
+        # Of most reports and answers, all but the last that was waited for, nothing
+        # follows, and a turn that does nothing costs as much as one that does.
+        if self.member is not None and self.member.stirred:
+            self.changed()
 
     def _take_recorded(self, node: int, message: Recorded) -> None:
         if self._faults is not None and (told := self._faults.answer(message)):
@@ -393,10 +403,8 @@ class ClusterNode:
         self.changed()
 
     def _synced(self) -> None:
-        self._guarded(self._note_durable)
         # Somebody waits for what a sync lets go; what came in meanwhile goes with it.
-        if self._turn is None:
-            self._flush()
+        self._turns.now(lambda: self._guarded(self._note_durable))
 
     def _note_durable(self) -> None:
         durable = self._store.durable()
@@ -408,21 +416,19 @@ class ClusterNode:
 
     def changed(self) -> None:
         """Ask for a flush at the end of this turn."""
-        if self._turn is None:
-            self._turn = self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._turn = None
-        self._guarded(self._carry_out)
+        self._turns.soon()
 
     def _carry_out(self) -> None:
         now = self._loop.time()
-        busy = True
-        while busy:
+        turns = self._turns
+        turns.stirred = True
+        while turns.stirred:
+            turns.stirred = False
             reports = self.replicas.flush(now)
             if reports:
                 self._reporting.durable(tuple(reports))
-            busy = self.member is not None and self.member.flush()
+            if self.member is not None and self.member.flush():
+                turns.stirred = True
         self._outbox.flush()
         self.acquaintance.look(self._era)
         self._syncer.wake()
@@ -457,7 +463,6 @@ class ClusterNode:
     def status(self) -> NodeStatus:
         """Return what the node says of itself."""
         why = self._why_not_healthy() or self._why_not_ready()
-        counters = self.replicas.counters
         return NodeStatus(
             node=self.id,
             cluster=self.config.cluster.name,
@@ -471,12 +476,7 @@ class ClusterNode:
             replicas=tuple(self.replicas.status()),
             group=self.member.status() if self.member is not None else None,
             counters={
-                "appends": counters.appends,
-                "append_bytes": counters.append_bytes,
-                "acknowledged": counters.acknowledged,
-                "refused": counters.refused,
-                "reads": counters.reads,
-                "read_bytes": counters.read_bytes,
+                **dataclasses.asdict(self.replicas.counters),
                 "messages_dropped": self.peers.dropped,
             },
             storage=self._store.stats(),

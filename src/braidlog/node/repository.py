@@ -120,6 +120,11 @@ class RepositoryMember:
         """Whether the metadata waits for room on the disk of this node."""
         return self._writes.lacks_room
 
+    @property
+    def stirred(self) -> bool:
+        """Whether something may follow from what came in since the last `flush`."""
+        return self.group.stirred
+
     def metadata(self) -> Metadata:
         """Return the metadata as of the last applied entry."""
         return self.group.metadata()
@@ -171,6 +176,8 @@ class RepositoryMember:
     def flush(self) -> bool:
         """Do what the group asks for; tell whether more may follow from it here."""
         self._tell_again()
+        if not self.group.stirred and not self.lacks_room:
+            return False
         effects = self.group.effects()
         self._complain()
         back = bool(effects.answers or effects.committed)

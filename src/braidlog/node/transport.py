@@ -28,14 +28,18 @@ class Outbox:
 
     def __init__(self) -> None:
         """Begin with none."""
+        # Asked for each message, it would be a system call each time.
+        self._loop = asyncio.get_running_loop()
         self._wires: list[Wire] = []
         self._turn: asyncio.Handle | None = None
+        self.held = False
+        """Whether somebody flushes it within this turn, so that it need not itself."""
 
     def add(self, wire: Wire) -> None:
         """Write what a socket has at the end of this turn of the loop."""
         self._wires.append(wire)
-        if self._turn is None:
-            self._turn = asyncio.get_running_loop().call_soon(self._end)
+        if self._turn is None and not self.held:
+            self._turn = self._loop.call_soon(self._end)
 
     def flush(self) -> None:
         """Write everything now."""
@@ -106,6 +110,7 @@ class Wire(asyncio.BufferedProtocol, ABC):
         self.connection = connection
         self._outbox = outbox
         self._transport: asyncio.Transport | None = None
+        self._incoming = _buffer()
         self._waits = False
         """Whether the outbox knows of what is outgoing."""
 
@@ -136,12 +141,12 @@ class Wire(asyncio.BufferedProtocol, ABC):
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002, RUF100
         """Return where the next bytes go."""
-        return _buffer()
+        return self._incoming
 
     def buffer_updated(self, nbytes: int) -> None:
         """Hand on what the bytes mean."""
         try:
-            for event in self.connection.receive(_buffer()[:nbytes]):
+            for event in self.connection.receive(self._incoming[:nbytes]):
                 self.took(event)
         except ProtocolError as error:
             self.broken(error)

@@ -19,6 +19,8 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from braidlog.raft import messages
@@ -64,9 +66,7 @@ _HEADER: Final = struct.Struct("<BBHI")
 _U64: Final = struct.Struct("<Q")
 _U32: Final = struct.Struct("<I")
 
-_BOOLS: Final = range(2)
 _ENTRY_KINDS: Final = {kind.value: kind for kind in EntryKind}
-_ENTRY_NUMBERS: Final = range(1, len(EntryKind) + 1)
 
 T = TypeVar("T")
 
@@ -94,13 +94,6 @@ class _Reader:
         self.at = at + size
         return at
 
-    def byte(self, allowed: range) -> int:
-        value = self.data[self._pass(1)]
-        if value not in allowed:
-            msg = f"{value} is not in {allowed}"
-            raise RaftMessageError(msg)
-        return value
-
     def u64(self) -> int:
         return self.numbers(_U64)[0]
 
@@ -113,12 +106,30 @@ class _Reader:
 
     def value(self, cls: type[T]) -> T:
         found: list[Any] = []
-        for numbers, _, read, _ in _PLANS[cls]:
-            if numbers is None:
-                found.append(read(self))
-            else:
-                found += self.numbers(numbers)
+        for layout, _, odd, take in _PLANS[cls]:
+            if layout is None:
+                found.append(take(self))
+                continue
+            begin = len(found)
+            found += layout.unpack_from(self.data, self._pass(layout.size))
+            for at, meaning in odd:
+                found[begin + at] = meaning(found[begin + at])
         return cls(*found)
+
+
+def _bool(value: int) -> bool:
+    if value > 1:
+        msg = f"{value} is not a boolean"
+        raise RaftMessageError(msg)
+    return bool(value)
+
+
+def _entry_kind(value: int) -> EntryKind:
+    kind = _ENTRY_KINDS.get(value)
+    if kind is None:
+        msg = f"{value} is no kind of an entry"
+        raise RaftMessageError(msg)
+    return kind
 
 
 def _write_bytes(out: bytearray, data: bytes) -> None:
@@ -127,11 +138,11 @@ def _write_bytes(out: bytearray, data: bytes) -> None:
 
 
 def _write_value(out: bytearray, value: Any) -> None:
-    for numbers, write, _, names in _PLANS[type(value)]:
-        if numbers is None:
-            write(out, getattr(value, names[0]))
+    for layout, write, _, _ in _PLANS[type(value)]:
+        if layout is None:
+            write(out, value)
         else:
-            out += numbers.pack(*[getattr(value, name) for name in names])
+            out += layout.pack(*write(value))
 
 
 def _write_numbers(out: bytearray, values: tuple[int, ...]) -> None:
@@ -146,18 +157,17 @@ def _write_entries(out: bytearray, entries: tuple[Entry, ...]) -> None:
         _write_value(out, entry)
 
 
+# By the type that the class gives the field. Those of a fixed size have a letter for
+# `struct`, and what their number means if it is more than a number.
+_FIXED: Final[dict[str, tuple[str, Callable[[int], Any] | None]]] = {
+    "int": ("Q", None),
+    "bool": ("B", _bool),
+    "EntryKind": ("B", _entry_kind),
+}
 _Writer = Callable[[bytearray, Any], None]
 _Taker = Callable[[_Reader], Any]
-_Field = tuple[_Writer, _Taker]
-# By the type that the class gives the field.
-_FIELDS: Final[dict[str, _Field]] = {
-    "int": (lambda out, v: out.extend(_U64.pack(v)), _Reader.u64),
-    "bool": (lambda out, v: out.append(v), lambda r: bool(r.byte(_BOOLS))),
+_OPEN: Final[dict[str, tuple[_Writer, _Taker]]] = {
     "bytes": (_write_bytes, lambda r: r.take(r.count())),
-    "EntryKind": (
-        lambda out, v: out.append(v),
-        lambda r: _ENTRY_KINDS[r.byte(_ENTRY_NUMBERS)],
-    ),
     "tuple[int, ...]": (_write_numbers, lambda r: r.many(_Reader.u64)),
     "tuple[Entry, ...]": (
         _write_entries,
@@ -167,8 +177,8 @@ _FIELDS: Final[dict[str, _Field]] = {
     "Base": (_write_value, lambda r: r.value(Base)),
 }
 
-
-_Step = tuple[struct.Struct | None, _Writer, _Taker, tuple[str, ...]]
+_Odd = tuple[int, Callable[[int], Any]]
+_Step = tuple[struct.Struct | None, Callable[..., Any], tuple[_Odd, ...], _Taker]
 
 
 def _fields(cls: type) -> dict[str, str]:
@@ -180,17 +190,33 @@ def _fields(cls: type) -> dict[str, str]:
 
 
 def _plan(cls: type) -> tuple[_Step, ...]:
-    """Return how a class is written: numbers that follow one another go together."""
+    """Return how a class is written: what has a fixed size goes together."""
+    fields = _fields(cls)
     steps: list[_Step] = []
-    for name, kind in _fields(cls).items():
-        names: tuple[str, ...] = (name,)
-        if kind == "int":
-            if steps and steps[-1][0] is not None:
-                names = steps.pop()[3] + names
-            steps.append((struct.Struct(f"<{len(names)}Q"), *_FIELDS[kind], names))
+    for fixed, group in groupby(fields, lambda name: fields[name] in _FIXED):
+        if fixed:
+            steps.append(_together({name: fields[name] for name in group}))
         else:
-            steps.append((None, *_FIELDS[kind], names))
+            steps += [_alone(name, *_OPEN[fields[name]]) for name in group]
     return tuple(steps)
+
+
+def _together(fields: dict[str, str]) -> _Step:
+    known = [_FIXED[kind] for kind in fields.values()]
+    layout = struct.Struct("<" + "".join(letter for letter, _ in known))
+    odd = [(at, meaning) for at, (_, meaning) in enumerate(known) if meaning]
+    names = tuple(fields)
+    # One name alone would come without its tuple.
+    get = attrgetter(*names) if len(names) > 1 else lambda v: (getattr(v, names[0]),)
+    return layout, get, tuple(odd), _nothing
+
+
+def _alone(name: str, write: _Writer, take: _Taker) -> _Step:
+    return None, lambda out, value: write(out, getattr(value, name)), (), take
+
+
+def _nothing(_: _Reader) -> None:
+    """Take nothing: a layout does."""
 
 
 # To look at the fields of a class costs more than to write them.

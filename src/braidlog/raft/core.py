@@ -115,6 +115,10 @@ class Core:
         """Send a message that promises nothing."""
         self._messages.append(self.message(kind, receiver, **fields))
 
+    def post(self, message: Message) -> None:
+        """Send a message that promises nothing, as it is."""
+        self._messages.append(message)
+
     def promise(self, kind: type[Message], receiver: int, **fields: Any) -> None:
         """Send a message once all that was decided so far is durable here."""
         self.writes.promise(self.message(kind, receiver, **fields))
@@ -281,6 +285,11 @@ class Core:
             return released
         self._messages += [m for m in released if m.receiver != self.id]
         return [m for m in released if m.receiver == self.id]
+
+    @property
+    def has_outgoing(self) -> bool:
+        """Whether messages or answers wait to be taken."""
+        return bool(self._messages or self._answers)
 
     def take(self) -> Effects:
         """Return what has to be done since the last call."""

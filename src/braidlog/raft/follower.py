@@ -35,6 +35,8 @@ def on_append(core: Core, append: Append) -> None:
 def _check_committed(core: Core, append: Append) -> None:
     """Stop if the leader's log contradicts what is committed here."""
     log = core.log
+    if append.prev_index > log.commit:
+        return
     theirs = [(append.prev_index, append.prev_term)]
     theirs += [(entry.index, entry.term) for entry in append.entries]
     for index, term in theirs:

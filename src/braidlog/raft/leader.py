@@ -27,6 +27,7 @@ __all__ = [
     "on_append_response",
     "on_heartbeat_response",
     "read",
+    "rests",
     "tick",
 ]
 
@@ -87,6 +88,8 @@ def read(core: Core, request: Request) -> None:
 
 
 def _answer_reads(core: Core) -> None:
+    if not len(core.reads):
+        return
     if core.reads.begin_round():
         _heartbeat(core)
     for index, request in core.reads.confirmed(core.membership.halves, core.id):
@@ -104,6 +107,16 @@ def flush(core: Core) -> None:
         tell, core.telling = core.config.eager_commit or core.telling, False
         for node in sorted(core.progress):
             replication.feed(core, node, tell=tell)
+
+
+def rests(core: Core) -> bool:
+    """Tell whether `flush` would find nothing to do, as after most answers."""
+    log = core.log
+    if core.config.eager_commit or core.telling or core.has_outgoing:
+        return False
+    if log.commit < log.last or core.transfer or len(core.reads):
+        return False
+    return all(each.rests(log.last) for each in core.progress.values())
 
 
 def _advance_commit(core: Core) -> None:

@@ -106,17 +106,14 @@ class RaftLog:
         self.base = base
         self._entries: list[Entry] = []
         self._begin = base.index + 1
+        self.last = base.index
+        """Index of the last entry, or of the base."""
         self._cached = 0
         self._run_begins = [base.index]
         self._run_terms = [base.term]
         self._memberships = [base.membership]
 
     # --- looking
-
-    @property
-    def last(self) -> int:
-        """Return the index of the last entry, or of the base."""
-        return self._begin + len(self._entries) - 1
 
     @property
     def last_term(self) -> int:
@@ -132,12 +129,17 @@ class RaftLog:
         """Return the membership that was in force at `index` of this log."""
         if index < self.base.index:
             fail(f"membership at {index} is below the base")
+        latest = self._memberships[-1]
+        if latest.epoch <= index:
+            return latest
         return next(m for m in reversed(self._memberships) if m.epoch <= index)
 
     def term(self, index: int) -> int | None:
         """Return the term of an entry or the base, None outside of the log."""
         if not self.base.index <= index <= self.last:
             return None
+        if index >= self._run_begins[-1]:
+            return self._run_terms[-1]
         return self._run_terms[bisect_right(self._run_begins, index) - 1]
 
     def up_to_date(self, last_index: int, last_term: int) -> bool:
@@ -204,13 +206,14 @@ class RaftLog:
         for entry in entries:
             if entry.index != self.last + 1:
                 fail(f"entry {entry.index} leaves a gap")
-            if entry.term < self.last_term:
-                fail(f"terms fall at {entry.index}")
-            if entry.term > self.last_term:
+            if entry.term != self.last_term:
+                if entry.term < self.last_term:
+                    fail(f"terms fall at {entry.index}")
                 self._run_begins.append(entry.index)
                 self._run_terms.append(entry.term)
             self._entries.append(entry)
             self._cached += entry.size
+            self.last = entry.index
         self._memberships += memberships
 
     def splice(self, entries: Sequence[Entry]) -> int | None:
@@ -232,6 +235,7 @@ class RaftLog:
         check(begin >= self._begin, f"a conflict at {begin}, which left the memory")
         self._cached -= sum(e.size for e in self._entries[begin - self._begin :])
         del self._entries[begin - self._begin :]
+        self.last = begin - 1
         while self._run_begins[-1] >= begin:
             self._run_begins.pop()
             self._run_terms.pop()

@@ -35,7 +35,7 @@ from braidlog.raft.errors import (
     RemovedNodeError,
     TailFullError,
     TransferringError,
-    check,
+    fail,
 )
 from braidlog.raft.log import LogReader
 from braidlog.raft.membership import Change
@@ -64,7 +64,13 @@ class _Input:
         self._node = node
 
     def __enter__(self) -> Core:
-        return self._node._begin()
+        """Begin an input."""
+        node = self._node
+        if node._failed:
+            msg = f"the node has stopped: {node._failed}"
+            raise RaftInvariantError(msg)
+        node.stirred = True
+        return node._core
 
     def __exit__(
         self,
@@ -98,7 +104,7 @@ class RaftNode:
         """
         self._failed: str = ""
         self._inputs = _Input(self)
-        self._stirred = True
+        self.stirred = True
         """Whether effects may follow from what came in since they were asked for."""
         self._core = Core(
             config,
@@ -112,31 +118,20 @@ class RaftNode:
         """Return the state, to look at."""
         return self._core
 
-    def _input(self) -> _Input:
-        """Let one input in; anything unforeseen stops the node."""
-        return self._inputs
-
-    def _begin(self) -> Core:
-        """Begin an input."""
-        if self._failed:
-            msg = f"the node has stopped: {self._failed}"
-            raise RaftInvariantError(msg)
-        self._stirred = True
-        return self._core
-
     def _broke(self, error: BaseException) -> None:
         """End an input that raised; an invariant or the unforeseen stops the node."""
         if isinstance(error, RaftInvariantError):
-            self._failed = error.message
+            # Whoever asks for effects next is told.
+            self._failed, self.stirred = error.message, True
         elif isinstance(error, Exception) and not isinstance(error, LogError):
-            self._failed = repr(error)
+            self._failed, self.stirred = repr(error), True
             raise RaftInvariantError(self._failed) from error
 
     # --- time, messages, reports of the shell
 
     def tick(self, count: int = 1) -> None:
         """Let time pass."""
-        with self._input() as core:
+        with self._inputs as core:
             for _ in range(count):
                 if core.role is Role.LEADER:
                     leader.tick(core)
@@ -149,24 +144,27 @@ class RaftNode:
         Raises:
             RaftMessageError: it is for somebody else, or cannot be.
         """
-        with self._input() as core:
+        stirred = self.stirred
+        with self._inputs as core:
             dispatch.validate(core, message)
             dispatch.step(core, message)
+            if core.role is Role.LEADER and not stirred:
+                self.stirred = not leader.rests(core)
 
     def durable(self, number: int) -> None:
         """Note that all writes up to `number` are on the disk."""
-        with self._input() as core:
+        with self._inputs as core:
             core.writes.durable(number)
             for vote in core.release():
                 dispatch.step(core, vote)
 
     def applied(self, index: int) -> None:
         """Note that the state machine has applied what was handed out up to `index`."""
-        stirred = self._stirred
-        with self._input() as core:
+        stirred = self.stirred
+        with self._inputs as core:
             core.log.applied_to(index)
         # Nothing follows from it but room for more of the same.
-        self._stirred = stirred or core.log.has_committed
+        self.stirred = stirred or core.log.has_committed
 
     def unreachable(self, peer: int) -> None:
         """Note that messages to a peer are being lost.
@@ -174,7 +172,7 @@ class RaftNode:
         A follower is probed again, and a leader is soon taken for gone: a process that
         ends closes its connections at once.
         """
-        with self._input() as core:
+        with self._inputs as core:
             if core.role is Role.FOLLOWER and peer == core.leader:
                 core.suspect()
             if peer in core.progress:
@@ -187,7 +185,7 @@ class RaftNode:
             InvalidArgumentError: the peer votes, so entries may be committed because it
                 has them.
         """
-        with self._input() as core:
+        with self._inputs as core:
             if peer in core.membership.electors:
                 msg = f"node {peer} votes: its log cannot be forgotten"
                 raise InvalidArgumentError(msg)
@@ -204,7 +202,7 @@ class RaftNode:
             TransferringError: leadership is being handed over.
             TailFullError: too much is uncommitted.
         """
-        with self._input() as core:
+        with self._inputs as core:
             _require_leader(core)
             if core.transfer:
                 msg = f"leadership goes to {core.transfer.target}"
@@ -227,7 +225,7 @@ class RaftNode:
             NotLeaderError: no leader is known.
             ReadsFullError: too many reads wait.
         """
-        with self._input() as core:
+        with self._inputs as core:
             _require_member(core)
             if len(core.reads) >= core.config.reads_max:
                 msg = f"{len(core.reads)} reads wait"
@@ -257,7 +255,7 @@ class RaftNode:
                 voters follow; `force` skips the second test.
             MembershipError: the change makes no sense.
         """
-        with self._input() as core:
+        with self._inputs as core:
             _require_leader(core)
             return changes.change_membership(core, change, force=force)
 
@@ -269,7 +267,7 @@ class RaftNode:
             ChangeRefusedError: the joint membership is not committed.
             MembershipError: the membership is not joint.
         """
-        with self._input() as core:
+        with self._inputs as core:
             _require_leader(core)
             return changes.leave_joint(core)
 
@@ -282,7 +280,7 @@ class RaftNode:
             NotLeaderError: another node leads, or none.
             InvalidArgumentError: the target is no voter.
         """
-        with self._input() as core:
+        with self._inputs as core:
             _require_leader(core)
             if target not in core.membership.voters:
                 msg = f"node {target} is no voter"
@@ -291,7 +289,7 @@ class RaftNode:
 
     def tell_commit(self) -> None:
         """Tell followers at once what is committed, if this node leads."""
-        with self._input() as core:
+        with self._inputs as core:
             core.telling = True
 
     def truncate(self, index: int, state: bytes) -> None:
@@ -303,7 +301,7 @@ class RaftNode:
         Raises:
             InvalidArgumentError: the index is not applied here yet.
         """
-        with self._input() as core:
+        with self._inputs as core:
             if index > core.log.applied or core.log.install_pending:
                 msg = f"{index} is not applied, {core.log.applied} is"
                 raise InvalidArgumentError(msg)
@@ -315,16 +313,16 @@ class RaftNode:
 
     def effects(self) -> Effects:
         """Return what has to be done since the last call; false if nothing has."""
-        if not self._stirred and not self._failed:
+        if not self.stirred and not self._failed:
             return NOTHING
-        with self._input() as core:
+        with self._inputs as core:
             if core.role is Role.LEADER:
                 leader.flush(core)
             effects = core.take()
             _check(core)
         # What is applied next has a bound, so there may be more of it. All the rest was
         # taken, and only another input makes new.
-        self._stirred = core.log.has_committed
+        self.stirred = core.log.has_committed
         return effects
 
 
@@ -342,16 +340,24 @@ def _require_leader(core: Core) -> None:
 
 
 def _check(core: Core) -> None:
-    """Stop the node if its state cannot be."""
+    """Stop the node if its state cannot be; asked after every input, so kept cheap."""
     log = core.log
-    check(log.commit <= log.last, "the commit index is beyond the end")
-    check(log.durable <= log.last, "more is durable than there is")
-    check(log.base.index <= log.commit, "the base is not committed")
-    if not log.install_pending:
-        handed = min(log.commit, log.durable)
-        check(log.applied <= log.handed <= handed, "applied what was not handed out")
-    check(core.vote == core.id or core.role is not Role.LEADER, "leads without a vote")
-    check(bool(core.progress) <= (core.role is Role.LEADER), "follows and replicates")
-    check(core.tail_bytes >= 0, "the tail has a negative size")
+    if log.commit > log.last:
+        fail("the commit index is beyond the end")
+    if log.durable > log.last:
+        fail("more is durable than there is")
+    if log.base.index > log.commit:
+        fail("the base is not committed")
+    if not log.install_pending and not (
+        log.applied <= log.handed <= min(log.commit, log.durable)
+    ):
+        fail("applied what was not handed out")
+    leads = core.role is Role.LEADER
+    if leads and core.vote != core.id:
+        fail("leads without a vote")
+    if core.progress and not leads:
+        fail("follows and replicates")
+    if core.tail_bytes < 0:
+        fail("the tail has a negative size")
     for progress in core.progress.values():
         progress.check(log.last)

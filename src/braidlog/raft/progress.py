@@ -48,6 +48,14 @@ class Progress:
     _window: deque[tuple[int, int]] = field(default_factory=deque)
     _window_bytes: int = 0
 
+    def rests(self, last: int) -> bool:
+        """Tell whether there is nothing to send, but what is committed perhaps."""
+        return (
+            self.mode is Mode.REPLICATE
+            and self.next > last
+            and not (self.nudge and self.match < last)
+        )
+
     def room(self, messages: int, size: int) -> bool:
         """Tell whether another append may be sent."""
         if self.mode is Mode.PROBE:

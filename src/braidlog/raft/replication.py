@@ -45,6 +45,8 @@ def confirmed(core: Core) -> bool:
 def feed(core: Core, node: int, *, tell: bool = True) -> None:
     """Send a follower what its window has room for; `tell` it what is committed."""
     progress, log, config = core.progress[node], core.log, core.config
+    if progress.rests(log.last) and not tell:
+        return
     if progress.next <= log.base.index:
         _feed_base(core, node, progress)
         return
@@ -73,15 +75,10 @@ def _send_append(core: Core, node: int, bytes_max: int) -> None:
     prev = progress.next - 1
     prev_term = log.term(prev)
     check(prev_term is not None, f"an append behind {prev}, which is gone")
-    core.send(
-        Append,
-        node,
-        prev_index=prev,
-        prev_term=prev_term,
-        commit=log.commit,
-        entries=entries,
-    )
-    size = sum(entry.size for entry in entries)
+    assert prev_term is not None
+    epoch, commit = core.membership.epoch, log.commit
+    core.post(Append(core.id, node, core.term, epoch, prev, prev_term, commit, entries))
+    size = sum([entry.size for entry in entries])
     progress.sent(prev + len(entries), size, log.commit)
 
 

@@ -171,9 +171,9 @@ class Connection(ABC):
         """
         events: list[Event] = []
         try:
-            if self.state is State.HANDSHAKE:
+            if self.state is not State.OPEN:
                 data = self._receive_greeting(memoryview(data), events)
-            if not self.closed:
+            if self.state is not State.CLOSED:
                 self._feed(data, events)
         except RemoteProtocolError as error:
             self.error = error

@@ -208,13 +208,10 @@ class ServerConnection(Connection):
     ) -> None:
         cls = type(message)
         if cls in ONE_WAY:
-            try:
-                check_role(self._role(), cls)
-            except UnauthorizedError as error:
-                self._check_one_way(frame.request, message)
-                self._queue(0, encode_failure(error))
-            else:
-                self._take_one_way(frame, message, events)
+            # A peer may send all of them.
+            if self.role is not Role.PEER and not self._allowed_one_way(frame, message):
+                return
+            self._take_one_way(frame, message, events)
             return
         if cls not in ANSWERS:
             raise RemoteProtocolError(
@@ -258,6 +255,16 @@ class ServerConnection(Connection):
         except UnauthorizedError as error:
             for request in requests:
                 self.fail(request, error)
+            return False
+        return True
+
+    def _allowed_one_way(self, frame: Frame, message: Message) -> bool:
+        """Whether the role allows it; if not, the other side is told."""
+        try:
+            check_role(self._role(), type(message))
+        except UnauthorizedError as error:
+            self._check_one_way(frame.request, message)
+            self._queue(0, encode_failure(error))
             return False
         return True
 

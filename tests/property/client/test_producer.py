@@ -80,7 +80,7 @@ class Run:
         count = self.chance.choice([1, 1, 2])
         values = [b"%s.%06d.%d" % (word, number, i) for i in range(count)]
         self.values[number] = values
-        entry = Entry(number, Columns(values, None, 0, None), 100, 1e9)
+        entry = Entry(number, Columns(values, None, 0, None), len(values), 100, 1e9)
         self.core.add(entry, 0.0)
 
     def pump(self) -> None:

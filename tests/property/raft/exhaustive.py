@@ -148,7 +148,7 @@ class Explorer:
         sent: list[Message] = []
         if event == "stand":
             election.campaign(server.node.core, transfer=True)
-            server.node._stirred = True
+            server.node.stirred = True
         elif event == "sync":
             server.sync(1)
         elif event == "crash":

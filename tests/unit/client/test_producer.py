@@ -18,7 +18,7 @@ from braidlog.types import Producer
 
 
 def entry(name: str, *, size: int = 10, deadline: float = 9.0) -> Entry[str]:
-    return Entry(name, Columns([b"v"], None, 0, None), size, deadline)
+    return Entry(name, Columns([b"v"], None, 0, None), 1, size, deadline)
 
 
 def producer(**limits: float) -> StreamProducer[str]:
@@ -201,7 +201,7 @@ def test_a_late_answer_is_unknown_and_the_batch_goes_on() -> None:
 
 def test_a_foreign_producer_keeps_its_numbers() -> None:
     core = producer()
-    foreign = Entry("x", Columns([b"v"], None, 0, None), 10, 9.0, Producer(5), 8)
+    foreign = Entry("x", Columns([b"v"], None, 0, None), 1, 10, 9.0, Producer(5), 8)
     core.add(foreign, 0.0)
     core.add(entry("a"), 0.0)
     batch = core.take(0.0)

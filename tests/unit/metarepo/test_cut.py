@@ -85,6 +85,19 @@ def test_each_log_counts_for_itself() -> None:
     assert not isinstance(bench.do(made), Refused)
 
 
+def test_only_the_last_report_that_was_waited_for_lets_a_cut() -> None:
+    bench = Bench()
+    bench.create((1, 2))
+    state = bench.repository.state
+    bench.tell(1, 1, 6)
+    assert not bench.collector.ripe(state)
+    bench.tell(2, 1, 4)
+    # A change of the stream is under way: it is not forgotten that there is a report.
+    assert not bench.collector.ripe(state, {1})
+    assert bench.collector.ripe(state)
+    assert bench.cut() == LogCut(LOG, 1, 3, (StreamRun(1, 1, 1, 3, 1),))
+
+
 def test_a_late_report_of_a_known_end_gives_nothing_again() -> None:
     bench = Bench()
     bench.create((1,))

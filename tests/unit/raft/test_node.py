@@ -443,3 +443,34 @@ def test_a_base_with_its_own_tombstone_ends_the_receiver() -> None:
     assert stored[-1].removed
     with pytest.raises(RemovedNodeError):
         node.propose([b"x"])
+
+
+def stirs(node: RaftNode) -> bool:
+    """Tell whether effects may follow."""
+    return node.stirred
+
+
+def test_nothing_follows_from_answers_behind_the_commit() -> None:
+    """A turn for each of them would cost as much as one that does something."""
+    node = follower(eager_commit=False)
+    node.tick(10)
+    run(node)
+    for granted in (PreVoteResponse, VoteResponse):
+        node.step(granted(2, 1, 1, 0, granted=True))
+        run(node)
+    node.step(AppendResponse(2, 1, 1, 0, False, 1, 0, 0))
+    node.step(AppendResponse(3, 1, 1, 0, False, 1, 0, 0))
+    run(node)
+    node.propose([b"a"])
+    run(node)
+    assert not stirs(node)
+    node.step(AppendResponse(2, 1, 1, 0, False, 2, 0, 0))
+    assert stirs(node)
+    assert [entry.data for each in run(node) for entry in each.committed] == [b"a"]
+    node.step(AppendResponse(3, 1, 1, 0, False, 2, 0, 0))
+    assert not stirs(node)
+    # Who says that it lacks something is asked what.
+    node.propose([b"b"])
+    run(node)
+    node.step(AppendResponse(3, 1, 1, 0, True, 3, 2, 1))
+    assert stirs(node)

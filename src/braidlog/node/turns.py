@@ -1,0 +1,50 @@
+"""When a node carries out what came in: all of it at once, at the end of a turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from braidlog.node.transport import Outbox
+
+__all__ = ["Turns"]
+
+
+class Turns:
+    """One flush for each turn of the loop in which something came in.
+
+    A turn of the loop costs about as much as a message, so what comes in while a flush
+    runs, or right before one that comes anyway, gets none of its own.
+    """
+
+    def __init__(self, outbox: Outbox, flush: Callable[[], None]) -> None:
+        """Call `flush` when something came in; it never raises."""
+        self._loop = asyncio.get_running_loop()
+        self._outbox = outbox
+        self._flush = flush
+        self._handle: asyncio.Handle | None = None
+        self._flushing = False
+        self.stirred = False
+        """Whether something came in since the flush looked: it has to look again."""
+
+    def soon(self) -> None:
+        """Flush at the end of this turn, or go on with the flush that runs."""
+        self.stirred = True
+        if self._handle is None and not self._flushing:
+            self._handle = self._loop.call_soon(self.now)
+
+    def now(self, first: Callable[[], None] | None = None) -> None:
+        """Flush what came in, and what comes in by `first`."""
+        self.close()
+        self._flushing = self._outbox.held = True
+        if first is not None:
+            first()
+        self._flush()
+        self._flushing = self._outbox.held = False
+        self._outbox.flush()
+
+    def close(self) -> None:
+        """Forget the flush that waits."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None

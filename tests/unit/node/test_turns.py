@@ -1,0 +1,48 @@
+"""How often a node carries something out, and that nothing is left over."""
+
+import asyncio
+
+from braidlog.node.transport import Outbox
+from braidlog.node.turns import Turns
+
+
+def played(play: str) -> list[str]:
+    """Return what happened, one word each, in a few turns of the loop."""
+    happened: list[str] = []
+
+    async def turn() -> None:
+        def flush() -> None:
+            happened.append("flush")
+            turns.stirred = False
+            if play == "while it flushes" and happened.count("flush") == 1:
+                turns.soon()
+                happened.append("again" if turns.stirred else "lost")
+
+        def synced() -> None:
+            turns.soon()
+            happened.append("synced")
+
+        turns = Turns(Outbox(), flush)
+        if play == "a sync":
+            turns.soon()
+            turns.now(synced)
+        else:
+            turns.soon()
+            turns.soon()
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    asyncio.run(turn())
+    return happened
+
+
+def test_what_comes_in_one_turn_is_carried_out_once() -> None:
+    assert played("twice") == ["flush"]
+
+
+def test_what_comes_while_it_is_carried_out_gets_no_turn_of_its_own() -> None:
+    assert played("while it flushes") == ["flush", "again"]
+
+
+def test_a_sync_takes_along_what_waits_and_what_it_lets_go() -> None:
+    assert played("a sync") == ["synced", "flush"]
