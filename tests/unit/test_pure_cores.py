@@ -12,7 +12,7 @@ ROOT = Path(braidlog.__file__).parent
 EVERYWHERE = {"__future__", "collections", "dataclasses", "msgspec", "typing"}
 SHARED = {"contextlib", "enum", "itertools"}
 ALLOWED = {
-    "raft": {*SHARED, "bisect", "struct", "zlib", "braidlog.errors"},
+    "raft": {*SHARED, "bisect", "operator", "struct", "zlib", "braidlog.errors"},
     "logstream": {*SHARED, "struct", "braidlog.errors", "braidlog.wire.messages"},
     "metarepo": {
         "braidlog.errors",
