@@ -97,16 +97,13 @@ fn the_cleaner_leaves_what_a_dropped_segment_took_back() {
     for _ in 0..20 {
         driver.push(ordered, 100).unwrap();
     }
-    driver.commit(ordered, 10);
+    driver.commit(ordered, 12);
     driver.sync();
     roll(&mut driver, filler);
     driver.roll_back(ordered, 13);
-    driver.push(ordered, 100).unwrap();
-    driver.commit(ordered, 3);
     driver.sync();
     roll(&mut driver, filler);
-    let next = driver.history.get(ordered).next();
-    driver.trim(ordered, next);
+    driver.trim(ordered, 12);
     let before = driver.store.view().segments().len();
     let next = driver.history.get(filler).next();
     driver.trim(filler, next);
