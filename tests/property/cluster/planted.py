@@ -286,21 +286,21 @@ PLANTED: Mapping[str, Planted] = {
     "client retry as new": Planted(retry_as_new, _RESETS, (7,)),
     "subscriber loses a batch": Planted(loses_a_batch, _CALM, (5,)),
     "replica promises too much": Planted(told_too_much, _CALM, ()),
-    "trim forgotten": Planted(trim_forgotten, _LONG, (4,)),
+    "trim forgotten": Planted(trim_forgotten, _LONG, (10, 5)),
     "stale metadata": Planted(stale_metadata, _LEADERS, (5,)),
     "nodes that are strangers": Planted(strangers, _CALM, (), apart=True),
     "left out without room": Planted(left_out_without_room, STORMS["full"], (3,)),
-    "learner told once": Planted(learner_told_once, _UNTOLD, (73, 85), slow=True),
+    "learner told once": Planted(learner_told_once, _UNTOLD, (17,), slow=True),
     "report before the sync": Planted(
-        mutations.reported_before_the_sync, _OUTAGES, (4,), apart=True
+        mutations.reported_before_the_sync, _OUTAGES, (7, 12), apart=True
     ),
     "overtaken at the bound": Planted(overtaken_at_the_bound, STORMS["crowded"], (1,)),
     "certain for all": Planted(certain_for_all, STORMS["crowded"], (5,)),
-    "keys leave sealed streams": Planted(keys_leave_sealed_streams, _LONG, (4,)),
+    "keys leave sealed streams": Planted(keys_leave_sealed_streams, _LONG, (10, 5)),
     "epoch reported before the sync": Planted(
         mutations.epoch_reported_before_the_sync, _OUTAGES, (26, 38), apart=True
     ),
     "replica without a check of the epoch": Planted(
-        mutations.old_primary_is_heard, _REPLACED, (74, 114), slow=True
+        mutations.old_primary_is_heard, _REPLACED, (27,), slow=True
     ),
 }
