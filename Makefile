@@ -88,7 +88,7 @@ clean:  ## Remove everything that was built
 # The Rust tests are built while the dependencies are installed.
 ci:  ## Run what .ci/run runs
 	$(MAKE) --jobs 2 --output-sync=target rust lint types fuzz wheel
-	$(MAKE) test
+	$(MAKE) test PYTEST="--durations=20 $(PYTEST)"
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*##/ {printf "%-13s %s\n", $$1, $$2}' Makefile

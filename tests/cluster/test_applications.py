@@ -43,7 +43,7 @@ from cluster.banks import ledger
 from cluster.hosts import Hosts, free_ports
 from unit.app.banking import SCHEMA, make_bank
 
-ROUNDS = int(os.environ.get("BRAIDLOG_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("BRAIDLOG_ROUNDS", "2"))
 SEED = int(os.environ.get("BRAIDLOG_SEED", "0")) or random.randrange(1, 1_000_000)
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(90)]

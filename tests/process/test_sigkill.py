@@ -10,7 +10,7 @@ import pytest
 
 from process.sigkill import Carnage
 
-KILLS = int(os.environ.get("BRAIDLOG_KILLS", "25"))
+KILLS = int(os.environ.get("BRAIDLOG_KILLS", "12"))
 SEED = int(os.environ.get("BRAIDLOG_SEED", "0")) or random.randrange(1, 1_000_000)
 
 
