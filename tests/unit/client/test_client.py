@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -20,22 +19,6 @@ from braidlog.errors import (
 from braidlog.wire.messages import Append, Message, Read
 from unit.client.batches import FakeBatch
 from unit.client.fake import FakeCluster
-
-
-@pytest.fixture
-async def cluster() -> FakeCluster:
-    return FakeCluster()
-
-
-@pytest.fixture
-async def client(cluster: FakeCluster) -> AsyncIterator[Client]:
-    async with cluster.client() as client:
-        yield client
-
-
-@pytest.fixture
-async def log(client: Client) -> ClusterLog:
-    return await client.create_log("log", streams=3)
 
 
 async def values(log: ClusterLog) -> list[bytes]:

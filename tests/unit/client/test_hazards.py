@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import Any
@@ -28,22 +28,6 @@ from braidlog.errors import (
 from braidlog.types import Producer
 from braidlog.wire.messages import Append, Message, Read
 from unit.client.fake import FakeCluster
-
-
-@pytest.fixture
-async def cluster() -> FakeCluster:
-    return FakeCluster()
-
-
-@pytest.fixture
-async def client(cluster: FakeCluster) -> AsyncIterator[Client]:
-    async with cluster.client() as client:
-        yield client
-
-
-@pytest.fixture
-async def log(client: Client) -> ClusterLog:
-    return await client.create_log("log", streams=3)
 
 
 def no_appends(node: int, message: Message) -> str:

@@ -17,6 +17,19 @@ fn from_files() -> Options {
     }
 }
 
+/// A stream of replicas with twenty records, and one to fill segments with.
+fn twenty() -> (Driver, u32, u32) {
+    let mut driver = Driver::new(from_files());
+    let (ordered, filler) = (
+        driver.create("ordered", true),
+        driver.create("filler", false),
+    );
+    for _ in 0..20 {
+        driver.push(ordered, 100).unwrap();
+    }
+    (driver, ordered, filler)
+}
+
 /// Fill the rest of the active segment and more.
 fn roll(driver: &mut Driver, filler: u32) {
     for _ in 0..6 {
@@ -27,14 +40,7 @@ fn roll(driver: &mut Driver, filler: u32) {
 
 #[test]
 fn a_rollback_in_the_active_segment_cuts_what_older_ones_hold() {
-    let mut driver = Driver::new(from_files());
-    let (ordered, filler) = (
-        driver.create("ordered", true),
-        driver.create("filler", false),
-    );
-    for _ in 0..20 {
-        driver.push(ordered, 100).unwrap();
-    }
+    let (mut driver, ordered, filler) = twenty();
     driver.commit(ordered, 10);
     driver.sync();
     roll(&mut driver, filler);
@@ -58,14 +64,7 @@ fn a_rollback_in_the_active_segment_cuts_what_older_ones_hold() {
 
 #[test]
 fn the_cleaner_does_not_bring_back_what_was_rolled_back() {
-    let mut driver = Driver::new(from_files());
-    let (ordered, filler) = (
-        driver.create("ordered", true),
-        driver.create("filler", false),
-    );
-    for _ in 0..20 {
-        driver.push(ordered, 100).unwrap();
-    }
+    let (mut driver, ordered, filler) = twenty();
     driver.commit(ordered, 10);
     driver.sync();
     roll(&mut driver, filler);
@@ -89,14 +88,7 @@ fn the_cleaner_does_not_bring_back_what_was_rolled_back() {
 /// stand in an older one.
 #[test]
 fn the_cleaner_leaves_what_a_dropped_segment_took_back() {
-    let mut driver = Driver::new(from_files());
-    let (ordered, filler) = (
-        driver.create("ordered", true),
-        driver.create("filler", false),
-    );
-    for _ in 0..20 {
-        driver.push(ordered, 100).unwrap();
-    }
+    let (mut driver, ordered, filler) = twenty();
     driver.commit(ordered, 12);
     driver.sync();
     roll(&mut driver, filler);
