@@ -67,13 +67,26 @@ impl Store {
                     return self.try_change(stream, epoch, decide);
                 }
                 self.sync()?;
-                if self.reclaim()?.segments == 0 {
+                if self.reclaim()?.segments == 0 && !self.renew_reserve(decide)? {
                     return Err(full);
                 }
                 self.try_change(stream, epoch, decide)
             }
             other => other,
         }
+    }
+
+    /// Give a full log a reserve again if the change is one that has to find room.
+    fn renew_reserve(&self, decide: Decide<'_>) -> Result<bool> {
+        {
+            let mut inner = self.guard()?;
+            let change = decide(&inner.appender.state)?;
+            if !change.is_some_and(|(_, change)| change.takes_reserve()) {
+                return Ok(false);
+            }
+            inner.appender.renew_reserve();
+        }
+        self.ensure_slot()
     }
 
     fn try_change(&self, stream: u32, epoch: Option<u64>, decide: Decide<'_>) -> Result<u64> {

@@ -98,7 +98,7 @@ pub struct Sizes {
     pub segment_bytes: u32,
     /// Most segments that may exist.
     pub segments_max: u64,
-    /// The same for what is no record: more, if the bound was lowered below what is in use.
+    /// The same for what is no record: more, if the bound was lowered or what has to find room needs it.
     pub segments_limit: u64,
 }
 

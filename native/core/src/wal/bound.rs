@@ -45,14 +45,18 @@ pub(super) fn choose(
 /// is in use or because the reserve is used up: else nothing could be trimmed any more.
 pub(super) fn sizes(segment_bytes: u32, wal_bytes_max: u64, used: u64) -> Sizes {
     let segments_max = wal_bytes_max / u64::from(segment_bytes);
-    let segments_limit = if used < segments_max {
-        segments_max
-    } else {
-        used + RESERVE_SEGMENTS
-    };
     Sizes {
         segment_bytes,
         segments_max,
-        segments_limit,
+        segments_limit: limit(segments_max, used),
+    }
+}
+
+/// Most segments for what is no record, with `used` there already: see [`sizes`].
+pub(super) fn limit(segments_max: u64, used: u64) -> u64 {
+    if used < segments_max {
+        segments_max
+    } else {
+        used + RESERVE_SEGMENTS
     }
 }

@@ -116,6 +116,15 @@ pub enum Change {
 }
 
 impl Change {
+    /// Whether it has to find room in a full log, because it frees some or settles what is there already.
+    /// What is only wished for leaves the reserve alone.
+    pub fn takes_reserve(&self) -> bool {
+        !matches!(
+            self,
+            Self::CreateLog(_) | Self::AlterLog(..) | Self::Restart(..) | Self::SetCursor(..)
+        )
+    }
+
     /// The frame kind that carries this change.
     pub fn kind(&self) -> Kind {
         match self {

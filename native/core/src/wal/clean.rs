@@ -108,8 +108,7 @@ impl Store {
                 segment.close_files();
             }
         }
-        inner.appender.segments_used -= dead.len() as u64;
-        inner.appender.slots_ready += dead.len() as u64;
+        inner.appender.freed(dead.len() as u64);
         Ok(Reclaimed {
             segments: dead.len() as u64,
             moved_bytes: 0,

@@ -9,6 +9,7 @@ use crate::batch::ColumnsRef;
 use crate::error::{Error, Result};
 use crate::limits::{BATCH_BYTES_MAX, BLOCK_BYTES};
 use crate::wal::appender::{Appender, NewRecord, OpenBatch, Sequenced};
+use crate::wal::bound;
 use crate::wal::frame::{Kind, frame_len};
 use crate::wal::segment::FIRST_FRAME;
 use crate::wal::segments::is_data;
@@ -56,6 +57,21 @@ impl Appender {
     /// Whether another slot may help what was refused for want of room.
     pub fn lacks_slot(&self) -> bool {
         self.slots_ready == 0 && self.segments_used < self.sizes.segments_limit
+    }
+
+    /// Let what has to find room go beyond the bound: a reserve more where it is used up. What that is for
+    /// ends: a tail is settled once, and a trim makes room.
+    pub(super) fn renew_reserve(&mut self) {
+        let renewed = bound::limit(self.sizes.segments_max, self.segments_used);
+        self.sizes.segments_limit = self.sizes.segments_limit.max(renewed);
+    }
+
+    /// Take segments back that are slots again, and with them what the reserve had beyond the bound.
+    pub(super) fn freed(&mut self, segments: u64) {
+        self.segments_used -= segments;
+        self.slots_ready += segments;
+        let within = bound::limit(self.sizes.segments_max, self.segments_used);
+        self.sizes.segments_limit = self.sizes.segments_limit.min(within);
     }
 
     /// Whether `bytes` of records surely fit; false if they would with more slots.

@@ -88,12 +88,10 @@ impl Appender {
 
     /// Place a change that is not a batch. `llsn` and `epoch` as the kind needs them.
     pub fn change(&mut self, stream: u32, epoch: u64, llsn: u64, change: &Change) -> Result<u64> {
-        let kept = match change {
-            Change::CreateLog(_)
-            | Change::AlterLog(..)
-            | Change::Restart(..)
-            | Change::SetCursor(..) => CATALOG_RESERVE,
-            _ => 0,
+        let kept = if change.takes_reserve() {
+            0
+        } else {
+            CATALOG_RESERVE
         };
         if stream != 0 {
             self.close_batch(stream)?;

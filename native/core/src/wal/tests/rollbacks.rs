@@ -2,8 +2,10 @@
 
 use super::driver::open_with;
 use super::replicas::{batch, bounded, commit, put, read};
+use super::space::cursor;
 use super::verify::create_explicit;
 use super::*;
+use crate::error::Error;
 use crate::vfs::CrashPolicy;
 use crate::wal::Verified;
 
@@ -84,5 +86,44 @@ fn commits_of_other_streams_leave_a_full_log_its_reserve() {
     store.submit_trim(stream, next).unwrap();
     store.sync().unwrap();
     assert!(store.reclaim().unwrap().segments > 1);
+    store.place_batches(stream, 1, next, &verified).unwrap();
+}
+
+#[test]
+fn a_tail_is_settled_and_trimmed_however_little_reserve_a_full_log_has() {
+    let vfs = MemoryVfs::new();
+    let (store, _) = open_with(&vfs, &bounded(), 7).unwrap();
+    let stream = create_explicit(&store, "s");
+    let bytes = batch(&[7; 400], None);
+    let verified = [Verified::check(&bytes).unwrap()];
+    let mut next = 1;
+    while store.place_batches(stream, 1, next, &verified).is_ok() {
+        next += 400;
+        store.sync().unwrap();
+    }
+    let bound = store.stats().segments_max;
+    // Record by record: far more than two segments of commits, and none of them may be dropped.
+    for llsn in 1..next {
+        commit(&store, stream, llsn, llsn, llsn, 1);
+    }
+    store.sync().unwrap();
+    assert!(
+        store.stats().segments > bound + 2,
+        "{}",
+        store.stats().segments
+    );
+    // What is only wished for gets no such room.
+    let wish = |position: u64| store.set_cursor(stream, "c", cursor(1 + position % 10));
+    let refused = (0..20_000_u64).find_map(|position| wish(position).err());
+    assert!(
+        matches!(refused, Some(Error::LogFull { .. })),
+        "{refused:?}"
+    );
+    store.trim(stream, next).unwrap();
+    assert!(
+        store.stats().segments <= bound,
+        "{}",
+        store.stats().segments
+    );
     store.place_batches(stream, 1, next, &verified).unwrap();
 }

@@ -23,7 +23,7 @@ fn is_full<T>(result: &Result<T>) -> bool {
     matches!(result, Err(Error::LogFull { .. }))
 }
 
-fn cursor(position: u64) -> Cursor {
+pub(super) fn cursor(position: u64) -> Cursor {
     Cursor {
         position,
         pin: false,
