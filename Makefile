@@ -29,7 +29,7 @@ export JAVA_HOME := $(CURDIR)/$(venv)/java
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: setup build test lint types rust fuzz sim bench bench-cluster bench-spark demo wheel clean ci help
+.PHONY: setup build test lint lint-python lint-rust types types-python types-native rust fuzz sim bench bench-cluster bench-spark demo wheel clean ci help
 
 setup: $(stamps)/dependencies $(if $(JAVA),$(stamps)/java)  ## Make .venv with the locked dependencies
 	@.ci/java-check
@@ -39,18 +39,27 @@ build: setup $(stamps)/native  ## Build the native module in release mode
 test: build  ## Run the Python tests (PYTEST="-k name" to choose)
 	$(bin)/python -m pytest -n $(TEST_JOBS) --dist loadfile $(PYTEST)
 
-lint: build  ## Check format, lint rules and layers
+lint: lint-python lint-rust  ## Check format, lint rules and layers
+
+lint-python: $(stamps)/dependencies
 	$(bin)/ruff format --check .
 	$(bin)/ruff check .
 	$(bin)/lint-imports --no-logo
+
+lint-rust:
+	@.ci/rust-check
 	@.ci/rust-component fmt rustfmt
 	cargo fmt --all --check
 	@.ci/rust-component clippy clippy
 	cargo clippy --profile checked --workspace --all-targets --locked -- -D warnings
 
+types: types-python types-native  ## Check types with mypy in strict mode, and those of the native module
+
 # Without a cache: mypy judged a module it had in its cache otherwise than a new one.
-types: build  ## Check types with mypy in strict mode, and those of the native module
+types-python: $(stamps)/dependencies
 	$(bin)/mypy --cache-dir /dev/null
+
+types-native: build
 	$(bin)/stubtest braidlog._native
 
 rust:  ## Run the Rust tests
@@ -85,9 +94,9 @@ wheel: build  ## Build the wheel and try it in an empty environment
 clean:  ## Remove everything that was built
 	rm -rf $(venv) target dist build src/braidlog/*.so
 
-# The Rust tests are built while the dependencies are installed.
+# Two at a time: what cargo builds for the checks, while the dependencies are installed and the module is built.
 ci:  ## Run what .ci/run runs
-	$(MAKE) --jobs 2 --output-sync=target rust lint types fuzz wheel
+	$(MAKE) --jobs 2 --output-sync=target wheel rust lint-rust fuzz lint types
 	$(MAKE) test PYTEST="--durations=20 $(PYTEST)"
 
 help:
@@ -98,7 +107,7 @@ $(venv)/bin/python:
 	$(PYTHON) -m venv $(venv)
 
 $(stamps)/dependencies: requirements.lock | $(venv)/bin/python
-	$(bin)/python -m pip install --quiet -r requirements.lock
+	$(bin)/python -m pip install --quiet --no-compile -r requirements.lock
 	@mkdir -p $(stamps) && touch $@
 
 $(stamps)/java: requirements-java.lock .ci/java-shim $(stamps)/dependencies

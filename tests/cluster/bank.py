@@ -91,6 +91,8 @@ class Bank:
             callers.wait_for(20)
             for number in range(rounds):
                 self.round(WHOM[number % len(WHOM)], callers)
+            for host in self.hosts.numbers:
+                self._wait_for_snapshot(host)
             self.check(callers)
         return self.tally
 
@@ -178,6 +180,13 @@ class Bank:
             assert said["mismatches"] == 0, said
             assert not said["stopped"], said
 
+    def _wait_for_snapshot(self, host: int) -> None:
+        """Let calls go on until a host has one to begin from."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while not any(self._found(host)):
+            assert time.monotonic() < deadline, f"host {host} took no snapshot"
+            time.sleep(0.1)
+
     def check(self, callers: Callers) -> None:
         """Compare what callers were told, the log, and all states."""
         told = callers.stop()
@@ -207,12 +216,14 @@ class Bank:
     def _snapshots(self) -> Iterator[SnapshotStart]:
         """Give some of the snapshots of each host, the newest and the oldest too."""
         for host in self.hosts.numbers:
-            directory = self.hosts.state(host) / "snapshots"
-            found = [*SnapshotStarts(directory, app.partitions).found()]
-            assert found, f"host {host} took no snapshot"
+            found = [*self._found(host)]
             self.tally.snapshots += len(found)
             yield from found[:: max(1, len(found) // _STARTS)]
             yield found[-1]
+
+    def _found(self, host: int) -> Iterator[SnapshotStart]:
+        directory = self.hosts.state(host) / "snapshots"
+        return iter(SnapshotStarts(directory, app.partitions).found())
 
     def _replayed(self, start: SnapshotStart | None) -> tuple[bytes, ...]:
         """Return the hashes that follow from a snapshot, or from nothing."""

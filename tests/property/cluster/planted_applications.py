@@ -209,9 +209,7 @@ PLANTED: Mapping[str, Planted] = {
     ),
     "dedupe lost": Planted(dedupe_lost, _KILLS, ()),
     "result in another transaction": Planted(result_in_another_transaction, _KILLS, ()),
-    "write sets dropped too early": Planted(
-        write_sets_dropped_early, _BLACKOUTS, (7, 5)
-    ),
+    "write sets dropped too early": Planted(write_sets_dropped_early, _BLACKOUTS, (2,)),
     "write sets on the first partition only": Planted(
         write_sets_on_the_first_only, _BLACKOUTS, (46,)
     ),
@@ -221,6 +219,6 @@ PLANTED: Mapping[str, Planted] = {
     "fencing ignored": Planted(fencing_ignored, _CALM, (2,)),
     "outcomes differ between hosts": Planted(executes_as_it_is_grouped, _KILLS, ()),
     "record lost by a reader": Planted(skips_a_record, _CALM, (1,)),
-    "state not durable": Planted(unsynced_databases, _BLACKOUTS, (32,)),
+    "state not durable": Planted(unsynced_databases, _BLACKOUTS, (4,)),
     "watermark rule off": Planted(watermark_rule_off, _FENCES, (1,)),
 }

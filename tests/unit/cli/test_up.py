@@ -75,13 +75,14 @@ class Up:
         return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
-def started(data: Path, *options: str, **how: Any) -> Up:
+def started(data: Path, *options: str, hangup: Any = signal.SIG_DFL) -> Up:
     process = subprocess.Popen(
         command("up", "-d", str(data), "--json", *options),
+        # Whatever these tests inherited, of `nohup` for instance.
+        preexec_fn=partial(signal.signal, signal.SIGHUP, hangup),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        **how,
     )
     assert process.stdout is not None
     assert process.stderr is not None
@@ -225,8 +226,7 @@ def test_it_goes_on_with_its_data_after_sigterm(tmp_path: Path) -> None:
 
 
 def test_what_does_not_stop_it(tmp_path: Path) -> None:
-    ignored = partial(signal.signal, signal.SIGHUP, signal.SIG_IGN)
-    running = started(tmp_path / "c", "--nodes", "2", preexec_fn=ignored)
+    running = started(tmp_path / "c", "--nodes", "2", hangup=signal.SIG_IGN)
     assert running.process.stdout is not None
     assert running.process.stderr is not None
     # What `nohup` started does not mind that the terminal closes, nor do its nodes.
