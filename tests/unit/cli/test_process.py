@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import braidlog
+from braidlog.cli import main
 from braidlog.cli.failures import CORRUPTION, LOCKED
 
 pytestmark = pytest.mark.process
@@ -85,6 +87,21 @@ def test_a_follower_sees_what_another_process_appends(data: Path) -> None:
         assert process.stdout.readline() == b"later\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
+
+
+@pytest.mark.parametrize("names", ["tokens", "peer_token", "certificate key"])
+def test_a_check_reads_the_files_of_a_start(tmp_path: Path, names: str) -> None:
+    settings = tmp_path / "node.toml"
+
+    def check(security: str, code: int) -> str:
+        settings.write_text(f'[node]\nid = 1\ndata = "{tmp_path}"\n{security}')
+        result = CliRunner().invoke(main, ["serve", "--check", "-c", str(settings)])
+        assert result.exit_code == code, result.output
+        return result.stderr
+
+    check("", 0)
+    lines = (f'{name} = "{tmp_path}/not-there"\n' for name in names.split())
+    assert "No such file" in check("[security]\n" + "".join(lines), 1)
 
 
 def test_a_node_that_cannot_serve_ends_with_a_code_of_its_own(tmp_path: Path) -> None:
