@@ -80,7 +80,7 @@ _HINTS: dict[type[BaseException], str] = {
     errors.TooLargeError: "split it, or store it elsewhere and append a reference",
     errors.NotFoundError: "`braidlog log list` shows what is there,"
     " `braidlog log create` makes a log",
-    errors.AlreadyExistsError: "choose another name, or say --exist-ok",
+    errors.AlreadyExistsError: "choose another name, or another directory",
     errors.ReadOnlyError: "run it where the data directory may be written",
     errors.SequenceGapError: "run the import again: it goes on where the log says",
     errors.ForeignPeerError: (
