@@ -107,6 +107,7 @@ $(venv)/bin/python:
 	$(PYTHON) -m venv $(venv)
 
 $(stamps)/dependencies: requirements.lock | $(venv)/bin/python
+	@echo 'Installing what requirements.lock names; the first time that takes minutes.'
 	$(bin)/python -m pip install --quiet --no-compile -r requirements.lock
 	@mkdir -p $(stamps) && touch $@
 
