@@ -57,7 +57,7 @@ def three(sound: Path, tmp_path: Path) -> list[Path]:
 def test_the_results_of_another_job_keep_their_report(
     sound: Path, tmp_path: Path
 ) -> None:
-    origin, home = Origin("orders", path=sound), tmp_path / "out"
+    origin, home = Origin("orders", path=str(sound)), tmp_path / "out"
     compact(origin, home, workers=1)
     report = (home / "report.json").read_bytes()
     with pytest.raises(AlreadyExistsError, match="another job: 'compact'"):
