@@ -275,7 +275,12 @@ class AsyncLog:
     async def cursor(
         self, name: str, *, pin: bool = False, lease: float | None = None
     ) -> Cursor:
-        """Return a cursor; see `Log.cursor`."""
+        """Return a cursor; see `Log.cursor`.
+
+        It is the blocking one: ``commit`` and ``delete`` are not awaited, and hold up
+        the loop for a sync. ``await asyncio.to_thread(cursor.commit, position)`` does
+        not.
+        """
         return await asyncio.to_thread(self.blocking.cursor, name, pin=pin, lease=lease)
 
     async def set_cursor(
