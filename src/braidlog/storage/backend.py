@@ -46,6 +46,14 @@ class Backend(Protocol):
         """Release the directory."""
 
 
+def _sync(store: _native.Store, notify: int) -> None:
+    try:
+        store.run_syncer(notify)
+    finally:
+        if notify >= 0:
+            os.close(notify)
+
+
 def _entries(state: dict[str, Any]) -> dict[str, CatalogEntry]:
     return {name: CatalogEntry.of(name, row) for name, row in state.items()}
 
@@ -92,12 +100,15 @@ class WriterBackend:
         """Do nothing: the writer sees everything at once."""
 
     def start_syncer(self, notify: int = -1) -> None:
-        """Start the thread that makes submitted records durable, once."""
+        """Start the thread that makes submitted records durable, once.
+
+        After each sync 1 is added to the eventfd ``notify``, which the thread closes.
+        """
         with self._starting:
             if self._syncer is None:
                 self._syncer = threading.Thread(
-                    target=self.store.run_syncer,
-                    args=(notify,),
+                    target=_sync,
+                    args=(self.store, notify),
                     name="braidlog-sync",
                     daemon=True,
                 )
