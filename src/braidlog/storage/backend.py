@@ -26,6 +26,8 @@ __all__ = ["Backend", "FollowerBackend", "WriterBackend"]
 class Backend(Protocol):
     """What a node needs of the native core."""
 
+    closed: bool
+
     @property
     def store(self) -> _native.Store:
         """The writer; raises ReadOnlyError where there is none."""
@@ -74,6 +76,7 @@ class WriterBackend:
             msg = f"{error.path} is open for writing in this very {holder}"
             raise LockedError(msg, path=error.path) from None
         self.store, self.report = opened
+        self.closed = False
         self._where = path.resolve()
         self._syncer: threading.Thread | None = None
         self._starting = threading.Lock()
@@ -116,6 +119,7 @@ class WriterBackend:
 
     def close(self, timeout: float | None = None) -> None:
         """Make everything durable and release the directory. Idempotent."""
+        self.closed = True
         try:
             self.store.close(timeout)
         except TimeoutError_:
@@ -164,6 +168,7 @@ class FollowerBackend:
             msg = f"there is no directory {path}"
             raise NotFoundError(msg)
         self._follower = _native.Follower.open(path, **keywords)
+        self.closed = False
 
     @property
     def store(self) -> _native.Store:
@@ -192,4 +197,5 @@ class FollowerBackend:
 
     def close(self, timeout: float | None = None) -> None:
         """End what was made from this; a follower holds no lock."""
+        self.closed = True
         self._follower.close()
