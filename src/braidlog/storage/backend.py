@@ -8,7 +8,7 @@ import os
 import threading
 import weakref
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from braidlog import _native
 from braidlog.errors import (
@@ -19,6 +19,9 @@ from braidlog.errors import (
     TimeoutError_,
 )
 from braidlog.storage.catalog import CatalogEntry
+
+if TYPE_CHECKING:
+    from braidlog.storage.keeping import KeptLog
 
 __all__ = ["Backend", "FollowerBackend", "WriterBackend"]
 
@@ -40,6 +43,9 @@ class Backend(Protocol):
 
     def view(self, stream: int) -> _native.LogView:
         """Return the readers' side of a stream."""
+
+    def lend(self, log: KeptLog) -> None:
+        """Remember who has a view of this."""
 
     def refresh(self) -> None:
         """Make what became durable elsewhere visible."""
@@ -99,6 +105,9 @@ class WriterBackend:
         """Return the readers' side of a stream."""
         return self.store.view(stream)
 
+    def lend(self, log: KeptLog) -> None:
+        """Do nothing: in the child of a fork all views refuse."""
+
     def refresh(self) -> None:
         """Do nothing: the writer sees everything at once."""
 
@@ -139,13 +148,15 @@ class WriterBackend:
 _OPEN: weakref.WeakSet[WriterBackend] = weakref.WeakSet()
 
 
-def _refuse_in_child() -> None:
+def _begin_in_child() -> None:
     # Parent and child would write the same files; the threads are gone as well.
     for backend in _OPEN:
         backend.store.set_forked()
+    for follower in list(_FOLLOWING):
+        follower.open_again()
 
 
-os.register_at_fork(after_in_child=_refuse_in_child)
+os.register_at_fork(after_in_child=_begin_in_child)
 
 
 def _close_at_exit() -> None:
@@ -159,6 +170,20 @@ def _close_at_exit() -> None:
 atexit.register(_close_at_exit)
 
 
+_FOLLOWING: weakref.WeakSet[FollowerBackend] = weakref.WeakSet()
+_LEFT_BEHIND: list[object] = []
+
+
+class _Lost:
+    """Stands for what the child of a fork could not open."""
+
+    def __init__(self, error: LogError) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        raise self._error
+
+
 class FollowerBackend:
     """Follows a directory that another process may be writing."""
 
@@ -168,7 +193,31 @@ class FollowerBackend:
             msg = f"there is no directory {path}"
             raise NotFoundError(msg)
         self._follower = _native.Follower.open(path, **keywords)
+        self._opening = (path, keywords)
+        self._lent: weakref.WeakSet[KeptLog] = weakref.WeakSet()
         self.closed = False
+        _FOLLOWING.add(self)
+
+    def open_again(self) -> None:
+        """Begin anew in the child of a fork.
+
+        A thread of the parent may have held a lock of the former handles, or have been
+        in the middle of a change: they are not used again, and not freed.
+        """
+        if self.closed:
+            return
+        _LEFT_BEHIND.append(self._follower)
+        path, keywords = self._opening
+        try:
+            self._follower = _native.Follower.open(path, **keywords)
+        except LogError as error:
+            self._follower = cast("_native.Follower", _Lost(error))
+        for log in list(self._lent):
+            _LEFT_BEHIND.append(log._view)
+            try:
+                log._view = self._follower.view(log._stream)
+            except LogError as error:
+                log._view = cast("_native.LogView", _Lost(error))
 
     @property
     def store(self) -> _native.Store:
@@ -190,6 +239,10 @@ class FollowerBackend:
     def view(self, stream: int) -> _native.LogView:
         """Return the readers' side of a stream."""
         return self._follower.view(stream)
+
+    def lend(self, log: KeptLog) -> None:
+        """Remember who has a view of this."""
+        self._lent.add(log)
 
     def refresh(self) -> None:
         """Make what became durable elsewhere visible."""

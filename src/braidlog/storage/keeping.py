@@ -48,6 +48,7 @@ class KeptLog:
         self._entry = entry
         self._stream = entry.stream
         self._view = backend.view(entry.stream)
+        backend.lend(self)
 
     def __repr__(self) -> str:
         """Show the name and the range."""
