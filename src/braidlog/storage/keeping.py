@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from braidlog.errors import InvalidArgumentError, LogError, NotFoundError
 from braidlog.storage.archived import located
+from braidlog.storage.arguments import checked_name
 from braidlog.storage.catalog import (
     CatalogEntry,
     LogDescription,
@@ -47,6 +48,7 @@ class KeptLog:
         self._entry = entry
         self._stream = entry.stream
         self._view = backend.view(entry.stream)
+        backend.lend(self)
 
     def __repr__(self) -> str:
         """Show the name and the range."""
@@ -184,6 +186,7 @@ class KeptLog:
         A cursor that is there keeps its pin and lease; `set_cursor` changes them.
         """
         microseconds = lease_us(lease)
+        name = checked_name(name, "cursor")
         if name not in self._cursor_rows():
             store = self._backend.store
             store.create_cursor(self._stream, name, pin, microseconds)
@@ -206,6 +209,7 @@ class KeptLog:
                 was changed.
         """
         microseconds = lease_us(lease)
+        name = checked_name(name, "cursor")
         position = self._checked(position)
         store = self._backend.store
         store.set_cursor(self._stream, name, position, pin, microseconds)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from braidlog import _native
 from braidlog.errors import ClosedError, StoreFailedError
 from braidlog.storage.archived import Archived, read_batches, read_records
+from braidlog.storage.arguments import checked_timeout
 from braidlog.storage.keeping import KeptLog
 from braidlog.types import Producer, Timestamp
 
@@ -164,6 +165,8 @@ class Log(KeptLog, _native.Appender):
         return self._view.get(position)
 
     __getitem__ = get
+    # By default it would look up the positions below ``len(self)``, which are others.
+    __reversed__ = None
 
     def read(
         self,
@@ -251,6 +254,10 @@ class Log(KeptLog, _native.Appender):
             NotFoundError: the log was deleted.
             StoreFailedError: nothing more will come.
         """
+        # A daemon thread may poll on while the program ends, behind the close at exit.
+        # The interpreter ends it where it is, and inside the core that is an abort.
+        if self._backend.closed:
+            return False
         wait = self._poll if self._node.read_only else self._view.wait
         try:
             return wait(position, timeout)
@@ -260,6 +267,7 @@ class Log(KeptLog, _native.Appender):
             return False
 
     def _poll(self, position: int, timeout: float | None) -> bool:
+        timeout = checked_timeout(timeout)
         if timeout is not None and not timeout > 0:
             self._backend.refresh()
             return self._view.wait(position, timeout)

@@ -16,11 +16,16 @@ from braidlog.client.rows import Row
 from braidlog.errors import (
     BeyondEndError,
     ClosedError,
-    InvalidArgumentError,
     TrimmedError,
 )
 from braidlog.storage.archived import Archived, read_batches, read_records
-from braidlog.testing.contents import check_position, repeated
+from braidlog.storage.arguments import checked_timeout
+from braidlog.testing.contents import (
+    checked_position,
+    checked_time,
+    checked_times,
+    repeated,
+)
 from braidlog.testing.kept import KeptMemoryLog
 from braidlog.types import Producer, Timestamp
 
@@ -43,6 +48,10 @@ class MemoryPending:
         self.count = len(positions)
         self.group = positions.stop
         self._result = result
+
+    def __repr__(self) -> str:
+        """Show the positions."""
+        return f"<MemoryPending {self.position}..{self.group}>"
 
     def done(self) -> bool:
         """Return whether it is durable."""
@@ -95,7 +104,8 @@ class MemoryLog(KeptMemoryLog):
         sequence: int | None = None,
     ) -> MemoryPending:
         """Append one record; see `Log.submit`."""
-        row = self._node._rows.one(value, key, timestamp, headers)
+        time_us = None if timestamp is None else checked_time(timestamp)
+        row = self._node._rows.one(value, key, time_us, headers)
         positions = self._place([row], producer, sequence)
         return MemoryPending(positions, positions.start)
 
@@ -110,7 +120,8 @@ class MemoryLog(KeptMemoryLog):
         sequence: int | None = None,
     ) -> int:
         """Append one record and return its position; see `Log.append`."""
-        row = self._node._rows.one(value, key, timestamp, headers)
+        time_us = None if timestamp is None else checked_time(timestamp)
+        row = self._node._rows.one(value, key, time_us, headers)
         return self._place([row], producer, sequence).start
 
     def append_many(
@@ -124,7 +135,8 @@ class MemoryLog(KeptMemoryLog):
         sequence: int | None = None,
     ) -> range:
         """Append many records at consecutive positions; see `Log.append_many`."""
-        rows = self._node._rows.many(values, keys, timestamps, headers)
+        times = checked_times(timestamps)
+        rows = self._node._rows.many(values, keys, times, headers)
         return self._place(rows, producer, sequence)
 
     def submit_many(self, values: Iterable[Buffer], **options: Any) -> MemoryPending:
@@ -161,7 +173,7 @@ class MemoryLog(KeptMemoryLog):
         """Return the record at ``position``; see `Log.get`."""
         with self._node._changed:
             there = self._there()
-            check_position(position)
+            position = checked_position(position)
             if position < there.first:
                 msg = f"position {position} was trimmed"
                 raise TrimmedError(msg, first=there.first)
@@ -171,6 +183,7 @@ class MemoryLog(KeptMemoryLog):
             return there.records[position - there.first]
 
     __getitem__ = get
+    __reversed__ = None
 
     def read(
         self,
@@ -197,11 +210,11 @@ class MemoryLog(KeptMemoryLog):
             )
         with self._node._changed:
             there = self._there()
-            begin = there.first if start is None else start
-            check_position(begin)
-            check_position(0 if end is None else end)
-            if limit is not None and limit < 0:
-                raise InvalidArgumentError(f"limit must be at least 0, got {limit}")
+            begin = there.first if start is None else checked_position(start)
+            end = None if end is None else checked_position(end)
+            limit = None if limit is None else checked_position(limit)
+            since = None if since is None else checked_time(since)
+            until = None if until is None else checked_time(until)
             if begin < there.first:
                 msg = f"position {begin} was trimmed"
                 raise TrimmedError(msg, first=there.first)
@@ -257,10 +270,8 @@ class MemoryLog(KeptMemoryLog):
 
     def wait(self, position: int, *, timeout: float | None = None) -> bool:
         """Wait until ``position`` can be read; see `Log.wait`."""
-        if timeout is not None and timeout != timeout:
-            msg = f"timeout must be a number of seconds, got {timeout}"
-            raise InvalidArgumentError(msg)
-        check_position(position)
+        timeout = checked_timeout(timeout)
+        position = checked_position(position)
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._node._changed:
             while not self._node.closed:
@@ -274,7 +285,7 @@ class MemoryLog(KeptMemoryLog):
 
     def find(self, timestamp: Timestamp) -> int | None:
         """Return the first position at or after a time; see `Log.find`."""
-        found = next(self.read(since=timestamp, limit=1), None)
+        found = next(self.read(since=checked_time(timestamp), limit=1), None)
         return None if found is None else found.position
 
     # -- Arrow -------------------------------------------------------------------
