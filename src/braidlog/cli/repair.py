@@ -95,7 +95,8 @@ def repair(
         raise failures.Problem(f"{target} exists", "name another with --output")
     lost = sum(loss.records for loss in plan.losses)
     if plan.losses:
-        known = counted(lost, "lost record") if lost else "what is lost"
+        every = all(loss.log is not None for loss in plan.losses)
+        known = counted(lost, "lost record") if every else "what is lost"
         session.confirm(f"make {target} without {known}", yes=yes)
     with meter("repair", None, unit="bytes") as progress:
         done = files.repair(session.data, target, keep=keep, progress=progress.at)

@@ -1,5 +1,6 @@
 """inspect, verify and repair on real files."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,11 @@ def test_repair_without_loss_does_not_ask(files: Cli) -> None:
 def test_a_directory_that_is_none_is_not_found(tmp_path: Path) -> None:
     for command in (["verify"], ["repair"], ["inspect", "segments"]):
         assert "error: " in Cli(tmp_path / "no").run(*command, code=3).stderr
+
+
+def test_a_repair_asks_before_a_loss_that_cannot_be_counted(orders: Cli) -> None:
+    [newest] = (orders.data / "wal").glob("*.wal")
+    os.truncate(newest, 0)
+    result = orders.run("repair", code=2)
+    assert "durable up to" in result.stdout
+    assert "without what is lost needs an answer" in result.stderr
