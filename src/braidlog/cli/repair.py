@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
 from typing import Literal
@@ -98,7 +100,7 @@ def repair(
         every = all(loss.log is not None for loss in plan.losses)
         known = counted(lost, "lost record") if every else "what is lost"
         session.confirm(f"make {target} without {known}", yes=yes)
-    with meter("repair", None, unit="bytes") as progress:
+    with meter("repair", None, unit="bytes") as progress, _noting_halves(target):
         done = files.repair(session.data, target, keep=keep, progress=progress.at)
     line(
         session,
@@ -112,3 +114,13 @@ def repair(
         aside = session.data.with_name(session.data.name + "-damaged")
         old, new, kept = (quote(str(path)) for path in (session.data, target, aside))
         message(f"hint: to use it, mv {old} {kept} && mv {new} {old}")
+
+
+@contextmanager
+def _noting_halves(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        if target.exists():
+            error.add_note(f"{target} is not whole: remove it before the next repair")
+        raise
