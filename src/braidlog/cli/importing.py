@@ -102,8 +102,8 @@ def import_(
 ) -> None:
     """Append the rows of files.
 
-    FILES are JSONL, CSV or Parquet, plain, .gz or .zst; their rows go to LOG in order.
-    A file may be - for stdin.
+    FILES are Parquet, or JSONL or CSV, plain, .gz or .zst; their rows go to LOG in
+    order. A file may be - for stdin.
     """
     if producer is not None and (skip or not producer):
         raise click.UsageError("--producer needs a name, and knows what to skip")

@@ -84,10 +84,10 @@ def test_a_signal_ends_an_import_that_says_how_to_go_on(
     data: Path, number: signal.Signals, code: int
 ) -> None:
     reading, writing = os.pipe()
+    command = [sys.executable, "-m", "braidlog", "import", "log", "-", "-d", str(data)]
     with (
         subprocess.Popen(
-            [sys.executable, "-m", "braidlog", "import", "log", "-", "--data", data]
-            + ["--format", "jsonl", "--json", "--batch", "65536"],
+            [*command, "--format", "jsonl", "--json", "--batch", "65536"],
             stdin=reading,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
