@@ -92,9 +92,15 @@ def repair(
         if session.as_json:
             facts(session, plan)
         return
-    target = output or session.data.with_name(session.data.name + "-repaired")
+    # A name such as . has none that another could be made of.
+    named = session.data.name not in {"", ".."}
+    data = session.data if named else session.data.resolve()
+    target = output or data.with_name(data.name + "-repaired")
     if target.exists():
         raise failures.Problem(f"{target} exists", "name another with --output")
+    if target.resolve().is_relative_to(session.data.resolve()):
+        hint = "name one beside it with --output"
+        raise failures.Problem(f"{target} is inside of {data}", hint, failures.USAGE)
     lost = sum(loss.records for loss in plan.losses)
     if plan.losses:
         every = all(loss.log is not None for loss in plan.losses)
@@ -111,8 +117,8 @@ def repair(
         guesses=plan.guesses,
     )
     if not session.as_json:
-        aside = session.data.with_name(session.data.name + "-damaged")
-        old, new, kept = (quote(str(path)) for path in (session.data, target, aside))
+        aside = data.with_name(data.name + "-damaged")
+        old, new, kept = (quote(str(path)) for path in (data, target, aside))
         message(f"hint: to use it, mv {old} {kept} && mv {new} {old}")
 
 

@@ -108,3 +108,21 @@ def test_a_repair_asks_before_a_loss_that_cannot_be_counted(orders: Cli) -> None
     result = orders.run("repair", code=2)
     assert "durable up to" in result.stdout
     assert "without what is lost needs an answer" in result.stderr
+
+
+@pytest.mark.parametrize("name", [".", "wal/.."])
+def test_a_repair_of_a_directory_by_another_name(
+    orders: Cli, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(orders.data)
+    result = Cli(Path(name)).run("repair")
+    copy = orders.data.with_name("data-repaired")
+    assert f"verified copy in {copy}: 10 records" in result.stdout
+    assert f"mv {orders.data} {orders.data}-damaged" in result.stderr
+
+
+def test_a_repair_into_what_it_reads_is_refused(orders: Cli) -> None:
+    before = sorted(orders.data.rglob("*"))
+    result = orders.run("repair", "--output", str(orders.data / "new"), code=2)
+    assert "is inside of" in result.stderr
+    assert sorted(orders.data.rglob("*")) == before
