@@ -44,7 +44,7 @@ lint: lint-python lint-rust  ## Check format, lint rules and layers
 lint-python: $(stamps)/dependencies
 	$(bin)/ruff format --check .
 	$(bin)/ruff check .
-	$(bin)/lint-imports --no-logo
+	PYTHONPATH=src $(bin)/lint-imports --no-logo
 
 lint-rust:
 	@.ci/rust-check

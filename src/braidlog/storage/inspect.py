@@ -18,14 +18,13 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from braidlog import _native
-from braidlog.errors import CorruptionError, NotFoundError
+from braidlog.errors import NotFoundError
 from braidlog.storage.inspection_rows import (
     Batch,
     Cursor,
@@ -44,7 +43,6 @@ from braidlog.storage.inspection_rows import (
     State,
     Watermark,
 )
-from braidlog.storage.witness import lost_edits, missing_end, way_back
 
 __all__ = [
     "Plan",
@@ -161,13 +159,7 @@ def verify(data: Path, *, progress: Progress | None = None) -> Report:
     Raises:
         NotFoundError: There is no node in the directory.
     """
-    report = _report(_native.verify(_existing(data), progress))
-    lost = None if report.findings else lost_edits(data)
-    if lost is not None:
-        file, step = str(data / "WATERMARK"), "restore the file list from a copy, or "
-        step += way_back(data)
-        report.findings.append(Finding("corruption", file, None, lost, step))
-    return report
+    return _report(_native.verify(_existing(data), progress))
 
 
 def repair_plan(
@@ -179,13 +171,10 @@ def repair_plan(
     the one with more records, or the one that `keep` names.
 
     Raises:
-        CorruptionError: The manifest lists no segment any more.
         LockedError: A writer is running.
         NotFoundError: No segment is left.
     """
-    with _segments_listed(data):
-        plan = _plan(_native.repair_plan(_existing(data), keep, progress))
-    return _with_the_unsaid(plan, data)
+    return _plan(_native.repair_plan(_existing(data), keep, progress))
 
 
 def repair(
@@ -207,48 +196,19 @@ def repair(
     def note(plan: dict[str, Any]) -> bytes:
         made = datetime.now(UTC).isoformat(timespec="seconds")
         about = {"made": made, "source": str(data.absolute()), "keep": keep}
-        whole = asdict(_with_the_unsaid(_plan(plan), data))
-        text = json.dumps(about | whole, indent=1, ensure_ascii=False)
+        text = json.dumps(about | asdict(_plan(plan)), indent=1, ensure_ascii=False)
         return text.encode() + b"\n"
 
-    with _segments_listed(data):
-        done = _native.repair(
-            _existing(data),
-            target,
-            keep,
-            secrets.randbits(64),
-            f"process {os.getpid()}, repairing",
-            note,
-            progress,
-        )
-    plan = _with_the_unsaid(_plan(done["plan"]), data)
-    return Repaired(target, plan, _report(done["report"]))
-
-
-@contextmanager
-def _segments_listed(data: Path) -> Iterator[None]:
-    try:
-        yield
-    except NotFoundError:
-        if lost := lost_edits(data):
-            msg = f"{lost}; {way_back(data)}"
-            raise CorruptionError(msg, path=str(data / "WATERMARK")) from None
-        raise
-
-
-def _with_the_unsaid(plan: Plan, data: Path) -> Plan:
-    """Add what was lost without a trace in the segments that are listed."""
-    if any(loss.log is None for loss in plan.losses):
-        return plan
-    edits = lost_edits(data)
-    if reason := edits or missing_end(data):
-        loss = Loss(log=None, first=0, end=0, records=0, reason=reason)
-        return replace(
-            plan,
-            losses=[*plan.losses, loss],
-            guesses=[*plan.guesses, way_back(data)] if edits else plan.guesses,
-        )
-    return plan
+    done = _native.repair(
+        _existing(data),
+        target,
+        keep,
+        secrets.randbits(64),
+        f"process {os.getpid()}, repairing",
+        note,
+        progress,
+    )
+    return Repaired(target, _plan(done["plan"]), _report(done["report"]))
 
 
 def _existing(data: Path) -> Path:

@@ -106,7 +106,7 @@ def test_a_repair_asks_before_a_loss_that_cannot_be_counted(orders: Cli) -> None
     [newest] = (orders.data / "wal").glob("*.wal")
     os.truncate(newest, 0)
     result = orders.run("repair", code=2)
-    assert "durable up to" in result.stdout
+    assert "of the newest segment" in result.stdout
     assert "without what is lost needs an answer" in result.stderr
 
 

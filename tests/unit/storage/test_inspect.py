@@ -212,36 +212,21 @@ def cut_edits(data: Path, *, left: int) -> None:
     os.truncate(manifest, opened[left])
 
 
-def test_a_repair_says_which_segments_the_manifest_lost(data: Path) -> None:
+@pytest.mark.parametrize("left", [0, 2])
+def test_segments_that_the_manifest_lost_come_back(data: Path, left: int) -> None:
     before = contents(data, "orders")
-    cut_edits(data, left=2)
-    with pytest.raises(CorruptionError):
-        open_node(data)
-    plan = inspect.repair_plan(data)
-    [loss] = plan.losses
-    assert loss.log is None
-    assert "edits of the manifest are lost" in loss.reason
-    done = inspect.repair(data, data.with_name("copy"))
-    assert done.plan == plan
-    note = inspect.state(data.with_name("copy")).salvaged
-    assert note["losses"][0]["reason"] == loss.reason
-    # The way back that it names.
-    assert "remove CURRENT" in plan.guesses[0]
-    (data / "CURRENT").unlink()
-    assert inspect.repair(data, data.with_name("all")).plan.losses == []
-    assert contents(data.with_name("all"), "orders") == before
-
-
-def test_a_manifest_that_lists_no_segment_any_more(data: Path) -> None:
-    cut_edits(data, left=0)
+    cut_edits(data, left=left)
     with pytest.raises(CorruptionError):
         open_node(data)
     [finding] = inspect.verify(data).findings
     assert finding.severity == "corruption"
-    with pytest.raises(CorruptionError, match="edits of the manifest are lost"):
-        inspect.repair_plan(data)
-    with pytest.raises(CorruptionError, match="edits of the manifest are lost"):
-        inspect.repair(data, data.with_name("copy"))
+    assert "was durable" in finding.problem
+    assert inspect.state(data).recovery == "corruption"
+    copy = data.with_name("copy")
+    plan = inspect.repair(data, copy).plan
+    assert plan.losses == []
+    assert "the file list is lost" in plan.guesses[0]
+    assert contents(copy, "orders") == before
 
 
 @pytest.mark.parametrize("left", [0, 5000, 20_000])
@@ -249,7 +234,8 @@ def test_a_repair_says_that_the_end_is_missing(data: Path, left: int) -> None:
     [newest] = [s for s in inspect.segments(data) if s.state == "active"]
     os.truncate(newest.path, left)
     [loss] = [loss for loss in inspect.repair_plan(data).losses if loss.log is None]
-    assert "durable up to" in loss.reason
+    assert "of the newest segment" in loss.reason
+    assert inspect.repair(data, data.with_name("copy")).report.findings == []
 
 
 def test_an_interrupted_repair_leaves_nothing_that_opens(data: Path) -> None:
