@@ -17,6 +17,10 @@ DEMO ?=
 venv := .venv
 bin := $(venv)/bin
 stamps := $(venv)/stamps
+# A lock names all that there is, so nothing has to be looked up and resolved (`make lint` checks it).
+pip_install := $(bin)/python -m pip install --quiet --no-compile --no-deps
+# Of its own: cargo lets nobody else build in a directory where it builds.
+checks := CARGO_TARGET_DIR=target/checks
 rust_sources := Cargo.toml Cargo.lock $(shell find native -name '*.rs' -o -name Cargo.toml)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -42,6 +46,7 @@ test: build  ## Run the Python tests (PYTEST="-k name" to choose)
 lint: lint-python lint-rust  ## Check format, lint rules and layers
 
 lint-python: $(stamps)/dependencies
+	$(bin)/python -m pip check
 	$(bin)/ruff format --check .
 	$(bin)/ruff check .
 	PYTHONPATH=src $(bin)/lint-imports --no-logo
@@ -51,7 +56,7 @@ lint-rust:
 	@.ci/rust-component fmt rustfmt
 	cargo fmt --all --check
 	@.ci/rust-component clippy clippy
-	cargo clippy --profile checked --workspace --all-targets --locked -- -D warnings
+	$(checks) cargo clippy --profile checked --workspace --all-targets --locked -- -D warnings
 
 types: types-python types-native  ## Check types with mypy in strict mode, and those of the native module
 
@@ -64,11 +69,11 @@ types-native: build
 
 rust:  ## Run the Rust tests
 	@.ci/rust-check
-	cargo test --profile checked --workspace --exclude braidlog-native --locked
+	$(checks) cargo test --profile checked --workspace --exclude braidlog-native --locked
 
 fuzz:  ## Fuzz every decoder for FUZZ_SECONDS each
 	@.ci/rust-check
-	cargo run --profile checked --locked -p braidlog-fuzz -- --seconds $(FUZZ_SECONDS)
+	$(checks) cargo run --profile checked --locked -p braidlog-fuzz -- --seconds $(FUZZ_SECONDS)
 
 # Simulate clusters (SIM="--seed 7 --storm clocks" to choose).
 sim: build
@@ -88,7 +93,7 @@ demo: build  ## Run the main job on this repository's history (DEMO="--git PATH"
 
 wheel: build  ## Build the wheel and try it in an empty environment
 	rm -rf dist
-	$(bin)/maturin build --release --locked --out dist
+	$(bin)/maturin build --release --locked --interpreter $(CURDIR)/$(bin)/python --out dist
 	$(bin)/python -m pytest tests/test_wheel.py --wheel dist
 
 clean:  ## Remove everything that was built
@@ -108,11 +113,11 @@ $(venv)/bin/python:
 
 $(stamps)/dependencies: requirements.lock | $(venv)/bin/python
 	@echo 'Installing what requirements.lock names; the first time that takes minutes.'
-	$(bin)/python -m pip install --quiet --no-compile -r requirements.lock
+	$(pip_install) -r requirements.lock
 	@mkdir -p $(stamps) && touch $@
 
 $(stamps)/java: requirements-java.lock .ci/java-shim $(stamps)/dependencies
-	$(bin)/python -m pip install --quiet -r requirements-java.lock
+	$(pip_install) -r requirements-java.lock
 	@.ci/java-shim $(venv)
 	@touch $@
 
