@@ -49,7 +49,7 @@ class Cluster:
         """Remember where to begin; `open` connects."""
         self.settings = settings
         self.closed = False
-        self._seeds = seeds
+        self.seeds = seeds
         self._links = Links(connector, settings.connect_timeout_s)
         self._routes: Routes | None = None
         self._refreshing: asyncio.Task[Routes] | None = None
@@ -142,7 +142,7 @@ class Cluster:
         known: list[str | None] = []
         if self._routes is not None:
             known = [self._routes.address(node) for node in self._routes.anyone()]
-        found = dict.fromkeys([*known, *self._seeds])
+        found = dict.fromkeys([*known, *self.seeds])
         return [address for address in found if address is not None]
 
     async def refresh(self) -> Routes:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from braidlog import _native
 from braidlog._native import Record
 from braidlog.client.rows import Row
 from braidlog.errors import (
@@ -332,3 +333,7 @@ class MemoryLog(KeptMemoryLog):
     def __arrow_c_stream__(self, requested_schema: Any | None = None) -> Any:
         """Export the whole log through the Arrow C stream interface."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> Any:
+        """Export the schema through the Arrow C data interface."""
+        return _native.log_schema()
