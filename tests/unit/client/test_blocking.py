@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterator
 
@@ -10,7 +11,7 @@ import polars
 import pyarrow as pa
 import pytest
 
-from braidlog.client import BlockingClient
+from braidlog.client import BlockingClient, ClientSettings, connect_sync
 from braidlog.errors import ClosedError, TimeoutError_
 from braidlog.wire.messages import Read
 from unit.client.fake import FakeCluster
@@ -107,7 +108,7 @@ def test_a_log_is_an_arrow_stream(client: BlockingClient) -> None:
     log.append(b"c", key=b"m")
     assert pa.table(log).equals(log.to_arrow())
     assert pa.schema(log) == log.to_arrow().schema
-    assert polars.DataFrame(log).equals(polars.from_arrow(log.to_arrow()))
+    assert polars.DataFrame(log).equals(polars.DataFrame(log.to_arrow()))
     query = "select count(*), max(position) from log"
     assert duckdb.sql(query).fetchall() == [(3, 3)]
 
@@ -152,9 +153,25 @@ def test_the_length_of_a_log(client: BlockingClient) -> None:
     log.trim(2)
     assert len(log) == 2
     with pytest.raises(TypeError, match="not reversible"):
-        reversed(log)  # type: ignore[call-overload]
+        reversed(log)
 
 
 def test_it_says_where_its_cluster_is(client: BlockingClient) -> None:
     assert "n1:7400,n2:7400,n3:7400" in repr(client)
     assert "n1:7400,n2:7400,n3:7400" in repr(client._target)
+
+
+@pytest.mark.parametrize("seed", ["nobody.invalid:7400", "127.0.0.1:1"])
+def test_why_no_seed_answers_is_said_and_nothing_else(
+    seed: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    seeds = [seed, "127.0.0.1:2"]
+    with pytest.raises(TimeoutError_) as caught:
+        connect_sync(seeds, settings=ClientSettings(timeout_s=0.3)).__enter__()
+    told = str(caught.value)
+    assert "cannot connect to 127.0.0.1:2: " in told
+    assert f"cannot connect to {seed}: " in told
+    assert "did not answer" not in told
+    assert "producer" not in told
+    gc.collect()
+    assert capfd.readouterr().err == ""
