@@ -29,7 +29,7 @@ from braidlog.client.ingest import Ingest
 from braidlog.client.log import ClusterLog
 from braidlog.client.scan import Scan
 from braidlog.client.settings import ClientSettings
-from braidlog.errors import ClosedError
+from braidlog.errors import ClosedError, StoreFailedError
 from braidlog.types import Producer, Timestamp
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class BlockingClusterLog(_Blocking[ClusterLog]):
     subscribe = _iterate(ClusterLog._subscribe_chunks)
     batches = _iterate(ClusterLog._batch_chunks)
     placed_batches = _iterate(ClusterLog._placed_chunks)
-    wait = _call(ClusterLog.wait)
+    _wait = _call(ClusterLog.wait)
     find = _call(ClusterLog.find)
     to_arrow = _call(ClusterLog.to_arrow)
     trim = _call(ClusterLog.trim)
@@ -193,6 +193,15 @@ class BlockingClusterLog(_Blocking[ClusterLog]):
     def __iter__(self) -> Iterator[Record]:
         """Iterate over everything that can be read now."""
         return self.read()
+
+    def wait(self, position: int, *, timeout: float | None = None) -> bool:
+        """Wait until ``position`` can be read; see `ClusterLog.wait`."""
+        try:
+            return self._wait(position, timeout=timeout)
+        except StoreFailedError:
+            raise
+        except ClosedError:
+            return False  # The loop is closed with the client.
 
     def __len__(self) -> int:
         """Ask the cluster; return the number of records that can be read."""

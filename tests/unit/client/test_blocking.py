@@ -71,6 +71,7 @@ def test_after_the_close(client: BlockingClient) -> None:
         log.append(b"a")
     with pytest.raises(ClosedError):
         list(log.read())
+    assert not log.wait(9)
 
 
 def test_a_cluster_that_is_not_there() -> None:
