@@ -116,6 +116,10 @@ class AsyncLog:
         self._node = node
         self.blocking = log
 
+    def __repr__(self) -> str:
+        """Show what it wraps."""
+        return f"<AsyncLog of {self.blocking!r}>"
+
     @property
     def name(self) -> str:
         """Name of the log."""
@@ -217,6 +221,10 @@ class AsyncLog:
                 return
             for record in chunk:
                 yield record
+
+    def __aiter__(self) -> AsyncIterator[Record]:
+        """Iterate over everything that can be read now."""
+        return self.read()
 
     async def wait(self, position: int, *, timeout: float | None = None) -> bool:  # noqa: ASYNC109
         """Wait until ``position`` can be read; see `Log.wait`."""
@@ -363,6 +371,10 @@ class AsyncNode:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wakers: _Waker | None = None
         self._waits: Waits | None = None
+
+    def __repr__(self) -> str:
+        """Show the path."""
+        return f"<AsyncNode {os.fspath(self._path)!r}>"
 
     async def __aenter__(self) -> Self:
         """Open the directory; again, once it is closed."""

@@ -3,11 +3,31 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+import operator
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar
 
 from braidlog.errors import InvalidArgumentError, TooLargeError
 
-__all__ = ["checked_name", "checked_timeout"]
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = [
+    "checked_bytes",
+    "checked_key",
+    "checked_name",
+    "checked_position",
+    "checked_time",
+    "checked_timeout",
+    "checked_times",
+    "checked_values",
+    "optional",
+]
+
+T = TypeVar("T")
+
+_NUMBERS: Final = range(1 << 64)
+_TIMES: Final = range(-(1 << 63), 1 << 63)
 
 # `NAME_BYTES_MAX` of the core; as UTF-8.
 _NAME_BYTES_MAX: Final = 255
@@ -55,3 +75,87 @@ def checked_timeout(timeout: float | None) -> float | None:
         msg = f"{timeout!r} is not a number of seconds"
         raise InvalidArgumentError(msg)
     return float(timeout)
+
+
+def checked_position(position: SupportsIndex) -> int:
+    """Return a position, a count or a limit.
+
+    Raises:
+        TypeError: it is no integer.
+        InvalidArgumentError: the core has no number like that.
+    """
+    number = int(operator.index(position))
+    if number not in _NUMBERS:
+        msg = f"{number} is not in 0..2**64"
+        raise InvalidArgumentError(msg)
+    return number
+
+
+def checked_time(timestamp: SupportsIndex) -> int:
+    """Return a timestamp.
+
+    Raises:
+        TypeError: it is no integer.
+        InvalidArgumentError: it does not fit 64 bits.
+    """
+    try:
+        number = int(operator.index(timestamp))
+    except TypeError:
+        # Naive times, numbers of seconds: only the caller knows what is meant.
+        kind = type(timestamp).__name__
+        msg = f"a timestamp is an int, microseconds since 1970 (UTC), not {kind}"
+        raise TypeError(msg) from None
+    if number not in _TIMES:
+        msg = f"{number} is not a timestamp: microseconds in -2**63..2**63"
+        raise InvalidArgumentError(msg)
+    return number
+
+
+def optional(check: Callable[[Any], T], value: Any) -> T | None:
+    """Return what a check gives, None for None."""
+    return None if value is None else check(value)
+
+
+def checked_times(timestamps: Any) -> Any:
+    """Return one timestamp for all records, or a list with one for each."""
+    if timestamps is None:
+        return None
+    try:
+        return checked_time(timestamps)
+    except TypeError:
+        if not isinstance(timestamps, Iterable):
+            raise
+        return [None if each is None else checked_time(each) for each in timestamps]
+
+
+def checked_bytes(value: Buffer, what: str) -> bytes:
+    """Return a value, key or header as bytes; ``what`` says which.
+
+    Raises:
+        TypeError: it is no buffer. ``bytes(5)`` would be five zeros.
+    """
+    if isinstance(value, bytes):
+        return value
+    try:
+        return memoryview(value).tobytes()
+    except TypeError:
+        kind = type(value).__name__
+        msg = f"{what} must be bytes or a buffer of bytes, not {kind}"
+        raise TypeError(msg) from None
+
+
+def checked_key(key: Buffer) -> bytes:
+    """Return a key as bytes; see `checked_bytes`."""
+    return checked_bytes(key, "key")
+
+
+def checked_values(values: Iterable[Buffer]) -> list[Buffer]:
+    """Return the values of many records, each still to be checked.
+
+    Raises:
+        TypeError: it is a single one.
+    """
+    if isinstance(values, str | bytes | bytearray | memoryview):
+        msg = f"values must be a list, not one {type(values).__name__}"
+        raise TypeError(msg)
+    return list(values)

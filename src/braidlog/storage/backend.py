@@ -41,8 +41,8 @@ class Backend(Protocol):
     def entry(self, name: str) -> CatalogEntry | None:
         """Return one log of the catalog, if it is there."""
 
-    def view(self, stream: int) -> _native.LogView:
-        """Return the readers' side of a stream."""
+    def view(self, entry: CatalogEntry) -> _native.LogView:
+        """Return the readers' side of a log."""
 
     def lend(self, log: KeptLog) -> None:
         """Remember who has a view of this."""
@@ -101,9 +101,9 @@ class WriterBackend:
         row = self.store.entry(name)
         return None if row is None else CatalogEntry.of(name, row)
 
-    def view(self, stream: int) -> _native.LogView:
-        """Return the readers' side of a stream."""
-        return self.store.view(stream)
+    def view(self, entry: CatalogEntry) -> _native.LogView:
+        """Return the readers' side of a log."""
+        return self.store.view(entry.stream, entry.name)
 
     def lend(self, log: KeptLog) -> None:
         """Do nothing: in the child of a fork all views refuse."""
@@ -215,7 +215,7 @@ class FollowerBackend:
         for log in list(self._lent):
             _LEFT_BEHIND.append(log._view)
             try:
-                log._view = self._follower.view(log._stream)
+                log._view = self._follower.view(log._stream, log.name)
             except LogError as error:
                 log._view = cast("_native.LogView", _Lost(error))
 
@@ -236,9 +236,9 @@ class FollowerBackend:
         row = self._follower.entry(name)
         return None if row is None else CatalogEntry.of(name, row)
 
-    def view(self, stream: int) -> _native.LogView:
-        """Return the readers' side of a stream."""
-        return self._follower.view(stream)
+    def view(self, entry: CatalogEntry) -> _native.LogView:
+        """Return the readers' side of a log."""
+        return self._follower.view(entry.stream, entry.name)
 
     def lend(self, log: KeptLog) -> None:
         """Remember who has a view of this."""

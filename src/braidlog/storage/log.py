@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from braidlog import _native
-from braidlog.errors import ClosedError, StoreFailedError
+from braidlog.errors import ClosedError, NotFoundError, StoreFailedError
 from braidlog.storage.archived import Archived, read_batches, read_records
 from braidlog.storage.arguments import checked_timeout
 from braidlog.storage.keeping import KeptLog
@@ -103,7 +103,10 @@ class Log(KeptLog, _native.Appender):
         return positions
 
     def _submit_many(self, *args: Any) -> Pending:
-        return self._backend.store.submit_many(self._stream, *args)
+        try:
+            return self._backend.store.submit_many(self._stream, *args)
+        except NotFoundError as error:
+            raise self._told(error) from None
 
     def submit_arrow(
         self,
@@ -126,9 +129,7 @@ class Log(KeptLog, _native.Appender):
         of the error says how many records from which position on.
         """
         self._node._start_syncer()
-        return self._backend.store.submit_arrow(
-            self._stream, data, _who(producer), sequence
-        )
+        return self._submit_arrow(data, producer, sequence)
 
     def append_arrow(
         self,
@@ -142,15 +143,24 @@ class Log(KeptLog, _native.Appender):
         See `submit_arrow`, also for what may stay when it fails. Returns the positions,
         half-open.
         """
-        pending = self._backend.store.submit_arrow(
-            self._stream, data, _who(producer), sequence
-        )
-        positions: range = pending.result()
+        positions: range = self._submit_arrow(data, producer, sequence).result()
         return positions
+
+    def _submit_arrow(
+        self, data: Any, producer: Producer | None, sequence: int | None
+    ) -> Pending:
+        who = _who(producer)
+        try:
+            return self._backend.store.submit_arrow(self._stream, data, who, sequence)
+        except NotFoundError as error:
+            raise self._told(error) from None
 
     def next_sequence(self, producer: Producer) -> int:
         """Return the sequence that the producer must send next, 1 if it is unknown."""
-        sequence, epoch = self._backend.store.producer(self._stream, producer.id)
+        try:
+            sequence, epoch = self._backend.store.producer(self._stream, producer.id)
+        except NotFoundError as error:
+            raise self._told(error) from None
         return 1 if epoch is not None and epoch < producer.epoch else sequence
 
     # -- read --------------------------------------------------------------------

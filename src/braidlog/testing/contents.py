@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any, Final, SupportsIndex
+from typing import Any
 
 from braidlog._native import Record
 from braidlog.errors import FencedError, InvalidArgumentError, SequenceGapError
@@ -17,15 +16,9 @@ from braidlog.types import Producer
 __all__ = [
     "Contents",
     "Directory",
-    "checked_position",
-    "checked_time",
-    "checked_times",
     "now_us",
     "repeated",
 ]
-
-_NUMBERS: Final = range(1 << 64)
-_TIMES: Final = range(-(1 << 63), 1 << 63)
 
 
 def now_us() -> int:
@@ -62,44 +55,6 @@ class Directory:
         self.logs: dict[str, Contents] = {}
         self.changed = threading.Condition(threading.RLock())
         self.made = 0
-
-
-def checked_position(position: SupportsIndex) -> int:
-    """Return a position, a count or a limit.
-
-    Raises:
-        TypeError: it is no integer.
-        InvalidArgumentError: the core has no number like that.
-    """
-    number = int(operator.index(position))
-    if number not in _NUMBERS:
-        msg = f"{number} is not in 0..2**64"
-        raise InvalidArgumentError(msg)
-    return number
-
-
-def checked_time(timestamp: SupportsIndex) -> int:
-    """Return a timestamp.
-
-    Raises:
-        TypeError: it is no integer.
-        InvalidArgumentError: it does not fit 64 bits.
-    """
-    number = int(operator.index(timestamp))
-    if number not in _TIMES:
-        msg = f"{number} is not a timestamp: microseconds in -2**63..2**63"
-        raise InvalidArgumentError(msg)
-    return number
-
-
-def checked_times(timestamps: Any) -> Any:
-    """Return one timestamp for all records, or a list with one for each."""
-    if timestamps is None:
-        return None
-    try:
-        return checked_time(timestamps)
-    except TypeError:
-        return [None if each is None else checked_time(each) for each in timestamps]
 
 
 def repeated(

@@ -14,10 +14,10 @@ from braidlog.errors import (
     NotFoundError,
 )
 from braidlog.storage.archived import located
-from braidlog.storage.arguments import checked_name
+from braidlog.storage.arguments import checked_name, checked_position
 from braidlog.storage.catalog import LogDescription, LogOptions, LogStats
 from braidlog.storage.retention import CursorRow, lease_us, lowest_pin
-from braidlog.testing.contents import Contents, checked_position, now_us
+from braidlog.testing.contents import Contents, now_us
 
 if TYPE_CHECKING:
     from braidlog.archive import Archive

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from braidlog import _native
 from braidlog._native import Record
 from braidlog.client.rows import Row
 from braidlog.errors import (
@@ -19,13 +20,14 @@ from braidlog.errors import (
     TrimmedError,
 )
 from braidlog.storage.archived import Archived, read_batches, read_records
-from braidlog.storage.arguments import checked_timeout
-from braidlog.testing.contents import (
+from braidlog.storage.arguments import (
+    checked_key,
     checked_position,
     checked_time,
-    checked_times,
-    repeated,
+    checked_timeout,
+    optional,
 )
+from braidlog.testing.contents import repeated
 from braidlog.testing.kept import KeptMemoryLog
 from braidlog.types import Producer, Timestamp
 
@@ -104,8 +106,7 @@ class MemoryLog(KeptMemoryLog):
         sequence: int | None = None,
     ) -> MemoryPending:
         """Append one record; see `Log.submit`."""
-        time_us = None if timestamp is None else checked_time(timestamp)
-        row = self._node._rows.one(value, key, time_us, headers)
+        row = self._node._rows.one(value, key, timestamp, headers)
         positions = self._place([row], producer, sequence)
         return MemoryPending(positions, positions.start)
 
@@ -120,8 +121,7 @@ class MemoryLog(KeptMemoryLog):
         sequence: int | None = None,
     ) -> int:
         """Append one record and return its position; see `Log.append`."""
-        time_us = None if timestamp is None else checked_time(timestamp)
-        row = self._node._rows.one(value, key, time_us, headers)
+        row = self._node._rows.one(value, key, timestamp, headers)
         return self._place([row], producer, sequence).start
 
     def append_many(
@@ -135,8 +135,7 @@ class MemoryLog(KeptMemoryLog):
         sequence: int | None = None,
     ) -> range:
         """Append many records at consecutive positions; see `Log.append_many`."""
-        times = checked_times(timestamps)
-        rows = self._node._rows.many(values, keys, times, headers)
+        rows = self._node._rows.many(values, keys, timestamps, headers)
         return self._place(rows, producer, sequence)
 
     def submit_many(self, values: Iterable[Buffer], **options: Any) -> MemoryPending:
@@ -211,10 +210,10 @@ class MemoryLog(KeptMemoryLog):
         with self._node._changed:
             there = self._there()
             begin = there.first if start is None else checked_position(start)
-            end = None if end is None else checked_position(end)
-            limit = None if limit is None else checked_position(limit)
-            since = None if since is None else checked_time(since)
-            until = None if until is None else checked_time(until)
+            end = optional(checked_position, end)
+            limit = optional(checked_position, limit)
+            since = optional(checked_time, since)
+            until = optional(checked_time, until)
             if begin < there.first:
                 msg = f"position {begin} was trimmed"
                 raise TrimmedError(msg, first=there.first)
@@ -222,7 +221,7 @@ class MemoryLog(KeptMemoryLog):
                 msg = f"position {begin} is not written yet"
                 raise BeyondEndError(msg, next=there.end)
             stop = there.end if end is None else min(end, there.end)
-        plain = None if key is None else bytes(memoryview(key))
+        plain = optional(checked_key, key)
         return self._records(begin, stop, plain, since, until, limit)
 
     def _records(
@@ -332,3 +331,7 @@ class MemoryLog(KeptMemoryLog):
     def __arrow_c_stream__(self, requested_schema: Any | None = None) -> Any:
         """Export the whole log through the Arrow C stream interface."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> Any:
+        """Export the schema through the Arrow C data interface."""
+        return _native.log_schema()

@@ -178,7 +178,8 @@ def test_a_check_reads_the_files_of_a_start(tmp_path: Path, names: str) -> None:
 
     check("", 0)
     lines = (f'{name} = "{tmp_path}/not-there"\n' for name in names.split())
-    assert "No such file" in check("[security]\n" + "".join(lines), 1)
+    problem = check("[security]\n" + "".join(lines), 1)
+    assert f"{names.split()[0]}, {tmp_path}/not-there: No such file" in problem
 
 
 def test_a_node_that_cannot_serve_ends_with_a_code_of_its_own(tmp_path: Path) -> None:

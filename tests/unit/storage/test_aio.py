@@ -332,6 +332,17 @@ async def test_reading_in_chunks(data: Path) -> None:
         await reading.aclose()  # type: ignore[attr-defined]
 
 
+async def test_a_log_is_iterated_over_and_says_where_it_is(data: Path) -> None:
+    node = braidlog.open_async(data)
+    async with node:
+        log = await node.create_log("log")
+        await log.append_many([b"a", b"b"])
+        assert [record.value async for record in log] == [b"a", b"b"]
+        assert str(data) in repr(node)
+        assert "AsyncLog" in repr(log)
+        assert "'log'" in repr(log)
+
+
 async def test_the_rest_of_the_api(data: Path) -> None:
     async with opened(data) as node:
         log = await node.create_log("a", compression="zstd")
