@@ -33,7 +33,7 @@ export JAVA_HOME := $(CURDIR)/$(venv)/java
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: setup build test lint lint-python lint-rust types types-python types-native rust fuzz sim bench bench-cluster bench-spark demo wheel clean ci help
+.PHONY: setup build test lint lint-python lint-rust types types-python types-native rust fuzz sim bench bench-cluster bench-spark demo wheel clean ci ci-rust ci-python help
 
 setup: $(stamps)/dependencies $(if $(JAVA),$(stamps)/java)  ## Make .venv with the locked dependencies
 	@.ci/java-check
@@ -99,10 +99,16 @@ wheel: build  ## Build the wheel and try it in an empty environment
 clean:  ## Remove everything that was built
 	rm -rf $(venv) target dist build src/braidlog/*.so
 
-# Two at a time: what cargo builds for the checks, while the dependencies are installed and the module is built.
 ci:  ## Run what .ci/run runs
-	$(MAKE) --jobs 2 --output-sync=target wheel rust lint-rust fuzz lint types
+	$(MAKE) --jobs 2 --output-sync=recurse ci-rust ci-python
 	$(MAKE) test PYTEST="--durations=20 $(PYTEST)"
+
+# One after the other, each of the two beside the other: make alone would begin with what waits.
+ci-rust:
+	$(MAKE) --jobs 1 rust lint-rust fuzz
+
+ci-python:
+	$(MAKE) --jobs 1 lint-python wheel types
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*##/ {printf "%-13s %s\n", $$1, $$2}' Makefile

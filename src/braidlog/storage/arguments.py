@@ -51,7 +51,7 @@ def checked_name(name: object, what: str) -> str:
         size = len(name.encode())
     except UnicodeEncodeError as reason:
         msg = f"{name!r} cannot be a {what} name: {reason.reason}"
-        raise InvalidArgumentError(msg) from None
+        raise InvalidArgumentError(msg) from reason
     if size > _NAME_BYTES_MAX:
         msg = f"{what} name of {size} exceeds the limit of {_NAME_BYTES_MAX}"
         error = TooLargeError(msg, size=size, limit=_NAME_BYTES_MAX)

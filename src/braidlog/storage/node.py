@@ -131,17 +131,18 @@ class Node:
 
     def _entry(self, name: str) -> CatalogEntry:
         self._check_open()
+        entry, reason = None, None
         try:
             entry = self._backend.entry(name)
-        except UnicodeEncodeError:
-            entry = None  # No name is like that.
+        except UnicodeEncodeError as error:
+            reason = error  # No name is like that.
         if entry is None:
             there = self.logs()
             shown = ", ".join(there[:_NAMES_SHOWN]) or "none"
             if len(there) > _NAMES_SHOWN:
                 shown += f" and {len(there) - _NAMES_SHOWN} more"
             msg = f"there is no log {name!r} (logs here: {shown})"
-            raise NotFoundError(msg)
+            raise NotFoundError(msg) from reason
         return entry
 
     def logs(self) -> list[str]:
