@@ -63,14 +63,6 @@ async def test_a_lease_that_makes_no_sense(log: AnyLog, lease: float) -> None:
     assert await log.cursors() == []
 
 
-async def test_a_trim_beyond_the_end_is_refused_also_under_a_pin(log: AnyLog) -> None:
-    await log.append_many([b"a", b"b"])
-    await log.cursor("c", pin=True)
-    with pytest.raises(BeyondEndError):
-        await log.trim(10**6)
-    assert await log.trim(3) == 1
-
-
 async def test_a_deleted_cursor_is_gone(log: AnyLog) -> None:
     await log.append_many([b"x"] * 3)
     cursor = await log.cursor("c", pin=True)

@@ -268,8 +268,7 @@ impl Store {
         Ok(Replicas::new(self.check()?, &self.gate))
     }
 
-    #[pyo3(signature = (stream, log=None))]
-    fn view(&self, py: Python<'_>, stream: u32, log: Option<&str>) -> PyResult<LogView> {
+    fn view(&self, py: Python<'_>, stream: u32) -> PyResult<LogView> {
         let store = self.check()?;
         let view = Arc::clone(store.view());
         let stream = view.stream(stream).or_else(|_| {
@@ -280,7 +279,6 @@ impl Store {
         Ok(LogView::new(Reader {
             view,
             stream,
-            log: log.map(Arc::from),
             gate: Arc::clone(&self.gate),
             store: Some(Arc::clone(store)),
             follower: None,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
@@ -17,7 +16,6 @@ from braidlog.cli.commands import EitherCommand, command
 from braidlog.cli.failures import USAGE, Problem
 from braidlog.cli.output import line
 from braidlog.cli.session import Session, stdin
-from braidlog.errors import LogError
 
 if TYPE_CHECKING:
     from braidlog.cli.session import Log
@@ -43,16 +41,6 @@ class Range:
         self.first = first if self.first is None else min(self.first, first)
         self.end = last + 1 if self.end is None else max(self.end, last + 1)
         self.records += len(positions)
-
-    def settle(self, node: Any, log: Log, begin: int) -> None:
-        """Take in what was under way when an append ended early.
-
-        This process is the only writer, so it is what the log has grown by.
-        """
-        with suppress(LogError):
-            node.sync()
-            if log.end > begin:
-                self.first, self.end, self.records = begin, log.end, log.end - begin
 
 
 @command(kind=EitherCommand)
@@ -96,15 +84,8 @@ def append(
     appended = Range()
     with session.changing(create=create) as node:
         target = node.create_log(log, exist_ok=True) if create else node.log(log)
-        begin = 0 if session.cluster else target.end
         try:
             _append_all(target, batches, key, key_separator, appended)
-        except BaseException as error:
-            if session.cluster is None:
-                appended.settle(node, target, begin)
-            elif isinstance(error, KeyboardInterrupt):
-                error.add_note("what was on its way may be stored as well")
-            raise
         finally:
             _report(session, log, appended)
 

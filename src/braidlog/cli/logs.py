@@ -8,11 +8,9 @@ import click
 
 from braidlog.cli import parameters
 from braidlog.cli.commands import EitherCommand
-from braidlog.cli.failures import Problem
 from braidlog.cli.output import facts, line, plain, rows
 from braidlog.cli.session import Session
 from braidlog.cli.text import clock, counted, human_bytes, human_duration
-from braidlog.errors import AlreadyExistsError
 
 if TYPE_CHECKING:
     from braidlog.cli.session import Logs
@@ -76,11 +74,7 @@ def create(session: Session, /, name: str, *, exist_ok: bool, **settings: Any) -
                 option = only.replace("_", "-")
                 raise click.UsageError(f"--{option} needs --cluster")
     with session.changing(create=True) as node:
-        try:
-            node.create_log(name, exist_ok=exist_ok, **given)
-        except AlreadyExistsError as error:
-            hint = "choose another name, or say --exist-ok"
-            raise Problem(error.message, hint) from None
+        node.create_log(name, exist_ok=exist_ok, **given)
     line(session, f"created {name}", log=name, **given)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import operator
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -220,7 +219,6 @@ class Appending:
             elif key is None and producer is None:
                 lane = self._keyless or self._turn_to_lane()
             else:
-                _check_producer(producer, sequence)
                 lane = self._lane(self._stream_for(key, producer))
             entry = self._entry(records, size, producer, sequence, deadline)
             lane.add(entry)
@@ -454,6 +452,6 @@ def _check_producer(producer: Any, sequence: int | None) -> None:
     if not isinstance(producer, Producer):
         msg = f"producer must be a Producer, not {producer!r}"
         raise TypeError(msg)
-    if sequence is None or not 0 < operator.index(sequence) <= _SEQUENCE_NEVER:
+    if sequence is None or not 0 < sequence <= _SEQUENCE_NEVER:
         msg = f"a producer needs a sequence from 1 on, got {sequence!r}"
         raise InvalidArgumentError(msg)

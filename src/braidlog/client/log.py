@@ -16,17 +16,10 @@ from braidlog.client.spanrows import rows_of
 from braidlog.errors import (
     BeyondEndError,
     ClosedError,
+    InvalidArgumentError,
     RemoteProtocolError,
     StoreFailedError,
     TrimmedError,
-)
-from braidlog.storage.arguments import (
-    checked_key,
-    checked_position,
-    checked_time,
-    checked_timeout,
-    checked_values,
-    optional,
 )
 from braidlog.types import Producer, Timestamp
 
@@ -132,7 +125,7 @@ class ClusterLog(KeptClusterLog):
         in the middle, what was placed stays, and a note of the error says how many.
         """
         self._cluster.check_open()
-        values = checked_values(values)
+        values = list(values)
         plain = keys is None and headers is None
         if plain and (timestamps is None or isinstance(timestamps, int)):
             done = await self._appending.append_plain(
@@ -168,11 +161,12 @@ class ClusterLog(KeptClusterLog):
 
     async def _bounds(self, start: int | None, end: int | None) -> tuple[int, int]:
         self._cluster.check_open()
-        start = optional(checked_position, start)
-        end = optional(checked_position, end)
         there = await self.refresh()
         begin = there.start if start is None else start
         stop = there.stop if end is None else end
+        if begin < 0 or stop < 0:
+            msg = f"positions count from 1, got {min(begin, stop)}"
+            raise InvalidArgumentError(msg)
         if begin < there.start:
             msg = f"position {begin} was trimmed"
             raise TrimmedError(msg, first=there.start)
@@ -207,7 +201,6 @@ class ClusterLog(KeptClusterLog):
             TrimmedError: the position is below ``first``.
             BeyondEndError: the position is not written yet.
         """
-        position = checked_position(position)
         async for chunk in self._read_chunks(position, position + 1):
             return chunk[0]
         raise BeyondEndError(f"position {position} is not written yet", next=self.end)
@@ -262,18 +255,16 @@ class ClusterLog(KeptClusterLog):
         limit: int | None = None,
         include_archive: Archived = False,
     ) -> AsyncGenerator[list[Record], None]:
-        choice = (
-            optional(checked_key, key),
-            optional(checked_time, since),
-            optional(checked_time, until),
-        )
-        left = optional(checked_position, limit)
+        choice = (None if key is None else bytes(memoryview(key)), since, until)
         if include_archive:
             reading = ArchivedReading(self, include_archive)
             await reading.open(start, end)
             chunks = reading.records(choice, self._counted)
         else:
             chunks = self._chosen(*await self._bounds(start, end), choice)
+        left = limit
+        if left is not None and left < 0:
+            raise InvalidArgumentError(f"limit must be at least 0, got {limit}")
         if left == 0:
             return
         async with contextlib.aclosing(chunks):
@@ -309,8 +300,11 @@ class ClusterLog(KeptClusterLog):
 
         False as well once the client is closed.
         """
-        timeout = checked_timeout(timeout)
-        position = checked_position(position)
+        if timeout is not None and timeout != timeout:
+            msg = f"timeout must be a number of seconds, got {timeout}"
+            raise InvalidArgumentError(msg)
+        if position < 0:
+            raise InvalidArgumentError(f"positions count from 1, got {position}")
         try:
             if position < self.end or position < (await self.refresh()).stop:
                 return True
@@ -355,7 +349,7 @@ class ClusterLog(KeptClusterLog):
         key: Buffer | None = None,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> AsyncGenerator[list[Record], None]:
-        plain = optional(checked_key, key)
+        plain = None if key is None else bytes(memoryview(key))
         spans = self._follow(start, timeout)
         try:
             async with contextlib.aclosing(spans):
@@ -372,10 +366,10 @@ class ClusterLog(KeptClusterLog):
         start: int | None,
         timeout: float | None,  # noqa: ASYNC109
     ) -> AsyncGenerator[Span, None]:
-        timeout = checked_timeout(timeout)
-        start = optional(checked_position, start)
         there = await self.refresh()
         begin = there.start if start is None else start
+        if begin < 0:
+            raise InvalidArgumentError(f"positions count from 1, got {begin}")
         if begin < there.start:
             raise TrimmedError(f"position {begin} was trimmed", first=there.start)
         if begin >= there.stop and not await self.wait(begin, timeout=timeout):
@@ -398,8 +392,7 @@ class ClusterLog(KeptClusterLog):
 
         Reads from the first record on: times need not rise with positions.
         """
-        since = checked_time(timestamp)
-        async for chunk in self._read_chunks(since=since, limit=1):
+        async for chunk in self._read_chunks(since=timestamp, limit=1):
             if chunk:
                 return chunk[0].position
         return None

@@ -30,8 +30,7 @@ class LogOptions:
     compression: Compression = "none"
     retention_ms: int | None = None
     retention_bytes: int | None = None
-    # A dict has no hash; equal options have the same one without it.
-    unknown: dict[str, Any] = field(default_factory=dict, hash=False)
+    unknown: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""

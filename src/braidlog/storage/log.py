@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from braidlog import _native
-from braidlog.errors import ClosedError, NotFoundError, StoreFailedError
+from braidlog.errors import ClosedError, StoreFailedError
 from braidlog.storage.archived import Archived, read_batches, read_records
-from braidlog.storage.arguments import checked_timeout
 from braidlog.storage.keeping import KeptLog
 from braidlog.types import Producer, Timestamp
 
@@ -103,10 +102,7 @@ class Log(KeptLog, _native.Appender):
         return positions
 
     def _submit_many(self, *args: Any) -> Pending:
-        try:
-            return self._backend.store.submit_many(self._stream, *args)
-        except NotFoundError as error:
-            raise self._told(error) from None
+        return self._backend.store.submit_many(self._stream, *args)
 
     def submit_arrow(
         self,
@@ -129,7 +125,9 @@ class Log(KeptLog, _native.Appender):
         of the error says how many records from which position on.
         """
         self._node._start_syncer()
-        return self._submit_arrow(data, producer, sequence)
+        return self._backend.store.submit_arrow(
+            self._stream, data, _who(producer), sequence
+        )
 
     def append_arrow(
         self,
@@ -143,24 +141,15 @@ class Log(KeptLog, _native.Appender):
         See `submit_arrow`, also for what may stay when it fails. Returns the positions,
         half-open.
         """
-        positions: range = self._submit_arrow(data, producer, sequence).result()
+        pending = self._backend.store.submit_arrow(
+            self._stream, data, _who(producer), sequence
+        )
+        positions: range = pending.result()
         return positions
-
-    def _submit_arrow(
-        self, data: Any, producer: Producer | None, sequence: int | None
-    ) -> Pending:
-        who = _who(producer)
-        try:
-            return self._backend.store.submit_arrow(self._stream, data, who, sequence)
-        except NotFoundError as error:
-            raise self._told(error) from None
 
     def next_sequence(self, producer: Producer) -> int:
         """Return the sequence that the producer must send next, 1 if it is unknown."""
-        try:
-            sequence, epoch = self._backend.store.producer(self._stream, producer.id)
-        except NotFoundError as error:
-            raise self._told(error) from None
+        sequence, epoch = self._backend.store.producer(self._stream, producer.id)
         return 1 if epoch is not None and epoch < producer.epoch else sequence
 
     # -- read --------------------------------------------------------------------
@@ -175,8 +164,6 @@ class Log(KeptLog, _native.Appender):
         return self._view.get(position)
 
     __getitem__ = get
-    # By default it would look up the positions below ``len(self)``, which are others.
-    __reversed__ = None
 
     def read(
         self,
@@ -264,10 +251,6 @@ class Log(KeptLog, _native.Appender):
             NotFoundError: the log was deleted.
             StoreFailedError: nothing more will come.
         """
-        # A daemon thread may poll on while the program ends, behind the close at exit.
-        # The interpreter ends it where it is, and inside the core that is an abort.
-        if self._backend.closed:
-            return False
         wait = self._poll if self._node.read_only else self._view.wait
         try:
             return wait(position, timeout)
@@ -277,7 +260,6 @@ class Log(KeptLog, _native.Appender):
             return False
 
     def _poll(self, position: int, timeout: float | None) -> bool:
-        timeout = checked_timeout(timeout)
         if timeout is not None and not timeout > 0:
             self._backend.refresh()
             return self._view.wait(position, timeout)

@@ -25,7 +25,6 @@ from braidlog.errors import (
     NotFoundError,
     TimeoutError_,
 )
-from braidlog.storage.arguments import checked_name, checked_timeout
 from braidlog.storage.backend import Backend, FollowerBackend, WriterBackend
 from braidlog.storage.catalog import CatalogEntry, LogOptions
 from braidlog.storage.log import Log
@@ -131,18 +130,14 @@ class Node:
 
     def _entry(self, name: str) -> CatalogEntry:
         self._check_open()
-        entry, reason = None, None
-        try:
-            entry = self._backend.entry(name)
-        except UnicodeEncodeError as error:
-            reason = error  # No name is like that.
+        entry = self._backend.entry(name)
         if entry is None:
             there = self.logs()
             shown = ", ".join(there[:_NAMES_SHOWN]) or "none"
             if len(there) > _NAMES_SHOWN:
                 shown += f" and {len(there) - _NAMES_SHOWN} more"
             msg = f"there is no log {name!r} (logs here: {shown})"
-            raise NotFoundError(msg) from reason
+            raise NotFoundError(msg)
         return entry
 
     def logs(self) -> list[str]:
@@ -181,7 +176,6 @@ class Node:
         self._check_open()
         options = LogOptions(compression, retention_ms, retention_bytes)
         store = self._backend.store
-        name = checked_name(name, "log")
         if exist_ok and self._backend.entry(name) is not None:
             return self.log(name)
         with contextlib.ExitStack() as stack:
@@ -222,19 +216,10 @@ class Node:
         """Make ``size`` bytes of zero-filled segments ready now; return segments made.
 
         Segments are otherwise made shortly before they are needed. Worth it before a
-        burst of writes faster than the disk can be zero-filled. An interrupt ends it
-        behind the segment at hand; those that were made stay.
+        burst of writes faster than the disk can be zero-filled.
         """
         self._check_open()
-        store = self._backend.store
-        made = 0
-        while True:
-            stats = store.stats()
-            one_more = (stats["free_slots"] + 1) * stats["segment_bytes"]
-            # One at a time: the core does not look for signals in between.
-            if not store.provision(min(size, one_more)):
-                return made
-            made += 1
+        return self._backend.store.provision(size)
 
     def stats(self) -> NodeStats:
         """Return figures of the node; the writer's only."""
@@ -300,15 +285,11 @@ class Node:
         interrupt, the close goes on in the background. The node refuses all calls by
         then; another ``close`` waits on.
 
-        A writer that is dropped and not closed stays open until the process ends: its
-        threads hold it. `braidlog.open` of the same directory is refused until then.
-
         Raises:
             TimeoutError_: not closed after ``timeout`` seconds.
         """
-        timeout = checked_timeout(timeout)
-        deadline = None if timeout is None else time.monotonic() + timeout
         self._closed.set()
+        deadline = None if timeout is None else time.monotonic() + timeout
         self._backend.close(timeout)
         keeper = self._housekeeper
         if keeper is None or keeper is threading.current_thread():

@@ -13,12 +13,7 @@ from braidlog.storage.catalog import LogOptions
 from braidlog.storage.retention import CursorRow
 from braidlog.types import Producer
 
-__all__ = [
-    "Contents",
-    "Directory",
-    "now_us",
-    "repeated",
-]
+__all__ = ["Contents", "Directory", "check_position", "now_us", "repeated"]
 
 
 def now_us() -> int:
@@ -55,6 +50,13 @@ class Directory:
         self.logs: dict[str, Contents] = {}
         self.changed = threading.Condition(threading.RLock())
         self.made = 0
+
+
+def check_position(position: int) -> None:
+    """Refuse what can be no position."""
+    if position < 0:
+        msg = f"positions count from 1, got {position}"
+        raise InvalidArgumentError(msg)
 
 
 def repeated(

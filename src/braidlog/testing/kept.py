@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from typing import TYPE_CHECKING, Final
 
 from braidlog.client.rows import size_of
-from braidlog.errors import (
-    BeyondEndError,
-    InvalidArgumentError,
-    LogError,
-    NotFoundError,
-)
+from braidlog.errors import BeyondEndError, InvalidArgumentError, NotFoundError
 from braidlog.storage.archived import located
-from braidlog.storage.arguments import checked_name, checked_position
 from braidlog.storage.catalog import LogDescription, LogOptions, LogStats
 from braidlog.storage.retention import CursorRow, lease_us, lowest_pin
-from braidlog.testing.contents import Contents, now_us
+from braidlog.testing.contents import Contents, check_position, now_us
 
 if TYPE_CHECKING:
     from braidlog.archive import Archive
@@ -35,14 +28,6 @@ class MemoryCursor:
         """Bind to a cursor of the log; users call `MemoryLog.cursor`."""
         self._log = log
         self.name = name
-
-    def __repr__(self) -> str:
-        """Show name and position."""
-        who = f"MemoryCursor {self.name!r} of {self._log.name!r}"
-        try:
-            return f"<{who} at {self.position}>"
-        except LogError as error:
-            return f"<{who}: {error.message}>"
 
     @property
     def position(self) -> int:
@@ -127,7 +112,7 @@ class KeptMemoryLog:
         with self._node._changed:
             there = self._there()
             self._node._check_writer()
-            before = checked_position(before)
+            check_position(before)
             if before > there.end:
                 msg = f"position {before} is not written yet"
                 raise BeyondEndError(msg, next=there.end)
@@ -169,10 +154,8 @@ class KeptMemoryLog:
         self, name: str, *, pin: bool = False, lease: float | None = None
     ) -> MemoryCursor:
         """Return the named cursor; see `Log.cursor`."""
-        name, microseconds = checked_name(name, "cursor"), lease_us(lease)
-        with self._node._changed:
-            if name not in self._there().cursors:
-                self._set_cursor(name, self.first, pin, microseconds)
+        if name not in self._there().cursors:
+            return self.set_cursor(name, self.first, pin=pin, lease=lease)
         return MemoryCursor(self, name)
 
     def set_cursor(
@@ -184,8 +167,7 @@ class KeptMemoryLog:
         lease: float | None = None,
     ) -> MemoryCursor:
         """Store all of a cursor; see `Log.set_cursor`."""
-        name, microseconds = checked_name(name, "cursor"), lease_us(lease)
-        self._set_cursor(name, position, pin, microseconds)
+        self._set_cursor(name, position, pin, lease_us(lease))
         return MemoryCursor(self, name)
 
     def cursors(self) -> list[MemoryCursor]:
@@ -200,20 +182,17 @@ class KeptMemoryLog:
         return row
 
     def _set_cursor(self, name: str, position: int, pin: bool, lease: int) -> None:
-        position = operator.index(position)
         with self._node._changed:
             there = self._there()
             self._node._check_writer()
             if not 1 <= position <= there.end:
                 msg = f"cursor position {position} is not in 1..{there.end}"
                 raise InvalidArgumentError(msg)
-            there.cursors[name] = int(position), pin, now_us(), lease
+            there.cursors[name] = position, pin, now_us(), lease
 
     def _delete_cursor(self, name: str) -> None:
-        with self._node._changed:
-            self._node._check_writer()
-            self._cursor_row(name)
-            del self._there().cursors[name]
+        self._cursor_row(name)
+        del self._there().cursors[name]
 
     # -- figures -----------------------------------------------------------------
 

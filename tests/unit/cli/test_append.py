@@ -2,7 +2,6 @@ import io
 
 import pytest
 
-import braidlog
 from braidlog.cli.append import groups
 from unit.cli.conftest import Cli
 
@@ -60,19 +59,3 @@ def test_groups_do_not_depend_on_how_the_stream_is_cut(size: int) -> None:
     text = b"one--two-three----four--"
     found = [item for group in groups(Slow(text), b"--") for item in group]
     assert found == [b"one", b"two-three", b"", b"four"]
-
-
-def test_an_interrupt_counts_what_was_on_its_way(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cli.run("append", "log", "one", "--create")
-
-    def interrupted(log: braidlog.Log, values: list[bytes]) -> None:
-        log.submit_many(values)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(braidlog.Log, "append_many", interrupted)
-    result = cli.run("append", "log", stdin="two\nthree\n", code=130)
-    assert result.stdout == "appended 2: 2 to 3\n"
-    monkeypatch.undo()
-    assert cli.values("log") == ["one", "two", "three"]

@@ -112,10 +112,3 @@ def test_stats(orders: Cli) -> None:
     head, row = orders.run("stats").stdout.splitlines()
     assert head.split()[0] == "log"
     assert row.split()[0] == "orders"
-
-
-def test_a_table_has_its_head_in_a_terminal_of_no_columns(
-    orders: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "0")
-    assert orders.run("log", "list").stdout.split()[:2] == ["log", "first"]

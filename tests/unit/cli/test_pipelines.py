@@ -117,9 +117,3 @@ def test_options_that_do_not_fit(data: Path, words: list[str], said: str) -> Non
     result = call("compact", "orders", "out", *words)
     assert result.exit_code == 2
     assert said in result.stderr
-
-
-def test_reindex_refuses_what_is_no_data_directory(data: Path) -> None:
-    result = call("reindex", "work", "--directory", data, "--directory", data.parent)
-    assert result.exit_code == 3
-    assert f"no Braidlog data in {data.parent}" in result.stderr

@@ -66,8 +66,7 @@ impl Collected {
         };
         let mut done = 0;
         for (at, lap) in survey.laps.iter().enumerate() {
-            let durable = survey.mark(lap).map_or(0, |mark| mark.durable);
-            collected.segment(&**vfs, at, lap, (limit(lap), durable), &mut |within| {
+            collected.segment(&**vfs, at, lap, limit(lap), &mut |within| {
                 progress(done + within, collected_total(survey, &length))
             })?;
             done += length(lap);
@@ -80,7 +79,7 @@ impl Collected {
         vfs: &dyn Vfs,
         at: usize,
         lap: &Lap,
-        (limit, durable): (u32, u32),
+        limit: u32,
         progress: &mut dyn FnMut(u64) -> bool,
     ) -> Result<()> {
         self.fold.begin();
@@ -111,14 +110,10 @@ impl Collected {
                 }
             }
         }
-        let end = match lap.sealed {
-            Some(_) => limit,
-            None => durable,
-        };
-        if scan.offset < end {
+        if lap.sealed.is_some() && scan.offset < limit {
             let bad = Bad {
                 offset: scan.offset,
-                ..whole(end, scan.ended.clone())
+                ..whole(limit, scan.ended.clone())
             };
             self.note(lap, bad);
         }

@@ -197,14 +197,9 @@ impl Plan {
                 end: 0,
                 records: 0,
                 reason: format!(
-                    "{} at offsets {}..{} of the newest segment: records, cursors, logs or \
+                    "{} frames at offsets {}..{} of the newest segment: records, cursors, logs or \
                      trims of which nothing else tells",
-                    match bad.frames {
-                        0 => "all that stood".into(),
-                        frames => format!("{frames} frames"),
-                    },
-                    bad.offset,
-                    bad.end
+                    bad.frames, bad.offset, bad.end
                 ),
             });
         }
