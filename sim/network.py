@@ -180,6 +180,14 @@ class Network:
             found = hosts[0]
         return found
 
+    def look_up(self, name: str | None) -> str:
+        """Return the address that a name means on the host of the running process.
+
+        Raises:
+            socket.gaierror: there is none.
+        """
+        return self.resolve(name, self.host(self.loop.process().name)).address
+
     # Faults.
 
     def blocked(self, source: Host, target: Host) -> bool:

@@ -348,6 +348,7 @@ def main() -> None:
             given = Given(asked.input.name, asked.input, read_oracle(asked.oracle))
         with tempfile.TemporaryDirectory() as scratch, log_errors():
             said = out / "spark.log"
+            console.print("Spark starts, which takes some seconds")
             spark = local_session("changes", scratch=scratch, diagnostics=said)
             try:
                 report = run(spark, given, out, console)

@@ -231,7 +231,7 @@ class ClosedError(LogError):
     """The handle was closed."""
 
     code = 30
-    hint = "Open the directory again"
+    hint = "Open the directory again, or connect again"
 
 
 class StoreFailedError(ClosedError):
@@ -363,10 +363,10 @@ class SequenceExpiredError(InvalidArgumentError):
 
 
 class UnauthorizedError(InvalidArgumentError, PermissionError):
-    """The token does not allow this, or there is none."""
+    """The token or the certificate does not allow this, or there is none."""
 
     code = 47
-    hint = "Use a token with the role that the message names"
+    hint = "Use a token that may do this, or trust the authority of the certificate"
 
 
 class FormatError(LogError):

@@ -63,6 +63,14 @@ async def test_a_lease_that_makes_no_sense(log: AnyLog, lease: float) -> None:
     assert await log.cursors() == []
 
 
+async def test_a_trim_beyond_the_end_is_refused_also_under_a_pin(log: AnyLog) -> None:
+    await log.append_many([b"a", b"b"])
+    await log.cursor("c", pin=True)
+    with pytest.raises(BeyondEndError):
+        await log.trim(10**6)
+    assert await log.trim(3) == 1
+
+
 async def test_a_deleted_cursor_is_gone(log: AnyLog) -> None:
     await log.append_many([b"x"] * 3)
     cursor = await log.cursor("c", pin=True)
@@ -139,6 +147,7 @@ BAD_READS: dict[str, tuple[type[Exception], Callable[[AnyLog], Awaitable[Any]]]]
     ),
     "no producer": (InvalidArgumentError, lambda log: log.append(b"", sequence=1)),
     "header": (TypeError, lambda log: log.append(b"", headers=[(b"h", b"")])),
+    "producer type": (TypeError, lambda log: log.next_sequence(5)),  # type: ignore[arg-type]
     "time": (TypeError, lambda log: log.append(b"", timestamp=1.5)),
     "large time": (
         InvalidArgumentError,

@@ -6,6 +6,9 @@ import contextlib
 import fcntl
 import os
 import signal
+import subprocess
+import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,3 +82,29 @@ def test_an_interrupt_ends_the_wait(tmp_path: Path) -> None:
     node.close()
     with braidlog.open(data) as node:
         assert node.log("a").end == 2
+
+
+POLLING = """
+    import sys, threading
+    import braidlog
+
+    node = braidlog.open(sys.argv[1], segment_bytes=1 << 20)
+    log = node.create_log("a", exist_ok=True)
+
+    def poll():
+        while True:
+            log.wait(1 << 40, timeout=0.001)
+
+    for _ in range(3):
+        threading.Thread(target=poll, daemon=True).start()
+    print(log.append(b"x"))
+"""
+
+
+def test_a_program_may_end_while_threads_poll(tmp_path: Path) -> None:
+    # The close at exit comes first; threads that are still in the core when the
+    # interpreter ends them abort the process.
+    command = [sys.executable, "-c", textwrap.dedent(POLLING), str(tmp_path / "data")]
+    for turn in range(1, 6):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (0, f"{turn}\n"), done.stderr

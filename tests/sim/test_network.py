@@ -225,6 +225,19 @@ def test_connecting_waits_for_a_short_cut(world: World) -> None:
     assert client(world, connect_error) == "connected"
 
 
+def test_names_are_looked_up_on_the_simulated_network(world: World) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        for name, host in (("s", "s"), ("localhost", "c")):
+            address = world.network.host(host).address
+            found = await loop.getaddrinfo(name, PORT)
+            assert [where for *_, where in found] == [(address, PORT)]
+        with pytest.raises(socket.gaierror):
+            await loop.getaddrinfo("nowhere", PORT)
+
+    client(world, main)
+
+
 def test_unknown_hosts_and_what_the_network_cannot_do(world: World) -> None:
     async def main() -> None:
         with pytest.raises(socket.gaierror):

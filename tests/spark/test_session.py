@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pyspark
@@ -38,3 +41,10 @@ def test_it_is_quiet_here_and_keeps_state_in_rocksdb(spark: Any) -> None:
     assert spark.conf.get("spark.ui.showConsoleProgress") == "false"  # no terminal
     store = spark.conf.get("spark.sql.streaming.stateStore.providerClass")
     assert store.endswith("RocksDBStateStoreProvider")
+
+
+def test_a_program_leaves_no_directory_behind(tmp_path: Path) -> None:
+    program = "from braidlog.spark import local_session; local_session().stop()"
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+    assert list(tmp_path.glob("braidlog-spark-*")) == []

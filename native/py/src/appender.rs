@@ -21,7 +21,8 @@ use crate::store::Store;
 /// Appends single records to one stream of a store.
 ///
 /// A subclass says which with ``_appends_to()``, and starts the sync thread of
-/// `submit` with ``_start_syncer()``. Each is called once.
+/// `submit` with ``_start_syncer()``. Each is called once. ``_told(error)`` returns an
+/// error as the caller shall see it.
 #[pyclass(subclass, frozen, module = "braidlog._native")]
 #[derive(Default)]
 pub struct Appender {
@@ -36,6 +37,14 @@ fn target<'a>(slf: &'a Bound<'_, Appender>) -> PyResult<&'a (Py<Store>, u32)> {
     }
     let found = slf.call_method0("_appends_to")?.extract()?;
     Ok(known.get_or_init(|| found))
+}
+
+/// The error in the words of the subclass, which knows the name of the log.
+fn told(slf: &Bound<'_, Appender>, error: PyErr) -> PyErr {
+    match slf.call_method1("_told", (error.value(slf.py()),)) {
+        Ok(told) => PyErr::from_value(told),
+        Err(_) => error,
+    }
 }
 
 /// A `braidlog.Producer` and the sequence that goes with it.
@@ -96,7 +105,9 @@ impl Appender {
         let (store, stream) = target(slf)?;
         let producer = identity(producer, sequence)?;
         let store = store.get();
-        store.append(slf.py(), *stream, value, key, timestamp, headers, producer)
+        store
+            .append(slf.py(), *stream, value, key, timestamp, headers, producer)
+            .map_err(|error| told(slf, error))
     }
 
     /// Append one record without waiting; its position is known at once.
@@ -122,6 +133,8 @@ impl Appender {
         }
         let producer = identity(producer, sequence)?;
         let store = store.get();
-        store.submit(slf.py(), *stream, value, key, timestamp, headers, producer)
+        store
+            .submit(slf.py(), *stream, value, key, timestamp, headers, producer)
+            .map_err(|error| told(slf, error))
     }
 }

@@ -65,13 +65,15 @@ impl Follower {
         found.map(|entry| entry.into_row(py)).transpose()
     }
 
-    fn view(&self, py: Python<'_>, stream: u32) -> PyResult<LogView> {
+    #[pyo3(signature = (stream, log=None))]
+    fn view(&self, py: Python<'_>, stream: u32, log: Option<&str>) -> PyResult<LogView> {
         let view = |follower: &mut wal::Follower| Ok(Arc::clone(follower.view()));
         let view = py.detach(|| self.follower.with(view)).map_err(to_py)?;
         let stream = view.stream(stream).map_err(to_py)?;
         Ok(LogView::new(Reader {
             view,
             stream,
+            log: log.map(Arc::from),
             gate: Arc::clone(&self.gate),
             store: None,
             follower: Some(Arc::clone(&self.follower)),

@@ -77,6 +77,8 @@ pub struct Reader {
     pub view: Arc<View>,
     /// The log's stream.
     pub stream: Arc<StreamView>,
+    /// Name of the log, where it is known.
+    pub log: Option<Arc<str>>,
     /// Of the node.
     pub gate: Arc<Gate>,
     /// The writer, if this process is it.
@@ -90,7 +92,10 @@ impl Reader {
     pub fn check(&self) -> Result<()> {
         self.gate.check()?;
         if self.stream.is_gone() && self.view.stream(self.stream.number).is_err() {
-            let what = format!("stream {} (its log was deleted)", self.stream.number);
+            let what = match &self.log {
+                Some(name) => format!("log {name:?} (it was deleted)"),
+                None => format!("stream {} (its log was deleted)", self.stream.number),
+            };
             return Err(Error::NotFound { what });
         }
         Ok(())

@@ -268,7 +268,8 @@ impl Store {
         Ok(Replicas::new(self.check()?, &self.gate))
     }
 
-    fn view(&self, py: Python<'_>, stream: u32) -> PyResult<LogView> {
+    #[pyo3(signature = (stream, log=None))]
+    fn view(&self, py: Python<'_>, stream: u32, log: Option<&str>) -> PyResult<LogView> {
         let store = self.check()?;
         let view = Arc::clone(store.view());
         let stream = view.stream(stream).or_else(|_| {
@@ -279,6 +280,7 @@ impl Store {
         Ok(LogView::new(Reader {
             view,
             stream,
+            log: log.map(Arc::from),
             gate: Arc::clone(&self.gate),
             store: Some(Arc::clone(store)),
             follower: None,

@@ -25,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -65,6 +66,10 @@ class NotRepeatedError(AssertionError):
         super().__init__(message)
         self.procedure = procedure
         self.component = component
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Survive a pickle, as where tests run in processes of a pool."""
+        return partial(type(self), **self.__dict__), self.args
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ and an exit code:
     2  wrong usage                  7  log full
     3  not found                    8  nodes have to be there first
     4  locked by another writer     9  refused: no choice is safe
-    130 interrupted, 141 the reader of stdout went away
+    130 interrupted, 143 by SIGTERM, 129 by SIGHUP, 141 the reader of stdout went away
 """
 
 from braidlog.cli.root import main

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from operator import itemgetter
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -16,6 +17,7 @@ from braidlog.cli.commands import EitherCommand, command
 from braidlog.cli.failures import USAGE, Problem
 from braidlog.cli.output import line
 from braidlog.cli.session import Session, stdin
+from braidlog.errors import LogError
 
 if TYPE_CHECKING:
     from braidlog.cli.session import Log
@@ -25,6 +27,9 @@ __all__ = ["append", "groups"]
 # One read takes what is there, so that a slow producer's lines are durable at once and
 # a fast one's go in large batches.
 _READ_BYTES = 1 << 20
+# The largest batch, and so the largest record. Who reads on without a bound takes all
+# memory for what is refused in the end.
+_VALUE_BYTES_MAX = 16 << 20
 
 
 @dataclass(slots=True)
@@ -41,6 +46,16 @@ class Range:
         self.first = first if self.first is None else min(self.first, first)
         self.end = last + 1 if self.end is None else max(self.end, last + 1)
         self.records += len(positions)
+
+    def settle(self, node: Any, log: Log, begin: int) -> None:
+        """Take in what was under way when an append ended early.
+
+        This process is the only writer, so it is what the log has grown by.
+        """
+        with suppress(LogError):
+            node.sync()
+            if log.end > begin:
+                self.first, self.end, self.records = begin, log.end, log.end - begin
 
 
 @command(kind=EitherCommand)
@@ -84,21 +99,42 @@ def append(
     appended = Range()
     with session.changing(create=create) as node:
         target = node.create_log(log, exist_ok=True) if create else node.log(log)
+        begin = 0 if session.cluster else target.end
         try:
             _append_all(target, batches, key, key_separator, appended)
+        except BaseException as error:
+            if session.cluster is None:
+                appended.settle(node, target, begin)
+            elif isinstance(error, KeyboardInterrupt):
+                error.add_note("what was on its way may be stored as well")
+            raise
         finally:
             _report(session, log, appended)
 
 
 def groups(stream: BinaryIO, delimiter: bytes) -> Iterator[list[bytes]]:
-    """Split a stream at `delimiter`; yield what each read completed, never empty."""
-    rest = b""
+    """Split a stream at `delimiter`; yield what each read completed, never empty.
+
+    Raises:
+        Problem: A value is longer than any record; it is not read to its end.
+    """
+    rest = bytearray()
     while block := _read(stream):
-        *complete, rest = (rest + block).split(delimiter)
-        if complete:
+        # Small reads of a long value must not search it again from its begin.
+        unseen = max(0, len(rest) - len(delimiter) + 1)
+        rest += block
+        if rest.find(delimiter, unseen) >= 0:
+            *complete, last = bytes(rest).split(delimiter)
+            rest = bytearray(last)
             yield complete
+        if len(rest) > _VALUE_BYTES_MAX:
+            raise Problem(
+                f"a value on stdin has more than {_VALUE_BYTES_MAX} bytes, which no"
+                " record can hold",
+                "what comes before it is appended; --delimiter says what ends a value",
+            )
     if rest:
-        yield [rest]
+        yield [bytes(rest)]
 
 
 def _read(stream: BinaryIO) -> bytes:

@@ -356,7 +356,8 @@ def status(session: Session, *, watch: bool, interval: float) -> None:
             for address, why in failed.items():
                 message(f"{address}: {why}")
             if failed:
-                raise Problem(f"{len(failed)} hosts did not answer", "", FAILURE)
+                hosts = "1 host" if len(failed) == 1 else f"{len(failed)} hosts"
+                raise Problem(f"{hosts} did not answer", "", FAILURE)
             return
         if session.as_json or not sys.stdout.isatty():
             _watch_lines(session, caller, interval)

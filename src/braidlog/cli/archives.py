@@ -86,7 +86,8 @@ def verify_(session: Session, location: str) -> None:
     archived = _opened(location)
     with meter("verify", None, unit="bytes") as progress:
         found = verify(archived, progress=progress.at)
-    facts(session, found)
+    # What is damaged is said below, in words.
+    facts(session, found, lambda named: {**named, "damage": len(named["damage"])})
     for damage in found.damage:
         message(f"{damage.path}: {damage.problem} (from position {damage.begin} on)")
     if not found.sound:
@@ -147,6 +148,9 @@ def archive_(
 
     if file_size < 1:
         raise Problem("--file-size is 0", "write 128MiB", USAGE)
+    if Session(directory).has_data():
+        text = f"{directory} is a data directory"
+        raise Problem(text, "name another one for the archive", USAGE)
     origin = origin_of(session, log)
     with running_in() as arguments:
         report = run_archive(

@@ -206,9 +206,12 @@ def _target(ctx: click.Context) -> Target | None:
     )
     if _said(ctx, "token") and _said(ctx, "token_file"):
         raise click.UsageError("--token and --token-file exclude each other")
+    way = getattr(ctx.command, "way", "--cluster")
+    if not seeds and _said(ctx, "cluster"):
+        # A variable that is not set; the work would be done in ./data, and nobody told.
+        raise click.UsageError(f"{way} is empty")
     for name, option in (("token", "--token"), ("tls_ca", "--tls-ca")):
         if not seeds and _said(ctx, name):
-            way = getattr(ctx.command, "way", "--cluster")
             raise click.UsageError(f"{option} needs {way}")
     if not seeds:
         return None

@@ -76,9 +76,9 @@ def export(
 
     FILE may be - for stdout.
 
-    JSONL and CSV are compressed if the name ends in .gz or .zst. JSONL and Parquet
-    come back through `import --value value --key key --timestamp timestamp --headers
-    headers`.
+    JSONL, CSV and Arrow are compressed if the name ends in .gz or .zst. JSONL and
+    Parquet come back through `import --value value --key key --timestamp timestamp
+    --headers headers`.
     """
     to_stdout = str(file) == "-"
     write: Writer = _WRITERS[layout or _layout_of(file)]
@@ -146,12 +146,17 @@ class _Reach:
 
 
 def _layout_of(file: Path) -> str:
-    suffixes = [suffix for suffix in file.suffixes if suffix not in {".gz", ".zst"}]
-    layout = _SUFFIXES.get(suffixes[-1].lower()) if suffixes else None
+    suffixes = [suffix.lower() for suffix in file.suffixes]
+    suffixes = [suffix for suffix in suffixes if suffix not in {".gz", ".zst"}]
+    layout = _SUFFIXES.get(suffixes[-1]) if suffixes else None
     if layout is None:
         raise Problem(
             f"{file}: the name tells no format", "say it with --format", USAGE
         )
+    if layout == "parquet" and file.suffix.lower() != ".parquet":
+        hint = "let the name end in .parquet"
+        text = f"{file}: Parquet is compressed inside of the file, not around it"
+        raise Problem(text, hint, USAGE)
     return layout
 
 
@@ -177,10 +182,11 @@ def _replacing(file: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _compressed(file: Path, raw: BinaryIO) -> Iterator[BinaryIO]:
-    if file.suffix == ".gz":
+    compression = file.suffix.lower()
+    if compression == ".gz":
         with gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=6) as stream:
             yield cast(BinaryIO, stream)
-    elif file.suffix == ".zst":
+    elif compression == ".zst":
         import pyarrow
 
         with pyarrow.CompressedOutputStream(raw, "zstd") as stream:

@@ -80,7 +80,7 @@ _HINTS: dict[type[BaseException], str] = {
     errors.TooLargeError: "split it, or store it elsewhere and append a reference",
     errors.NotFoundError: "`braidlog log list` shows what is there,"
     " `braidlog log create` makes a log",
-    errors.AlreadyExistsError: "choose another name, or say --exist-ok",
+    errors.AlreadyExistsError: "choose another name, or another directory",
     errors.ReadOnlyError: "run it where the data directory may be written",
     errors.SequenceGapError: "run the import again: it goes on where the log says",
     errors.ForeignPeerError: (
@@ -142,8 +142,9 @@ def explain(error: BaseException) -> Failure:
 def _explained(error: BaseException) -> Failure:
     if isinstance(error, Problem):
         return error.failure
-    if isinstance(error, UnicodeEncodeError):
-        return Failure(USAGE, f"{error.object!r} is not UTF-8")
+    for reason in (error, error.__cause__):
+        if isinstance(reason, UnicodeEncodeError):
+            return Failure(USAGE, f"{reason.object!r} is not UTF-8")
     code = next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 1)
     if isinstance(error, errors.LogError):
         kind = next(kind for kind in type(error).__mro__ if kind in _HINTS)

@@ -13,7 +13,8 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import ROUND_FLOOR, Decimal, InvalidOperation
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from braidlog.cli.parameters import microseconds
@@ -24,6 +25,9 @@ UNITS = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
 
 Item: TypeAlias = bytes | Mapping[str, Any]
 """A JSON line, to be parsed only if its fields are needed, or the fields."""
+
+# More before the point are no time in any unit.
+_TIME_DIGITS_MAX = 22
 
 Unit: TypeAlias = Literal["s", "ms", "us", "ns"]
 
@@ -68,11 +72,15 @@ class Micros(int):
 def row_of(item: Item, fields: Fields) -> Row:
     """Return the record that a row becomes.
 
+    A line that is no JSON is none, also where no field is looked for: else a file of
+    another kind would be stored line by line, and nobody told.
+
     Raises:
         ValueError: It lacks a named field, or a field is not what it has to be.
     """
     if isinstance(item, bytes):
         if not fields.names:
+            _check(item.decode())
             return Row(item)
         line = item.decode()
         row: Mapping[str, Any] = _object(line)
@@ -93,6 +101,14 @@ def row_of(item: Item, fields: Fields) -> Row:
     if fields.headers is not None and not (line and fields.headers not in row):
         headers = _headers(_field(row, fields.headers), fields.headers)
     return Row(value, key, timestamp, headers)
+
+
+def _check(line: str) -> None:
+    try:
+        _CHECK(line)
+    except json.JSONDecodeError as error:
+        msg = f"not a JSON value, which each line has to be: {error}"
+        raise ValueError(msg) from None
 
 
 def _object(text: str) -> Mapping[str, Any]:
@@ -135,6 +151,8 @@ def _plain(value: Any) -> bytes | None:
             return value
         case str():
             return value.encode()
+        case date() | time() | timedelta() | Decimal():
+            return str(_json_default(value)).encode()
         case {"base64": str(text), **rest} if not rest:
             return base64.b64decode(text, validate=True)
         case {"hex": str(text), **rest} if not rest:
@@ -142,6 +160,8 @@ def _plain(value: Any) -> bytes | None:
     return None
 
 
+# Of a line that is only looked at, no number has to become one.
+_CHECK = json.JSONDecoder(parse_int=len, parse_float=len).decode
 _DECODE = json.JSONDecoder().raw_decode
 _SPACE = re.compile(r"[ \t\r\n]*")
 
@@ -168,12 +188,14 @@ def _written(line: str, name: str) -> str:
 
 def _headers(value: Any, name: str) -> tuple[tuple[str, bytes], ...]:
     """Return headers of pairs, as `export` writes them, or of an object."""
-    if isinstance(value, str):
-        value = json.loads(value) if value else None
-    pairs = value.items() if isinstance(value, dict) else value or ()
     try:
+        if isinstance(value, str):
+            value = json.loads(value) if value else None
+        pairs = value.items() if isinstance(value, dict) else value or ()
+        for text, _ in pairs:
+            text.encode()
         found = [(text, _plain(content)) for text, content in pairs]
-    except (TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError):
         found = [("", None)]
     if any(not isinstance(text, str) or content is None for text, content in found):
         raise ValueError(f"field {name!r} has no headers: write pairs of name and text")
@@ -213,18 +235,24 @@ def _timestamp(value: Any, unit: Unit) -> int:
     if isinstance(value, datetime):
         aware = value if value.tzinfo else value.replace(tzinfo=UTC)
         return microseconds(aware.isoformat())
-    if isinstance(value, str):
-        try:
-            value = int(value)
-        except ValueError:
-            try:
-                return microseconds(value)
-            except ValueError:
-                raise ValueError(f"{value!r} is no time") from None
-    times, divided = UNITS[unit]
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)):
         raise ValueError(f"{value!r} is no time")  # noqa: TRY004
-    micros = int(value * times) // divided if math.isfinite(value) else 1 << 63
+    try:
+        # As it is written: times a factor, a float may be a microsecond less.
+        number = Decimal(str(value))
+    except InvalidOperation:
+        try:
+            return microseconds(str(value))
+        except ValueError:
+            raise ValueError(f"{value!r} is no time") from None
+    micros = _micros(number, unit) if number.is_finite() else 1 << 63
     if not -(1 << 63) <= micros < 1 << 63:
         raise ValueError(f"{value!r} {unit} is no time")
     return micros
+
+
+def _micros(number: Decimal, unit: Unit) -> int:
+    if number.adjusted() > _TIME_DIGITS_MAX:
+        return 1 << 63
+    times, divided = UNITS[unit]
+    return int((number * times / divided).to_integral_value(ROUND_FLOOR))

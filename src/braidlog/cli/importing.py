@@ -16,7 +16,7 @@ from braidlog.cli import parameters
 from braidlog.cli.commands import EitherCommand, command
 from braidlog.cli.failures import Problem, explain
 from braidlog.cli.fields import UNITS, Fields, Row
-from braidlog.cli.output import line
+from braidlog.cli.output import line, message
 from braidlog.cli.progress import meter
 from braidlog.cli.session import Session
 from braidlog.cli.sources import FORMATS, format_of, rows_of
@@ -102,8 +102,8 @@ def import_(
 ) -> None:
     """Append the rows of files.
 
-    FILES are JSONL, CSV or Parquet, plain, .gz or .zst; their rows go to LOG in order.
-    A file may be - for stdin.
+    FILES are Parquet, or JSONL or CSV, plain, .gz or .zst; their rows go to LOG in
+    order. A file may be - for stdin.
     """
     if producer is not None and (skip or not producer):
         raise click.UsageError("--producer needs a name, and knows what to skip")
@@ -118,6 +118,11 @@ def import_(
                 ingest.run(source, records_max)
         finally:
             _report(session, ingest)
+        if producer is not None and ingest.skipped and not ingest.appended:
+            message(
+                f"note: all rows were taken for what producer {producer} has stored"
+                " already; other files need another --producer"
+            )
 
 
 def _report(session: Session, ingest: Ingest) -> None:

@@ -8,9 +8,11 @@ import click
 
 from braidlog.cli import parameters
 from braidlog.cli.commands import EitherCommand
-from braidlog.cli.output import facts, line, plain, rows
+from braidlog.cli.failures import Problem
+from braidlog.cli.output import facts, line, message, plain, rows
 from braidlog.cli.session import Session
 from braidlog.cli.text import clock, counted, human_bytes, human_duration
+from braidlog.errors import AlreadyExistsError
 
 if TYPE_CHECKING:
     from braidlog.cli.session import Logs
@@ -31,7 +33,7 @@ def log() -> None:
 
 @log.command()
 @click.argument("name")
-@click.option("--exist-ok", is_flag=True, help="Succeed if the log exists.")
+@click.option("--exist-ok", is_flag=True, help="Leave a log that exists as it is.")
 @click.option(
     "--compression",
     type=click.Choice(["none", "zstd", "lz4"]),
@@ -74,8 +76,34 @@ def create(session: Session, /, name: str, *, exist_ok: bool, **settings: Any) -
                 option = only.replace("_", "-")
                 raise click.UsageError(f"--{option} needs --cluster")
     with session.changing(create=True) as node:
-        node.create_log(name, exist_ok=exist_ok, **given)
-    line(session, f"created {name}", log=name, **given)
+        try:
+            node.create_log(name, **given)
+        except AlreadyExistsError as error:
+            if not exist_ok:
+                hint = "choose another name, or say --exist-ok"
+                raise Problem(error.message, hint) from None
+            # It stays as it is, and what it is not must not be said of it.
+            kept = _as_it_is(node, name, given)
+            line(session, f"{name} is there already", log=name, **kept)
+            _say_what_differs(given, kept)
+        else:
+            line(session, f"created {name}", log=name, **given)
+
+
+def _as_it_is(node: Logs, name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that were given as the log has them."""
+    described = plain(node.log(name).describe())
+    kept = {key: described[key] for key in given}
+    if "streams" in kept:
+        kept["streams"] = len(kept["streams"])
+    return kept
+
+
+def _say_what_differs(given: dict[str, Any], kept: dict[str, Any]) -> None:
+    for key, value in kept.items():
+        if value != given[key]:
+            option = key.removesuffix("_ms").replace("_", "-")
+            message(f"note: --{option} changes nothing of a log that is there")
 
 
 @log.command("list")

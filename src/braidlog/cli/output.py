@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from types import NoneType
-from typing import Any, TypeAlias
+from typing import Any, TextIO, TypeAlias
 
 import click
 from rich.cells import cell_len
@@ -19,7 +21,7 @@ from rich.text import Text
 from braidlog.cli.session import Session
 from braidlog.cli.text import printable
 
-__all__ = ["Shown", "facts", "line", "message", "plain", "rows"]
+__all__ = ["Shown", "facts", "forget", "line", "message", "plain", "rows"]
 
 Shown: TypeAlias = Callable[[dict[str, Any]], Mapping[str, Any]]
 """Makes of an object for programs what a person sees of it."""
@@ -47,16 +49,37 @@ def plain(value: Any) -> Any:
 
 
 def message(text: str) -> None:
-    """Tell a person something beside the result."""
-    click.echo(printable(text), err=True)
+    """Tell a person something beside the result.
+
+    That nobody can hear it, because stderr is a full disk or a closed pipe, is no
+    reason to stop, nor to end with another exit code.
+    """
+    try:
+        click.echo(printable(text), err=True)
+    except OSError:
+        # What it still holds would fail once more when the process ends.
+        forget(sys.stderr)
+
+
+def forget(output: TextIO) -> None:
+    """Let what is written to `output` from now on, or was not yet, go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, output.fileno())
+    os.close(nowhere)
 
 
 def line(session: Session, text: str, **result: Any) -> None:
     """Print one result: `text` for people, the named values for programs."""
-    if session.as_json:
-        _print_json(result)
-    else:
-        click.echo(printable(text))
+    try:
+        if session.as_json:
+            _print_json(result)
+        else:
+            click.echo(printable(text))
+    except OSError as error:
+        # Whoever repeats the command because of that may do the work twice.
+        error.filename = error.filename or "stdout"
+        error.add_note(f"it is done all the same: {text}")
+        raise
 
 
 def facts(session: Session, value: Any, shown: Shown | None = None) -> None:
@@ -131,7 +154,7 @@ def _print_table(table: Sequence[Mapping[str, Any]]) -> None:
         return "  ".join(padded).rstrip()
 
     # A narrow terminal wraps the lines, which is better than cutting cells.
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=sum(widths) + 2 * len(widths))
     # Printed by rich itself, a closed pipe would end the process its way.
     with console.capture() as head:
         console.print(Text(aligned(names), style="bold"), soft_wrap=True)

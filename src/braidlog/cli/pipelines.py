@@ -16,7 +16,7 @@ import click
 from braidlog.cli import parameters
 from braidlog.cli.applications import load
 from braidlog.cli.commands import EitherCommand, command
-from braidlog.cli.failures import CORRUPTION, USAGE, Problem
+from braidlog.cli.failures import CORRUPTION, NOT_FOUND, USAGE, Problem
 from braidlog.cli.including import archive_options, include
 from braidlog.cli.output import facts, message
 from braidlog.cli.progress import meter
@@ -389,6 +389,10 @@ def reindex_(
     """
     from braidlog.pipelines.reindexing import reindex
 
+    for directory in directories:
+        if not replace(session, data=directory).has_data():
+            hint = "--directory names the data directory of a log or of a node"
+            raise Problem(f"no Braidlog data in {directory}", hint, NOT_FOUND)
     with running_in() as arguments:
         done = reindex([str(path) for path in directories], output, **arguments)
     tell(session, done)

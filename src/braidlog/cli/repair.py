@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
 from typing import Literal
@@ -90,14 +92,21 @@ def repair(
         if session.as_json:
             facts(session, plan)
         return
-    target = output or session.data.with_name(session.data.name + "-repaired")
+    # A name such as . has none that another could be made of.
+    named = session.data.name not in {"", ".."}
+    data = session.data if named else session.data.resolve()
+    target = output or data.with_name(data.name + "-repaired")
     if target.exists():
         raise failures.Problem(f"{target} exists", "name another with --output")
+    if target.resolve().is_relative_to(session.data.resolve()):
+        hint = "name one beside it with --output"
+        raise failures.Problem(f"{target} is inside of {data}", hint, failures.USAGE)
     lost = sum(loss.records for loss in plan.losses)
     if plan.losses:
-        known = counted(lost, "lost record") if lost else "what is lost"
+        every = all(loss.log is not None for loss in plan.losses)
+        known = counted(lost, "lost record") if every else "what is lost"
         session.confirm(f"make {target} without {known}", yes=yes)
-    with meter("repair", None, unit="bytes") as progress:
+    with meter("repair", None, unit="bytes") as progress, _noting_halves(target):
         done = files.repair(session.data, target, keep=keep, progress=progress.at)
     line(
         session,
@@ -108,6 +117,16 @@ def repair(
         guesses=plan.guesses,
     )
     if not session.as_json:
-        aside = session.data.with_name(session.data.name + "-damaged")
-        old, new, kept = (quote(str(path)) for path in (session.data, target, aside))
+        aside = data.with_name(data.name + "-damaged")
+        old, new, kept = (quote(str(path)) for path in (data, target, aside))
         message(f"hint: to use it, mv {old} {kept} && mv {new} {old}")
+
+
+@contextmanager
+def _noting_halves(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        if target.exists():
+            error.add_note(f"{target} is not whole: remove it before the next repair")
+        raise

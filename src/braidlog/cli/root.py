@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
 from typing import Any, NoReturn
 
@@ -22,12 +21,13 @@ from braidlog.cli.exporting import export
 from braidlog.cli.importing import import_
 from braidlog.cli.inspecting import inspect
 from braidlog.cli.logs import log
-from braidlog.cli.output import message
+from braidlog.cli.output import forget, message
 from braidlog.cli.pipelines import pipeline
 from braidlog.cli.reading import read, tail
 from braidlog.cli.repair import repair, verify
 from braidlog.cli.rescue import rescue
 from braidlog.cli.serve import serve, up
+from braidlog.cli.session import stopped_by_signals
 from braidlog.cli.stats import stats
 from braidlog.cli.streams import stream
 from braidlog.cli.tokens import token
@@ -70,10 +70,11 @@ class Root(click.Group):
         if sys.stdout is None:
             raise failures.Problem("stdout is closed", "send it to a file or /dev/null")
         try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()
+            with stopped_by_signals():
+                result = super().invoke(ctx)
+                sys.stdout.flush()
         except BrokenPipeError:
-            _forget_stdout()
+            forget(sys.stdout)
             raise _Stopped(failures.BROKEN_PIPE) from None
         except KeyboardInterrupt as interrupt:
             raise _Stopped(_interrupted(interrupt)) from None
@@ -94,6 +95,9 @@ def _interrupted(interrupt: KeyboardInterrupt | None) -> int:
     message("interrupted")
     for note in getattr(interrupt, "__notes__", ()):
         message(f"note: {note}")
+    match getattr(interrupt, "args", ()):
+        case (int(number),):
+            return 128 + number
     return failures.INTERRUPTED
 
 
@@ -104,11 +108,6 @@ def _report(failure: failures.Failure) -> int:
     if failure.hint:
         message(f"hint: {failure.hint}")
     return failure.exit_code
-
-
-def _forget_stdout() -> None:
-    # Else the interpreter flushes into the closed pipe once more on its way out.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 _HELP = """Keep a durable, totally ordered log in a directory, or in a cluster.

@@ -35,7 +35,11 @@ _WATCH_S: Final = 0.2
     envvar="BRAIDLOG_CONFIG",
     help="Settings file (TOML) [env: BRAIDLOG_CONFIG].",
 )
-@click.option("--check", is_flag=True, help="Check the settings and stop.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Check the settings and the files of [security], and stop.",
+)
 @click.pass_obj
 def serve(session: Session, /, config: Path | None, *, check: bool) -> None:
     """Run one node of a cluster until SIGTERM or Ctrl-C.
@@ -46,9 +50,13 @@ def serve(session: Session, /, config: Path | None, *, check: bool) -> None:
     # Late: everything else works without the extra that these need.
     from braidlog.node.config import load
     from braidlog.node.process import run
+    from braidlog.node.security import authorizer, contexts, peer_token
 
     settings = load(config)
     if check:
+        # What a start reads as well, and refuses.
+        for read in (authorizer, contexts, peer_token):
+            read(settings.security)
         text = f"the settings of node {settings.node.id} can serve"
         line(session, text, node=settings.node.id)
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -139,10 +140,16 @@ class Session:
 
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """Let SIGTERM, and SIGHUP of a terminal that closes, do what Ctrl-C does."""
+    """Let SIGTERM, and SIGHUP of a terminal that closes, do what Ctrl-C does.
 
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
+    The interrupt carries the number of the signal.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Only there signals arrive.
+        return
+
+    def stop(number: int, _: object) -> None:
+        raise KeyboardInterrupt(number)
 
     # What is ignored stays so: that is how `nohup` keeps a process.
     before = {

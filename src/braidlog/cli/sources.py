@@ -26,6 +26,7 @@ FORMATS = ("jsonl", "csv", "parquet")
 _BLOCK_BYTES = 1 << 20
 # A record holds no more.
 _FIELD_BYTES = 16 << 20
+_COMPRESSIONS = {".gz", ".zst"}
 _SUFFIXES = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -41,12 +42,16 @@ def format_of(path: Path) -> str:
     Raises:
         Problem: It tells none.
     """
-    suffixes = [suffix for suffix in path.suffixes if suffix not in {".gz", ".zst"}]
-    name = _SUFFIXES.get(suffixes[-1].lower()) if suffixes else None
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    suffixes = [suffix for suffix in suffixes if suffix not in _COMPRESSIONS]
+    name = _SUFFIXES.get(suffixes[-1]) if suffixes else None
     if name is None:
         raise Problem(
             f"{path}: the name tells no format", "say it with --format", USAGE
         )
+    if name == "parquet" and path.suffix.lower() in _COMPRESSIONS:
+        hint = "unpack it; Parquet is compressed inside of the file"
+        raise Problem(f"{path}: Parquet cannot be read compressed", hint, USAGE)
     return name
 
 
@@ -168,9 +173,10 @@ _TEXT_ROWS = {"jsonl": _json_rows, "csv": _csv_rows}
 
 
 def _decompressed(path: Path, raw: BinaryIO) -> BinaryIO:
-    if path.suffix == ".gz":
+    compression = path.suffix.lower()
+    if compression == ".gz":
         return cast(BinaryIO, gzip.GzipFile(fileobj=raw))
-    if path.suffix == ".zst":
+    if compression == ".zst":
         import pyarrow
 
         return cast(BinaryIO, pyarrow.CompressedInputStream(raw, "zstd"))

@@ -14,6 +14,7 @@ from braidlog.cli.commands import PlainCommand
 from braidlog.cli.failures import USAGE, Problem
 from braidlog.cli.output import line, message
 from braidlog.cli.session import Session
+from braidlog.errors import AlreadyExistsError
 
 __all__ = ["token"]
 
@@ -60,7 +61,12 @@ def create(session: Session, /, name: str, *, role: str, path: Path) -> None:
 
     entropy = secrets.token_bytes(ENTROPY_BYTES)
     text, made = make_token(name, Role.named(role), entropy)
-    _append(path, token_entry(made))
+    try:
+        _append(path, token_entry(made))
+    except AlreadyExistsError:
+        text = f"{path} has a token of the name {name}"
+        hint = "choose another name, or remove its entry from the file first"
+        raise Problem(text, hint) from None
     if not session.as_json:
         message(f"{name} may {role}; this is shown only once, {path} has its hash:")
     line(session, text, name=name, role=role, token=text, file=str(path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import operator
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from braidlog.errors import (
     NotReadyError,
     SequenceGapError,
 )
+from braidlog.storage.arguments import checked_producer
 from braidlog.storage.catalog import LogOptions
 from braidlog.types import Producer
 
@@ -219,6 +221,7 @@ class Appending:
             elif key is None and producer is None:
                 lane = self._keyless or self._turn_to_lane()
             else:
+                _check_producer(producer, sequence)
                 lane = self._lane(self._stream_for(key, producer))
             entry = self._entry(records, size, producer, sequence, deadline)
             lane.add(entry)
@@ -449,9 +452,7 @@ def _check_producer(producer: Any, sequence: int | None) -> None:
         return
     if producer is None:
         raise InvalidArgumentError("a sequence needs a producer")
-    if not isinstance(producer, Producer):
-        msg = f"producer must be a Producer, not {producer!r}"
-        raise TypeError(msg)
-    if sequence is None or not 0 < sequence <= _SEQUENCE_NEVER:
+    checked_producer(producer)
+    if sequence is None or not 0 < operator.index(sequence) <= _SEQUENCE_NEVER:
         msg = f"a producer needs a sequence from 1 on, got {sequence!r}"
         raise InvalidArgumentError(msg)

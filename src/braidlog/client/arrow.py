@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,11 +24,14 @@ class _Schema:
         return _native.log_schema()
 
 
-def log_schema(columns: list[str] | None = None) -> pa.Schema:
+def log_schema(columns: Sequence[str] | None = None) -> pa.Schema:
     """Return the schema of a log, or these columns of it."""
     schema = pa.schema(_Schema())
     if columns is None:
         return schema
+    if isinstance(columns, str):
+        msg = "columns must be a list of names, not one str"
+        raise TypeError(msg)
     unknown = [name for name in columns if name not in schema.names]
     if unknown:
         msg = f"there is no column {unknown[0]!r}: {', '.join(schema.names)}"
@@ -42,13 +46,17 @@ def columns_of(data: Any) -> Columns:
     """Return values, keys, timestamps and headers of Arrow data.
 
     Raises:
+        TypeError: it is no Arrow data.
         InvalidArgumentError: a column is missing, of another type, or has null values.
     """
-    table = (
-        pa.table(data)
-        if hasattr(data, "__arrow_c_stream__")
-        else (pa.Table.from_batches([pa.record_batch(data)]))
-    )
+    if hasattr(data, "__arrow_c_stream__"):
+        table = pa.table(data)
+    elif hasattr(data, "__arrow_c_array__"):
+        table = pa.Table.from_batches([pa.record_batch(data)])
+    else:
+        kind = type(data).__name__
+        msg = f"{kind} has neither __arrow_c_stream__ nor __arrow_c_array__"
+        raise TypeError(msg)
     _check_names(table.column_names)
     values = _binary(table, "value")
     if None in values:

@@ -4,14 +4,45 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from braidlog.client.retry import Verdict, verdict_of
-from braidlog.errors import LogError, NotReadyError
+from braidlog.errors import LogError, NotReadyError, TimeoutError_
 
-__all__ = ["first_of", "shared"]
+__all__ = ["Said", "first_of", "shared"]
 
 _T = TypeVar("_T")
+
+_SHOWN: Final = 8
+"""Nodes whose words an error repeats."""
+
+
+class Said:
+    """What each address said last."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._errors: dict[str, LogError] = {}
+
+    def note(self, address: str, error: LogError, *, whole: bool) -> None:
+        """Remember an error; ``whole`` says whether its attempt had the usual time.
+
+        That the last attempt had no time left says nothing of the node: what it had
+        said before does.
+        """
+        timeout = isinstance(error, TimeoutError_)
+        if whole or not timeout or address not in self._errors:
+            self._errors[address] = error
+
+    def __str__(self) -> str:
+        """Return it as one line."""
+        parts = [
+            error.message if address in error.message else f"{address}: {error.message}"
+            for address, error in self._errors.items()
+        ]
+        if len(parts) > _SHOWN:
+            parts[_SHOWN:] = [f"and {len(parts) - _SHOWN} more"]
+        return "; ".join(parts)
 
 
 async def first_of(

@@ -21,6 +21,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
+from braidlog import _native
 from braidlog.client.background import BackgroundLoop
 from braidlog.client.client import Client, connect
 from braidlog.client.cursor import ClusterCursor
@@ -28,7 +29,7 @@ from braidlog.client.ingest import Ingest
 from braidlog.client.log import ClusterLog
 from braidlog.client.scan import Scan
 from braidlog.client.settings import ClientSettings
-from braidlog.errors import ClosedError
+from braidlog.errors import ClosedError, StoreFailedError
 from braidlog.types import Producer, Timestamp
 
 if TYPE_CHECKING:
@@ -134,7 +135,10 @@ class BlockingClusterCursor(_Blocking[ClusterCursor]):
 
 
 class BlockingClusterLog(_Blocking[ClusterLog]):
-    """A log of a cluster with the calls of `Log`; see `ClusterLog`."""
+    """A log of a cluster with the calls of `Log`; see `ClusterLog`.
+
+    Also an Arrow stream, as `Log` is one.
+    """
 
     refresh = _call(ClusterLog.refresh)
     append = _call(ClusterLog.append)
@@ -143,11 +147,13 @@ class BlockingClusterLog(_Blocking[ClusterLog]):
     next_sequence = _call(ClusterLog.next_sequence)
     get = _call(ClusterLog.get)
     __getitem__ = get
+    # By default it would look up the positions below ``len(self)``, which are others.
+    __reversed__ = None
     read = _iterate(ClusterLog._read_chunks)
     subscribe = _iterate(ClusterLog._subscribe_chunks)
     batches = _iterate(ClusterLog._batch_chunks)
     placed_batches = _iterate(ClusterLog._placed_chunks)
-    wait = _call(ClusterLog.wait)
+    _wait = _call(ClusterLog.wait)
     find = _call(ClusterLog.find)
     to_arrow = _call(ClusterLog.to_arrow)
     trim = _call(ClusterLog.trim)
@@ -187,6 +193,38 @@ class BlockingClusterLog(_Blocking[ClusterLog]):
     def __iter__(self) -> Iterator[Record]:
         """Iterate over everything that can be read now."""
         return self.read()
+
+    def wait(self, position: int, *, timeout: float | None = None) -> bool:
+        """Wait until ``position`` can be read; see `ClusterLog.wait`."""
+        try:
+            return self._wait(position, timeout=timeout)
+        except StoreFailedError:
+            raise
+        except ClosedError:
+            return False  # The loop is closed with the client.
+
+    def __len__(self) -> int:
+        """Ask the cluster; return the number of records that can be read."""
+        return len(self.refresh())
+
+    def __arrow_c_stream__(self, requested_schema: Any | None = None) -> Any:
+        """Export the whole log, as it is now, through the Arrow C stream interface.
+
+        Batches are read when they are asked for. A requested schema is best effort by
+        the protocol, and is not looked at.
+        """
+        import pyarrow as pa
+
+        from braidlog.client.arrow import log_schema
+
+        there = self.refresh()
+        batches = self.batches(there.start, there.stop)
+        reader = pa.RecordBatchReader.from_batches(log_schema(), batches)
+        return reader.__arrow_c_stream__()
+
+    def __arrow_c_schema__(self) -> Any:
+        """Export the schema through the Arrow C data interface."""
+        return _native.log_schema()
 
     def submit_many(
         self,

@@ -51,6 +51,10 @@ class Client:
         self._cluster = Cluster(parse_seeds(seeds), connector, self._settings)
         self._logs: dict[bytes, ClusterLog] = {}
 
+    def __repr__(self) -> str:
+        """Show where it looks for the cluster."""
+        return f"<Client {','.join(self._cluster.seeds)!r}>"
+
     async def __aenter__(self) -> Self:
         """Find the cluster."""
         try:

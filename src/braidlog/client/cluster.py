@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from braidlog.client.attempts import first_of, shared
+from braidlog.client.attempts import Said, first_of, shared
 from braidlog.client.link import Answer, Connector, Link
 from braidlog.client.links import Links
 from braidlog.client.retry import Backoff, Verdict, verdict_of
@@ -37,6 +37,8 @@ _CALL_BYTES: Final = 16
 _WATCHERS: Final = 2
 """Nodes that are asked for news at a time: one of them may hang."""
 
+_UNREACHED: Final = "Check the addresses, and that nodes listen there"
+
 _T = TypeVar("_T")
 
 
@@ -49,7 +51,7 @@ class Cluster:
         """Remember where to begin; `open` connects."""
         self.settings = settings
         self.closed = False
-        self._seeds = seeds
+        self.seeds = seeds
         self._links = Links(connector, settings.connect_timeout_s)
         self._routes: Routes | None = None
         self._refreshing: asyncio.Task[Routes] | None = None
@@ -142,7 +144,7 @@ class Cluster:
         known: list[str | None] = []
         if self._routes is not None:
             known = [self._routes.address(node) for node in self._routes.anyone()]
-        found = dict.fromkeys([*known, *self._seeds])
+        found = dict.fromkeys([*known, *self.seeds])
         return [address for address in found if address is not None]
 
     async def refresh(self) -> Routes:
@@ -173,12 +175,14 @@ class Cluster:
         deadline = loop.time() + settings.timeout_s
         backoff = self.backoff()
         first: list[str] = []
+        said = Said()
 
         async def tried(address: str) -> _T:
             within = min(deadline - loop.time(), settings.attempt_timeout_s)
             try:
                 return await attempt(address, max(0.0, within))
             except LogError as error:
+                said.note(address, error, whole=within == settings.attempt_timeout_s)
                 if (found := self._hint(error)) is not None:
                     first[:] = [found]
                 raise
@@ -196,7 +200,11 @@ class Cluster:
                     raise
                 if loop.time() >= deadline:
                     msg = f"no node answered for {what} in {settings.timeout_s} s"
-                    raise TimeoutError_(f"{msg}: {error.message}") from error
+                    failed = TimeoutError_(f"{msg}: {said}")
+                    if self._routes is None:
+                        # That of the class is for who was connected.
+                        failed.hint = _UNREACHED  # type: ignore[misc]
+                    raise failed from error
 
     def _hint(self, error: LogError) -> str | None:
         if not isinstance(error, NotPrimaryError) or self._routes is None:

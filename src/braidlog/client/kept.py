@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from braidlog.errors import (
     RemoteProtocolError,
 )
 from braidlog.storage.archived import located
+from braidlog.storage.arguments import checked_name, checked_position
 from braidlog.storage.catalog import LogOptions
 from braidlog.storage.retention import lease_us
 from braidlog.types import Compression
@@ -113,12 +115,11 @@ class KeptClusterLog:
         Raises:
             BeyondEndError: ``before`` is above the end.
         """
+        before = checked_position(before)
         there = await self.refresh()
         if before > there.stop:
             msg = f"position {before} is not written yet"
             raise BeyondEndError(msg, next=there.stop)
-        if before < 0:
-            raise InvalidArgumentError(f"positions count from 1, got {before}")
         now = self._cluster.settings.clock()  # For leaders before they had their own.
         command = commands.Trim(self._id, max(1, before), now, ignore_pins)
         result = await self._cluster.execute(command)
@@ -193,7 +194,7 @@ class KeptClusterLog:
         self, name: str, *, pin: bool = False, lease: float | None = None
     ) -> ClusterCursor:
         """Return a cursor, creating it at the first position if there is none."""
-        us = lease_us(lease)
+        name, us = checked_name(name, "cursor"), lease_us(lease)
         for row in await self._cursor_rows():
             if row.name == name:
                 return ClusterCursor(self, row)
@@ -214,7 +215,8 @@ class KeptClusterLog:
         Raises:
             InvalidArgumentError: the position is beyond the end of the log.
         """
-        row = await self._set_cursor(name, position, pin, lease_us(lease))
+        name, us = checked_name(name, "cursor"), lease_us(lease)
+        row = await self._set_cursor(name, position, pin, us)
         return ClusterCursor(self, row)
 
     async def cursors(self) -> list[ClusterCursor]:
@@ -248,9 +250,10 @@ class KeptClusterLog:
         lease: int,
         change: commands.CursorChange = commands.CursorChange.SET,
     ) -> CursorRow:
+        position = int(operator.index(position))
         there = await self.refresh()
         if not 0 < position <= there.stop:
-            msg = f"position {position} is not in 1..{there.stop}"
+            msg = f"cursor position {position} is not in 1..{there.stop}"
             raise InvalidArgumentError(msg)
         now = self._cluster.settings.clock()
         result = await self._cluster.execute(

@@ -16,10 +16,18 @@ from braidlog.client.spanrows import rows_of
 from braidlog.errors import (
     BeyondEndError,
     ClosedError,
-    InvalidArgumentError,
     RemoteProtocolError,
     StoreFailedError,
     TrimmedError,
+)
+from braidlog.storage.arguments import (
+    checked_key,
+    checked_position,
+    checked_producer,
+    checked_time,
+    checked_timeout,
+    checked_values,
+    optional,
 )
 from braidlog.types import Producer, Timestamp
 
@@ -125,7 +133,7 @@ class ClusterLog(KeptClusterLog):
         in the middle, what was placed stays, and a note of the error says how many.
         """
         self._cluster.check_open()
-        values = list(values)
+        values = checked_values(values)
         plain = keys is None and headers is None
         if plain and (timestamps is None or isinstance(timestamps, int)):
             done = await self._appending.append_plain(
@@ -155,18 +163,17 @@ class ClusterLog(KeptClusterLog):
     async def next_sequence(self, producer: Producer) -> int:
         """Return the sequence that the producer must send next, 1 if it is unknown."""
         self._cluster.check_open()
-        return await self._appending.next_sequence(producer)
+        return await self._appending.next_sequence(checked_producer(producer))
 
     # -- read --------------------------------------------------------------------
 
     async def _bounds(self, start: int | None, end: int | None) -> tuple[int, int]:
         self._cluster.check_open()
+        start = optional(checked_position, start)
+        end = optional(checked_position, end)
         there = await self.refresh()
         begin = there.start if start is None else start
         stop = there.stop if end is None else end
-        if begin < 0 or stop < 0:
-            msg = f"positions count from 1, got {min(begin, stop)}"
-            raise InvalidArgumentError(msg)
         if begin < there.start:
             msg = f"position {begin} was trimmed"
             raise TrimmedError(msg, first=there.start)
@@ -201,6 +208,7 @@ class ClusterLog(KeptClusterLog):
             TrimmedError: the position is below ``first``.
             BeyondEndError: the position is not written yet.
         """
+        position = checked_position(position)
         async for chunk in self._read_chunks(position, position + 1):
             return chunk[0]
         raise BeyondEndError(f"position {position} is not written yet", next=self.end)
@@ -255,16 +263,18 @@ class ClusterLog(KeptClusterLog):
         limit: int | None = None,
         include_archive: Archived = False,
     ) -> AsyncGenerator[list[Record], None]:
-        choice = (None if key is None else bytes(memoryview(key)), since, until)
+        choice = (
+            optional(checked_key, key),
+            optional(checked_time, since),
+            optional(checked_time, until),
+        )
+        left = optional(checked_position, limit)
         if include_archive:
             reading = ArchivedReading(self, include_archive)
             await reading.open(start, end)
             chunks = reading.records(choice, self._counted)
         else:
             chunks = self._chosen(*await self._bounds(start, end), choice)
-        left = limit
-        if left is not None and left < 0:
-            raise InvalidArgumentError(f"limit must be at least 0, got {limit}")
         if left == 0:
             return
         async with contextlib.aclosing(chunks):
@@ -300,11 +310,8 @@ class ClusterLog(KeptClusterLog):
 
         False as well once the client is closed.
         """
-        if timeout is not None and timeout != timeout:
-            msg = f"timeout must be a number of seconds, got {timeout}"
-            raise InvalidArgumentError(msg)
-        if position < 0:
-            raise InvalidArgumentError(f"positions count from 1, got {position}")
+        timeout = checked_timeout(timeout)
+        position = checked_position(position)
         try:
             if position < self.end or position < (await self.refresh()).stop:
                 return True
@@ -349,7 +356,7 @@ class ClusterLog(KeptClusterLog):
         key: Buffer | None = None,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> AsyncGenerator[list[Record], None]:
-        plain = None if key is None else bytes(memoryview(key))
+        plain = optional(checked_key, key)
         spans = self._follow(start, timeout)
         try:
             async with contextlib.aclosing(spans):
@@ -366,10 +373,10 @@ class ClusterLog(KeptClusterLog):
         start: int | None,
         timeout: float | None,  # noqa: ASYNC109
     ) -> AsyncGenerator[Span, None]:
+        timeout = checked_timeout(timeout)
+        start = optional(checked_position, start)
         there = await self.refresh()
         begin = there.start if start is None else start
-        if begin < 0:
-            raise InvalidArgumentError(f"positions count from 1, got {begin}")
         if begin < there.start:
             raise TrimmedError(f"position {begin} was trimmed", first=there.start)
         if begin >= there.stop and not await self.wait(begin, timeout=timeout):
@@ -392,7 +399,8 @@ class ClusterLog(KeptClusterLog):
 
         Reads from the first record on: times need not rise with positions.
         """
-        async for chunk in self._read_chunks(since=timestamp, limit=1):
+        since = checked_time(timestamp)
+        async for chunk in self._read_chunks(since=since, limit=1):
             if chunk:
                 return chunk[0].position
         return None

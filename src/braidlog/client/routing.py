@@ -58,6 +58,9 @@ def parse_seeds(seeds: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def _address(text: str) -> str:
+    if "/" in text:
+        msg = f"{text!r} is not an address: write host:port, as in 'localhost:{PORT}'"
+        raise InvalidArgumentError(f"{msg}, without a scheme or path")
     host, colon, port = text.rpartition(":")
     # An IPv6 address has colons of its own: only in brackets can a port follow it.
     if not colon or "]" in port or (":" in host and not host.endswith("]")):
@@ -65,6 +68,11 @@ def _address(text: str) -> str:
     if not host or not port.isdecimal() or not 0 < int(port) <= _PORT_MAX:
         msg = f"{text!r} is not an address: write host:port"
         raise InvalidArgumentError(msg)
+    try:
+        host.encode("idna")
+    except UnicodeError as error:
+        msg = f"{text!r} is not an address: no host is named like that ({error})"
+        raise InvalidArgumentError(msg) from error
     return f"{host}:{port}"
 
 

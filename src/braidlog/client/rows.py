@@ -7,6 +7,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from braidlog import _native
 from braidlog.errors import InvalidArgumentError, TooLargeError
+from braidlog.storage.arguments import (
+    checked_bytes,
+    checked_key,
+    checked_time,
+    checked_times,
+    checked_values,
+    optional,
+)
 from braidlog.types import Headers
 
 if TYPE_CHECKING:
@@ -19,7 +27,6 @@ Row: TypeAlias = tuple[bytes, bytes | None, int, Headers]
 
 # Bytes that a record is counted with beyond its key, value and headers.
 _RECORD_COST: Final = 64
-_TIMESTAMPS: Final = range(-(1 << 63), 1 << 63)
 
 
 def size_of(row: Row) -> int:
@@ -71,10 +78,10 @@ class Rows:
                 return (value, None, when, ()), size
         named: Headers = ()
         if headers is not None:
-            named = tuple((_name(name), _bytes(data)) for name, data in headers)
-        plain_key = None if key is None else _bytes(key)
+            named = _named(headers)
+        plain_key = optional(checked_key, key)
         when = self._clock() if timestamp is None else self._time(timestamp)
-        row = (_bytes(value), plain_key, when, named)
+        row = (checked_bytes(value, "value"), plain_key, when, named)
         if (size := size_of(row)) > self._limit:
             msg = f"a record of {size} bytes is over the limit of {self._limit}"
             raise TooLargeError(msg, size=size, limit=self._limit)
@@ -94,9 +101,10 @@ class Rows:
             InvalidArgumentError: the columns do not have the same length.
             TooLargeError: a record is over its limit.
         """
-        plain = list(values)
-        one = timestamps if isinstance(timestamps, int) else None
-        times = None if isinstance(timestamps, int) else timestamps
+        plain = checked_values(values)
+        times = checked_times(timestamps)
+        one = times if isinstance(times, int) else None
+        times = None if isinstance(times, int) else times
         columns = [
             _column(name, column, len(plain))
             for name, column in (
@@ -127,13 +135,7 @@ class Rows:
     def _time(self, timestamp: Any) -> int:
         if timestamp is None:
             return self._clock()
-        if isinstance(timestamp, bool) or not isinstance(timestamp, int):
-            msg = f"timestamp must be an int of microseconds, not {timestamp!r}"
-            raise TypeError(msg)
-        if timestamp not in _TIMESTAMPS:
-            msg = f"timestamp {timestamp} does not fit 64 bits"
-            raise InvalidArgumentError(msg)
-        return timestamp
+        return checked_time(timestamp)
 
 
 def _column(name: str, column: Iterable[Any] | None, count: int) -> Iterator[Any]:
@@ -146,13 +148,20 @@ def _column(name: str, column: Iterable[Any] | None, count: int) -> Iterator[Any
     return iter(found)
 
 
-def _bytes(value: Buffer) -> bytes:
-    # bytes(5) would be five zeros.
-    return value if isinstance(value, bytes) else memoryview(value).tobytes()
-
-
-def _name(name: Any) -> str:
-    if not isinstance(name, str):
-        msg = f"the name of a header must be a str, not {name!r}"
+def _named(headers: Any) -> Headers:
+    pairs = "headers must be (name, value) pairs"
+    if not isinstance(headers, Iterable):
+        msg = f"{pairs}, not {type(headers).__name__}"
         raise TypeError(msg)
-    return name
+    found = []
+    for pair in headers:
+        # A text of two letters can be unpacked too, and so can a dict of two keys.
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            msg = f"{pairs}, name str, value bytes"
+            raise TypeError(msg)
+        name, value = pair
+        if not isinstance(name, str):
+            msg = f"the name of a header must be a str, not {name!r}"
+            raise TypeError(msg)
+        found.append((name, checked_bytes(value, "header value")))
+    return tuple(found)

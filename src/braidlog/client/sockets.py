@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections import deque
 from typing import Final, cast
@@ -227,19 +228,21 @@ class SocketLink(asyncio.BufferedProtocol):
 def socket_connector(
     *, token: str = "", context: ssl.SSLContext | None = None, cluster: str = ""
 ) -> Connector:
-    """Return what opens connections that present ``token``."""
+    """Return what opens connections that present ``token``.
+
+    Raises:
+        TypeError: a text is none; the node would call the greeting malformed.
+    """
+    given: dict[str, object] = {"token": token, "cluster": cluster}
+    for name, text in given.items():
+        if not isinstance(text, str):
+            msg = f"{name} must be a str, not {type(text).__name__}"
+            raise TypeError(msg)
     hello = Hello(VERSION_MIN, VERSION_MAX, cluster, 0, token, "braidlog-python")
 
     async def connect(address: str) -> Link:
-        host, _, port = address.rpartition(":")
-        loop = asyncio.get_running_loop()
         try:
-            transport, link = await loop.create_connection(
-                lambda: SocketLink(address, hello),
-                host.strip("[]"),
-                int(port),
-                ssl=context,
-            )
+            transport, link = await _connected(address, hello, context)
         except ssl.SSLCertVerificationError as error:
             # Trying again does not make it trusted.
             msg = f"the certificate of {address} is refused: {error.verify_message}"
@@ -259,3 +262,30 @@ def socket_connector(
         return link
 
     return connect
+
+
+async def _connected(
+    address: str, hello: Hello, context: ssl.SSLContext | None
+) -> tuple[asyncio.Transport, SocketLink]:
+    """Connect to one of the addresses that a host has, in their order."""
+    name, _, port = address.rpartition(":")
+    host = name.strip("[]")
+    loop = asyncio.get_running_loop()
+    # By itself: where a connection is given up, uvloop leaves the lookup that belongs
+    # to it alone, and its error is printed as one that nobody wanted to know.
+    found = await loop.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+    refused = OSError("the host has no address")
+    for *_, (ip, *_) in found:
+        try:
+            return await loop.create_connection(
+                lambda: SocketLink(address, hello),
+                str(ip),
+                int(port),
+                ssl=context,
+                server_hostname=host if context else None,
+            )
+        except ssl.SSLError:
+            raise
+        except OSError as error:
+            refused = error
+    raise refused

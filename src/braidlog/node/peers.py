@@ -25,6 +25,7 @@ from braidlog.errors import (
     NotReadyError,
     ProtocolError,
 )
+from braidlog.node.complaints import Connections
 from braidlog.node.config import host_and_port
 from braidlog.node.transport import Outbox, Wire
 from braidlog.wire.client import ClientConnection
@@ -82,6 +83,7 @@ class _Link(Wire):
         super().__init__(connection, peer.outbox)
         self._peer = peer
         self._asked: dict[int, Answer] = {}
+        self._refused = False
         self.identity: tuple[bytes, int] = b"", 0
         """Directory of the other node, and the entry that gave its id to it."""
         self.settled = asyncio.Event()
@@ -117,11 +119,16 @@ class _Link(Wire):
             self._ended(event)
 
     def _ended(self, event: Refused | Closing) -> None:
-        if isinstance(event, Refused) and isinstance(event.error, NodeIdentityError):
-            self._peer.refused(event.error)
+        if isinstance(event, Closing):
+            # Behind a refusal it says the same again.
+            if not self._refused:
+                self._peer.fails(event.reason)
             return
-        reason = event.error if isinstance(event, Refused) else event.reason
-        _log.warning("node %d: %s", self._peer.node, reason)
+        self._refused = True
+        if isinstance(event.error, NodeIdentityError):
+            self._peer.refused(event.error)
+        else:
+            self._peer.fails(event.error)
 
     def lost(self) -> None:
         self.settled.set()
@@ -132,7 +139,7 @@ class _Link(Wire):
         self._peer.closed(self)
 
     def broken(self, error: ProtocolError) -> None:
-        _log.warning("node %d: %s", self._peer.node, error)
+        self._peer.fails(error)
 
 
 class _Peer:
@@ -213,11 +220,11 @@ class _Peer:
                 # answers, so nobody else would tell.
                 await link.settled.wait()
         except OSError as error:  # a timeout is one too
-            # TLS on one side alone does not get better by itself.
-            level = (
-                logging.WARNING if isinstance(error, ssl.SSLError) else logging.DEBUG
-            )
-            _log.log(level, "node %d at %s: %s", self.node, self.address, error)
+            if isinstance(error, ssl.SSLError):
+                # TLS on one side alone does not get better by itself.
+                self.fails(error)
+            else:
+                _log.debug("%s: %s", self.name, error)
             self._forget()
             if link is None:
                 self._peers.on_lost(self.node)
@@ -248,6 +255,13 @@ class _Peer:
     def bound(self) -> int:
         return self._peers.bound()
 
+    @property
+    def name(self) -> str:
+        return f"node {self.node} at {self.address}"
+
+    def fails(self, reason: object) -> None:
+        self._peers.complaints.fails(self.name, str(reason))
+
     def refused(self, error: NodeIdentityError) -> None:
         self._peers.on_refused(self.node, error)
 
@@ -262,6 +276,7 @@ class _Peer:
     def opened(self, link: _Link) -> None:
         self._link, self._attempt = link, None
         self._retry_s = _RETRY_MIN_S
+        self._peers.complaints.works(self.name)
         for message, payload in self._waiting:
             link.connection.send(message, payload)
         self._forget()
@@ -334,6 +349,7 @@ class Peers:
         """
         self.settings = settings
         self.outbox = outbox
+        self.complaints = Connections(_log)
         self.random = random.Random(seed)
         self.on_message = on_message
         self.on_connected = on_connected

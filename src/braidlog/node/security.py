@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
+from typing import Final
 
-from braidlog.errors import InvalidArgumentError
+from braidlog.errors import InvalidArgumentError, LogError, UnauthorizedError
 from braidlog.node.config import SecuritySettings
+from braidlog.wire.roles import Role
 from braidlog.wire.server import Authorizer, allow_all
-from braidlog.wire.tokens import parse_tokens
+from braidlog.wire.tokens import Tokens, parse_tokens
 
 __all__ = ["authorizer", "contexts", "peer_token"]
+
+_NO_PEM: Final = "there is no certificate in PEM in it"
 
 
 def authorizer(security: SecuritySettings) -> Authorizer:
@@ -19,28 +23,55 @@ def authorizer(security: SecuritySettings) -> Authorizer:
     Raises:
         InvalidArgumentError: the file of tokens cannot be read, or is none.
     """
-    file = security.tokens
-    if not file:
-        return allow_all
-    return parse_tokens(_text(file)).authorize
+    return _tokens(security.tokens).authorize if security.tokens else allow_all
 
 
 def peer_token(security: SecuritySettings) -> str:
     """Return the token that this side shows to its peers.
 
     Raises:
-        InvalidArgumentError: the file cannot be read.
+        InvalidArgumentError: the file cannot be read, or the file of tokens says that
+            peers would refuse it.
     """
     file = security.peer_token
-    return _text(file).strip() if file else ""
+    if not file:
+        return ""
+    text = _text("peer_token", file).strip()
+    if security.tokens:
+        try:
+            token = _tokens(security.tokens).find(text)
+        except UnauthorizedError:
+            return text  # The files of the peers may have others.
+        if token.role < Role.PEER:
+            has = f"token {token.name!r} of {security.tokens} has {token.role.word}"
+            raise _wrong("peer_token", file, f"a node needs the role peer, {has}")
+    return text
 
 
-def _text(file: str) -> str:
+def _wrong(setting: str, file: str, why: object) -> InvalidArgumentError:
+    return InvalidArgumentError(f"[security] {setting}, {file}: {why}")
+
+
+def _tokens(file: str) -> Tokens:
+    text = _text("tokens", file)
     try:
-        return Path(file).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        msg = f"{file}: {error}"
-        raise InvalidArgumentError(msg) from error
+        return parse_tokens(text)
+    except LogError as error:
+        raise _wrong("tokens", file, error.message) from error
+
+
+def _read(setting: str, file: str) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise _wrong(setting, file, error.strerror or error) from error
+
+
+def _text(setting: str, file: str) -> str:
+    try:
+        return _read(setting, file).decode()
+    except UnicodeDecodeError as error:
+        raise _wrong(setting, file, "it is no text") from error
 
 
 def contexts(
@@ -53,11 +84,29 @@ def contexts(
     """
     if not security.certificate:
         return None, None
+    # OpenSSL does not say which of the files it cannot read.
+    for setting in ("certificate", "key", "authority"):
+        if file := getattr(security, setting):
+            _read(setting, file)
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
-        server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         server.load_cert_chain(security.certificate, security.key)
+    except (OSError, ssl.SSLError) as error:
+        raise _unfit(security, error) from error
+    try:
         client = ssl.create_default_context(cafile=security.authority or None)
     except (OSError, ssl.SSLError) as error:
-        msg = f"[security] certificate, key or authority: {error}"
-        raise InvalidArgumentError(msg) from error
+        raise _wrong("authority", security.authority, _NO_PEM) from error
     return server, client
+
+
+def _unfit(security: SecuritySettings, error: OSError) -> InvalidArgumentError:
+    """Find out which of certificate and key it is: OpenSSL does not say."""
+    if getattr(error, "reason", "") == "KEY_VALUES_MISMATCH":
+        why = f"it is not the key of {security.certificate}"
+        return _wrong("key", security.key, why)
+    try:
+        ssl.create_default_context(cafile=security.certificate)
+    except (OSError, ssl.SSLError):
+        return _wrong("certificate", security.certificate, _NO_PEM)
+    return _wrong("key", security.key, f"it is no private key in PEM ({error})")

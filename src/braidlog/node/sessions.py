@@ -10,9 +10,18 @@ from typing import TYPE_CHECKING, Final, Protocol
 from msgspec import Struct
 
 from braidlog.errors import LogError, NodeIdentityError, ProtocolError
+from braidlog.node.complaints import Connections
 from braidlog.node.transport import Outbox, Wire
 from braidlog.wire.connection import State
-from braidlog.wire.events import Appends, Closing, Event, Received, Refused, Requested
+from braidlog.wire.events import (
+    Appends,
+    Closing,
+    Event,
+    Greeted,
+    Received,
+    Refused,
+    Requested,
+)
 from braidlog.wire.messages import Message
 from braidlog.wire.roles import Role
 from braidlog.wire.server import ServerConnection, ServerSettings
@@ -76,6 +85,7 @@ class Session(Wire):
         super().__init__(ServerConnection(sessions.settings), sessions.outbox)
         self._sessions = sessions
         self._greeting: asyncio.TimerHandle | None = None
+        self._other = "a connection"
         self.gone = False
         self.window_bytes = sessions.settings.window_bytes
 
@@ -95,10 +105,13 @@ class Session(Wire):
             role = self.connection.role or Role.READ
             handler.requested(Request(self, event.request), event, role)
         elif isinstance(event, Refused):
-            # Nodes that are not who they say try again and again: said once, elsewhere.
-            again = isinstance(event.error, NodeIdentityError)
-            level = logging.DEBUG if again else logging.WARNING
-            _log.log(level, "a connection was refused: %s", event.error)
+            # Of nodes that are not who they say the operator is told elsewhere.
+            if isinstance(event.error, NodeIdentityError):
+                _log.debug("%s: refused: %s", self._other, event.error)
+            else:
+                self._fails(f"refused: {event.error}")
+        elif isinstance(event, Greeted):
+            self._sessions.complaints.works(self._other)
         elif isinstance(event, Closing):
             _log.debug("a connection closes: %s", event.reason)
 
@@ -119,18 +132,24 @@ class Session(Wire):
 
     def broken(self, error: ProtocolError) -> None:
         """Say why the connection is closed."""
-        _log.warning("a connection is closed: %s", error)
+        self._fails(f"closed: {error}")
+
+    def _fails(self, why: str) -> None:
+        self._sessions.complaints.fails(self._other, why)
 
     def connection_made(self, transport: object) -> None:
         """Be counted, or be sent away if there are too many."""
         super().connection_made(transport)  # type: ignore[arg-type]
+        if self._transport is not None:
+            host, *_ = self._transport.get_extra_info("peername") or ("nowhere",)
+            self._other = f"a connection from {host}"
         self._sessions.add(self)
         loop = asyncio.get_running_loop()
         self._greeting = loop.call_later(GREETING_S, self._give_up)
 
     def _give_up(self) -> None:
         if self.connection.state is State.HANDSHAKE:
-            _log.warning("a connection without a greeting is closed")
+            self._fails("closed: it sent no greeting")
             self.abort()
 
     def lost(self) -> None:
@@ -155,6 +174,7 @@ class Sessions:
         self.settings = settings
         self.outbox = outbox
         self.handler = handler
+        self.complaints = Connections(_log)
         self._connections_max = connections_max
         # A dict, for its order.
         self._sessions: dict[Session, None] = {}

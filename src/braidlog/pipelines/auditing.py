@@ -46,7 +46,7 @@ from braidlog.pipelines.frame import (
     Stage,
     run,
 )
-from braidlog.pipelines.manifest import finished
+from braidlog.pipelines.manifest import finished, refuse_results
 from braidlog.pipelines.origin import BYTES_PER_TASK, Origin
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ def audit(
     what is on its way.
 
     Raises:
+        AlreadyExistsError: the directory has the results of another job.
         NotFoundError: there is no such log.
         LockedError: a node runs on a raw directory.
         TrimmedError: the log was trimmed meanwhile; run it again.
@@ -145,6 +146,7 @@ def audit_job(
     """Return the job of `audit`, for `braidlog.pipelines.run`."""
     origin = origin.absolute()
     places = [str(place) for place in archives]
+    home = Path(output).absolute()
 
     def plan_look(_: Sequence[Result]) -> list[Look]:
         found: list[Look] = []
@@ -159,13 +161,14 @@ def audit_job(
     return Job(
         _NAME,
         {"origin": origin.parameters(), "archives": places},
-        Path(output).absolute(),
+        home,
         (
             Stage("look", Look, plan_look, partial(_look, origin)),
             Stage("compare", _Compare, _plan_compare, _compare),
         ),
         _facts,
-        lambda: None,  # There may be new damage, so it always looks again.
+        # There may be new damage, so it always looks again.
+        partial(refuse_results, home),
     )
 
 

@@ -22,7 +22,15 @@ from braidlog.errors import AlreadyExistsError, CorruptionError, NotFoundError
 from braidlog.pipelines.frame import File
 from braidlog.pipelines.frame_state import ASIDE, sync_directory
 
-__all__ = ["MANIFEST", "finished", "publish", "published", "read_manifest", "verify"]
+__all__ = [
+    "MANIFEST",
+    "finished",
+    "publish",
+    "published",
+    "read_manifest",
+    "refuse_results",
+    "verify",
+]
 
 MANIFEST: Final = "manifest.json"
 _FORMAT: Final = 1
@@ -68,6 +76,15 @@ def published(home: Path, pipeline: str, identity: str) -> dict[str, Any] | None
         )
         raise AlreadyExistsError(msg)
     return found
+
+
+def refuse_results(home: Path) -> None:
+    """Refuse a directory with results: for jobs that leave no more than a report.
+
+    Raises:
+        AlreadyExistsError: a job published there.
+    """
+    published(home, "", "")  # No job has this name.
 
 
 def publish(

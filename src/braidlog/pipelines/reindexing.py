@@ -18,6 +18,7 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +34,7 @@ from braidlog.pipelines.frame import (
     run,
 )
 from braidlog.pipelines.frame_state import sync_directory
+from braidlog.pipelines.manifest import refuse_results
 from braidlog.storage import inspect as files
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ def reindex(
     named in the report, as ``findings``.
 
     Raises:
+        AlreadyExistsError: the directory has the results of another job.
         NotFoundError: there is no data directory at one of the places.
     """
     job = reindex_job(directories, output)
@@ -77,6 +80,7 @@ def reindex_job(directories: Sequence[str | Path], output: str | Path) -> Job:
     """Return the job of `reindex`, for `braidlog.pipelines.run`."""
     if not directories:
         raise InvalidArgumentError("name at least one directory")
+    home = Path(output).absolute()
     found = sorted(os.path.abspath(each) for each in directories)  # noqa: PTH100
 
     def plan(_: Sequence[Result]) -> list[_Segment]:
@@ -90,10 +94,11 @@ def reindex_job(directories: Sequence[str | Path], output: str | Path) -> Job:
     return Job(
         _NAME,
         {"directories": found},
-        Path(output).absolute(),
+        home,
         (Stage("write", _Segment, plan, _write),),
         _facts,
-        lambda: None,  # Damage may come at any time, so it always looks again.
+        # Damage may come at any time, so it always looks again.
+        partial(refuse_results, home),
     )
 
 

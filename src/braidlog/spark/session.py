@@ -9,11 +9,13 @@ instead of a zip (`braidlog.spark.home`).
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -53,9 +55,10 @@ def local_session(
     """Start Spark on this machine, or return the session that already runs.
 
     ``settings`` are added to the defaults and win over them. Spark's temporary files go
-    to ``scratch``. With ``diagnostics`` everything that the JVM and the workers print
-    goes to that file instead of the terminal. The ``progress`` of stages is shown on
-    standard error; None shows it if that is a terminal.
+    to ``scratch``, or to a directory of their own that goes when the program ends,
+    unless tables are in it. With ``diagnostics`` everything that the JVM and the
+    workers print goes to that file instead of the terminal. The ``progress`` of stages
+    is shown on standard error; None shows it if that is a terminal.
 
     Raises:
         UnavailableError: There is no Java; the message says how to get one.
@@ -68,7 +71,7 @@ def local_session(
     os.environ["PYSPARK_PYTHON"] = sys.executable  # else: whatever `python3` is
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    folder = Path(scratch or tempfile.mkdtemp(prefix="braidlog-spark-"))
+    folder = Path(scratch or _temporary())
     builder = SparkSession.builder.master(master).appName(name)
     shown = _is_terminal(diagnostics) if progress is None else progress
     ours = {
@@ -80,6 +83,21 @@ def local_session(
         builder = builder.config(key, value)
     with _errors_to(diagnostics):
         return builder.getOrCreate()
+
+
+def _temporary() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="braidlog-spark-"))
+    atexit.register(_remove, folder, os.getpid())
+    return folder
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() != owner:
+        return  # A fork that ends while its parent goes on.
+    # Only what Spark works with: tables beside it may be wanted.
+    shutil.rmtree(folder / "local", ignore_errors=True)
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def _is_terminal(diagnostics: str | Path | None) -> bool:

@@ -8,12 +8,15 @@ Calls that may touch the disk run in a worker thread.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import itertools
 import os
+import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from braidlog.errors import ClosedError, LogError, ReadOnlyError, StoreFailedError
 from braidlog.storage.archived import Archived
@@ -21,7 +24,8 @@ from braidlog.storage.backend import WriterBackend
 from braidlog.storage.catalog import LogDescription, LogOptions, LogStats
 from braidlog.storage.cursor import Cursor
 from braidlog.storage.log import Log
-from braidlog.storage.node import Node, NodeStats, open_node
+from braidlog.storage.node import Node, NodeStats
+from braidlog.storage.opening import Opening
 from braidlog.storage.waits import Waits
 from braidlog.types import Producer, Timestamp
 
@@ -49,11 +53,15 @@ class _Waker:
         self._store = backend.store
         self._waiting: deque[tuple[int, Pending, asyncio.Future[Any]]] = deque()
         self._looking = False
-        self._reader, self._writer = os.pipe()
-        os.set_blocking(self._reader, False)
-        os.set_blocking(self._writer, False)
-        self._loop.add_reader(self._reader, self._wake)
-        backend.start_syncer(self._writer)
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        # A loop that ends before the node is closed cannot do it.
+        self._close_event = weakref.finalize(self, os.close, self._event)
+        # When the program ends, a loop in a daemon thread may still listen to it.
+        self._close_event.atexit = False
+        # The sync thread has a descriptor of its own: it may outlive the loop, and must
+        # not write into whatever gets the number then.
+        backend.start_syncer(os.dup(self._event))
+        self._loop.add_reader(self._event, self._wake)
 
     def wait(self, pending: Pending) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
@@ -70,11 +78,8 @@ class _Waker:
         self._resolve()
 
     def _wake(self) -> None:
-        try:
-            while os.read(self._reader, 4096):
-                pass
-        except BlockingIOError:
-            pass
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._event)
         self._resolve()
         self._waits.look()
 
@@ -95,10 +100,12 @@ class _Waker:
             waiting.popleft()
 
     def close(self) -> None:
-        self._resolve()
-        self._loop.remove_reader(self._reader)
-        os.close(self._reader)
-        os.close(self._writer)
+        if not self._close_event.alive:
+            return  # Closed before: another waker may have the number now.
+        if not self._loop.is_closed():
+            self._resolve()
+            self._loop.remove_reader(self._event)
+        self._close_event()
 
 
 class AsyncLog:
@@ -112,6 +119,10 @@ class AsyncLog:
         """Wrap a log; users call `AsyncNode.log`."""
         self._node = node
         self.blocking = log
+
+    def __repr__(self) -> str:
+        """Show what it wraps."""
+        return f"<AsyncLog of {self.blocking!r}>"
 
     @property
     def name(self) -> str:
@@ -215,6 +226,10 @@ class AsyncLog:
             for record in chunk:
                 yield record
 
+    def __aiter__(self) -> AsyncIterator[Record]:
+        """Iterate over everything that can be read now."""
+        return self.read()
+
     async def wait(self, position: int, *, timeout: float | None = None) -> bool:  # noqa: ASYNC109
         """Wait until ``position`` can be read; see `Log.wait`."""
         if timeout is not None and not timeout > 0:
@@ -275,7 +290,12 @@ class AsyncLog:
     async def cursor(
         self, name: str, *, pin: bool = False, lease: float | None = None
     ) -> Cursor:
-        """Return a cursor; see `Log.cursor`."""
+        """Return a cursor; see `Log.cursor`.
+
+        It is the blocking one: ``commit`` and ``delete`` are not awaited, and hold up
+        the loop for a sync. ``await asyncio.to_thread(cursor.commit, position)`` does
+        not.
+        """
         return await asyncio.to_thread(self.blocking.cursor, name, pin=pin, lease=lease)
 
     async def set_cursor(
@@ -313,29 +333,44 @@ class AsyncLog:
 
 
 class AsyncNode:
-    """A node for asyncio: ``async with braidlog.open_async("data/") as node``."""
+    """A node for asyncio: ``async with braidlog.open_async("data/") as node``.
+
+    It belongs to the event loop in which it was entered: appending and waiting in
+    another one raise ``RuntimeError`` and change nothing.
+    """
 
     def __init__(self, path: str | os.PathLike[str], options: dict[str, Any]) -> None:
         """Remember what to open; entering opens it."""
         self._path = path
         self._options = options
         self._node: Node | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._wakers: _Waker | None = None
         self._waits: Waits | None = None
 
+    def __repr__(self) -> str:
+        """Show the path."""
+        return f"<AsyncNode {os.fspath(self._path)!r}>"
+
     async def __aenter__(self) -> Self:
-        """Open the directory."""
-        opening = asyncio.create_task(
-            asyncio.to_thread(open_node, self._path, **self._options)
-        )
+        """Open the directory; again, once it is closed."""
+        if self._node is not None and not self._node.closed:
+            msg = "the node is open already"
+            raise RuntimeError(msg)
+        opening = Opening(self._path, self._options)
         try:
-            self._node = await asyncio.shield(opening)
-        except asyncio.CancelledError:
+            node = await asyncio.to_thread(opening.run)
+            loop = asyncio.get_running_loop()
+            waits = Waits(node)
+            backend = node._backend
+            waker = (
+                _Waker(backend, waits) if isinstance(backend, WriterBackend) else None
+            )
+        except BaseException:
             # The thread goes on; what it opens must not stay locked.
-            opening.add_done_callback(_close_unwanted)
+            opening.give_up()
             raise
-        if not self._node.read_only:
-            self._waker()
+        self._node, self._loop, self._waits, self._wakers = node, loop, waits, waker
         return self
 
     async def __aexit__(
@@ -355,19 +390,26 @@ class AsyncNode:
             raise RuntimeError(msg)
         return self._node
 
+    def _check_loop(self) -> None:
+        # Before anything is stored: the future could never be told.
+        if asyncio.get_running_loop() is not self._loop:
+            msg = "the node was opened in another event loop; open it again in this one"
+            raise RuntimeError(msg)
+
     def _waker(self) -> _Waker:
-        backend = self.blocking._backend
-        if not isinstance(backend, WriterBackend):
+        node = self.blocking
+        if node.read_only:
             msg = "this directory was opened read-only"
             raise ReadOnlyError(msg)
         if self._wakers is None:
-            self._wakers = _Waker(backend, self._waiting_tasks())
-        return self._wakers
+            node._check_open()
+        self._check_loop()
+        return cast("_Waker", self._wakers)
 
     def _waiting_tasks(self) -> Waits:
-        if self._waits is None:
-            self._waits = Waits(self.blocking)
-        return self._waits
+        _ = self.blocking
+        self._check_loop()
+        return cast("Waits", self._waits)
 
     async def create_log(self, name: str, **options: Any) -> AsyncLog:
         """Create a log; see `Node.create_log`."""
@@ -399,31 +441,37 @@ class AsyncNode:
         await asyncio.to_thread(self.blocking.maintain)
 
     async def close(self) -> None:
-        """Make everything durable and release the directory. Idempotent."""
+        """Make everything durable and release the directory. Idempotent.
+
+        Another event loop may do it once that of the node is closed.
+        """
         if self._node is None:
             return
+        if self._loop is not None and not self._loop.is_closed():
+            self._check_loop()
         closing = asyncio.create_task(asyncio.to_thread(self._node.close))
-        # The sync thread writes to the waker's pipe until the node is closed.
-        closing.add_done_callback(self._forget_waker)
+        ending = functools.partial(_end_waits, self._loop, self._waits)
         # A write that hangs holds up the close, but not those who wait for a record.
-        asyncio.get_running_loop().call_later(_CLOSING_S, self._end_waits)
+        asyncio.get_running_loop().call_later(_CLOSING_S, ending)
+        ended = functools.partial(self._closed, self._wakers, ending)
+        closing.add_done_callback(ended)
         await asyncio.shield(closing)
 
-    def _forget_waker(self, closing: asyncio.Task[None]) -> None:
-        if self._wakers is not None:
-            self._wakers.close()
+    def _closed(
+        self, waker: _Waker | None, end_waits: Callable[[], None], _: object
+    ) -> None:
+        # Of the node that was closed: by now another one may be open.
+        if waker is not None:
+            waker.close()
+        if self._wakers is waker:
             self._wakers = None
-        self._end_waits()
-
-    def _end_waits(self) -> None:
-        if self._waits is not None:
-            self._waits.look()
-            self._waits.end(ClosedError("the node is closed"))
+        end_waits()
 
 
-def _close_unwanted(opening: asyncio.Task[Node]) -> None:
-    if not opening.cancelled() and opening.exception() is None:
-        opening.result().close()
+def _end_waits(loop: asyncio.AbstractEventLoop | None, waits: Waits | None) -> None:
+    if waits is not None and loop is not None and not loop.is_closed():
+        waits.look()
+        waits.end(ClosedError("the node is closed"))
 
 
 def open_async(path: str | os.PathLike[str], **options: Any) -> AsyncNode:

@@ -8,7 +8,7 @@ import os
 import threading
 import weakref
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from braidlog import _native
 from braidlog.errors import (
@@ -20,11 +20,16 @@ from braidlog.errors import (
 )
 from braidlog.storage.catalog import CatalogEntry
 
+if TYPE_CHECKING:
+    from braidlog.storage.keeping import KeptLog
+
 __all__ = ["Backend", "FollowerBackend", "WriterBackend"]
 
 
 class Backend(Protocol):
     """What a node needs of the native core."""
+
+    closed: bool
 
     @property
     def store(self) -> _native.Store:
@@ -36,14 +41,25 @@ class Backend(Protocol):
     def entry(self, name: str) -> CatalogEntry | None:
         """Return one log of the catalog, if it is there."""
 
-    def view(self, stream: int) -> _native.LogView:
-        """Return the readers' side of a stream."""
+    def view(self, entry: CatalogEntry) -> _native.LogView:
+        """Return the readers' side of a log."""
+
+    def lend(self, log: KeptLog) -> None:
+        """Remember who has a view of this."""
 
     def refresh(self) -> None:
         """Make what became durable elsewhere visible."""
 
     def close(self, timeout: float | None = None) -> None:
         """Release the directory."""
+
+
+def _sync(store: _native.Store, notify: int) -> None:
+    try:
+        store.run_syncer(notify)
+    finally:
+        if notify >= 0:
+            os.close(notify)
 
 
 def _entries(state: dict[str, Any]) -> dict[str, CatalogEntry]:
@@ -66,6 +82,7 @@ class WriterBackend:
             msg = f"{error.path} is open for writing in this very {holder}"
             raise LockedError(msg, path=error.path) from None
         self.store, self.report = opened
+        self.closed = False
         self._where = path.resolve()
         self._syncer: threading.Thread | None = None
         self._starting = threading.Lock()
@@ -84,20 +101,26 @@ class WriterBackend:
         row = self.store.entry(name)
         return None if row is None else CatalogEntry.of(name, row)
 
-    def view(self, stream: int) -> _native.LogView:
-        """Return the readers' side of a stream."""
-        return self.store.view(stream)
+    def view(self, entry: CatalogEntry) -> _native.LogView:
+        """Return the readers' side of a log."""
+        return self.store.view(entry.stream, entry.name)
+
+    def lend(self, log: KeptLog) -> None:
+        """Do nothing: in the child of a fork all views refuse."""
 
     def refresh(self) -> None:
         """Do nothing: the writer sees everything at once."""
 
     def start_syncer(self, notify: int = -1) -> None:
-        """Start the thread that makes submitted records durable, once."""
+        """Start the thread that makes submitted records durable, once.
+
+        After each sync 1 is added to the eventfd ``notify``, which the thread closes.
+        """
         with self._starting:
             if self._syncer is None:
                 self._syncer = threading.Thread(
-                    target=self.store.run_syncer,
-                    args=(notify,),
+                    target=_sync,
+                    args=(self.store, notify),
                     name="braidlog-sync",
                     daemon=True,
                 )
@@ -105,6 +128,7 @@ class WriterBackend:
 
     def close(self, timeout: float | None = None) -> None:
         """Make everything durable and release the directory. Idempotent."""
+        self.closed = True
         try:
             self.store.close(timeout)
         except TimeoutError_:
@@ -124,13 +148,15 @@ class WriterBackend:
 _OPEN: weakref.WeakSet[WriterBackend] = weakref.WeakSet()
 
 
-def _refuse_in_child() -> None:
+def _begin_in_child() -> None:
     # Parent and child would write the same files; the threads are gone as well.
     for backend in _OPEN:
         backend.store.set_forked()
+    for follower in list(_FOLLOWING):
+        follower.open_again()
 
 
-os.register_at_fork(after_in_child=_refuse_in_child)
+os.register_at_fork(after_in_child=_begin_in_child)
 
 
 def _close_at_exit() -> None:
@@ -144,6 +170,23 @@ def _close_at_exit() -> None:
 atexit.register(_close_at_exit)
 
 
+_FOLLOWING: weakref.WeakSet[FollowerBackend] = weakref.WeakSet()
+_LEFT_BEHIND: list[object] = []
+
+
+class _Lost:
+    """Stands for what the child of a fork could not open."""
+
+    def __init__(self, error: LogError) -> None:
+        self._error = error
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to let go of."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise self._error
+
+
 class FollowerBackend:
     """Follows a directory that another process may be writing."""
 
@@ -153,6 +196,31 @@ class FollowerBackend:
             msg = f"there is no directory {path}"
             raise NotFoundError(msg)
         self._follower = _native.Follower.open(path, **keywords)
+        self._opening = (path, keywords)
+        self._lent: weakref.WeakSet[KeptLog] = weakref.WeakSet()
+        self.closed = False
+        _FOLLOWING.add(self)
+
+    def open_again(self) -> None:
+        """Begin anew in the child of a fork.
+
+        A thread of the parent may have held a lock of the former handles, or have been
+        in the middle of a change: they are not used again, and not freed.
+        """
+        if self.closed:
+            return
+        _LEFT_BEHIND.append(self._follower)
+        path, keywords = self._opening
+        try:
+            self._follower = _native.Follower.open(path, **keywords)
+        except LogError as error:
+            self._follower = cast("_native.Follower", _Lost(error))
+        for log in list(self._lent):
+            _LEFT_BEHIND.append(log._view)
+            try:
+                log._view = self._follower.view(log._stream, log.name)
+            except LogError as error:
+                log._view = cast("_native.LogView", _Lost(error))
 
     @property
     def store(self) -> _native.Store:
@@ -171,9 +239,13 @@ class FollowerBackend:
         row = self._follower.entry(name)
         return None if row is None else CatalogEntry.of(name, row)
 
-    def view(self, stream: int) -> _native.LogView:
-        """Return the readers' side of a stream."""
-        return self._follower.view(stream)
+    def view(self, entry: CatalogEntry) -> _native.LogView:
+        """Return the readers' side of a log."""
+        return self._follower.view(entry.stream, entry.name)
+
+    def lend(self, log: KeptLog) -> None:
+        """Remember who has a view of this."""
+        self._lent.add(log)
 
     def refresh(self) -> None:
         """Make what became durable elsewhere visible."""
@@ -181,4 +253,5 @@ class FollowerBackend:
 
     def close(self, timeout: float | None = None) -> None:
         """End what was made from this; a follower holds no lock."""
+        self.closed = True
         self._follower.close()

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast, get_args
 
-from braidlog.errors import InvalidArgumentError
+from braidlog.errors import ForeignFormatError, InvalidArgumentError
 from braidlog.types import Compression
 
 __all__ = ["CatalogEntry", "LogDescription", "LogOptions", "LogStats", "SegmentRange"]
@@ -19,6 +19,10 @@ __all__ = ["CatalogEntry", "LogDescription", "LogOptions", "LogStats", "SegmentR
 _RETENTION_MAX: Final = (1 << 63) // 1000 - 1
 
 _KNOWN: Final = ("compression", "retention_ms", "retention_bytes")
+_OF_A_NODE: Final = (
+    "the logs of a cluster are reached through its nodes: `braidlog.connect_sync`, or"
+    " --cluster"
+)
 # Builds that do not know it keep it: it is stored among what is unknown.
 _ARCHIVE: Final = "archive"
 
@@ -30,7 +34,8 @@ class LogOptions:
     compression: Compression = "none"
     retention_ms: int | None = None
     retention_bytes: int | None = None
-    unknown: dict[str, Any] = field(default_factory=dict)
+    # A dict has no hash; equal options have the same one without it.
+    unknown: dict[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
@@ -94,9 +99,20 @@ class CatalogEntry:
 
     @classmethod
     def of(cls, name: str, row: tuple[Any, ...]) -> CatalogEntry:
-        """Build from a row of the native state."""
+        """Build from a row of the native state.
+
+        Raises:
+            ForeignFormatError: It is none of a log: a node of a cluster keeps its own
+                streams in the same catalog, with options in other encodings.
+        """
         log_id, stream, created, options, epoch, cursors = row
-        decoded = LogOptions.decode(cast("bytes", options))
+        try:
+            decoded = LogOptions.decode(cast("bytes", options))
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            msg = f"{name!r} is no log: this is the data directory of a cluster's node"
+            foreign = ForeignFormatError(msg)
+            foreign.hint = _OF_A_NODE  # type: ignore[misc]
+            raise foreign from error
         return cls(name, log_id, stream, created, decoded, epoch, cursors)
 
 

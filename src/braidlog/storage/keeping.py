@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from braidlog.errors import InvalidArgumentError, LogError, NotFoundError
 from braidlog.storage.archived import located
+from braidlog.storage.arguments import checked_name
 from braidlog.storage.catalog import (
     CatalogEntry,
     LogDescription,
@@ -46,7 +47,8 @@ class KeptLog:
         self._backend = backend
         self._entry = entry
         self._stream = entry.stream
-        self._view = backend.view(entry.stream)
+        self._view = backend.view(entry)
+        backend.lend(self)
 
     def __repr__(self) -> str:
         """Show the name and the range."""
@@ -55,6 +57,12 @@ class KeptLog:
         except LogError as error:
             return f"<Log {self.name!r}: {error.message}>"
         return f"<Log {self.name!r} {first}..{end}>"
+
+    def _told(self, error: Exception) -> Exception:
+        """Return an error of the core, which knows the number of a stream, by name."""
+        if isinstance(error, NotFoundError):
+            return NotFoundError(f"the log {self.name!r} was deleted")
+        return error
 
     @property
     def name(self) -> str:
@@ -112,7 +120,10 @@ class KeptLog:
             BeyondEndError: ``before`` is beyond the end.
         """
         pinned_at = None if ignore_pins else _now_us()
-        return self._backend.store.trim(self._stream, before, pinned_at)
+        try:
+            return self._backend.store.trim(self._stream, before, pinned_at)
+        except NotFoundError as error:
+            raise self._told(error) from None
 
     def apply_retention(self, now_us: int) -> int:
         """Trim what the log's retention lets go of; return the first position kept."""
@@ -184,6 +195,7 @@ class KeptLog:
         A cursor that is there keeps its pin and lease; `set_cursor` changes them.
         """
         microseconds = lease_us(lease)
+        name = checked_name(name, "cursor")
         if name not in self._cursor_rows():
             store = self._backend.store
             store.create_cursor(self._stream, name, pin, microseconds)
@@ -206,6 +218,7 @@ class KeptLog:
                 was changed.
         """
         microseconds = lease_us(lease)
+        name = checked_name(name, "cursor")
         position = self._checked(position)
         store = self._backend.store
         store.set_cursor(self._stream, name, position, pin, microseconds)

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from braidlog import _native
-from braidlog.errors import ClosedError, StoreFailedError
+from braidlog.errors import ClosedError, NotFoundError, StoreFailedError
 from braidlog.storage.archived import Archived, read_batches, read_records
+from braidlog.storage.arguments import checked_producer, checked_timeout
 from braidlog.storage.keeping import KeptLog
 from braidlog.types import Producer, Timestamp
 
@@ -34,9 +35,7 @@ POLL_MAX_S: Final = 0.02
 def _who(producer: Any) -> tuple[int, int] | None:
     if producer is None:
         return None
-    if not isinstance(producer, Producer):
-        msg = f"producer must be a Producer, not {producer!r}"
-        raise TypeError(msg)
+    producer = checked_producer(producer)
     return producer.id, producer.epoch
 
 
@@ -102,7 +101,10 @@ class Log(KeptLog, _native.Appender):
         return positions
 
     def _submit_many(self, *args: Any) -> Pending:
-        return self._backend.store.submit_many(self._stream, *args)
+        try:
+            return self._backend.store.submit_many(self._stream, *args)
+        except NotFoundError as error:
+            raise self._told(error) from None
 
     def submit_arrow(
         self,
@@ -125,9 +127,7 @@ class Log(KeptLog, _native.Appender):
         of the error says how many records from which position on.
         """
         self._node._start_syncer()
-        return self._backend.store.submit_arrow(
-            self._stream, data, _who(producer), sequence
-        )
+        return self._submit_arrow(data, producer, sequence)
 
     def append_arrow(
         self,
@@ -141,15 +141,25 @@ class Log(KeptLog, _native.Appender):
         See `submit_arrow`, also for what may stay when it fails. Returns the positions,
         half-open.
         """
-        pending = self._backend.store.submit_arrow(
-            self._stream, data, _who(producer), sequence
-        )
-        positions: range = pending.result()
+        positions: range = self._submit_arrow(data, producer, sequence).result()
         return positions
+
+    def _submit_arrow(
+        self, data: Any, producer: Producer | None, sequence: int | None
+    ) -> Pending:
+        who = _who(producer)
+        try:
+            return self._backend.store.submit_arrow(self._stream, data, who, sequence)
+        except NotFoundError as error:
+            raise self._told(error) from None
 
     def next_sequence(self, producer: Producer) -> int:
         """Return the sequence that the producer must send next, 1 if it is unknown."""
-        sequence, epoch = self._backend.store.producer(self._stream, producer.id)
+        producer = checked_producer(producer)
+        try:
+            sequence, epoch = self._backend.store.producer(self._stream, producer.id)
+        except NotFoundError as error:
+            raise self._told(error) from None
         return 1 if epoch is not None and epoch < producer.epoch else sequence
 
     # -- read --------------------------------------------------------------------
@@ -164,6 +174,8 @@ class Log(KeptLog, _native.Appender):
         return self._view.get(position)
 
     __getitem__ = get
+    # By default it would look up the positions below ``len(self)``, which are others.
+    __reversed__ = None
 
     def read(
         self,
@@ -251,6 +263,10 @@ class Log(KeptLog, _native.Appender):
             NotFoundError: the log was deleted.
             StoreFailedError: nothing more will come.
         """
+        # A daemon thread may poll on while the program ends, behind the close at exit.
+        # The interpreter ends it where it is, and inside the core that is an abort.
+        if self._backend.closed:
+            return False
         wait = self._poll if self._node.read_only else self._view.wait
         try:
             return wait(position, timeout)
@@ -260,6 +276,7 @@ class Log(KeptLog, _native.Appender):
             return False
 
     def _poll(self, position: int, timeout: float | None) -> bool:
+        timeout = checked_timeout(timeout)
         if timeout is not None and not timeout > 0:
             self._backend.refresh()
             return self._view.wait(position, timeout)

@@ -25,6 +25,7 @@ from braidlog.errors import (
     NotFoundError,
     TimeoutError_,
 )
+from braidlog.storage.arguments import checked_name, checked_position, checked_timeout
 from braidlog.storage.backend import Backend, FollowerBackend, WriterBackend
 from braidlog.storage.catalog import CatalogEntry, LogOptions
 from braidlog.storage.log import Log
@@ -72,7 +73,11 @@ class Node:
         self._altering = threading.Lock()
         self._housekeeper: threading.Thread | None = None
         if isinstance(backend, WriterBackend):
-            self._prepare(backend)
+            try:
+                self._prepare(backend)
+            except BaseException:
+                backend.close()  # Nobody has the node, so nobody else would.
+                raise
 
     def _prepare(self, backend: WriterBackend) -> None:
         torn = backend.report["torn"]
@@ -130,14 +135,18 @@ class Node:
 
     def _entry(self, name: str) -> CatalogEntry:
         self._check_open()
-        entry = self._backend.entry(name)
+        entry, reason = None, None
+        try:
+            entry = self._backend.entry(name)
+        except UnicodeEncodeError as error:
+            reason = error  # No name is like that.
         if entry is None:
             there = self.logs()
             shown = ", ".join(there[:_NAMES_SHOWN]) or "none"
             if len(there) > _NAMES_SHOWN:
                 shown += f" and {len(there) - _NAMES_SHOWN} more"
             msg = f"there is no log {name!r} (logs here: {shown})"
-            raise NotFoundError(msg)
+            raise NotFoundError(msg) from reason
         return entry
 
     def logs(self) -> list[str]:
@@ -176,6 +185,7 @@ class Node:
         self._check_open()
         options = LogOptions(compression, retention_ms, retention_bytes)
         store = self._backend.store
+        name = checked_name(name, "log")
         if exist_ok and self._backend.entry(name) is not None:
             return self.log(name)
         with contextlib.ExitStack() as stack:
@@ -216,10 +226,20 @@ class Node:
         """Make ``size`` bytes of zero-filled segments ready now; return segments made.
 
         Segments are otherwise made shortly before they are needed. Worth it before a
-        burst of writes faster than the disk can be zero-filled.
+        burst of writes faster than the disk can be zero-filled. An interrupt ends it
+        behind the segment at hand; those that were made stay.
         """
         self._check_open()
-        return self._backend.store.provision(size)
+        size = checked_position(size)
+        store = self._backend.store
+        made = 0
+        while True:
+            stats = store.stats()
+            one_more = (stats["free_slots"] + 1) * stats["segment_bytes"]
+            # One at a time: the core does not look for signals in between.
+            if not store.provision(min(size, one_more)):
+                return made
+            made += 1
 
     def stats(self) -> NodeStats:
         """Return figures of the node; the writer's only."""
@@ -285,11 +305,15 @@ class Node:
         interrupt, the close goes on in the background. The node refuses all calls by
         then; another ``close`` waits on.
 
+        A writer that is dropped and not closed stays open until the process ends: its
+        threads hold it. `braidlog.open` of the same directory is refused until then.
+
         Raises:
             TimeoutError_: not closed after ``timeout`` seconds.
         """
-        self._closed.set()
+        timeout = checked_timeout(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
+        self._closed.set()
         self._backend.close(timeout)
         keeper = self._housekeeper
         if keeper is None or keeper is threading.current_thread():

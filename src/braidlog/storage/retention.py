@@ -8,6 +8,7 @@ whose lease has not run out holds everything from its position on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -30,10 +31,11 @@ def lease_us(lease: float | None) -> int:
     """
     if lease is None:
         return 0
-    if not 0 < lease <= _LEASE_MAX_S:
+    # NaN is in no range; what is no number at all is a `TypeError`.
+    if math.isnan(lease) or not 0 < float(lease) <= _LEASE_MAX_S:
         msg = f"lease must be above 0 and at most {_LEASE_MAX_S} seconds, got {lease}"
         raise InvalidArgumentError(msg)
-    return max(1, int(lease * 1_000_000))
+    return max(1, int(float(lease) * 1_000_000))
 
 
 def keep_bytes(segments: Iterable[SegmentRange], retention_bytes: int) -> int | None:

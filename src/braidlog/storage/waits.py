@@ -94,7 +94,8 @@ class Waits:
             there = await asyncio.to_thread(log.wait, position, timeout=0)
         else:
             there = log.wait(position, timeout=0)
-        if there or self._node.closed:
+        # Its own: a log from before the node was entered again has a former one.
+        if there or log._node.closed:
             return there
         future = asyncio.get_running_loop().create_future()
         queue = self._queues.get(log._stream)

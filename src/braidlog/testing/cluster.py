@@ -50,7 +50,7 @@ class LocalCluster:
         self,
         nodes: int = 3,
         *,
-        directory: Path | None = None,
+        directory: str | os.PathLike[str] | None = None,
         voters: int | None = None,
         settings: Settings | None = None,
         hosts: Mapping[int, str] | None = None,
@@ -65,10 +65,9 @@ class LocalCluster:
         """
         self._stack = ExitStack()
         if directory is None:
-            directory = Path(
-                self._stack.enter_context(tempfile.TemporaryDirectory(prefix="braid-"))
-            )
-        self.directory = directory
+            temporary = tempfile.TemporaryDirectory(prefix="braid-")
+            directory = self._stack.enter_context(temporary)
+        self.directory = Path(directory)
         self._settings = settings or {}
         self._hosts = dict(hosts or {})
         self._launchers = dict(launchers or {})
@@ -76,7 +75,7 @@ class LocalCluster:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._ports: dict[int, tuple[int, int]] = {}
         self._lock: int | None = None
-        ports = keep_ports(directory, nodes)
+        ports = keep_ports(self.directory, nodes)
         for node in range(1, nodes + 1):
             self._ports[node] = (ports[2 * node - 2], ports[2 * node - 1])
         self._voters = range(1, (voters or nodes) + 1)

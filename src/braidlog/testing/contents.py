@@ -9,11 +9,16 @@ from typing import Any
 
 from braidlog._native import Record
 from braidlog.errors import FencedError, InvalidArgumentError, SequenceGapError
+from braidlog.storage.arguments import checked_producer
 from braidlog.storage.catalog import LogOptions
 from braidlog.storage.retention import CursorRow
-from braidlog.types import Producer
 
-__all__ = ["Contents", "Directory", "check_position", "now_us", "repeated"]
+__all__ = [
+    "Contents",
+    "Directory",
+    "now_us",
+    "repeated",
+]
 
 
 def now_us() -> int:
@@ -52,13 +57,6 @@ class Directory:
         self.made = 0
 
 
-def check_position(position: int) -> None:
-    """Refuse what can be no position."""
-    if position < 0:
-        msg = f"positions count from 1, got {position}"
-        raise InvalidArgumentError(msg)
-
-
 def repeated(
     there: Contents, producer: Any, sequence: int | None, count: int
 ) -> range | None:
@@ -72,9 +70,7 @@ def repeated(
         return None
     if producer is None:
         raise InvalidArgumentError("a sequence needs a producer")
-    if not isinstance(producer, Producer):
-        msg = f"producer must be a Producer, not {producer!r}"
-        raise TypeError(msg)
+    producer = checked_producer(producer)
     if sequence is None or sequence < 1:
         msg = f"a producer needs a sequence from 1 on, got {sequence!r}"
         raise InvalidArgumentError(msg)

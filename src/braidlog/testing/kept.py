@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from typing import TYPE_CHECKING, Final
 
 from braidlog.client.rows import size_of
-from braidlog.errors import BeyondEndError, InvalidArgumentError, NotFoundError
+from braidlog.errors import (
+    BeyondEndError,
+    InvalidArgumentError,
+    LogError,
+    NotFoundError,
+)
 from braidlog.storage.archived import located
+from braidlog.storage.arguments import checked_name, checked_position
 from braidlog.storage.catalog import LogDescription, LogOptions, LogStats
 from braidlog.storage.retention import CursorRow, lease_us, lowest_pin
-from braidlog.testing.contents import Contents, check_position, now_us
+from braidlog.testing.contents import Contents, now_us
 
 if TYPE_CHECKING:
     from braidlog.archive import Archive
@@ -28,6 +35,14 @@ class MemoryCursor:
         """Bind to a cursor of the log; users call `MemoryLog.cursor`."""
         self._log = log
         self.name = name
+
+    def __repr__(self) -> str:
+        """Show name and position."""
+        who = f"MemoryCursor {self.name!r} of {self._log.name!r}"
+        try:
+            return f"<{who} at {self.position}>"
+        except LogError as error:
+            return f"<{who}: {error.message}>"
 
     @property
     def position(self) -> int:
@@ -112,7 +127,7 @@ class KeptMemoryLog:
         with self._node._changed:
             there = self._there()
             self._node._check_writer()
-            check_position(before)
+            before = checked_position(before)
             if before > there.end:
                 msg = f"position {before} is not written yet"
                 raise BeyondEndError(msg, next=there.end)
@@ -154,8 +169,10 @@ class KeptMemoryLog:
         self, name: str, *, pin: bool = False, lease: float | None = None
     ) -> MemoryCursor:
         """Return the named cursor; see `Log.cursor`."""
-        if name not in self._there().cursors:
-            return self.set_cursor(name, self.first, pin=pin, lease=lease)
+        name, microseconds = checked_name(name, "cursor"), lease_us(lease)
+        with self._node._changed:
+            if name not in self._there().cursors:
+                self._set_cursor(name, self.first, pin, microseconds)
         return MemoryCursor(self, name)
 
     def set_cursor(
@@ -167,7 +184,8 @@ class KeptMemoryLog:
         lease: float | None = None,
     ) -> MemoryCursor:
         """Store all of a cursor; see `Log.set_cursor`."""
-        self._set_cursor(name, position, pin, lease_us(lease))
+        name, microseconds = checked_name(name, "cursor"), lease_us(lease)
+        self._set_cursor(name, position, pin, microseconds)
         return MemoryCursor(self, name)
 
     def cursors(self) -> list[MemoryCursor]:
@@ -182,17 +200,20 @@ class KeptMemoryLog:
         return row
 
     def _set_cursor(self, name: str, position: int, pin: bool, lease: int) -> None:
+        position = operator.index(position)
         with self._node._changed:
             there = self._there()
             self._node._check_writer()
             if not 1 <= position <= there.end:
                 msg = f"cursor position {position} is not in 1..{there.end}"
                 raise InvalidArgumentError(msg)
-            there.cursors[name] = position, pin, now_us(), lease
+            there.cursors[name] = int(position), pin, now_us(), lease
 
     def _delete_cursor(self, name: str) -> None:
-        self._cursor_row(name)
-        del self._there().cursors[name]
+        with self._node._changed:
+            self._node._check_writer()
+            self._cursor_row(name)
+            del self._there().cursors[name]
 
     # -- figures -----------------------------------------------------------------
 

@@ -11,16 +11,24 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from braidlog import _native
 from braidlog._native import Record
 from braidlog.client.rows import Row
 from braidlog.errors import (
     BeyondEndError,
     ClosedError,
-    InvalidArgumentError,
     TrimmedError,
 )
 from braidlog.storage.archived import Archived, read_batches, read_records
-from braidlog.testing.contents import check_position, repeated
+from braidlog.storage.arguments import (
+    checked_key,
+    checked_position,
+    checked_producer,
+    checked_time,
+    checked_timeout,
+    optional,
+)
+from braidlog.testing.contents import repeated
 from braidlog.testing.kept import KeptMemoryLog
 from braidlog.types import Producer, Timestamp
 
@@ -43,6 +51,10 @@ class MemoryPending:
         self.count = len(positions)
         self.group = positions.stop
         self._result = result
+
+    def __repr__(self) -> str:
+        """Show the positions."""
+        return f"<MemoryPending {self.position}..{self.group}>"
 
     def done(self) -> bool:
         """Return whether it is durable."""
@@ -152,6 +164,7 @@ class MemoryLog(KeptMemoryLog):
 
     def next_sequence(self, producer: Producer) -> int:
         """Return the sequence that the producer must send next, 1 if it is unknown."""
+        producer = checked_producer(producer)
         epoch, sequence = self._there().producers.get(producer.id, (0, 1))
         return 1 if epoch < producer.epoch else sequence
 
@@ -161,7 +174,7 @@ class MemoryLog(KeptMemoryLog):
         """Return the record at ``position``; see `Log.get`."""
         with self._node._changed:
             there = self._there()
-            check_position(position)
+            position = checked_position(position)
             if position < there.first:
                 msg = f"position {position} was trimmed"
                 raise TrimmedError(msg, first=there.first)
@@ -171,6 +184,7 @@ class MemoryLog(KeptMemoryLog):
             return there.records[position - there.first]
 
     __getitem__ = get
+    __reversed__ = None
 
     def read(
         self,
@@ -197,11 +211,11 @@ class MemoryLog(KeptMemoryLog):
             )
         with self._node._changed:
             there = self._there()
-            begin = there.first if start is None else start
-            check_position(begin)
-            check_position(0 if end is None else end)
-            if limit is not None and limit < 0:
-                raise InvalidArgumentError(f"limit must be at least 0, got {limit}")
+            begin = there.first if start is None else checked_position(start)
+            end = optional(checked_position, end)
+            limit = optional(checked_position, limit)
+            since = optional(checked_time, since)
+            until = optional(checked_time, until)
             if begin < there.first:
                 msg = f"position {begin} was trimmed"
                 raise TrimmedError(msg, first=there.first)
@@ -209,7 +223,7 @@ class MemoryLog(KeptMemoryLog):
                 msg = f"position {begin} is not written yet"
                 raise BeyondEndError(msg, next=there.end)
             stop = there.end if end is None else min(end, there.end)
-        plain = None if key is None else bytes(memoryview(key))
+        plain = optional(checked_key, key)
         return self._records(begin, stop, plain, since, until, limit)
 
     def _records(
@@ -257,10 +271,8 @@ class MemoryLog(KeptMemoryLog):
 
     def wait(self, position: int, *, timeout: float | None = None) -> bool:
         """Wait until ``position`` can be read; see `Log.wait`."""
-        if timeout is not None and timeout != timeout:
-            msg = f"timeout must be a number of seconds, got {timeout}"
-            raise InvalidArgumentError(msg)
-        check_position(position)
+        timeout = checked_timeout(timeout)
+        position = checked_position(position)
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._node._changed:
             while not self._node.closed:
@@ -274,7 +286,7 @@ class MemoryLog(KeptMemoryLog):
 
     def find(self, timestamp: Timestamp) -> int | None:
         """Return the first position at or after a time; see `Log.find`."""
-        found = next(self.read(since=timestamp, limit=1), None)
+        found = next(self.read(since=checked_time(timestamp), limit=1), None)
         return None if found is None else found.position
 
     # -- Arrow -------------------------------------------------------------------
@@ -321,3 +333,7 @@ class MemoryLog(KeptMemoryLog):
     def __arrow_c_stream__(self, requested_schema: Any | None = None) -> Any:
         """Export the whole log through the Arrow C stream interface."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> Any:
+        """Export the schema through the Arrow C data interface."""
+        return _native.log_schema()

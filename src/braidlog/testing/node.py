@@ -14,6 +14,7 @@ from braidlog.errors import (
     NotFoundError,
     ReadOnlyError,
 )
+from braidlog.storage.arguments import checked_name
 from braidlog.storage.catalog import LogOptions
 from braidlog.testing.contents import Contents, Directory, now_us
 from braidlog.testing.memory import MemoryLog
@@ -38,6 +39,10 @@ class MemoryNode:
         self._options = (record_bytes_max, clock)
         self._rows = Rows(record_bytes_max, clock)
         self._directory = Directory()
+
+    def __repr__(self) -> str:
+        """Show the mode."""
+        return f"<MemoryNode {'read-only' if self.read_only else 'writer'}>"
 
     @property
     def _changed(self) -> threading.Condition:
@@ -113,6 +118,7 @@ class MemoryNode:
         with self._changed:
             self._check_open()
             self._check_writer()
+            name = checked_name(name, "log")
             if name not in self._directory.logs:
                 self._directory.made += 1
                 made = Contents(self._directory.made, self._options[1](), options)

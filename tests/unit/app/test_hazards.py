@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import textwrap
 from collections.abc import Callable
@@ -66,8 +67,11 @@ def refused(load: Load, text: str) -> str:
 def differs(*call: Any) -> str:
     with pytest.raises(NotRepeatedError) as caught:
         run_twice(APP, [("fine", 1), call, call, call])
-    assert caught.value.procedure == call[0]
-    return caught.value.component
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert (type(error), error.args) == (NotRepeatedError, caught.value.args)
+    assert error.procedure == call[0]
+    component: str = error.component
+    return component
 
 
 def execute(path: Path, app: Application, *calls: Any, times: bool = False) -> Any:

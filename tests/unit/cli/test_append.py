@@ -2,7 +2,9 @@ import io
 
 import pytest
 
+import braidlog
 from braidlog.cli.append import groups
+from braidlog.cli.failures import Problem
 from unit.cli.conftest import Cli
 
 
@@ -59,3 +61,35 @@ def test_groups_do_not_depend_on_how_the_stream_is_cut(size: int) -> None:
     text = b"one--two-three----four--"
     found = [item for group in groups(Slow(text), b"--") for item in group]
     assert found == [b"one", b"two-three", b"", b"four"]
+
+
+def test_a_value_that_no_record_holds_is_not_read_to_its_end(log: Cli) -> None:
+    class Endless(io.BytesIO):
+        def read1(self, _size: int | None = -1, /) -> bytes:
+            assert self.tell() < 32 << 20, "it reads on"
+            self.seek(self.tell() + 65536)
+            return bytes(65536)
+
+    with pytest.raises(Problem, match="more than 16777216 bytes"):
+        list(groups(Endless(), b"\n"))
+    stdin = b"one\n" + bytes((16 << 20) + 1)
+    result = log.run("append", "log", stdin=stdin, code=1)
+    assert result.stdout == "appended 1: 1 to 1\n"
+    assert "a value on stdin has more than" in result.stderr
+    assert log.values("log") == ["one"]
+
+
+def test_an_interrupt_counts_what_was_on_its_way(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli.run("append", "log", "one", "--create")
+
+    def interrupted(log: braidlog.Log, values: list[bytes]) -> None:
+        log.submit_many(values)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(braidlog.Log, "append_many", interrupted)
+    result = cli.run("append", "log", stdin="two\nthree\n", code=130)
+    assert result.stdout == "appended 2: 2 to 3\n"
+    monkeypatch.undo()
+    assert cli.values("log") == ["one", "two", "three"]

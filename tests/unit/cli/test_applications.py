@@ -151,6 +151,7 @@ def test_a_host_that_does_not_answer_is_named(bank: Served) -> None:
     seeds = f"{bank.address},{nobody}"
     result = run("status", "--hosts", seeds, code=1)
     assert f"{nobody}: cannot connect" in result.stderr
+    assert "error: 1 host did not answer" in result.stderr
     assert bank.address in result.stdout
 
 

@@ -24,6 +24,8 @@ def test_create_list_describe_delete(many: ClusterCli) -> None:
         "min_replicas": 2,
         "retention_ms": 604_800_000,
     }
+    again = ("log", "create", "orders", "--exist-ok", "--streams", "5")
+    assert many.json(*again) == [{"log": "orders", "streams": 2}]
     many.run("append", "orders", "a", "b")
     [listed] = many.json("log", "list")
     assert listed == {"log": "orders", "first": 1, "end": 3, "records": 2}
@@ -43,6 +45,17 @@ def test_streams_of_a_directory_are_refused(cli: Cli) -> None:
         result = cli.run("log", "create", "a", option, "2", code=2)
         assert f"{option} needs --cluster" in result.stderr
     assert not cli.data.exists()
+
+
+def test_a_cluster_without_a_name_is_not_taken_for_a_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = ["append", "a", "x", "--create", "--cluster", ""]
+    result = CliRunner().invoke(main, arguments)
+    assert list(tmp_path.iterdir()) == []
+    assert result.exit_code == 2
+    assert "error: --cluster is empty" in result.stderr
 
 
 def test_append_read_tail(many: ClusterCli) -> None:

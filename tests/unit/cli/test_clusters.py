@@ -197,7 +197,10 @@ def test_a_token_file_that_is_refused_stays_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "tokens.toml"
     create(path, "a")
     before = path.read_bytes()
-    assert "there twice" in create(path, "a").stderr
+    again = create(path, "a").stderr
+    assert f"{path} has a token of the name a" in again
+    assert "another directory" not in again
+    assert "--exist-ok" not in again  # Only `log create` has it.
     assert create(path, "not a name").exit_code == 1
     assert path.read_bytes() == before
     path.write_text("[[token]]\nname = 1\n")

@@ -128,7 +128,7 @@ def test_interrupt_and_broken_pipe_are_quiet(
 
     cli.run("log", "create", "log")
     monkeypatch.setattr(braidlog, "open", stop, raising=False)
-    monkeypatch.setattr("braidlog.cli.root._forget_stdout", lambda: None)
+    monkeypatch.setattr("braidlog.cli.root.forget", lambda _: None)
     result = cli.run("log", "list", code=code)
     assert "Traceback" not in result.output
 

@@ -5,6 +5,8 @@ import gzip
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +72,9 @@ def test_import_again_with_the_same_producer_adds_nothing(
     file = written(tmp_path / "r.jsonl")
     arguments = ["import", "log", str(file), "--create", "--producer", "me"]
     assert cli.json(*arguments)[0]["records"] == 25
-    assert cli.json(*arguments)[0]["records"] == 0
+    again = cli.run(*arguments)
+    assert again.stdout == "imported 0 records into log; 25 skipped\n"
+    assert "other files need another --producer" in again.stderr
     with file.open("a") as more:
         more.write('{"id":"last"}\n')
     [result] = cli.json(*arguments)
@@ -105,6 +109,10 @@ def test_import_goes_on_after_a_bad_row(cli: Cli, tmp_path: Path) -> None:
         ("r.csv", "a,b,b\n1,2,3\n", [], "two fields are called 'b'"),
         ("r.jsonl", '{"a":"","t":null}', ["--timestamp", "t"], "'t' is null"),
         ("r.jsonl", '{"h":"[1]"}', ["--headers", "h"], "'h' has no headers"),
+        ("r.jsonl", '{"h":"["}', ["--headers", "h"], "row 1: field 'h' has no headers"),
+        ("r.jsonl", '{"h":{"\\ud800":""}}', ["--headers", "h"], "row 1: field 'h'"),
+        ("r.json", '[\n{"a":1}\n]\n', [], "r.json, row 1: not a JSON value"),
+        ("r.jsonl", "hello", [], "row 1: not a JSON value"),
     ],
 )
 def test_import_names_what_it_refuses(
@@ -120,6 +128,69 @@ def test_import_names_what_it_refuses(
     result = cli.run("import", "log", str(file), "--create", *options, code=1)
     assert complaint in result.stderr
     assert cli.json("read", "log") == []
+
+
+@pytest.mark.parametrize(
+    ("written", "unit", "micros"),
+    [
+        ('"1714564800.5"', "s", 1_714_564_800_500_000),
+        ("1714564813.000001", "s", 1_714_564_813_000_001),
+        ("2071637562.104837", "s", 2_071_637_562_104_837),
+        ('"2071637562104.837"', "ms", 2_071_637_562_104_837),
+        ("-1.5", "s", -1_500_000),
+        ("-1", "ns", -1),
+        ('"9223372036854775807"', "us", (1 << 63) - 1),
+    ],
+)
+def test_times_are_what_is_written(
+    cli: Cli, tmp_path: Path, written: str, unit: str, micros: int
+) -> None:
+    file = tmp_path / "r.jsonl"
+    file.write_text(f'{{"v":"","t":{written}}}')
+    options = ["--value", "v", "--timestamp", "t", "--timestamp-unit", unit]
+    cli.run("import", "log", str(file), "--create", *options)
+    assert cli.json("read", "log")[0]["timestamp"] == micros
+
+
+def test_seconds_with_a_fraction_lose_no_microsecond(cli: Cli, tmp_path: Path) -> None:
+    times = [1_700_000_000_000_000 + 7_777_777 * n for n in range(1000)]
+    file = tmp_path / "r.jsonl"
+    rows = (f'{{"v":"","t":{t // 10**6}.{t % 10**6:06d}}}\n' for t in times)
+    file.write_text("".join(rows))
+    options = ["--value", "v", "--timestamp", "t", "--timestamp-unit", "s"]
+    cli.run("import", "log", str(file), "--create", *options)
+    assert [row["timestamp"] for row in cli.json("read", "log")] == times
+
+
+def test_decimals_and_dates_of_parquet_are_stored_as_text(
+    cli: Cli, tmp_path: Path
+) -> None:
+    file = tmp_path / "r.parquet"
+    row = {"v": Decimal("1.10"), "k": date(2024, 5, 1), "t": Decimal("1.000001")}
+    pq.write_table(pa.Table.from_pylist([row]), file)
+    options = ["--value", "v", "--key", "k", "--timestamp", "t"]
+    cli.run("import", "l", str(file), "--create", *options, "--timestamp-unit", "s")
+    [read] = cli.json("read", "l")
+    assert [read[name] for name in ("value", "key", "timestamp")] == [
+        "1.10",
+        "2024-05-01",
+        1_000_001,
+    ]
+
+
+def test_parquet_is_compressed_inside(orders: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "out.parquet.gz"
+    result = orders.run("export", "orders", str(file), code=2)
+    assert "let the name end in .parquet" in result.stderr
+    file.write_bytes(b"")
+    assert "unpack it" in orders.run("import", "orders", str(file), code=2).stderr
+
+
+def test_suffixes_in_capitals(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "r.JSONL.GZ"
+    file.write_bytes(gzip.compress(b'{"v":1}\n'))
+    cli.run("import", "log", str(file), "--create")
+    assert cli.values("log") == ['{"v":1}']
 
 
 # Times that Python has no dates for, keys that are empty or none, bytes that are no

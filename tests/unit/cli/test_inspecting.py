@@ -1,5 +1,6 @@
 """inspect, verify and repair on real files."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,29 @@ def test_repair_without_loss_does_not_ask(files: Cli) -> None:
 def test_a_directory_that_is_none_is_not_found(tmp_path: Path) -> None:
     for command in (["verify"], ["repair"], ["inspect", "segments"]):
         assert "error: " in Cli(tmp_path / "no").run(*command, code=3).stderr
+
+
+def test_a_repair_asks_before_a_loss_that_cannot_be_counted(orders: Cli) -> None:
+    [newest] = (orders.data / "wal").glob("*.wal")
+    os.truncate(newest, 0)
+    result = orders.run("repair", code=2)
+    assert "of the newest segment" in result.stdout
+    assert "without what is lost needs an answer" in result.stderr
+
+
+@pytest.mark.parametrize("name", [".", "wal/.."])
+def test_a_repair_of_a_directory_by_another_name(
+    orders: Cli, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(orders.data)
+    result = Cli(Path(name)).run("repair")
+    copy = orders.data.with_name("data-repaired")
+    assert f"verified copy in {copy}: 10 records" in result.stdout
+    assert f"mv {orders.data} {orders.data}-damaged" in result.stderr
+
+
+def test_a_repair_into_what_it_reads_is_refused(orders: Cli) -> None:
+    before = sorted(orders.data.rglob("*"))
+    result = orders.run("repair", "--output", str(orders.data / "new"), code=2)
+    assert "is inside of" in result.stderr
+    assert sorted(orders.data.rglob("*")) == before

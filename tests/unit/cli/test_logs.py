@@ -67,6 +67,19 @@ def test_create_twice_needs_exist_ok(cli: Cli) -> None:
     cli.run("log", "create", "a", "--exist-ok")
 
 
+def test_exist_ok_tells_what_the_log_is_and_not_what_was_said(cli: Cli) -> None:
+    create = ("log", "create", "a", "--exist-ok", "--retention")
+    assert cli.run(*create, "30d").stdout == "created a\n"
+    result = cli.run(*create, "30d")
+    assert (result.stdout, result.stderr) == ("a is there already\n", "")
+    result = cli.run(*create, "1d", "--compression", "lz4")
+    assert "--retention changes nothing" in result.stderr
+    assert "--compression changes nothing" in result.stderr
+    kept = {"log": "a", "retention_ms": 30 * 86_400_000, "compression": "none"}
+    assert cli.json(*create, "1d", "--compression", "lz4") == [kept]
+    assert cli.json("log", "describe", "a")[0]["retention_ms"] == kept["retention_ms"]
+
+
 def test_missing_directory_and_missing_log_are_not_found(cli: Cli) -> None:
     result = cli.run("log", "list", code=3)
     assert "no data directory" in result.stderr
@@ -112,3 +125,10 @@ def test_stats(orders: Cli) -> None:
     head, row = orders.run("stats").stdout.splitlines()
     assert head.split()[0] == "log"
     assert row.split()[0] == "orders"
+
+
+def test_a_table_has_its_head_in_a_terminal_of_no_columns(
+    orders: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "0")
+    assert orders.run("log", "list").stdout.split()[:2] == ["log", "first"]

@@ -13,6 +13,7 @@ import braidlog
 from braidlog.app.source import LOG_NAME
 from braidlog.cli import main
 from process.replayed import fill, near
+from unit.cli.conftest import Cli
 
 
 @pytest.fixture
@@ -117,3 +118,31 @@ def test_options_that_do_not_fit(data: Path, words: list[str], said: str) -> Non
     result = call("compact", "orders", "out", *words)
     assert result.exit_code == 2
     assert said in result.stderr
+
+
+def test_reindex_refuses_what_is_no_data_directory(data: Path) -> None:
+    result = call("reindex", "work", "--directory", data, "--directory", data.parent)
+    assert result.exit_code == 3
+    assert f"no Braidlog data in {data.parent}" in result.stderr
+
+
+def test_an_archive_is_kept_out_of_a_data_directory(orders: Cli) -> None:
+    before = sorted(orders.data.rglob("*"))
+    archive = ("pipeline", "archive", "orders", str(orders.data), "--workers", "1")
+    result = orders.run(*archive, code=2)
+    assert "is a data directory" in result.stderr
+    assert sorted(orders.data.rglob("*")) == before
+
+
+def test_what_is_damaged_in_an_archive_is_said_in_words(
+    orders: Cli, tmp_path: Path
+) -> None:
+    place = tmp_path / "archive"
+    orders.run("pipeline", "archive", "orders", str(place), "--workers", "1")
+    [file] = (place / "data").rglob("*.parquet")
+    file.unlink()
+    result = CliRunner().invoke(main, ["archive", "verify", str(place)])
+    assert result.exit_code == 5
+    assert f"{file}: it is gone" in result.stderr
+    assert "{" not in result.stdout
+    assert ["damage", "1"] in [line.split() for line in result.stdout.splitlines()]

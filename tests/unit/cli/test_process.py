@@ -5,11 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import braidlog
+from braidlog.cli import main
 from braidlog.cli.failures import CORRUPTION, LOCKED
 
 pytestmark = pytest.mark.process
@@ -76,6 +79,82 @@ def test_interrupt_ends_it_quietly(data: Path) -> None:
         assert process.stderr.read() == b"interrupted\n"
 
 
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_signal_ends_an_import_that_says_how_to_go_on(
+    data: Path, number: signal.Signals, code: int
+) -> None:
+    reading, writing = os.pipe()
+    command = [sys.executable, "-m", "braidlog", "import", "log", "-", "-d", str(data)]
+    with (
+        subprocess.Popen(
+            [*command, "--format", "jsonl", "--json", "--batch", "65536"],
+            stdin=reading,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process,
+    ):
+        os.close(reading)
+        # One block of what is read at once, and half of the next.
+        os.write(writing, b'{"n":1}\n' * (3 << 16))
+        with braidlog.open(data, read_only=True) as node:
+            while node.log("log").end <= 20_000 + (2 << 16):
+                assert process.poll() is None
+                time.sleep(0.01)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+    os.close(writing)
+    assert process.returncode == code
+    assert json.loads(out)["records"] == 131_072
+    note = b"note: next is -, row 131073; --skip 131072 goes on there\n"
+    assert err == b"interrupted\n" + note
+
+
+def test_a_signal_leaves_no_half_export(data: Path, tmp_path: Path) -> None:
+    file = tmp_path / "out.jsonl.gz"
+    with braidlog.open(data) as node:
+        for _ in range(20):
+            node.log("log").append_many([b"x" * 100] * 20_000)
+    with started(data, "export", "log", str(file)) as process:
+        while not (tmp_path / ".out.jsonl.gz.partial").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 143
+    assert sorted(tmp_path.iterdir()) == [data]
+
+
+def test_what_cannot_be_said_changes_no_exit_code(data: Path) -> None:
+    def code(*arguments: str) -> int:
+        with Path("/dev/full").open("wb") as full:
+            return subprocess.run(
+                [sys.executable, "-m", "braidlog", *arguments, "--data", str(data)],
+                check=False,
+                stdout=subprocess.DEVNULL,
+                stderr=full,
+            ).returncode
+
+    assert code("read", "nothing") == 3
+    assert code("verify") == 0
+
+
+def test_a_result_that_cannot_be_printed_is_told(data: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "braidlog", "append", "log", "x", "-d", str(data)],
+            check=False,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert result.returncode == 1
+    assert result.stderr.splitlines() == [
+        "error: stdout: No space left on device",
+        "note: it is done all the same: appended 1: 20001 to 20001",
+    ]
+
+
 def test_a_follower_sees_what_another_process_appends(data: Path) -> None:
     with started(data, "tail", "log", "-n", "1", "-f", "--format", "raw") as process:
         assert process.stdout is not None
@@ -85,6 +164,22 @@ def test_a_follower_sees_what_another_process_appends(data: Path) -> None:
         assert process.stdout.readline() == b"later\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
+
+
+@pytest.mark.parametrize("names", ["tokens", "peer_token", "certificate key"])
+def test_a_check_reads_the_files_of_a_start(tmp_path: Path, names: str) -> None:
+    settings = tmp_path / "node.toml"
+
+    def check(security: str, code: int) -> str:
+        settings.write_text(f'[node]\nid = 1\ndata = "{tmp_path}"\n{security}')
+        result = CliRunner().invoke(main, ["serve", "--check", "-c", str(settings)])
+        assert result.exit_code == code, result.output
+        return result.stderr
+
+    check("", 0)
+    lines = (f'{name} = "{tmp_path}/not-there"\n' for name in names.split())
+    problem = check("[security]\n" + "".join(lines), 1)
+    assert f"{names.split()[0]}, {tmp_path}/not-there: No such file" in problem
 
 
 def test_a_node_that_cannot_serve_ends_with_a_code_of_its_own(tmp_path: Path) -> None:

@@ -289,7 +289,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
 
 
 def test_another_number_of_nodes(tmp_path: Path) -> None:
-    LocalCluster(1, directory=tmp_path)
+    LocalCluster(1, directory=str(tmp_path))
     assert "has a cluster of 1 node, not 3" in refused(tmp_path, "--nodes", "3")
 
 

@@ -6,8 +6,14 @@ from typing import Any
 
 import pytest
 
-from braidlog.client.attempts import first_of
-from braidlog.errors import InvalidArgumentError, LogError, NotReadyError
+from braidlog.client.attempts import Said, first_of
+from braidlog.errors import (
+    ConnectionLostError,
+    InvalidArgumentError,
+    LogError,
+    NotReadyError,
+    TimeoutError_,
+)
 
 Attempt = Callable[[], Coroutine[Any, Any, str]]
 
@@ -46,3 +52,23 @@ async def test_the_last_error_is_told() -> None:
         await first_of([gives(NotReadyError(each)) for each in ("first", "second")], 1)
     with pytest.raises(NotReadyError, match="no node"):
         await first_of([], 1)
+
+
+def test_an_attempt_without_time_does_not_hide_what_was_said() -> None:
+    said = Said()
+    said.note("a:1", ConnectionLostError("cannot connect to a:1: refused"), whole=True)
+    said.note("a:1", TimeoutError_("a:1 did not answer in 0 s"), whole=False)
+    said.note("b:1", TimeoutError_("b:1 did not answer in 0.1 s"), whole=False)
+    said.note("c:1", NotReadyError("starts"), whole=False)
+    assert str(said) == (
+        "cannot connect to a:1: refused; b:1 did not answer in 0.1 s; c:1: starts"
+    )
+    said.note("a:1", TimeoutError_("a:1 did not answer in 5 s"), whole=True)
+    assert str(said).startswith("a:1 did not answer in 5 s; ")
+
+
+def test_not_every_node_of_a_large_cluster_is_named() -> None:
+    said = Said()
+    for n in range(100):
+        said.note(f"n{n}:1", NotReadyError("starts"), whole=True)
+    assert str(said).endswith("; n7:1: starts; and 92 more")

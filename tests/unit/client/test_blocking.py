@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterator
 
+import duckdb
+import polars
+import pyarrow as pa
 import pytest
 
-from braidlog.client import BlockingClient
+from braidlog.client import BlockingClient, ClientSettings, connect_sync
 from braidlog.errors import ClosedError, TimeoutError_
+from braidlog.wire.messages import Read
 from unit.client.fake import FakeCluster
 
 
@@ -66,6 +71,7 @@ def test_after_the_close(client: BlockingClient) -> None:
         log.append(b"a")
     with pytest.raises(ClosedError):
         list(log.read())
+    assert not log.wait(9)
 
 
 def test_a_cluster_that_is_not_there() -> None:
@@ -94,3 +100,79 @@ def test_metadata_is_of_one_moment(client: BlockingClient) -> None:
     metadata = client.metadata()
     assert [(log.name, len(log.streams)) for log in metadata.logs] == [("log", 2)]
     assert metadata.leader == 1
+
+
+def test_a_log_is_an_arrow_stream(client: BlockingClient) -> None:
+    log = client.create_log("log", streams=2)
+    assert pa.table(log).equals(log.to_arrow())
+    log.append_many([b"a", b"b"], keys=[b"k", None], headers=[[("h", b"1")], None])
+    log.append(b"c", key=b"m")
+    assert pa.table(log).equals(log.to_arrow())
+    assert pa.schema(log) == log.to_arrow().schema
+    assert polars.DataFrame(log).equals(polars.DataFrame(log.to_arrow()))
+    query = "select count(*), max(position) from log"
+    assert duckdb.sql(query).fetchall() == [(3, 3)]
+
+
+def test_a_stream_of_a_log_ends_where_the_log_did(client: BlockingClient) -> None:
+    log = client.create_log("log")
+    log.append(b"a")
+    stream = pa.RecordBatchReader.from_stream(log)
+    log.append(b"b")
+    assert stream.read_all()["value"].to_pylist() == [b"a"]
+    log.trim(2)
+    assert pa.table(log)["position"].to_pylist() == [2]
+
+
+def test_a_stream_of_a_log_is_read_as_it_is_asked_for() -> None:
+    fake = FakeCluster()
+    with BlockingClient(lambda: fake.client(prefetch_bytes=1)) as client:
+        log = client.create_log("log")
+        for _ in range(20):
+            log.append(b"v" * 100)
+        before = len(fake.received)
+        stream = pa.RecordBatchReader.from_stream(log)
+        stream.read_next_batch()
+        reads = [m for _, m in fake.received[before:] if isinstance(m, Read)]
+        stream.close()
+    assert len(reads) < 20
+
+
+def test_a_stream_of_a_log_that_fails_says_why(client: BlockingClient) -> None:
+    log = client.create_log("log")
+    log.append_many([b"a", b"b"])
+    stream = pa.RecordBatchReader.from_stream(log)
+    log.trim(3)
+    with pytest.raises(pa.ArrowException, match="position 1 was trimmed"):
+        stream.read_all()
+
+
+def test_the_length_of_a_log(client: BlockingClient) -> None:
+    log = client.create_log("log")
+    assert len(log) == 0
+    log.append_many([b"a", b"b", b"c"])
+    log.trim(2)
+    assert len(log) == 2
+    with pytest.raises(TypeError, match="not reversible"):
+        reversed(log)
+
+
+def test_it_says_where_its_cluster_is(client: BlockingClient) -> None:
+    assert "n1:7400,n2:7400,n3:7400" in repr(client)
+    assert "n1:7400,n2:7400,n3:7400" in repr(client._target)
+
+
+@pytest.mark.parametrize("seed", ["nobody.invalid:7400", "127.0.0.1:1"])
+def test_why_no_seed_answers_is_said_and_nothing_else(
+    seed: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    seeds = [seed, "127.0.0.1:2"]
+    with pytest.raises(TimeoutError_) as caught:
+        connect_sync(seeds, settings=ClientSettings(timeout_s=0.3)).__enter__()
+    told = str(caught.value)
+    assert "cannot connect to 127.0.0.1:2: " in told
+    assert f"cannot connect to {seed}: " in told
+    assert "did not answer" not in told
+    assert "producer" not in told
+    gc.collect()
+    assert capfd.readouterr().err == ""

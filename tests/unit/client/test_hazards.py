@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
@@ -156,6 +157,7 @@ def test_a_close_ends_what_other_threads_wait_for() -> None:
     log.append(b"a")
     fake.fault = no_appends
     found: dict[str, object] = {}
+    seen: list[int] = []
 
     def call(name: str, function: Callable[[], object]) -> None:
         try:
@@ -164,7 +166,7 @@ def test_a_close_ends_what_other_threads_wait_for() -> None:
             found[name] = type(error)
 
     calls: dict[str, Callable[[], object]] = {
-        "subscribe": lambda: [record.position for record in log.subscribe()],
+        "subscribe": lambda: seen.extend(r.position for r in log.subscribe()),
         "wait": lambda: log.wait(9),
         "append": lambda: log.append(b"b"),
         "many": lambda: log.append_many([b"b"] * 9),
@@ -174,13 +176,14 @@ def test_a_close_ends_what_other_threads_wait_for() -> None:
     ]
     for thread in threads:
         thread.start()
-    while len([m for _, m in fake.received if isinstance(m, Append)]) < 2:
-        pass
+    while not seen or sum(isinstance(m, Append) for _, m in fake.received) < 2:
+        time.sleep(0.001)
     client.close()
     for thread in threads:
         thread.join(5)
+    assert seen == [1]
     assert found == {
-        "subscribe": [1],
+        "subscribe": None,
         "wait": False,
         "append": ClosedError,
         "many": ClosedError,

@@ -60,10 +60,16 @@ def test_seeds(seeds: str | list[str], expected: tuple[str, ...]) -> None:
     assert parse_seeds(seeds) == expected
 
 
-@pytest.mark.parametrize("seeds", ["", "a:0", "a:70000", "a:x", "a,,b", []])
+@pytest.mark.parametrize("seeds", ["", "a:0", "a:70000", "a:x", "a,,b", "a..b:1", []])
 def test_no_seeds(seeds: str | list[str]) -> None:
     with pytest.raises(InvalidArgumentError):
         parse_seeds(seeds)
+
+
+@pytest.mark.parametrize("seed", ["http://127.0.0.1:7400", "tcp://a:7400", "a:7400/"])
+def test_a_seed_is_no_url(seed: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="write host:port, as in 'localhost"):
+        parse_seeds(f"b:7400,{seed}")
 
 
 def test_the_hash_of_keys_is_fixed() -> None:

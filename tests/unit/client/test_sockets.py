@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
+import braidlog
 from braidlog.client import Client, ClientSettings
 from braidlog.client.sockets import socket_connector
 from braidlog.errors import (
@@ -277,3 +278,11 @@ def test_errors_of_the_repository_are_known() -> None:
         [sys.executable, "-c", command], check=True, capture_output=True, text=True
     )
     assert found.stdout.strip() == "NotLeaderError"
+
+
+@pytest.mark.parametrize("name", ["token", "cluster"])
+@pytest.mark.parametrize("wrong", [b"bytes of a file", None])
+def test_texts_are_checked_before_a_node_is_asked(name: str, wrong: Any) -> None:
+    kind = type(wrong).__name__
+    with pytest.raises(TypeError, match=f"{name} must be a str, not {kind}"):
+        braidlog.connect("127.0.0.1:1", **{name: wrong})

@@ -29,7 +29,11 @@ from braidlog.errors import (
 )
 from braidlog.node.config import NodeConfig, parse
 from braidlog.node.node import ClusterNode
+from braidlog.node.peers import LinkSettings, Peers
 from braidlog.node.server import NodeServer
+from braidlog.node.transport import Outbox
+from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
+from braidlog.wire.messages import Hello
 from braidlog.wire.roles import Role
 from braidlog.wire.tokens import make_token, token_entry
 
@@ -195,6 +199,39 @@ async def test_tokens_say_what_is_allowed(tmp_path: Path) -> None:
             assert await (await writer.log("orders")).append(b"y") == 2
             with pytest.raises(UnauthorizedError, match="admin"):
                 await writer.delete_log("orders")
+
+
+async def test_a_node_with_a_wrong_token_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text, token = make_token("node", Role.PEER, bytes(32))
+    file = tmp_path / "tokens.toml"
+    file.write_text(token_entry(token))
+    settings = config(tmp_path, f'[security]\ntokens = "{file}"\n')
+    lost: asyncio.Queue[int] = asyncio.Queue()
+    links = Peers(
+        LinkSettings(
+            hello=Hello(VERSION_MIN, VERSION_MAX, "here", 2, text[:-1] + "?", ""),
+            frame_bytes_max=1 << 20,
+            unsent_bytes_max=1 << 20,
+        ),
+        seed=1,
+        on_message=lambda node, event: None,
+        on_connected=lambda node: None,
+        on_lost=lost.put_nowait,
+        outbox=Outbox(),
+    )
+    async with serving(settings):
+        links.know({1: settings.advertise})
+        for _ in range(4):
+            links.heard(1)
+            await lost.get()
+        links.close()
+    for logger in ("braidlog.node.peers", "braidlog.node.sessions"):
+        warned = [r for r in caplog.records if r.name == logger and r.levelno >= 30]
+        [said] = warned
+        assert "token" in said.getMessage()
+        assert "127.0.0.1" in said.getMessage()
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes the certificate")

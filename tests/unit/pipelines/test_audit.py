@@ -12,7 +12,8 @@ import pytest
 
 import braidlog
 from braidlog import _native
-from braidlog.pipelines import Report
+from braidlog.errors import AlreadyExistsError
+from braidlog.pipelines import Report, compact, reindex
 from braidlog.pipelines.auditing import audit
 from braidlog.pipelines.origin import Origin
 from unit.archive.made import archive_log
@@ -51,6 +52,19 @@ def three(sound: Path, tmp_path: Path) -> list[Path]:
     for path in copies:
         shutil.copytree(sound, path)
     return copies
+
+
+def test_the_results_of_another_job_keep_their_report(
+    sound: Path, tmp_path: Path
+) -> None:
+    origin, home = Origin("orders", path=str(sound)), tmp_path / "out"
+    compact(origin, home, workers=1)
+    report = (home / "report.json").read_bytes()
+    with pytest.raises(AlreadyExistsError, match="another job: 'compact'"):
+        audit(origin, home, workers=1)
+    with pytest.raises(AlreadyExistsError, match="another job: 'compact'"):
+        reindex([sound], home, workers=1)
+    assert (home / "report.json").read_bytes() == report
 
 
 def test_where_nothing_is_wrong_that_is_proved(sound: Path, tmp_path: Path) -> None:

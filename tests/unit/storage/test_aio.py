@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import gc
+import os
 import resource
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -329,6 +332,17 @@ async def test_reading_in_chunks(data: Path) -> None:
         await reading.aclose()  # type: ignore[attr-defined]
 
 
+async def test_a_log_is_iterated_over_and_says_where_it_is(data: Path) -> None:
+    node = braidlog.open_async(data)
+    async with node:
+        log = await node.create_log("log")
+        await log.append_many([b"a", b"b"])
+        assert [record.value async for record in log] == [b"a", b"b"]
+        assert str(data) in repr(node)
+        assert "AsyncLog" in repr(log)
+        assert "'log'" in repr(log)
+
+
 async def test_the_rest_of_the_api(data: Path) -> None:
     async with opened(data) as node:
         log = await node.create_log("a", compression="zstd")
@@ -349,3 +363,117 @@ async def test_the_rest_of_the_api(data: Path) -> None:
         await node.sync()
         assert log.first == 11
         assert await node.logs() == ["a"]
+
+
+async def test_a_node_may_be_entered_again(data: Path) -> None:
+    node = opened(data)
+    for turn in range(1, 4):
+        async with asyncio.timeout(20), node:
+            log = await node.create_log("a", exist_ok=True)
+            waiting = asyncio.create_task(log.wait(turn))
+            # Longer than a close lets those who wait be told.
+            assert not await log.wait(turn, timeout=0.2)
+            assert await log.append(b"x") == turn
+            assert await waiting
+        assert await log.wait(turn) is False
+        with pytest.raises(ClosedError):
+            log.submit(b"y")
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_a_node_is_entered_once_at_a_time(data: Path, read_only: bool) -> None:
+    async with opened(data) as writer:
+        await (await writer.create_log("a")).append(b"x")
+    node = opened(data, read_only=read_only)
+    async with node:
+        with pytest.raises(RuntimeError, match="open already"):
+            await node.__aenter__()
+        assert (await (await node.log("a")).get(1)).value == b"x"
+    assert node.blocking.closed
+
+
+class Loops:
+    """A node that is opened in one event loop and used in others."""
+
+    def __init__(self, data: Path) -> None:
+        self.node = opened(data)
+        asyncio.run(self.enter())
+
+    async def enter(self) -> None:
+        await self.node.__aenter__()
+        self.log = await self.node.create_log("a")
+        self.lost = asyncio.create_task(self.log.wait(99))
+        assert await self.log.append(b"x") == 1
+
+    async def refuse(self) -> None:
+        for call in (
+            self.log.append(b"y"),
+            self.log.append_many([b"y"]),
+            self.log.append_arrow(pa.table({"value": ["y"]})),
+            self.log.wait(2, timeout=1),
+        ):
+            with pytest.raises(RuntimeError, match="another event loop"):
+                await call
+        with pytest.raises(RuntimeError, match="another event loop"):
+            self.log.submit(b"y")
+        assert [record.value async for record in self.log.read()] == [b"x"]
+
+
+def test_another_loop_is_refused_and_nothing_is_stored(data: Path) -> None:
+    loops = Loops(data)
+    asyncio.run(loops.refuse())
+    assert loops.log.blocking.append(b"z") == 2
+    asyncio.run(loops.node.close())
+    with braidlog.open(data) as node:
+        assert [record.value for record in node.log("a")] == [b"x", b"z"]
+
+
+async def test_another_loop_may_not_close(data: Path) -> None:
+    async with opened(data) as node:
+
+        def close_elsewhere() -> None:
+            with pytest.raises(RuntimeError, match="another event loop"):
+                asyncio.run(node.close())
+
+        await asyncio.to_thread(close_elsewhere)
+        assert await (await node.create_log("a")).append(b"x") == 1
+
+
+def test_a_loop_that_ended_keeps_no_descriptor(data: Path) -> None:
+    def count() -> int:
+        return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+    before = count()
+    loops = Loops(data)
+    assert count() > before
+    loops.node.blocking.close()
+    del loops
+    gc.collect()
+    assert count() == before
+
+
+def test_a_program_that_ends_while_it_opens_leaves_no_lock(data: Path) -> None:
+    async def leave() -> None:
+        # The end of the loop cancels whatever is left of the open as well.
+        task = asyncio.create_task(opened(data).__aenter__())
+        await asyncio.sleep(0)
+        task.cancel()
+
+    for _ in range(10):
+        asyncio.run(leave())
+        opened_again = braidlog.open(data)
+        opened_again.close()
+
+
+async def test_an_open_that_fails_half_way_leaves_no_lock(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "eventfd", refuse)
+        with pytest.raises(OSError, match="too many"):
+            await opened(data).__aenter__()
+    async with opened(data) as node:
+        assert await node.logs() == []

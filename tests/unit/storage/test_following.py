@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import textwrap
@@ -370,64 +369,6 @@ def test_a_node_that_is_not_closed_is_closed_at_exit(
     assert values(node.log("orders")) == [b"durable", b"on its way"]
 
 
-FORKED: dict[str, Callable[[Node, Log], object]] = {
-    "append": lambda node, log: log.append(b"child"),
-    "get": lambda node, log: log.get(1),
-    "read": lambda node, log: list(log.read()),
-    "logs": lambda node, log: node.logs(),
-    "stats": lambda node, log: node.stats(),
-    "end": lambda node, log: log.end,
-    "wait": lambda node, log: log.wait(99),
-    "create": lambda node, log: node.create_log("child"),
-}
-
-
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_the_child_of_a_fork_is_refused(ten: Log, node: Node, opener: Opener) -> None:
-    pending = ten.submit(b"pending")
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        found = []
-        try:
-            calls = FORKED | {"result": lambda node, log: pending.result()}
-            for name, call in calls.items():
-                try:
-                    call(node, ten)
-                    found.append(f"{name} was allowed")
-                except InvalidArgumentError as error:
-                    if "before this process was forked" not in str(error):
-                        found.append(f"{name}: {error}")
-            node.close()  # Does nothing: it is the parent's.
-        except BaseException as error:
-            found.append(repr(error))
-        os.write(writing, "\n".join(found).encode() or b"fine")
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert os.read(reading, 4096) == b"fine"
-    os.close(reading)
-    os.close(writing)
-    assert pending.result() == 11
-    assert ten.append(b"parent") == 12
-    with pytest.raises(LockedError):
-        opener()
-
-
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_the_child_of_a_fork_keeps_no_lock(node: Node, opener: Opener) -> None:
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(writing)
-        os.read(reading, 1)  # Until the parent has finished.
-        os._exit(0)
-    node.close()
-    opener().close()
-    os.close(writing)
-    os.close(reading)
-    os.waitpid(child, 0)
-
-
 def test_a_follower_may_cross_a_fork(follower: Node, data: Path) -> None:
     code = """
         import os
@@ -441,6 +382,79 @@ def test_a_follower_may_cross_a_fork(follower: Node, data: Path) -> None:
     """
     other = Other(data, code)
     assert other.finish() == "10 0\n"
+
+
+CROSSING = """
+    import os, select, threading
+    node = open_node(read_only=True)
+    log = node.log("orders")
+    reading, writing = os.pipe()
+
+    def look():
+        while True:
+            log.end, log[1]
+
+    for _ in range(4):
+        threading.Thread(target=look, daemon=True).start()
+    for _ in range(40):
+        child = os.fork()
+        if child == 0:
+            found = [len(list(log)), len(node.log("orders")), log[10].position]
+            os.write(writing, bytes([found == [10, 10, 10]]))
+            os._exit(0)
+        told = select.select([reading], [], [], 20)[0] and os.read(reading, 1)
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        if told != bytes([True]):
+            print(told, flush=True)
+            os._exit(1)
+    print("through", flush=True)
+    os._exit(0)
+"""
+
+
+def test_a_follower_may_cross_a_fork_while_threads_look(
+    follower: Node, start: Starter
+) -> None:
+    # A thread that is not in the child may have held what its handles need.
+    assert start(CROSSING).finish() == "through\n"
+
+
+def test_the_child_of_a_fork_says_what_it_cannot_open(
+    follower: Node, node: Node, data: Path, start: Starter
+) -> None:
+    node.create_log("other")
+    code = """
+        import os, shutil
+        node = open_node(read_only=True)
+        log, other = node.log("orders"), node.log("other")
+        print("ready", flush=True)
+        input()
+        child = os.fork()
+        if child == 0:
+            lost = []
+            for call in (lambda: other.end, lambda: other.get(1), lambda: log.end):
+                try:
+                    lost.append(call())
+                except Exception as error:
+                    lost.append(type(error).__name__)
+            print(*lost, flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+    """
+    other = start(code)
+    other.ready()
+    node.delete_log("other")
+    other.go()
+    assert other.finish() == "NotFoundError NotFoundError 11\n"
+    other = start(
+        code.replace("child = os.fork()", "shutil.rmtree(node.path); child = os.fork()")
+    )
+    node.create_log("other")
+    other.ready()
+    node.close()
+    other.go()
+    assert other.finish() == "NotFoundError NotFoundError NotFoundError\n"
 
 
 def test_open_is_what_the_package_calls_open(data: Path) -> None:

@@ -1,6 +1,7 @@
 """Looking at real files: healthy, in use, damaged; verification; repair."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,40 @@ def test_repair_without_manifest_and_identity_loses_no_record(data: Path) -> Non
     assert done.plan.losses == []
     assert done.plan.guesses
     assert (contents(copy, "orders"), contents(copy, "small")) == before
+
+
+def cut_edits(data: Path, *, left: int) -> None:
+    """Let the manifest end behind so many of the segments that it opened."""
+    edits = list(inspect.manifest(data))
+    opened = [e.offset for e in edits if e.operation == "open-segment"]
+    [manifest] = data.glob("MANIFEST-*")
+    os.truncate(manifest, opened[left])
+
+
+@pytest.mark.parametrize("left", [0, 2])
+def test_segments_that_the_manifest_lost_come_back(data: Path, left: int) -> None:
+    before = contents(data, "orders")
+    cut_edits(data, left=left)
+    with pytest.raises(CorruptionError):
+        open_node(data)
+    [finding] = inspect.verify(data).findings
+    assert finding.severity == "corruption"
+    assert "was durable" in finding.problem
+    assert inspect.state(data).recovery == "corruption"
+    copy = data.with_name("copy")
+    plan = inspect.repair(data, copy).plan
+    assert plan.losses == []
+    assert "the file list is lost" in plan.guesses[0]
+    assert contents(copy, "orders") == before
+
+
+@pytest.mark.parametrize("left", [0, 5000, 20_000])
+def test_a_repair_says_that_the_end_is_missing(data: Path, left: int) -> None:
+    [newest] = [s for s in inspect.segments(data) if s.state == "active"]
+    os.truncate(newest.path, left)
+    [loss] = [loss for loss in inspect.repair_plan(data).losses if loss.log is None]
+    assert "of the newest segment" in loss.reason
+    assert inspect.repair(data, data.with_name("copy")).report.findings == []
 
 
 def test_an_interrupted_repair_leaves_nothing_that_opens(data: Path) -> None:

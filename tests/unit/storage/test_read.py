@@ -246,7 +246,7 @@ def test_a_closed_log_refuses(ten: Log, node: Node, call: str) -> None:
 @pytest.mark.parametrize("call", CLOSED)
 def test_a_deleted_log_refuses(ten: Log, node: Node, call: str) -> None:
     node.delete_log("orders")
-    with pytest.raises(NotFoundError):
+    with pytest.raises(NotFoundError, match=r"log .orders. \(?(it )?was deleted"):
         CLOSED[call](ten)
 
 

@@ -4,12 +4,14 @@ from pathlib import Path
 
 import pytest
 
+import braidlog
 from braidlog import _native
 from braidlog.errors import (
     AlreadyExistsError,
     BeyondEndError,
     CorruptionError,
     FencedError,
+    ForeignFormatError,
     InvalidArgumentError,
     NotFoundError,
     SequenceGapError,
@@ -289,3 +291,20 @@ def test_after_a_failed_write_nothing_is_taken() -> None:
     for call in (node.sync, node.durable, lambda: replica.append(0, [batch(b"b")])):
         with pytest.raises(StoreFailedError):
             call()
+
+
+def test_a_directory_of_a_node_is_none_of_logs_and_stays_free(tmp_path: Path) -> None:
+    def of_a_node() -> NodeStore:
+        return NodeStore(tmp_path, entropy=7, segment_bytes=SEGMENT)
+
+    store = of_a_node()
+    store.create("node", b"BNOD\xff\x00")
+    store.close()
+    with pytest.raises(ForeignFormatError, match="of a cluster's node") as caught:
+        braidlog.open(tmp_path)
+    assert "--cluster" in caught.value.hint
+    of_a_node().close()  # Who was refused left no lock.
+    with braidlog.open(tmp_path, read_only=True) as node:
+        for call in (node.logs, lambda: node.log("node"), lambda: node.log("a")):
+            with pytest.raises(ForeignFormatError, match="'node' is no log"):
+                call()

@@ -21,6 +21,17 @@ impl Stream {
         });
         pins.map(|cursor| cursor.position).min()
     }
+
+    /// Whether everything below `first` may go: it must be there first.
+    pub(super) fn check_trim(&self, first: u64) -> Result<()> {
+        if first > self.committed {
+            return Err(Error::BeyondEnd {
+                position: first,
+                next: self.committed,
+            });
+        }
+        Ok(())
+    }
 }
 
 impl Store {
@@ -91,6 +102,8 @@ impl Store {
         let (low, moved) = (Cell::new(0), Cell::new(false));
         let group = self.change_if(stream, None, &|state| {
             let stream = state.stream(stream)?;
+            // As it was asked for: a pin would hide that it cannot be meant.
+            stream.check_trim(first)?;
             let pin = now.and_then(|now| stream.lowest_pin(now));
             let first = pin.map_or(first, |pin| first.min(pin));
             moved.set(first > stream.low);

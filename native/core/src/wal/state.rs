@@ -332,10 +332,7 @@ impl State {
                 }
                 Ok(())
             }
-            Change::Trim if header.llsn > stream.committed => Err(Error::BeyondEnd {
-                position: header.llsn,
-                next: stream.committed,
-            }),
+            Change::Trim => stream.check_trim(header.llsn),
             Change::Epoch => stream.check_epoch(header.epoch),
             Change::SetCursor(name, _) => check_cursor(stream, name),
             Change::DeleteCursor(name) if !stream.cursors.contains_key(name) => {

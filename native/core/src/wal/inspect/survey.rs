@@ -12,7 +12,7 @@ use crate::manifest::{Identity, Manifest, WalFiles, parse_slot_name};
 use crate::vfs::{Access, Vfs};
 use crate::wal::frame::{Kind, Seed};
 use crate::wal::identity::{IDENTITY, NodeIdentity};
-use crate::wal::recover::LOCK;
+use crate::wal::recover::{LOCK, check_newest};
 use crate::wal::segment::SegmentHeader;
 use crate::wal::segments::{Sealed, slot_path};
 use crate::wal::tail::is_torn;
@@ -111,7 +111,13 @@ impl Survey {
         let identity = NodeIdentity::read(&**vfs, dir);
         let (files, closed) = match &identity {
             Ok(Some(identity)) => match read_manifest(vfs, dir, identity) {
-                Ok((files, closed)) => (Ok(files), closed),
+                // Of a list that ends early the segments behind it are known by their header blocks.
+                Ok((files, closed)) => {
+                    match watermark.map(|mark| check_newest(dir, &files, mark)) {
+                        Some(Err(error)) => (Err(error), false),
+                        _ => (Ok(files), closed),
+                    }
+                }
                 Err(error) => (Err(error), false),
             },
             _ => (Err(lost(dir, &names)), false),

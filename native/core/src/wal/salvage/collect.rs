@@ -66,7 +66,8 @@ impl Collected {
         };
         let mut done = 0;
         for (at, lap) in survey.laps.iter().enumerate() {
-            collected.segment(&**vfs, at, lap, limit(lap), &mut |within| {
+            let durable = survey.mark(lap).map_or(0, |mark| mark.durable);
+            collected.segment(&**vfs, at, lap, (limit(lap), durable), &mut |within| {
                 progress(done + within, collected_total(survey, &length))
             })?;
             done += length(lap);
@@ -79,7 +80,7 @@ impl Collected {
         vfs: &dyn Vfs,
         at: usize,
         lap: &Lap,
-        limit: u32,
+        (limit, durable): (u32, u32),
         progress: &mut dyn FnMut(u64) -> bool,
     ) -> Result<()> {
         self.fold.begin();
@@ -110,10 +111,14 @@ impl Collected {
                 }
             }
         }
-        if lap.sealed.is_some() && scan.offset < limit {
+        let end = match lap.sealed {
+            Some(_) => limit,
+            None => durable,
+        };
+        if scan.offset < end {
             let bad = Bad {
                 offset: scan.offset,
-                ..whole(limit, scan.ended.clone())
+                ..whole(end, scan.ended.clone())
             };
             self.note(lap, bad);
         }

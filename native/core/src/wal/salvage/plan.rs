@@ -197,9 +197,14 @@ impl Plan {
                 end: 0,
                 records: 0,
                 reason: format!(
-                    "{} frames at offsets {}..{} of the newest segment: records, cursors, logs or \
+                    "{} at offsets {}..{} of the newest segment: records, cursors, logs or \
                      trims of which nothing else tells",
-                    bad.frames, bad.offset, bad.end
+                    match bad.frames {
+                        0 => "all that stood".into(),
+                        frames => format!("{frames} frames"),
+                    },
+                    bad.offset,
+                    bad.end
                 ),
             });
         }

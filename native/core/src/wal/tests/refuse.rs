@@ -4,6 +4,7 @@ use super::driver::{Driver, kept, record, with_columns};
 use super::options;
 use crate::batch::{Compression, Producer, encode_columns};
 use crate::error::{Error, Result};
+use crate::wal::change::Cursor;
 use crate::wal::{CommitContext, NewLog, ProducerId, Restart, Store};
 
 fn commit(version: u64, glsn_begin: u64, llsn_begin: u64, length: u64) -> CommitContext {
@@ -122,4 +123,21 @@ fn a_refused_call_changes_nothing() {
     }
     driver.reopen();
     driver.go_on("after refusals");
+}
+
+#[test]
+fn a_trim_beyond_the_end_is_refused_whatever_is_pinned() {
+    let mut driver = Driver::new(options());
+    let plain = driver.create("plain", false);
+    driver.produce(plain, 1, 50).unwrap();
+    let cursor = Cursor {
+        position: 1,
+        pin: true,
+        touched: 0,
+        lease: 0,
+    };
+    driver.store.set_cursor(plain, "pin", cursor).unwrap();
+    let refused = driver.store.trim_unpinned(plain, 99, 0);
+    assert!(matches!(refused, Err(Error::BeyondEnd { next: 2, .. })));
+    assert_eq!(driver.store.trim_unpinned(plain, 2, 0).unwrap(), 1);
 }

@@ -227,7 +227,7 @@ fn a_watermark_from_a_later_segment_shows_that_the_manifest_lost_edits() {
         .encode(),
     );
     vfs.replace(mark, &later).unwrap();
-    assert!(damage(&vfs)[0].contains("edits of the manifest are lost"));
+    assert!(damage(&vfs)[0].contains("the watermark file shows that segment"));
 }
 
 #[test]

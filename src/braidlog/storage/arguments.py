@@ -1,0 +1,178 @@
+"""What callers give, checked before anything is done with it. Pure."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar
+
+from braidlog.errors import InvalidArgumentError, TooLargeError
+from braidlog.types import Producer
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = [
+    "checked_bytes",
+    "checked_key",
+    "checked_name",
+    "checked_position",
+    "checked_producer",
+    "checked_time",
+    "checked_timeout",
+    "checked_times",
+    "checked_values",
+    "optional",
+]
+
+T = TypeVar("T")
+
+_NUMBERS: Final = range(1 << 64)
+_TIMES: Final = range(-(1 << 63), 1 << 63)
+
+# `SECONDS_MAX` of the core, about thirty years: threads wait no longer either.
+_SECONDS_MAX: Final = 1e9
+
+# `NAME_BYTES_MAX` of the core; as UTF-8.
+_NAME_BYTES_MAX: Final = 255
+
+
+def checked_name(name: object, what: str) -> str:
+    """Return the name that a log or cursor is to get; ``what`` says which.
+
+    Raises:
+        TypeError: it is no ``str``.
+        InvalidArgumentError: it is empty, or no text.
+        TooLargeError: it is too long.
+    """
+    if not isinstance(name, str):
+        msg = f"a {what} name must be a str, not {name!r}"
+        raise TypeError(msg)
+    if not name:
+        msg = f"a {what} name must not be empty"
+        raise InvalidArgumentError(msg)
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError as reason:
+        msg = f"{name!r} cannot be a {what} name: {reason.reason}"
+        raise InvalidArgumentError(msg) from reason
+    if size > _NAME_BYTES_MAX:
+        msg = f"{what} name of {size} exceeds the limit of {_NAME_BYTES_MAX}"
+        error = TooLargeError(msg, size=size, limit=_NAME_BYTES_MAX)
+        # That of the class is for records.
+        error.hint = "Choose a shorter one"  # type: ignore[misc]
+        raise error
+    # Not the object of a subclass, which may change.
+    return str.__str__(name)
+
+
+def checked_timeout(timeout: float | None) -> float | None:
+    """Return how many seconds to wait, as a number that can be added to a clock.
+
+    Raises:
+        TypeError: it is no number.
+        InvalidArgumentError: it is not a number (NaN).
+    """
+    if timeout is None:
+        return None
+    if math.isnan(timeout):
+        msg = f"{timeout!r} is not a number of seconds"
+        raise InvalidArgumentError(msg)
+    return min(float(timeout), _SECONDS_MAX)
+
+
+def checked_producer(producer: object) -> Producer:
+    """Return a producer.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if not isinstance(producer, Producer):
+        msg = f"producer must be a Producer, not {producer!r}"
+        raise TypeError(msg)
+    return producer
+
+
+def checked_position(position: SupportsIndex) -> int:
+    """Return a position, a count or a limit.
+
+    Raises:
+        TypeError: it is no integer.
+        InvalidArgumentError: the core has no number like that.
+    """
+    number = int(operator.index(position))
+    if number not in _NUMBERS:
+        msg = f"{number} is not in 0..2**64"
+        raise InvalidArgumentError(msg)
+    return number
+
+
+def checked_time(timestamp: SupportsIndex) -> int:
+    """Return a timestamp.
+
+    Raises:
+        TypeError: it is no integer.
+        InvalidArgumentError: it does not fit 64 bits.
+    """
+    try:
+        number = int(operator.index(timestamp))
+    except TypeError:
+        # Naive times, numbers of seconds: only the caller knows what is meant.
+        kind = type(timestamp).__name__
+        msg = f"a timestamp is an int, microseconds since 1970 (UTC), not {kind}"
+        raise TypeError(msg) from None
+    if number not in _TIMES:
+        msg = f"{number} is not a timestamp: microseconds in -2**63..2**63"
+        raise InvalidArgumentError(msg)
+    return number
+
+
+def optional(check: Callable[[Any], T], value: Any) -> T | None:
+    """Return what a check gives, None for None."""
+    return None if value is None else check(value)
+
+
+def checked_times(timestamps: Any) -> Any:
+    """Return one timestamp for all records, or a list with one for each."""
+    if timestamps is None:
+        return None
+    try:
+        return checked_time(timestamps)
+    except TypeError:
+        if not isinstance(timestamps, Iterable):
+            raise
+        return [None if each is None else checked_time(each) for each in timestamps]
+
+
+def checked_bytes(value: Buffer, what: str) -> bytes:
+    """Return a value, key or header as bytes; ``what`` says which.
+
+    Raises:
+        TypeError: it is no buffer. ``bytes(5)`` would be five zeros.
+    """
+    if isinstance(value, bytes):
+        return value
+    try:
+        return memoryview(value).tobytes()
+    except TypeError:
+        kind = type(value).__name__
+        msg = f"{what} must be bytes or a buffer of bytes, not {kind}"
+        raise TypeError(msg) from None
+
+
+def checked_key(key: Buffer) -> bytes:
+    """Return a key as bytes; see `checked_bytes`."""
+    return checked_bytes(key, "key")
+
+
+def checked_values(values: Iterable[Buffer]) -> list[Buffer]:
+    """Return the values of many records, each still to be checked.
+
+    Raises:
+        TypeError: it is a single one.
+    """
+    if isinstance(values, str | bytes | bytearray | memoryview):
+        msg = f"values must be a list, not one {type(values).__name__}"
+        raise TypeError(msg)
+    return list(values)
