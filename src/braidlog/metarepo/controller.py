@@ -3,11 +3,12 @@
 *Theory of operation.* A replica is good, bad or unknown. With a bad one the stream goes
 on at once on the good ones in a new epoch, if enough of them remain; those that are
 back from a restart become learners of it. If too few remain, the ones that restarted
-make up the number: they hold everything they ever acknowledged. While a replica is
-unknown nothing is decided: it is soon heard of, or dead. Everything else is learners:
-a stream with too few replicas gets one on the node that has the least, a learner that
-has nearly everything becomes a replica, and a draining or moved replica leaves in the
-same step. The state machine checks all of it again.
+make up the number: they hold everything they ever acknowledged. If these are too few as
+well, learners are made of other nodes, and make it up. While a replica is unknown
+nothing is decided: it is soon heard of, or dead. Everything else is learners: a stream
+with too few replicas gets one on the node that has the least, a learner that has nearly
+everything becomes a replica, and a draining or moved replica leaves in the same step.
+The state machine checks all of it again.
 
 *Invariants.* One change of a stream is under way at a time. Changes that are not urgent
 are spaced out, the more the more of them there were, so that nothing flaps for ever.
@@ -203,26 +204,30 @@ class _Look:
         if self._unlisted(stream):
             return None
         fewest = fewest_replicas(self._state, stream)
-        sure = {*stream.holders, *view.entered}
-        for members in (view.good, (*view.good, *view.back)):
-            held = sure & set(members)
-            if len(members) >= fewest and held and holds(self._state, stream, held):
-                return self._epoch(view, members)
-        return self._with_learners(view, fewest)
+        learned = self._nearly_there(stream)
+        for members, joined in (
+            (view.good, ()),
+            ((*view.good, *view.back), ()),
+            (view.good, learned),
+            ((*view.good, *view.back), learned),
+        ):
+            enough = len(members) + len(joined) >= fewest
+            if enough and self._hold_all(view, members):
+                return self._epoch(view, (*members, *joined), joined)
+        return None
 
-    def _with_learners(self, view: _View, fewest: int) -> Command | None:
-        """Let learners that have nearly everything make up the number, too."""
-        stream = view.stream
-        learned = tuple(
+    def _hold_all(self, view: _View, members: Collection[int]) -> bool:
+        """Tell whether somebody of these has everything, for an epoch to begin with."""
+        held = {*view.stream.holders, *view.entered} & set(members)
+        return bool(held) and holds(self._state, view.stream, held)
+
+    def _nearly_there(self, stream: StreamState) -> tuple[int, ...]:
+        """Return the learners that have nearly everything."""
+        return tuple(
             node
             for node in stream.learners
             if node not in self._dead and self._learned(stream, node)
         )
-        held = {*stream.holders, *view.entered} & set(view.good)
-        enough = len(view.good) + len(learned) >= fewest
-        if learned and enough and held and holds(self._state, stream, held):
-            return self._epoch(view, (*view.good, *learned), learned)
-        return None
 
     def _unlisted(self, stream: StreamState) -> bool:
         """Tell whether a dead replica is not yet listed as failed."""
@@ -265,14 +270,28 @@ class _Look:
     def patient(self, view: _View) -> Command | None:
         """Return what brings a stream to its number of replicas, or None."""
         stream = view.stream
-        if view.bad or view.unknown:
+        if view.unknown:
             return self._dead_learner(stream)
+        if view.bad:
+            return self._dead_learner(stream) or self._recruit(view)
         return (
             self._dead_learner(stream)
             or self._promote(view)
             or self._shrink(view)
             or self._grow(stream)
         )
+
+    def _recruit(self, view: _View) -> Command | None:
+        """Let another node learn, so that a stream with too few replicas goes on.
+
+        Those that failed may never be back, or be back without what they had.
+        """
+        stream = view.stream
+        there = len(view.good) + len(view.back) + len(stream.learners)
+        enough = there >= fewest_replicas(self._state, stream)
+        if enough or not self._hold_all(view, (*view.good, *view.back)):
+            return None
+        return self._learn(stream)
 
     def _leaving(self, stream: StreamState, node: int) -> bool:
         known = self._state.nodes.get(node)
@@ -341,6 +360,10 @@ class _Look:
         wanted = self._state.logs[stream.log].replication
         if len(self._staying(stream)) + len(stream.learners) >= wanted:
             return None
+        return self._learn(stream)
+
+    def _learn(self, stream: StreamState) -> Command | None:
+        """Return what makes the node a learner that has the least to do, if any can."""
         free = [node for node in self._state.nodes if self._can_take(stream, node)]
         if not free:
             return None

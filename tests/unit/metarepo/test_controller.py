@@ -119,6 +119,53 @@ def test_a_learner_makes_up_the_number_of_survivors() -> None:
     assert made.learners == ()
 
 
+def test_who_was_left_out_learns_when_too_few_survive() -> None:
+    bench = repair(1, 2, 3, fewest=2, nodes=3)
+    bench.dead = {3}
+    left = bench.one()
+    assert isinstance(left, Reconfigure)
+    assert set(left.replicas) == {1, 2}
+    bench.run_all(1, 1, 2)
+    # Node 3 is back after that, and of the two that went on one is damaged.
+    bench.dead = set()
+    bench.tell(3, 1, 1, state=ReplicaState.STARTING)
+    bench.tell(2, 1, 1, epoch=2, state=ReplicaState.INVALID)
+    assert bench.one(1) == AddLearner(1, 3)
+    assert bench.decide(1) == []
+    bench.tell(3, 1, 1, epoch=2, state=ReplicaState.LEARNING)
+    made = bench.one(1)
+    assert isinstance(made, Reconfigure)
+    assert (made.replicas, made.learners) == ((1, 3), ())
+
+
+def test_another_node_learns_when_too_few_survive() -> None:
+    bench = repair(1, 2, 3, fewest=2)
+    bench.dead = {2, 3}
+    assert bench.one() == AddLearner(1, 4)
+    bench.tell(4, 1, 1, state=ReplicaState.LEARNING)
+    made = bench.one(1)
+    assert isinstance(made, Reconfigure)
+    assert made.replicas == (1, 4)
+
+
+def test_nobody_learns_where_nobody_is_left_who_has_everything() -> None:
+    bench = repair(1, 2, 3, fewest=2, nodes=5)
+    bench.dead = {1, 2, 3}
+    assert bench.decide(1) == []
+
+
+def test_a_restarted_replica_and_a_learner_make_up_the_number() -> None:
+    bench = repair(1, 2, fewest=2, nodes=3)
+    bench.tell(1, 1, 1, state=ReplicaState.STARTING)
+    bench.tell(2, 1, 1, state=ReplicaState.INVALID)
+    assert bench.one() == AddLearner(1, 3)
+    assert bench.decide(1) == []
+    bench.tell(3, 1, 1, state=ReplicaState.LEARNING)
+    made = bench.one(1)
+    assert isinstance(made, Reconfigure)
+    assert (made.replicas, made.learners) == ((1, 3), ())
+
+
 def test_a_restarted_replica_becomes_a_learner_if_others_can_go_on() -> None:
     bench = repair(1, 2, 3)
     bench.tell(1, 1, 1, state=ReplicaState.STARTING)
