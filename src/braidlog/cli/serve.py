@@ -31,7 +31,7 @@ _WATCH_S: Final = 0.2
 @click.option(
     "--config",
     "-c",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
     envvar="BRAIDLOG_CONFIG",
     help="Settings file (TOML) [env: BRAIDLOG_CONFIG].",
 )

@@ -40,6 +40,10 @@ _GROUP_BYTES_MAX: Final = 8 << 20
 """What a primary sends to its backups at a time, but for a larger batch."""
 _HEAD_BYTES_MAX: Final = 1 << 20
 """What comes with it, at most."""
+_PAGE_BYTES: Final = 4096
+_SEGMENT_BYTES: Final = range(64 << 10, (2 << 30) + 1)
+_SEGMENTS_MIN: Final = 4
+"""Of these three the core says the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +164,7 @@ class LimitSettings:
             name = (*too_small, "wal_ready_bytes")[0]
             msg = f"[limits] {name}: it must be at least {1 if too_small else 0}"
             raise InvalidArgumentError(msg)
+        self._check_files()
         # What nodes send one another is one frame: a group, a batch, an answer.
         batch = min(_BATCH_BYTES_MAX, self.segment_bytes // 4)
         least = max(_GROUP_BYTES_MAX, batch, self.fetch_bytes_max) + _HEAD_BYTES_MAX
@@ -173,6 +178,22 @@ class LimitSettings:
             msg = (
                 "[limits] window_bytes: it must hold a frame, so at least"
                 f" frame_bytes_max = {self.frame_bytes_max}"
+            )
+            raise InvalidArgumentError(msg)
+
+    def _check_files(self) -> None:
+        """Refuse what the core would, which is asked only when a node starts."""
+        size = self.segment_bytes
+        if size not in _SEGMENT_BYTES or size % _PAGE_BYTES:
+            msg = (
+                f"[limits] segment_bytes: it must be a multiple of {_PAGE_BYTES} from"
+                f" {_SEGMENT_BYTES.start} to {_SEGMENT_BYTES.stop - 1}"
+            )
+            raise InvalidArgumentError(msg)
+        if self.wal_bytes_max < _SEGMENTS_MIN * size:
+            msg = (
+                f"[limits] wal_bytes_max: it must be at least {_SEGMENTS_MIN * size},"
+                f" four files of segment_bytes = {size}"
             )
             raise InvalidArgumentError(msg)
 
@@ -201,6 +222,7 @@ class NodeConfig:
             raise InvalidArgumentError(msg)
         for key, address in self._addresses().items():
             host_and_port(address, key)
+        self._check_voters()
         self._check_exposure()
 
     def _addresses(self) -> dict[str, str]:
@@ -209,6 +231,21 @@ class NodeConfig:
             named["[node] http"] = self.node.http
         voters = self.cluster.voters.items()
         return named | {f"[cluster] voters.{node}": each for node, each in voters}
+
+    def _check_voters(self) -> None:
+        voters = self.cluster.voters
+        if not voters:
+            msg = (
+                "[cluster] voters: name the first members of the metadata repository,"
+                f" the same on every node; a cluster of one has {{ {self.node.id} ="
+                f' "{self.advertise}" }}'
+            )
+            raise InvalidArgumentError(msg)
+        for node, address in voters.items():
+            others = (each for each in voters if voters[each] == address)
+            if (first := min(others)) != node:
+                msg = f"[cluster] voters.{node}: {address} is the address of {first}"
+                raise InvalidArgumentError(msg)
 
     def _check_exposure(self) -> None:
         listens = {
@@ -319,7 +356,8 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Node
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        msg = f"{path}: {error}"
+        why = error.strerror if isinstance(error, OSError) else error
+        msg = f"{path}: {why}"
         raise InvalidArgumentError(msg) from error
     return parse(text, environment, str(path))
 
@@ -366,14 +404,21 @@ _SAID: Final = {int: "a number", bool: "true or false", str: "a text"}
 def _voters(what: str, value: Any) -> dict[int, str]:
     """Read a table of voters, or `1=host:port,2=host:port`."""
     if isinstance(value, str):
-        value = dict(part.partition("=")[::2] for part in value.split(",") if part)
-    if not isinstance(value, dict) or not all(
+        pairs = [part.partition("=")[::2] for part in value.split(",") if part]
+    else:
+        pairs = list(value.items()) if isinstance(value, dict) else [("", None)]
+    if not all(
         str(node).strip().isdecimal() and int(node) > 0 and isinstance(address, str)
-        for node, address in value.items()
+        for node, address in pairs
     ):
         msg = f"{what}: give node ids and addresses, as in 1 = '10.0.0.1:7400'"
         raise InvalidArgumentError(msg)
-    return {int(node): address for node, address in value.items()}
+    voters = {int(node): address for node, address in pairs}
+    if len(voters) < len(pairs):
+        named = ", ".join(str(node) for node, _ in pairs)
+        msg = f"{what}: a node is named twice: {named}"
+        raise InvalidArgumentError(msg)
+    return voters
 
 
 def replica_limits(config: NodeConfig) -> Limits:

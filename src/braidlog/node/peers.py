@@ -120,8 +120,8 @@ class _Link(Wire):
 
     def _ended(self, event: Refused | Closing) -> None:
         if isinstance(event, Closing):
-            # Behind a refusal it says the same again.
-            if not self._refused:
+            # Behind a refusal it says the same again; nothing, if this side ended it.
+            if event.reason and not self._refused:
                 self._peer.fails(event.reason)
             return
         self._refused = True

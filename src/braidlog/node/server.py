@@ -57,6 +57,7 @@ class NodeServer:
         # The identity of a new directory comes from it too: 128 bits.
         self._seed = secrets.randbits(128) if seed is None else seed
         self._stack = AsyncExitStack()
+        self._listener: asyncio.Server
         self.node: ClusterNode
 
     async def __aenter__(self) -> Self:
@@ -114,6 +115,7 @@ class NodeServer:
         except OSError as error:
             msg = f"cannot listen on {config.node.listen}: {error}"
             raise UnavailableError(msg) from error
+        self._listener = listener
         stack.callback(listener.close)
         if config.node.http:
             await stack.enter_async_context(_http(config, self.node))
@@ -163,6 +165,8 @@ class NodeServer:
             if hurry.is_set():
                 break
             await asyncio.sleep(_POLL_S)
+        # First, or who is told would be back at once.
+        self._listener.close()
         self.node.sessions.goodbye("the node stops")
 
 

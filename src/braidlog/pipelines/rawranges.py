@@ -18,6 +18,7 @@ are, so a log that a merge reads in seconds is left to one.
 from __future__ import annotations
 
 import fcntl
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ from braidlog.spark.plan import Extent
 from braidlog.storage.rawstreams import RawStreams, StoredPart
 
 __all__ = ["RawExtents", "look", "read"]
+
+_LOGGER = logging.getLogger(__name__)
 
 _LAST: Final = (1 << 62) - 1
 _LOCK: Final = "LOCK"
@@ -66,14 +69,22 @@ def look(directories: Sequence[str], log: str) -> RawExtents | None:
         figures = merge.figures()
         first, committed, last = figures.next, merge.committed, merge.end
     if figures.damages:
-        return None
+        return _in_one(log, f"{figures.damages[0]}")
     with _opened(directories, log) as streams:
-        if streams.cut(_LAST) != committed or streams.end(first) != last:
-            return None
+        ends, end = streams.cut(_LAST), streams.end(first)
+        if ends != committed:
+            return _in_one(log, f"its streams end at {ends}, committed is {committed}")
+        if end != last:
+            return _in_one(log, f"position {end} is missing, the last one is {last}")
         extents = tuple(_extents(streams, first, last))
-    if sum(extent.bytes for extent in extents) < _BYTES_MIN:
-        return None
+    size = sum(extent.bytes for extent in extents)
+    if size < _BYTES_MIN:
+        return _in_one(log, f"it has {size} bytes only")
     return RawExtents(first, last, extents)
+
+
+def _in_one(log: str, why: str) -> None:
+    _LOGGER.info("log %r is read by one task: %s", log, why)
 
 
 def _extents(streams: RawStreams, begin: int, end: int) -> Iterator[Extent]:

@@ -13,7 +13,8 @@ from braidlog.node.config import (
     parse,
 )
 
-SMALL = '[node]\nid = 1\ndata = "/data"\n'
+ALONE = '[node]\nid = 1\ndata = "/data"\n'
+SMALL = '[cluster.voters]\n1 = "a:1"\n' + ALONE
 
 
 def test_defaults() -> None:
@@ -40,7 +41,7 @@ def test_the_environment_wins() -> None:
 
 
 def test_voters_of_a_file() -> None:
-    config = parse(SMALL + '[cluster]\nvoters = { 1 = "a:1", 2 = "b:2" }\n', {})
+    config = parse(ALONE + '[cluster]\nvoters = { 1 = "a:1", 2 = "b:2" }\n', {})
     assert config.cluster.voters == {1: "a:1", 2: "b:2"}
 
 
@@ -61,8 +62,16 @@ def test_voters_of_a_file() -> None:
         (SMALL + "listen = 7400\n", "[node] listen: 7400 is not a text"),
         (SMALL.replace("1", "true"), "[node] id: True is not a number"),
         (SMALL + 'listen = "7400"\n', "[node] listen: '7400' is not host:port"),
-        (SMALL + '[cluster]\nvoters = { a = "b:1" }\n', "[cluster] voters"),
-        (SMALL + '[cluster]\nvoters = { 1 = "b" }\n', "[cluster] voters.1"),
+        (ALONE + '[cluster]\nvoters = { a = "b:1" }\n', "[cluster] voters"),
+        (ALONE + '[cluster]\nvoters = { 1 = "b" }\n', "[cluster] voters.1"),
+        (ALONE, "[cluster] voters: name the first"),
+        (ALONE + "[cluster]\nvoters = { }\n", '{ 1 = "127.0.0.1:7400" }'),
+        (ALONE + '[cluster]\nvoters = { 1 = "b:1", 01 = "b:2" }\n', "twice: 1, 01"),
+        (ALONE + '[cluster]\nvoters = "1=b:1,1=b:2"\n', "named twice: 1, 1"),
+        (ALONE + '[cluster]\nvoters = "2=b:1,7=b:1"\n', "voters.7: b:1 is the addr"),
+        (SMALL + "[limits]\nsegment_bytes = 65537\n", "[limits] segment_bytes"),
+        (SMALL + "[limits]\nsegment_bytes = 61440\n", "from 65536 to 2147483648"),
+        (SMALL + "[limits]\nwal_bytes_max = 268435455\n", "at least 268435456"),
         (SMALL + "[timing]\nfailure_ms = 150\n", "[timing] failure_ms"),
         (SMALL + "[timing]\ntick_ms = 0\n", "[timing] all times"),
         (SMALL + '[security]\nkey = "k"\n', "[security] certificate"),
@@ -120,4 +129,4 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 def test_the_cluster_that_clients_use_is_no_setting() -> None:
     environment = {"BRAIDLOG_CLUSTER": "n1:7400", "BRAIDLOG_NODE_ID": "3"}
-    assert parse('[node]\ndata = "d"\n', environment).node.id == 3
+    assert parse(SMALL.replace("id = 1", ""), environment).node.id == 3

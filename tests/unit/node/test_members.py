@@ -17,6 +17,10 @@ from braidlog.wire import commands
 from braidlog.wire.messages import Message
 from unit.node.test_group_log import FIRST, opened
 
+NODE = (
+    '[node]\nid = {}\ndata = "/n"\n[cluster.voters]\n1 = "n1:1"\n2 = "n2:1"\n3 = "n3:1"'
+)
+
 
 class Members:
     """Members, and the links between them."""
@@ -30,7 +34,7 @@ class Members:
     def _member(self, node: int) -> RepositoryMember:
         peers: Any = Links(self)
         return RepositoryMember(
-            parse(f'[node]\nid = {node}\ndata = "/n"', {}),
+            parse(NODE.format(node), {}),
             GroupLog.create(self._stores[node], 1, FIRST),
             peers,
             incarnation=1,
