@@ -403,10 +403,11 @@ _SAID: Final = {int: "a number", bool: "true or false", str: "a text"}
 
 def _voters(what: str, value: Any) -> dict[int, str]:
     """Read a table of voters, or `1=host:port,2=host:port`."""
+    pairs: list[tuple[Any, Any]] = [("", None)]
     if isinstance(value, str):
         pairs = [part.partition("=")[::2] for part in value.split(",") if part]
-    else:
-        pairs = list(value.items()) if isinstance(value, dict) else [("", None)]
+    elif isinstance(value, dict):
+        pairs = list(value.items())
     if not all(
         str(node).strip().isdecimal() and int(node) > 0 and isinstance(address, str)
         for node, address in pairs

@@ -65,26 +65,31 @@ def look(directories: Sequence[str], log: str) -> RawExtents | None:
         LockedError: a node runs on one of the directories, or somebody reads it.
         LogError: what `open_raw` raises.
     """
+    found = _look(directories, log)
+    if isinstance(found, str):
+        _LOGGER.info("log %r is read by one task: %s", log, found)
+        return None
+    return found
+
+
+def _look(directories: Sequence[str], log: str) -> RawExtents | str:
+    """Return what ranges can be read, or why a merge has to read all in one."""
     with open_raw(directories, log) as merge:
         figures = merge.figures()
         first, committed, last = figures.next, merge.committed, merge.end
     if figures.damages:
-        return _in_one(log, f"{figures.damages[0]}")
+        return str(figures.damages[0])
     with _opened(directories, log) as streams:
         ends, end = streams.cut(_LAST), streams.end(first)
         if ends != committed:
-            return _in_one(log, f"its streams end at {ends}, committed is {committed}")
+            return f"its streams end at {ends}, committed is {committed}"
         if end != last:
-            return _in_one(log, f"position {end} is missing, the last one is {last}")
+            return f"position {end} is missing, the last one is {last}"
         extents = tuple(_extents(streams, first, last))
     size = sum(extent.bytes for extent in extents)
     if size < _BYTES_MIN:
-        return _in_one(log, f"it has {size} bytes only")
+        return f"it has {size} bytes only"
     return RawExtents(first, last, extents)
-
-
-def _in_one(log: str, why: str) -> None:
-    _LOGGER.info("log %r is read by one task: %s", log, why)
 
 
 def _extents(streams: RawStreams, begin: int, end: int) -> Iterator[Extent]:
