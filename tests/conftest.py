@@ -1,6 +1,7 @@
 """Options and fixtures that every test may use."""
 
 import asyncio
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ def pytest_configure() -> None:
     # Asked for the loop before there was one, as pytest-asyncio does for the first
     # async test, asyncio makes one that nobody closes; a later test is blamed for it.
     asyncio.set_event_loop(None)
+    # Who starts this in the background may let it ignore them, and so all it starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -27,7 +27,9 @@ def test_braidlog_commands_parse(line: str, monkeypatch: pytest.MonkeyPatch) -> 
     command: click.Command = main
     arguments = shlex.split(line)[1:]
     while isinstance(command, click.Group):
-        command = command.commands[arguments.pop(0)]
+        named = command.get_command(click.Context(command), arguments.pop(0))
+        assert named is not None, line
+        command = named
     with click.Context(command) as context:
         command.parse_args(context, arguments)
 

@@ -1,10 +1,9 @@
 """A durable, totally ordered log: embedded like SQLite, read by Arrow and Spark."""
 
+import importlib as _importlib
 import typing as _typing
-from importlib.metadata import version as _version
 
 from braidlog._native import Pending, Record
-from braidlog.storage.aio import AsyncLog, AsyncNode, open_async
 from braidlog.storage.cursor import Cursor
 from braidlog.storage.log import Log
 from braidlog.storage.node import Node
@@ -13,6 +12,9 @@ from braidlog.types import Producer
 
 if _typing.TYPE_CHECKING:
     from braidlog.client import connect, connect_sync
+    from braidlog.storage.aio import AsyncLog, AsyncNode, open_async
+
+    __version__: str
 
 __all__ = [
     "AsyncLog",
@@ -30,14 +32,30 @@ __all__ = [
     "open_async",
 ]
 
-__version__ = _version("braidlog")
+# Imported when they are asked for: the client needs an extra, and asyncio is a third of
+# the time that a short program takes to start.
+_LATE: _typing.Final = {
+    "AsyncLog": "braidlog.storage.aio",
+    "AsyncNode": "braidlog.storage.aio",
+    "connect": "braidlog.client",
+    "connect_sync": "braidlog.client",
+    "open_async": "braidlog.storage.aio",
+}
 
 
 def __getattr__(name: str) -> object:
-    """Import the client of a cluster when it is asked for: it needs an extra."""
-    if name in ("connect", "connect_sync"):
-        from braidlog import client
+    """Import what the package has when somebody asks for it."""
+    if name == "__version__":
+        found: object = _importlib.import_module("importlib.metadata").version(__name__)
+    elif name in _LATE:
+        found = getattr(_importlib.import_module(_LATE[name]), name)
+    else:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    globals()[name] = found
+    return found
 
-        return getattr(client, name)
-    msg = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(msg)
+
+def __dir__() -> list[str]:
+    """Name what is imported late, too."""
+    return sorted({*globals(), *__all__})

@@ -21,6 +21,7 @@ from braidlog.spark import ensure_java
 
 _EVENTS = 256_731
 _FILES = "19,892 files, 0 differ"
+_FEWER = ("bytewax", "tigerbeetle", "varlog")
 
 
 def recorded() -> tuple[Path, Path]:
@@ -72,7 +73,11 @@ def test_import_kill_resume_replay_and_spark(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_files_as_the_state_of_an_application(tmp_path: Path) -> None:
-    """All changes as calls; the state, and its replay, are what the oracle says."""
+    """Changes as calls; the state, and its replay, are what the oracle says.
+
+    Of three repositories, 55,047: a call costs more than the rest of this file does a
+    change. ``BRAIDLOG_WHOLE=1`` takes all five.
+    """
     from braidlog.demo.events import path_bytes
     from braidlog.demo.files import read_lines, read_oracle
 
@@ -83,10 +88,14 @@ def test_the_files_as_the_state_of_an_application(tmp_path: Path) -> None:
     assert spec.loader is not None
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
-    files = example.run(tmp_path, map(json.loads, read_lines(events)))
+    trees = read_oracle(oracle)
+    if not os.environ.get("BRAIDLOG_WHOLE"):
+        trees = {source: trees[source] for source in _FEWER}
+    changes = map(json.loads, read_lines(events))
+    files = example.run(tmp_path, (each for each in changes if each["source"] in trees))
     expected = sorted(
         [source, path_bytes(path), *entry]
-        for source, tree in read_oracle(oracle).items()
+        for source, tree in trees.items()
         for path, entry in tree.items()
     )
     assert files == expected

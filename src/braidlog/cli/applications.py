@@ -19,6 +19,7 @@ from rich.text import Text
 from braidlog.cli import parameters
 from braidlog.cli.commands import ClusterCommand, HostsCommand
 from braidlog.cli.failures import FAILURE, LOCKED, NOT_FOUND, USAGE, Problem, explain
+from braidlog.cli.late import LateGroup
 from braidlog.cli.output import line, message, rows
 from braidlog.cli.session import Session
 from braidlog.cli.target import probe
@@ -44,7 +45,16 @@ _NEGATIVE = re.compile(r"-\d+(\.\d+)?([eE][+-]?\d+)?")
 _NOBODY = "check --hosts or BRAIDLOG_HOSTS; `braidlog app run` starts a host"
 
 
-@click.group()
+_ELSEWHERE = {
+    "hosts": ("apphosts", "hosts"),
+    "forget": ("apphosts", "forget"),
+    "snapshot": ("appsnapshots", "snapshot"),
+    "replay": ("replaying", "replay_"),
+    "verify": ("replaying", "verify"),
+}
+
+
+@click.group(cls=LateGroup, late=_ELSEWHERE)
 def app() -> None:
     """Run applications on a log, and call their procedures."""
 

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
@@ -14,9 +14,6 @@ from types import NoneType
 from typing import Any, TextIO, TypeAlias
 
 import click
-from rich.cells import cell_len
-from rich.console import Console
-from rich.text import Text
 
 from braidlog.cli.session import Session
 from braidlog.cli.text import printable
@@ -104,10 +101,19 @@ def rows(
         return
     named = (plain(item) for item in items)
     table = [dict(_flatten(shown(item) if shown else item)) for item in named]
-    if table:
-        _print_table(table)
-    else:
+    if not table:
         message(empty)
+        return
+    # Late: most commands print none, and rich takes long to import.
+    from braidlog.cli.tables import print_table
+
+    names = list(dict.fromkeys(name for row in table for name in row))
+    right = [
+        name
+        for name in names
+        if all(isinstance(row.get(name), (int, float, NoneType)) for row in table)
+    ]
+    print_table({n: [_cell(row.get(n)) for row in table] for n in names}, right)
 
 
 def _print_json(value: Any) -> None:
@@ -132,32 +138,3 @@ def _cell(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(_cell(item) for item in value) or "-"
     return printable(str(value))
-
-
-def _print_table(table: Sequence[Mapping[str, Any]]) -> None:
-    names = list(dict.fromkeys(name for row in table for name in row))
-    columns = [[_cell(row.get(name)) for row in table] for name in names]
-    widths = [
-        max(map(cell_len, [name, *column]))
-        for name, column in zip(names, columns, strict=True)
-    ]
-    right = [
-        all(isinstance(row.get(name), (int, float, NoneType)) for row in table)
-        for name in names
-    ]
-
-    def aligned(cells: Iterable[str]) -> str:
-        padded = []
-        for cell, width, to_right in zip(cells, widths, right, strict=True):
-            space = " " * (width - cell_len(cell))
-            padded.append(space + cell if to_right else cell + space)
-        return "  ".join(padded).rstrip()
-
-    # A narrow terminal wraps the lines, which is better than cutting cells.
-    console = Console(highlight=False, width=sum(widths) + 2 * len(widths))
-    # Printed by rich itself, a closed pipe would end the process its way.
-    with console.capture() as head:
-        console.print(Text(aligned(names), style="bold"), soft_wrap=True)
-    click.echo(head.get(), nl=False)
-    for cells in zip(*columns, strict=True):
-        click.echo(aligned(cells))

@@ -18,6 +18,7 @@ from braidlog.cli.applications import load
 from braidlog.cli.commands import EitherCommand, command
 from braidlog.cli.failures import CORRUPTION, NOT_FOUND, USAGE, Problem
 from braidlog.cli.including import archive_options, include
+from braidlog.cli.late import LateGroup
 from braidlog.cli.output import facts, message
 from braidlog.cli.progress import meter
 from braidlog.cli.session import Session
@@ -35,7 +36,7 @@ _LONG: Final = ("files", "rows", "hashes", "states", "findings")
 """What a person finds in the manifest, and programs in the JSON."""
 
 
-@click.group()
+@click.group(cls=LateGroup, late={"archive": ("archives", "archive_")})
 def pipeline() -> None:
     """Make something else of whole logs, in processes or in Spark.
 

@@ -4,37 +4,47 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 
-import braidlog
-from braidlog.cli import apphosts, appsnapshots, failures, replaying
-from braidlog.cli.append import append
-from braidlog.cli.applications import app
-from braidlog.cli.archives import archive
-from braidlog.cli.bench import bench
-from braidlog.cli.clusters import cluster, node
-from braidlog.cli.cursors import cursor
-from braidlog.cli.demo import demo
-from braidlog.cli.exporting import export
-from braidlog.cli.importing import import_
-from braidlog.cli.inspecting import inspect
-from braidlog.cli.logs import log
+from braidlog.cli import failures
+from braidlog.cli.late import LateGroup
 from braidlog.cli.output import forget, message
-from braidlog.cli.pipelines import pipeline
-from braidlog.cli.reading import read, tail
-from braidlog.cli.repair import repair, verify
-from braidlog.cli.rescue import rescue
-from braidlog.cli.serve import serve, up
 from braidlog.cli.session import stopped_by_signals
-from braidlog.cli.stats import stats
-from braidlog.cli.streams import stream
-from braidlog.cli.tokens import token
-from braidlog.cli.top import top
-from braidlog.cli.trim import trim
 
 __all__ = ["main"]
+
+
+# In the order of use.
+_COMMANDS: Final = {
+    "log": ("logs", "log"),
+    "append": ("append", "append"),
+    "import": ("importing", "import_"),
+    "tail": ("reading", "tail"),
+    "read": ("reading", "read"),
+    "export": ("exporting", "export"),
+    "trim": ("trim", "trim"),
+    "cursor": ("cursors", "cursor"),
+    "archive": ("archives", "archive"),
+    "stats": ("stats", "stats"),
+    "inspect": ("inspecting", "inspect"),
+    "verify": ("repair", "verify"),
+    "repair": ("repair", "repair"),
+    "rescue": ("rescue", "rescue"),
+    "bench": ("bench", "bench"),
+    "demo": ("demo", "demo"),
+    "serve": ("serve", "serve"),
+    "up": ("serve", "up"),
+    "app": ("applications", "app"),
+    "replay": ("replaying", "replay_"),
+    "pipeline": ("pipelines", "pipeline"),
+    "cluster": ("clusters", "cluster"),
+    "node": ("clusters", "node"),
+    "stream": ("streams", "stream"),
+    "token": ("tokens", "token"),
+    "top": ("top", "top"),
+}
 
 
 class _Stopped(Exception):
@@ -45,7 +55,7 @@ class _Stopped(Exception):
         self.exit_code = exit_code
 
 
-class Root(click.Group):
+class Root(LateGroup):
     """A group whose failures are one line, a hint and an exit code."""
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -79,10 +89,6 @@ class Root(click.Group):
         except KeyboardInterrupt as interrupt:
             raise _Stopped(_interrupted(interrupt)) from None
         return result
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """List the commands in the order of use, not of the alphabet."""
-        return list(self.commands)
 
 
 def _write_what_the_locale_lacks() -> None:
@@ -125,45 +131,11 @@ Exit codes: 0 done, 1 failure, 2 usage, 3 not found, 4 locked by another writer,
 
 
 @click.group(
-    cls=Root, help=_HELP, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=Root,
+    late=_COMMANDS,
+    help=_HELP,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.version_option(braidlog.__version__, prog_name="braidlog")
+@click.version_option(package_name="braidlog", prog_name="braidlog")
 def main() -> None:
     """Run the command line."""
-
-
-app.add_command(apphosts.hosts)
-app.add_command(apphosts.forget)
-app.add_command(appsnapshots.snapshot)
-app.add_command(replaying.replay_)
-app.add_command(replaying.verify)
-
-for _command in (
-    log,
-    append,
-    import_,
-    tail,
-    read,
-    export,
-    trim,
-    cursor,
-    archive,
-    stats,
-    inspect,
-    verify,
-    repair,
-    rescue,
-    bench,
-    demo,
-    serve,
-    up,
-    app,
-    replaying.replay_,
-    pipeline,
-    cluster,
-    node,
-    stream,
-    token,
-    top,
-):
-    main.add_command(_command)

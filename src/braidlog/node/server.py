@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 
 from braidlog.errors import (
     CorruptionError,
+    ForeignFormatError,
     NotFoundError,
     UnavailableError,
 )
@@ -32,6 +33,10 @@ __all__ = ["NodeServer"]
 _log = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.02
+_OWN_DIRECTORY: Final = (
+    "Give the node a directory of its own in [node] data; `braidlog import` into the"
+    " cluster takes what `braidlog export` writes"
+)
 
 
 class NodeServer:
@@ -175,16 +180,27 @@ def open_store(config: NodeConfig) -> NodeStore:
 
     Raises:
         DamagedNodeError: what is in it cannot be trusted.
+        ForeignFormatError: it has the logs of an embedded log.
         LogError: see `braidlog.open`.
     """
     with _damage_explained(config):
-        return NodeStore(
+        store = NodeStore(
             Path(config.node.data),
             entropy=secrets.randbits(64),
             now=lambda: time.time_ns() // 1000,
             wal_bytes_max=config.limits.wal_bytes_max,
             segment_bytes=config.limits.segment_bytes,
         )
+    if is_new(store) and (names := store.names()):
+        store.close()
+        data = config.node.data
+        msg = (
+            f"{data} is an embedded log with {names[0]!r}, not the directory of a node"
+        )
+        foreign = ForeignFormatError(msg, path=data)
+        foreign.hint = _OWN_DIRECTORY  # type: ignore[misc]
+        raise foreign
+    return store
 
 
 @contextmanager

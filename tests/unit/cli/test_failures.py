@@ -47,7 +47,7 @@ def test_hints_of_commands_speak_of_commands(name: str) -> None:
         known: click.Command | None = main
         for word in command.split():
             if isinstance(known, click.Group):
-                known = known.commands.get(word)
+                known = known.get_command(click.Context(known), word)
         assert known is not None, command
 
 
@@ -139,7 +139,10 @@ def test_every_command_has_help_and_the_shared_options() -> None:
         assert result.exit_code == 0, path
         assert command.help
         if isinstance(command, click.Group):
-            for name, child in command.commands.items():
+            context = click.Context(command)
+            for name in command.list_commands(context):
+                child = command.get_command(context, name)
+                assert child is not None
                 walk(child, [*path, name])
         else:
             assert "--json" in result.output, path

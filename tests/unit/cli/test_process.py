@@ -15,6 +15,8 @@ import braidlog
 from braidlog.cli import main
 from braidlog.cli.failures import CORRUPTION, LOCKED
 
+ALONE = '[cluster.voters]\n1 = "127.0.0.1:7400"\n'
+
 pytestmark = pytest.mark.process
 
 
@@ -171,7 +173,7 @@ def test_a_check_reads_the_files_of_a_start(tmp_path: Path, names: str) -> None:
     settings = tmp_path / "node.toml"
 
     def check(security: str, code: int) -> str:
-        settings.write_text(f'[node]\nid = 1\ndata = "{tmp_path}"\n{security}')
+        settings.write_text(f'{ALONE}[node]\nid = 1\ndata = "{tmp_path}"\n{security}')
         result = CliRunner().invoke(main, ["serve", "--check", "-c", str(settings)])
         assert result.exit_code == code, result.output
         return result.stderr
@@ -186,7 +188,7 @@ def test_a_node_that_cannot_serve_ends_with_a_code_of_its_own(tmp_path: Path) ->
     data = tmp_path / "data"
     settings = tmp_path / "node.toml"
     listen = 'listen = "127.0.0.1:0"'
-    settings.write_text(f'[node]\nid = 1\ndata = "{data}"\n{listen}\n')
+    settings.write_text(f'{ALONE}[node]\nid = 1\ndata = "{data}"\n{listen}\n')
 
     def serve() -> tuple[int, str]:
         command = [sys.executable, "-m", "braidlog", "serve", "-c", str(settings)]
@@ -197,6 +199,10 @@ def test_a_node_that_cannot_serve_ends_with_a_code_of_its_own(tmp_path: Path) ->
         node.create_log("log").append(b"x")
         code, message = serve()
         assert code == LOCKED, message
+    code, message = serve()
+    assert (code, "is an embedded log with 'log'" in message) == (1, True), message
+    with braidlog.open(data) as node:
+        assert node.log("log").describe().records == 1
     (data / "wal" / "slot-000001.wal").unlink()
     code, message = serve()
     assert code == CORRUPTION, message

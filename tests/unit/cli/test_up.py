@@ -317,6 +317,7 @@ def test_a_missing_extra(tmp_path: Path, name: str, module: str) -> None:
     paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
     settings = tmp_path / "node.toml"
     settings.write_text(
+        '[cluster.voters]\n1 = "127.0.0.1:1"\n'
         f'[node]\nid = 1\ndata = "{tmp_path / "d"}"\n'
         'listen = "127.0.0.1:0"\nhttp = "127.0.0.1:0"\n'
     )
