@@ -57,15 +57,18 @@ class Nemesis:
         storm: Storm,
         others: Sequence[str] = (),
         groups: Callable[[], Sequence[Sequence[str]]] = tuple,
+        rot: Callable[[Random], bool] = lambda _: False,
     ) -> None:
         """Begin with nothing broken. Only links break of the `others`, the clients.
 
-        `groups` says, when it is asked, which nodes an outage takes down together.
+        `groups` says, when it is asked, which nodes an outage takes down together;
+        `rot` damages something on one disk, if there is something that may be.
         """
         self.world = world
         self._nodes = list(nodes)
         self.others = list(others)
         self.groups = groups
+        self.rot = rot
         self.storm = storm
         self.random: Random = world.random("nemesis")
         half = (len(self._nodes) - 1) // 2
@@ -326,6 +329,11 @@ def _full_disk(nemesis: Nemesis) -> _Undo:
     return _disk(nemesis, lambda disk: disk.fill(True))
 
 
+def _rot(nemesis: Nemesis) -> _Undo:
+    """Damage what one disk holds; nothing but a repair ends that."""
+    return _nothing if nemesis.rot(nemesis.random) else None
+
+
 def _nothing() -> None:
     """End a fault that is over at once."""
 
@@ -348,6 +356,7 @@ FAULTS: Mapping[str, Callable[[Nemesis], _Undo]] = MappingProxyType(
         "power": _power,
         "refuse": _refuse,
         "reset": _reset,
+        "rot": _rot,
         "sever": _sever,
         "slow disk": _slow_disk,
     }
@@ -358,6 +367,8 @@ _CONNECTIONS = {"reset": 4, "half-open": 2, "refuse": 1}
 _CRASHES = {"crash": 4, "power": 4, "blackout": 1, "outage": 1}
 _DISKS = {"slow disk": 3, "failing disk": 1, "full disk": 1, "power": 2}
 _LOSSY = FrameFaults(loss=0.02, repeat=0.02, delay=0.05)
+# What rots asks for small files and caches, so it has a storm of its own.
+_EVERY = dict.fromkeys([kind for kind in FAULTS if kind != "rot"], 2)
 
 _ALL = (
     Storm("calm", {}, seconds=10.0),
@@ -368,8 +379,6 @@ _ALL = (
     Storm("pauses", {"pause": 3, "drift": 1}),
     Storm("disks", _DISKS),
     Storm("clocks", {"drift": 3, "pause": 1, "one-way": 1}),
-    Storm(
-        "all", dict.fromkeys(FAULTS, 2) | {"blackout": 1, "outage": 1}, frames=_LOSSY
-    ),
+    Storm("all", _EVERY | {"blackout": 1, "outage": 1}, frames=_LOSSY),
 )
 STORMS: Mapping[str, Storm] = MappingProxyType({storm.name: storm for storm in _ALL})

@@ -13,6 +13,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from random import Random
 from typing import Any
 
 from sim.checkers import Operation, check_register
@@ -201,6 +202,10 @@ class RegisterScenario:
     def groups(self) -> Sequence[Sequence[str]]:
         """Return all nodes."""
         return [self.targets()]
+
+    def rot(self, random: Random) -> bool:
+        """Damage nothing: a register has no copies to be repaired from."""
+        return False
 
     def others(self) -> Sequence[str]:
         """Return the clients."""

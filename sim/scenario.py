@@ -10,6 +10,7 @@ import asyncio
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Protocol, TextIO
 
 from sim.errors import SimulationError
@@ -38,6 +39,9 @@ class Scenario(Protocol):
 
     def groups(self) -> Sequence[Sequence[str]]:
         """Return nodes that hold the same: what all of a group lose is lost."""
+
+    def rot(self, random: Random) -> bool:
+        """Damage what one disk has and others have too; False if that cannot be."""
 
     async def begun(self) -> None:
         """Wait until faults may begin."""
@@ -108,7 +112,9 @@ def run_seed(
             scenario.build(world, storm)
             others = scenario.others()
             targets = scenario.targets()
-            nemesis = Nemesis(world, targets, storm, others, scenario.groups)
+            nemesis = Nemesis(
+                world, targets, storm, others, scenario.groups, scenario.rot
+            )
             world.run(_run(scenario, world, nemesis))
             scenario.check(world)
         except SimulationError as failure:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections.abc import Callable
 from random import Random
 
@@ -29,6 +30,9 @@ _EARLY = 0.3
 # Share of syncs on a slow disk that hang, and how much longer these take.
 _HANGS = 0.05
 _HANG_TIMES = 10.0
+# Of the header of a slot: what it begins with, and the number of its segment.
+_MAGIC = b"BRWS"
+_NUMBER = struct.Struct("<24xQ")
 
 
 class ClusterDisk:
@@ -44,6 +48,8 @@ class ClusterDisk:
         self._slow = 0.0
         self._failing = False
         self._full = False
+        # What rotted: segment, offset, and the byte that was there.
+        self._rotten: list[tuple[int, int, int]] = []
 
     def start(self) -> None:
         """Note that a process begins to use the disk."""
@@ -67,6 +73,7 @@ class ClusterDisk:
                 self.native.fail_next_sync(landed=self.random.random() < 0.5)
                 syncer.flush()
         self.native = self.native.crash(policy)
+        self._decay()
         self._apply()
 
     def slow(self, seconds: float) -> None:
@@ -82,6 +89,35 @@ class ClusterDisk:
         """Let no file grow, or let them again."""
         self._full = full
         self._apply()
+
+    def segments(self) -> dict[int, str]:
+        """Return the files of the segments, by number; of free slots the last one."""
+        found = {}
+        for path, _ in self.native.files():
+            if path.endswith(".wal"):
+                head = bytes(self.native.read(path)[: _NUMBER.size])
+                if head.startswith(_MAGIC):
+                    found[_NUMBER.unpack(head)[0]] = path
+        return found
+
+    def rot(self, segment: int, value: bytes) -> bool:
+        """Flip a bit of a value in a segment; False if it is not there."""
+        path = self.segments().get(segment)
+        content = bytes(self.native.read(path)) if path is not None else b""
+        offset = content.find(value)
+        if offset < 0:
+            return False
+        self._rotten.append((segment, offset, content[offset]))
+        self._decay()
+        return True
+
+    def _decay(self) -> None:
+        """Damage what rotted; the image that a crash leaves comes from the writes."""
+        segments = self.segments() if self._rotten else {}
+        for segment, offset, byte in self._rotten:
+            path = segments.get(segment)
+            if path is not None and self.native.read(path)[offset] == byte:
+                self.native.flip_bit(path, offset)
 
     def _apply(self) -> None:
         self.hurt = self.hurt or self._failing or self._full

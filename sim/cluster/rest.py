@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from braidlog import _native
+from braidlog.errors import CorruptionError
 from braidlog.logstream.states import ReplicaState
 from braidlog.wire.messages import StreamInfo, StreamStatus
 from sim.checkers.appends import Seen
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from braidlog.client.client import Client
     from braidlog.wire.messages import LogInfo
 
-__all__ = ["read_log", "unrest"]
+__all__ = ["damage", "read_log", "unrest"]
 
 _READ_BYTES = 1 << 20
 
@@ -78,6 +79,20 @@ def read_log(watch: Watch, info: LogInfo) -> list[Seen]:
         ]
         found += _agreed(stream, copies, info.trim)
     return sorted(found, key=lambda seen: seen.glsn)
+
+
+def damage(watch: Watch) -> str:
+    """Read what every replica has; what is damaged is to be repaired, and is said."""
+    for live in watch.living():
+        for stream, hosted in live.node.replicas._hosted.items():
+            try:
+                for _ in _read_stream(live, stream):
+                    pass
+            except CorruptionError as error:
+                live.context.run(hosted.replica._damaged, error)
+                live.context.run(live.node.replicas._touch, stream)
+                return f"node {live.node.id}: {error.message}"
+    return ""
 
 
 def _agreed(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from random import Random
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,8 @@ from sim.cluster.admin import Admin
 from sim.cluster.clients import Shared, opened, run_client
 from sim.cluster.disk import ClusterDisk
 from sim.cluster.node import PORT, StoppedError, address, config_of, name_of, run_node
-from sim.cluster.rest import read_log, unrest
+from sim.cluster.rest import damage, read_log, unrest
+from sim.cluster.rot import Rot
 from sim.cluster.shape import Shape, draw_shape
 from sim.cluster.watch import Watch
 from sim.errors import ViolationError
@@ -91,6 +93,10 @@ class ClusterScenario:
         seeds = [address(each) for each in shape.nodes]
         self.shared = Shared(world, seeds, _LOG, storm.outstanding_bytes)
         self.watch = Watch(world)
+        self._rot = Rot(self.watch)
+        if storm.weights.get("rot"):
+            # What a node still has in memory is not read, and is not damaged.
+            self.limits = {**self.limits, "recent_bytes_max": 0}
         self._log_into(world)
         world.network.framed_ports[PORT] = None
         for number in shape.nodes:
@@ -127,6 +133,10 @@ class ClusterScenario:
     def others(self) -> Sequence[str]:
         """Return the clients."""
         return [*self._clients, _ADMIN]
+
+    def rot(self, random: Random) -> bool:
+        """Damage a record of one replica."""
+        return self._rot.strike(random)
 
     async def begun(self) -> None:
         """Let faults begin at once."""
@@ -207,6 +217,7 @@ class ClusterScenario:
             await asyncio.sleep(_PATIENCE_S)
             try:
                 restless = await unrest(client, self.watch, _LOG)
+                restless = restless or damage(self.watch)
             except LogError as error:
                 restless = f"{type(error).__name__}: {error.message}"
             if self.shared.appending:

@@ -55,6 +55,17 @@ _FULL = Storm(
 # Clients whose appends wait in line for room, and readers that come and go.
 _CROWDED = {"reset": 3, "pause": 2, "crash": 1, "isolate": 1}
 
+# Damage that shows when a node reads it: once it has nothing in memory any more, and
+# while there are too few others.
+_ROT = Storm(
+    "rot",
+    {"rot": 6, "crash": 4, "power": 2, "pause": 1},
+    seconds=8.0,
+    every_s=0.4,
+    lasts_s=_LASTS_S,
+    segment_bytes=64 << 10,
+)
+
 _OWN = (
     Storm("crowded", _CROWDED, outstanding_bytes=500),
     Storm("outages", _OUTAGES, every_s=0.8),
@@ -66,5 +77,6 @@ STORMS: Mapping[str, Storm] = MappingProxyType(
         **{name: _denser(storm) for name, storm in faults.STORMS.items()},
         **{storm.name: _denser(storm) for storm in _OWN},
         _FULL.name: _FULL,
+        _ROT.name: _ROT,
     }
 )

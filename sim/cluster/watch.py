@@ -7,6 +7,7 @@ does.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from sim.world import World
 
 if TYPE_CHECKING:
     from braidlog.metarepo.repository import Repository
+    from braidlog.metarepo.state import State
     from braidlog.node.node import ClusterNode
     from braidlog.storage.streams import NodeStore
 
@@ -34,6 +36,8 @@ class Live:
     node: ClusterNode
     store: NodeStore
     number: int
+    context: Context
+    """Of the process of the node: what is called from outside has to run in it."""
     hooked: bool = False
 
 
@@ -51,7 +55,7 @@ class Watch:
     def up(self, name: str, node: ClusterNode, store: NodeStore) -> None:
         """Note that a node serves."""
         lives = self._world.nodes[name].lives
-        live = self._live[name] = Live(name, node, store, lives)
+        live = self._live[name] = Live(name, node, store, lives, copy_context())
         self._listen(live)
         self._hook(live)
 
@@ -110,16 +114,20 @@ class Watch:
         """Return the disk of a node."""
         return self._world.nodes[live.name].disk
 
-    def groups(self) -> list[list[str]]:
-        """Return the replicas of each stream, as the newest state has them."""
+    def state(self) -> State | None:
+        """Return the newest state of the repository; None if nobody has any."""
         states = [
             live.node.member.group.repository.state
             for live in self.living()
             if live.node.member is not None
         ]
-        if not states:
+        return max(states, key=lambda state: state.index, default=None)
+
+    def groups(self) -> list[list[str]]:
+        """Return the replicas of each stream, as the newest state has them."""
+        state = self.state()
+        if state is None:
             return []
-        state = max(states, key=lambda state: state.index)
         names = {live.node.id: live.name for live in self.living()}
         found = [
             [names[node] for node in stream.replicas if node in names]

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 from sim.errors import ViolationError
@@ -82,6 +83,9 @@ class Wrong:
 
     def groups(self) -> Sequence[Sequence[str]]:
         return []
+
+    def rot(self, random: Random) -> bool:
+        return False
 
     def others(self) -> Sequence[str]:
         return []

@@ -4,11 +4,11 @@
 on at once on the good ones in a new epoch, if enough of them remain; those that are
 back from a restart become learners of it. If too few remain, the ones that restarted
 make up the number: they hold everything they ever acknowledged. If these are too few as
-well, learners are made of other nodes, and make it up. While a replica is unknown
-nothing is decided: it is soon heard of, or dead. Everything else is learners: a stream
-with too few replicas gets one on the node that has the least, a learner that has nearly
-everything becomes a replica, and a draining or moved replica leaves in the same step.
-The state machine checks all of it again.
+well, learners are made of other nodes, and make it up when they have everything. While
+a replica is unknown nothing is decided: it is soon heard of, or dead. Everything else
+is learners: a stream with too few replicas gets one on the node that has the least, a
+learner that has nearly everything becomes a replica, and a draining or moved replica
+leaves in the same step. The state machine checks all of it again.
 
 *Invariants.* One change of a stream is under way at a time. Changes that are not urgent
 are spaced out, the more the more of them there were, so that nothing flaps for ever.
@@ -204,30 +204,36 @@ class _Look:
         if self._unlisted(stream):
             return None
         fewest = fewest_replicas(self._state, stream)
-        learned = self._nearly_there(stream)
-        for members, joined in (
-            (view.good, ()),
-            ((*view.good, *view.back), ()),
-            (view.good, learned),
-            ((*view.good, *view.back), learned),
-        ):
-            enough = len(members) + len(joined) >= fewest
-            if enough and self._hold_all(view, members):
-                return self._epoch(view, (*members, *joined), joined)
+        for members in (view.good, (*view.good, *view.back)):
+            if len(members) >= fewest and self._hold_all(view, members):
+                return self._epoch(view, members)
+        return self._made_up(view, fewest)
+
+    def _made_up(self, view: _View, fewest: int) -> Command | None:
+        """Let learners make up the number, or see that they have whom to learn from.
+
+        They must have everything: the others may be damaged too, and who is back later
+        and is no replica any more forgets what he has.
+        """
+        stream = view.stream
+        learned = tuple(
+            node
+            for node in stream.learners
+            if node not in self._dead and self._learned(stream, node, lacking=0)
+        )
+        enough = len(view.good) + len(learned) >= fewest
+        if enough and self._hold_all(view, view.good):
+            return self._epoch(view, (*view.good, *learned), learned)
+        if view.back and self._hold_all(view, (*view.good, *view.back)):
+            # In an epoch they hear what was committed. Those that are away are waited
+            # for as before.
+            return self._epoch(view, stream.replicas)
         return None
 
     def _hold_all(self, view: _View, members: Collection[int]) -> bool:
         """Tell whether somebody of these has everything, for an epoch to begin with."""
         held = {*view.stream.holders, *view.entered} & set(members)
         return bool(held) and holds(self._state, view.stream, held)
-
-    def _nearly_there(self, stream: StreamState) -> tuple[int, ...]:
-        """Return the learners that have nearly everything."""
-        return tuple(
-            node
-            for node in stream.learners
-            if node not in self._dead and self._learned(stream, node)
-        )
 
     def _unlisted(self, stream: StreamState) -> bool:
         """Tell whether a dead replica is not yet listed as failed."""
@@ -287,9 +293,9 @@ class _Look:
         Those that failed may never be back, or be back without what they had.
         """
         stream = view.stream
-        there = len(view.good) + len(view.back) + len(stream.learners)
+        there = len(view.good) + len(stream.learners)
         enough = there >= fewest_replicas(self._state, stream)
-        if enough or not self._hold_all(view, (*view.good, *view.back)):
+        if enough or not self._hold_all(view, view.good):
             return None
         return self._learn(stream)
 
@@ -316,7 +322,7 @@ class _Look:
         if len(view.entered) < len(stream.replicas):
             return None
         for node in stream.learners:
-            if not self._learned(stream, node):
+            if not self._learned(stream, node, lacking=self._settings.lag_max):
                 continue
             if len(self._staying(stream)) >= wanted:
                 return DropLearner(stream.stream, node)
@@ -324,12 +330,12 @@ class _Look:
             return self._epoch(view, members, (node,))
         return None
 
-    def _learned(self, stream: StreamState, node: int) -> bool:
+    def _learned(self, stream: StreamState, node: int, *, lacking: int) -> bool:
         report = self._collector.report(node, stream.stream)
         return (
             report is not None
             and report.state == ReplicaState.LEARNING
-            and report.committed + self._settings.lag_max >= stream.committed
+            and report.committed + lacking >= stream.committed
         )
 
     def _without_leaving(

@@ -158,12 +158,35 @@ def test_a_restarted_replica_and_a_learner_make_up_the_number() -> None:
     bench = repair(1, 2, fewest=2, nodes=3)
     bench.tell(1, 1, 1, state=ReplicaState.STARTING)
     bench.tell(2, 1, 1, state=ReplicaState.INVALID)
-    assert bench.one() == AddLearner(1, 3)
+    # Node 1 has to hear what was committed before anybody can learn it all from there.
+    woken = bench.one()
+    assert isinstance(woken, Reconfigure)
+    assert (set(woken.replicas), woken.learners) == ({1, 2}, ())
+    bench.run_all(1, 1)
+    bench.tell(2, 1, 1, state=ReplicaState.INVALID)
+    assert bench.one(1) == AddLearner(1, 3)
     assert bench.decide(1) == []
-    bench.tell(3, 1, 1, state=ReplicaState.LEARNING)
+    bench.tell(3, 1, 1, epoch=2, state=ReplicaState.LEARNING)
     made = bench.one(1)
     assert isinstance(made, Reconfigure)
     assert (made.replicas, made.learners) == ((1, 3), ())
+
+
+def test_a_learner_that_lacks_something_is_not_counted_on() -> None:
+    """It would have to get that from a replica that may be damaged as well."""
+    bench = repair(1, 2, fewest=2, nodes=3)
+    for node in (1, 2):
+        bench.tell(node, 1, 4, committed=1)
+    assert bench.cut()
+    bench.run_all(1, 1, 2)
+    assert not isinstance(bench.do(AddLearner(1, 3)), Refused)
+    bench.dead = {2}
+    bench.tell(3, 1, 3, committed=3, state=ReplicaState.LEARNING)
+    assert bench.decide() == []
+    bench.tell(3, 1, 4, committed=4, state=ReplicaState.LEARNING)
+    made = bench.one()
+    assert isinstance(made, Reconfigure)
+    assert made.replicas == (1, 3)
 
 
 def test_a_restarted_replica_becomes_a_learner_if_others_can_go_on() -> None:
