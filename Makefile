@@ -5,7 +5,7 @@ PYTHON ?= python3
 JAVA ?=
 # What the bounded runs spend: seconds of fuzzing for each decoder, processes of the tests, and more
 # arguments. A file's tests stay in one process, and those of Spark: they share a cluster or a Java.
-FUZZ_SECONDS ?= 3
+FUZZ_SECONDS ?= 2
 PYTEST ?=
 TEST_JOBS ?= 3
 SIM ?= --count 1000 --jobs 2 --keep-going

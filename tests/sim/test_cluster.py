@@ -88,6 +88,7 @@ def test_a_seed_run_twice_gives_the_same_trace() -> None:
         (77171, "deaf"),
         # A voter that was sent more than fits into a batch of small segments.
         (136, "full"),
+        (5, "rot"),
     ],
 )
 def test_a_seed_that_found_something(seed: int, storm: str) -> None:

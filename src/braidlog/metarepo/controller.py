@@ -8,7 +8,8 @@ well, learners are made of other nodes, and make it up when they have everything
 a replica is unknown nothing is decided: it is soon heard of, or dead. Everything else
 is learners: a stream with too few replicas gets one on the node that has the least, a
 learner that has nearly everything becomes a replica, and a draining or moved replica
-leaves in the same step. The state machine checks all of it again.
+leaves in the same step if enough others have everything, else in the next one. The
+state machine checks all of it again.
 
 *Invariants.* One change of a stream is under way at a time. Changes that are not urgent
 are spaced out, the more the more of them there were, so that nothing flaps for ever.
@@ -24,7 +25,7 @@ from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.collector import Collector
 from braidlog.metarepo.faults import holds
 from braidlog.metarepo.placement import Loads
-from braidlog.metarepo.state import State, StreamState
+from braidlog.metarepo.state import REPLICAS_MAX, State, StreamState
 from braidlog.metarepo.streams import fewest_replicas
 from braidlog.wire.commands import (
     AddLearner,
@@ -326,8 +327,7 @@ class _Look:
                 continue
             if len(self._staying(stream)) >= wanted:
                 return DropLearner(stream.stream, node)
-            members = self._without_leaving(stream, [*stream.replicas, node], wanted)
-            return self._epoch(view, members, (node,))
+            return self._epoch(view, self._without_leaving(stream, node), (node,))
         return None
 
     def _learned(self, stream: StreamState, node: int, *, lacking: int) -> bool:
@@ -338,16 +338,20 @@ class _Look:
             and report.committed + lacking >= stream.committed
         )
 
-    def _without_leaving(
-        self, stream: StreamState, members: list[int], wanted: int
-    ) -> list[int]:
-        """Drop replicas that leave, as long as enough remain."""
+    def _without_leaving(self, stream: StreamState, learned: int) -> list[int]:
+        """Return the replicas and one that learned, without those that leave.
+
+        So many have to stay as must hold everything that is acknowledged: the one that
+        learned may lack some, and who has left forgets. The rest leaves an epoch later.
+        """
+        wanted = self._state.logs[stream.log].replication
+        fewest = fewest_replicas(self._state, stream)
+        members = [*stream.replicas, learned]
         for node in stream.replicas:
-            if len(members) > wanted and self._leaving(stream, node):
-                members = [each for each in members if each != node]
-        # Somebody has to stay who holds everything; the rest leaves an epoch later.
-        if not set(members) & set(stream.replicas):
-            return [*stream.replicas, *members]
+            left = [each for each in members if each != node]
+            held = len(left) - 1 >= fewest or len(members) > REPLICAS_MAX
+            if len(left) >= wanted and held and self._leaving(stream, node):
+                members = left
         return members
 
     def _shrink(self, view: _View) -> Command | None:

@@ -27,7 +27,7 @@ from braidlog.logstream import committer, reading, sequencer
 from braidlog.logstream.core import Core
 from braidlog.logstream.states import ReplicaState
 from braidlog.logstream.storage import Batch, Placed
-from braidlog.metarepo import pushing, repository
+from braidlog.metarepo import controller, pushing, repository
 from braidlog.metarepo.collector import Collector
 from braidlog.metarepo.group import Group
 from braidlog.node.directory import Directory
@@ -276,6 +276,21 @@ def keys_leave_sealed_streams(patch: Patch) -> None:
     patch.setattr(Routes, "stream_of", wrong)
 
 
+def nobody_learns_for_too_few(patch: Patch) -> None:
+    """A stream that too few replicas are left of waits for those that failed."""
+    patch.setattr(controller._Look, "_recruit", lambda look, view: None)
+
+
+def learners_that_lack_some_count(patch: Patch) -> None:
+    """A learner makes up the number before it has everything."""
+    right: Any = controller._Look._learned
+
+    def wrong(look: Any, stream: Any, node: int, *, lacking: int) -> Any:
+        return right(look, stream, node, lacking=max(lacking, 4096))
+
+    patch.setattr(controller._Look, "_learned", wrong)
+
+
 PLANTED: Mapping[str, Planted] = {
     "ack before cut": Planted(ack_before_cut, _CALM, (2,)),
     "one vote elects": Planted(one_vote_elects, _LEADERS, ()),
@@ -291,6 +306,12 @@ PLANTED: Mapping[str, Planted] = {
     "nodes that are strangers": Planted(strangers, _CALM, (), apart=True),
     "left out without room": Planted(left_out_without_room, STORMS["full"], (3,)),
     "learner told once": Planted(learner_told_once, _UNTOLD, (17,), slow=True),
+    "nobody learns for too few": Planted(
+        nobody_learns_for_too_few, STORMS["rot"], (5, 14)
+    ),
+    "learners that lack some count": Planted(
+        learners_that_lack_some_count, STORMS["rot"], (5,), slow=True
+    ),
     "report before the sync": Planted(
         mutations.reported_before_the_sync, _OUTAGES, (7, 12), apart=True
     ),

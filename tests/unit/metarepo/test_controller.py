@@ -3,6 +3,7 @@
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.controller import Controller, ControllerSettings
 from braidlog.metarepo.liveness import Liveness, LivenessSettings
+from braidlog.metarepo.state import REPLICAS_MAX
 from braidlog.wire import commands
 from braidlog.wire.commands import AddLearner, DropLearner, Reconfigure
 from braidlog.wire.messages import Report, StreamStatus
@@ -266,6 +267,33 @@ def test_a_single_replica_moves_in_two_epochs() -> None:
     last = bench.one(1)
     assert isinstance(last, Reconfigure)
     assert last.replicas == (2,)
+
+
+def test_a_drained_replica_stays_until_enough_others_hold_everything() -> None:
+    bench = repair(1, 2, fewest=2, nodes=3)
+    bench.do(commands.DrainNode(1))
+    assert bench.one() == AddLearner(1, 3)
+    bench.tell(3, 1, 1, state=ReplicaState.LEARNING)
+    three = bench.one(1)
+    assert isinstance(three, Reconfigure)
+    assert set(three.replicas) == {1, 2, 3}
+    bench.run_all(1, 1, 2)
+    assert bench.decide(1) == []
+    bench.run_all(1, 3)
+    last = bench.one(1)
+    assert isinstance(last, Reconfigure)
+    assert set(last.replicas) == {2, 3}
+
+
+def test_the_largest_number_of_replicas_can_be_drained() -> None:
+    most = range(1, REPLICAS_MAX + 1)
+    bench = repair(*most, fewest=REPLICAS_MAX, nodes=REPLICAS_MAX + 1)
+    bench.do(commands.DrainNode(1))
+    assert bench.one() == AddLearner(1, REPLICAS_MAX + 1)
+    bench.tell(REPLICAS_MAX + 1, 1, 1, state=ReplicaState.LEARNING)
+    made = bench.one(1)
+    assert isinstance(made, Reconfigure)
+    assert set(made.replicas) == {*most, REPLICAS_MAX + 1} - {1}
 
 
 def test_a_dead_learner_is_dropped() -> None:
