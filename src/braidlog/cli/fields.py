@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import ROUND_FLOOR, Decimal, InvalidOperation
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Literal, NoReturn, TypeAlias, TypeVar, cast
 
 from braidlog.cli.parameters import microseconds
 
@@ -112,7 +112,7 @@ def _check(line: str) -> None:
 
 
 def _object(text: str) -> Mapping[str, Any]:
-    value = json.loads(text)
+    value = json.loads(text, parse_constant=_refuse)
     if not isinstance(value, dict):
         raise ValueError("not a JSON object, so it has no fields")  # noqa: TRY004
     return value
@@ -160,8 +160,13 @@ def _plain(value: Any) -> bytes | None:
     return None
 
 
+def _refuse(constant: str) -> NoReturn:
+    """Take no number that JSON does not have, as Python would."""
+    raise ValueError(f"{constant} is not JSON: write null, or a text")
+
+
 # Of a line that is only looked at, no number has to become one.
-_CHECK = json.JSONDecoder(parse_int=len, parse_float=len).decode
+_CHECK = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=_refuse).decode
 _DECODE = json.JSONDecoder().raw_decode
 _SPACE = re.compile(r"[ \t\r\n]*")
 
@@ -190,7 +195,7 @@ def _headers(value: Any, name: str) -> tuple[tuple[str, bytes], ...]:
     """Return headers of pairs, as `export` writes them, or of an object."""
     try:
         if isinstance(value, str):
-            value = json.loads(value) if value else None
+            value = json.loads(value, parse_constant=_refuse) if value else None
         pairs = value.items() if isinstance(value, dict) else value or ()
         for text, _ in pairs:
             text.encode()

@@ -26,6 +26,8 @@ FORMATS = ("jsonl", "csv", "parquet")
 _BLOCK_BYTES = 1 << 20
 # A record holds no more.
 _FIELD_BYTES = 16 << 20
+# Of text: six times as much, if each byte is escaped, and some for other fields.
+_LINE_BYTES = 128 << 20
 _COMPRESSIONS = {".gz", ".zst"}
 _SUFFIXES = {
     ".jsonl": "jsonl",
@@ -184,12 +186,25 @@ def _decompressed(path: Path, raw: BinaryIO) -> BinaryIO:
 
 
 def _lines(stream: BinaryIO, progressed: Callable[[], None]) -> Iterator[bytes]:
-    """Yield lines with their ends; a stream of pyarrow has no fast way to do it."""
-    rest = b""
+    """Yield lines with their ends; a stream of pyarrow has no fast way to do it.
+
+    Raises:
+        ValueError: A line does not end where the largest record would have.
+    """
+    begun: list[bytes] = []
+    size = 0
     while block := stream.read(_BLOCK_BYTES):
         progressed()
-        *complete, rest = (rest + bytes(block)).split(b"\n")
-        for line in complete:
-            yield line + b"\n"
-    if rest:
-        yield rest
+        first, *others = bytes(block).split(b"\n")
+        begun.append(first)
+        size += len(first)
+        if size > _LINE_BYTES:
+            raise ValueError(f"a line of more than {_LINE_BYTES >> 20} MiB")
+        if others:
+            yield b"".join([*begun, b"\n"])
+            *complete, last = others
+            for line in complete:
+                yield line + b"\n"
+            begun, size = [last], len(last)
+    if size:
+        yield b"".join(begun)

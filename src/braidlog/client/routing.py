@@ -47,17 +47,22 @@ def parse_seeds(seeds: str | Iterable[str]) -> tuple[str, ...]:
     """Return the addresses ``host:port`` in ``seeds``, which commas separate.
 
     Raises:
+        TypeError: one is no ``str``.
         InvalidArgumentError: there is none, or one is not an address.
     """
     parts = seeds.split(",") if isinstance(seeds, str) else list(seeds)
-    found = tuple(dict.fromkeys(_address(part.strip()) for part in parts))
+    found = tuple(dict.fromkeys(map(_address, parts)))
     if not found:
         msg = "there is no seed: give the address of a node, as in 'host:7400'"
         raise InvalidArgumentError(msg)
     return found
 
 
-def _address(text: str) -> str:
+def _address(seed: object) -> str:
+    if not isinstance(seed, str):
+        msg = f"a seed must be a str, as 'host:{PORT}', not {seed!r}"
+        raise TypeError(msg)
+    text = seed.strip()
     if "/" in text:
         msg = f"{text!r} is not an address: write host:port, as in 'localhost:{PORT}'"
         raise InvalidArgumentError(f"{msg}, without a scheme or path")

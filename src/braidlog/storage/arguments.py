@@ -76,7 +76,12 @@ def checked_timeout(timeout: float | None) -> float | None:
     """
     if timeout is None:
         return None
-    if math.isnan(timeout):
+    try:
+        unclear = math.isnan(timeout)
+    except OverflowError:
+        # An integer that is larger than any float.
+        return _SECONDS_MAX if timeout > 0 else -_SECONDS_MAX
+    if unclear:
         msg = f"{timeout!r} is not a number of seconds"
         raise InvalidArgumentError(msg)
     return min(float(timeout), _SECONDS_MAX)

@@ -269,14 +269,13 @@ class Log(KeptLog, _native.Appender):
             return False
         wait = self._poll if self._node.read_only else self._view.wait
         try:
-            return wait(position, timeout)
+            return wait(position, checked_timeout(timeout))
         except StoreFailedError:
             raise
         except ClosedError:
             return False
 
     def _poll(self, position: int, timeout: float | None) -> bool:
-        timeout = checked_timeout(timeout)
         if timeout is not None and not timeout > 0:
             self._backend.refresh()
             return self._view.wait(position, timeout)

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import braidlog
+from braidlog.cli import sources
 from unit.cli.conftest import Cli
 
 ROWS = [{"id": f"k{i}", "at": 1_700_000_000 + i, "text": f"é{i}\n"} for i in range(25)]
@@ -113,6 +114,8 @@ def test_import_goes_on_after_a_bad_row(cli: Cli, tmp_path: Path) -> None:
         ("r.jsonl", '{"h":{"\\ud800":""}}', ["--headers", "h"], "row 1: field 'h'"),
         ("r.json", '[\n{"a":1}\n]\n', [], "r.json, row 1: not a JSON value"),
         ("r.jsonl", "hello", [], "row 1: not a JSON value"),
+        ("r.jsonl", '{"a":NaN}', [], "row 1: NaN is not JSON: write null"),
+        ("r.jsonl", '{"a":-Infinity}', ["--value", "a"], "-Infinity is not JSON"),
     ],
 )
 def test_import_names_what_it_refuses(
@@ -128,6 +131,17 @@ def test_import_names_what_it_refuses(
     result = cli.run("import", "log", str(file), "--create", *options, code=1)
     assert complaint in result.stderr
     assert cli.json("read", "log") == []
+
+
+def test_a_line_without_an_end(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "_LINE_BYTES", 3 << 20)
+    file = tmp_path / "r.jsonl"
+    file.write_bytes(b'"a"\n"' + b"x" * (2 << 20) + b'"\n"' + b"y" * (4 << 20))
+    result = cli.run("import", "log", str(file), "--create", code=1)
+    assert f"{file}, row 3: a line of more than 3 MiB" in result.stderr
+    assert [len(value) for value in cli.values("log")] == [3, (2 << 20) + 2]
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_shared_options_before_the_command(orders: Cli) -> None:
     ("content", "complaint"),
     [
         ('{"a":1e999}', "is no time"),
-        ('{"a":NaN}', "is no time"),
+        ('{"a":NaN}', "NaN is not JSON"),
         ('{"a":99999999999999999999999}', "is no time"),
         ("[" * 100_000, "nested too deeply"),
     ],

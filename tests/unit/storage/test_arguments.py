@@ -146,6 +146,12 @@ def test_a_lease_is_any_number(lease: Any) -> None:
     assert lease_us(lease) == 7_000_000
 
 
+def test_a_timeout_that_is_larger_than_any_number_of_a_clock(ten: Log) -> None:
+    assert ten.wait(10, timeout=10**400)
+    assert not ten.wait(11, timeout=-(10**400))
+    assert checked_timeout(10**400) == checked_timeout(float("inf"))
+
+
 @pytest.mark.parametrize("lease", ["7", b"7", []], ids=repr)
 def test_a_lease_that_is_no_number(ten: Log, lease: Any) -> None:
     with pytest.raises(TypeError, match="real number"):

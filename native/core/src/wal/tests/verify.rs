@@ -257,6 +257,26 @@ fn a_torn_tail_is_a_note_and_strangers_are_too() {
 }
 
 #[test]
+fn a_directory_in_the_place_of_a_file_is_damage() {
+    for name in ["LOCK", "WATERMARK", "CHECKPOINT"] {
+        let vfs = MemoryVfs::new();
+        drop(busy(&vfs));
+        let path = Path::new("/data").join(name);
+        if vfs.exists(&path).unwrap() {
+            vfs.remove(&path).unwrap();
+        }
+        vfs.create_dir_all(&path).unwrap();
+        let found = damage(&vfs);
+        assert!(
+            found
+                .iter()
+                .any(|what| what.contains("a directory where a file")),
+            "{found:?}"
+        );
+    }
+}
+
+#[test]
 fn the_condition_tells_what_the_next_open_does() {
     let vfs = MemoryVfs::new();
     let store = busy(&vfs);

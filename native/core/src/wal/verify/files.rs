@@ -6,8 +6,10 @@ use super::{Finding, Verifier};
 use crate::error::Error;
 use crate::manifest::WalFiles;
 use crate::vfs::Access;
+use crate::wal::checkpoint::CHECKPOINT;
 use crate::wal::identity::IDENTITY;
 use crate::wal::inspect::{SALVAGED, edits, strangers};
+use crate::wal::recover::LOCK;
 use crate::wal::segments::slot_path;
 use crate::wal::watermark::WATERMARK;
 
@@ -20,7 +22,22 @@ impl Verifier<'_> {
             self.slots(&files);
         }
         self.watermark();
+        self.directories();
         self.strangers();
+    }
+
+    /// Directories where an open needs files: it would be refused.
+    fn directories(&mut self) {
+        for name in [LOCK, WATERMARK, CHECKPOINT] {
+            let path = self.survey.dir.join(name);
+            if self.vfs.list(&path).is_ok() {
+                let what = "a directory where a file belongs: no open for writing succeeds";
+                self.find(Finding {
+                    next: "move it away; a copy of the file, if there is one, takes its place",
+                    ..Finding::corruption(&path, None, what)
+                });
+            }
+        }
     }
 
     fn identity(&mut self) {
