@@ -119,6 +119,9 @@ $(venv)/bin/python:
 
 $(stamps)/dependencies: requirements.lock | $(venv)/bin/python
 	@echo 'Installing what requirements.lock names; the first time that takes minutes.'
+	@# Spark comes as source of 450 MB: packing it only to unpack it takes long.
+	$(pip_install) --config-settings=--build-option=--compression=stored \
+		$$(grep '^pyspark==' requirements.lock)
 	$(pip_install) -r requirements.lock
 	@mkdir -p $(stamps) && touch $@
 
