@@ -44,7 +44,12 @@ def test_it_is_quiet_here_and_keeps_state_in_rocksdb(spark: Any) -> None:
 
 
 def test_a_program_leaves_no_directory_behind(tmp_path: Path) -> None:
-    program = "from braidlog.spark import local_session; local_session().stop()"
+    # As quick as Java starts.
+    told = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    program = (
+        "from braidlog.spark import local_session;"
+        f"local_session(settings={told}).stop()"
+    )
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
     assert list(tmp_path.glob("braidlog-spark-*")) == []
