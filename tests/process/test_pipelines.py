@@ -147,7 +147,9 @@ def test_directories_of_dead_nodes_give_the_same_state(
         bytes_per_task=30_000,
     )
     assert report.published["hashes"] == hashes
-    assert tasks < 7 or report.tasks > tasks + 1, caplog.messages
+    # Unless only the repository knows the last commits: then a merge reads all.
+    left_to_a_merge = "committed is" in caplog.text
+    assert tasks < 7 or left_to_a_merge or report.tasks > tasks + 1, caplog.messages
     assert len(set(report.published["states"].values())) == tasks
 
 
