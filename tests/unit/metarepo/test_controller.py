@@ -50,6 +50,15 @@ class Repair(Bench):
         assert not isinstance(self.do(command), Refused)
         return command
 
+    def learned(self, node: int, epoch: int) -> Reconfigure:
+        """See that a node is made a learner; return what follows when it is one."""
+        assert self.one(1) == AddLearner(1, node)
+        assert self.decide(1) == []
+        self.tell(node, 1, 1, epoch=epoch, state=ReplicaState.LEARNING)
+        made = self.one(1)
+        assert isinstance(made, Reconfigure)
+        return made
+
 
 def repair(*replicas: int, fewest: int = 1, nodes: int = 4) -> Repair:
     bench = Repair(nodes)
@@ -131,22 +140,14 @@ def test_who_was_left_out_learns_when_too_few_survive() -> None:
     bench.dead = set()
     bench.tell(3, 1, 1, state=ReplicaState.STARTING)
     bench.tell(2, 1, 1, epoch=2, state=ReplicaState.INVALID)
-    assert bench.one(1) == AddLearner(1, 3)
-    assert bench.decide(1) == []
-    bench.tell(3, 1, 1, epoch=2, state=ReplicaState.LEARNING)
-    made = bench.one(1)
-    assert isinstance(made, Reconfigure)
+    made = bench.learned(3, epoch=2)
     assert (made.replicas, made.learners) == ((1, 3), ())
 
 
 def test_another_node_learns_when_too_few_survive() -> None:
     bench = repair(1, 2, 3, fewest=2)
     bench.dead = {2, 3}
-    assert bench.one() == AddLearner(1, 4)
-    bench.tell(4, 1, 1, state=ReplicaState.LEARNING)
-    made = bench.one(1)
-    assert isinstance(made, Reconfigure)
-    assert made.replicas == (1, 4)
+    assert bench.learned(4, epoch=1).replicas == (1, 4)
 
 
 def test_nobody_learns_where_nobody_is_left_who_has_everything() -> None:
@@ -165,11 +166,7 @@ def test_a_restarted_replica_and_a_learner_make_up_the_number() -> None:
     assert (set(woken.replicas), woken.learners) == ({1, 2}, ())
     bench.run_all(1, 1)
     bench.tell(2, 1, 1, state=ReplicaState.INVALID)
-    assert bench.one(1) == AddLearner(1, 3)
-    assert bench.decide(1) == []
-    bench.tell(3, 1, 1, epoch=2, state=ReplicaState.LEARNING)
-    made = bench.one(1)
-    assert isinstance(made, Reconfigure)
+    made = bench.learned(3, epoch=2)
     assert (made.replicas, made.learners) == ((1, 3), ())
 
 

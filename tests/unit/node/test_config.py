@@ -1,9 +1,12 @@
 """Settings are read, overridden, and refused with the name of what is wrong."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from braidlog import _native
 from braidlog.errors import InvalidArgumentError
 from braidlog.node.config import (
     LimitSettings,
@@ -12,6 +15,7 @@ from braidlog.node.config import (
     load,
     parse,
 )
+from braidlog.storage.streams import NodeStore
 
 ALONE = '[node]\nid = 1\ndata = "/data"\n'
 SMALL = '[cluster.voters]\n1 = "a:1"\n' + ALONE
@@ -119,6 +123,27 @@ def test_a_snapshot_of_the_metadata_fits_a_segment_and_a_frame(
     limits = LimitSettings(segment_bytes=segment_bytes)
     assert 0 < limits.state_bytes_max < segment_bytes // 4
     assert limits.state_bytes_max + (1 << 20) <= limits.frame_bytes_max
+
+
+@pytest.mark.parametrize(
+    ("segment_bytes", "wal_bytes_max"),
+    [(61_440, 1 << 20), (65_537, 1 << 20), (65_536, 262_143), (65_536, 262_144)],
+)
+def test_files_are_refused_as_the_core_does(
+    segment_bytes: int, wal_bytes_max: int
+) -> None:
+    sizes: Any = {"segment_bytes": segment_bytes, "wal_bytes_max": wal_bytes_max}
+
+    def refused(make: Callable[[], object]) -> bool:
+        try:
+            make()
+        except InvalidArgumentError:
+            return True
+        return False
+
+    disk = _native.MemoryDisk()
+    by_core = refused(lambda: NodeStore("/n", entropy=1, disk=disk, **sizes))
+    assert refused(lambda: LimitSettings(**sizes)) is by_core
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
