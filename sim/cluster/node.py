@@ -30,6 +30,7 @@ __all__ = ["PORT", "StoppedError", "Up", "address", "config_of", "name_of", "run
 PORT = 7400
 _WAL_BYTES_MAX = 256 << 20
 _FETCH_BYTES_MAX = 4 << 10
+_SCRUB_BYTES = 16 << 20
 # Broken promises of the code itself, whatever the disk did.
 _BROKEN = (
     CorruptionError,
@@ -55,18 +56,24 @@ def address(node: int) -> str:
     return f"{name_of(node)}:{PORT}"
 
 
-def config_of(node: int, voters: Sequence[int], segment_bytes: int) -> NodeConfig:
+def config_of(
+    node: int,
+    voters: Sequence[int],
+    segment_bytes: int,
+    scrub_ms: int = TimingSettings().scrub_ms,
+) -> NodeConfig:
     """Return the settings of a node: the default times, small files."""
     known: Mapping[int, str] = {voter: address(voter) for voter in voters}
     return NodeConfig(
         node=NodeSettings(id=node, data="/node", listen=address(node)),
         cluster=ClusterSettings(name="sim", voters=known),
         security=SecuritySettings(insecure=True),
-        timing=TimingSettings(drain_ms=2000),
+        timing=TimingSettings(drain_ms=2000, scrub_ms=scrub_ms),
         limits=LimitSettings(
             segment_bytes=segment_bytes,
             wal_bytes_max=_WAL_BYTES_MAX,
             fetch_bytes_max=_FETCH_BYTES_MAX,
+            scrub_bytes=_SCRUB_BYTES,
         ),
     )
 

@@ -82,16 +82,14 @@ def read_log(watch: Watch, info: LogInfo) -> list[Seen]:
 
 
 def damage(watch: Watch) -> str:
-    """Read what every replica has; what is damaged is to be repaired, and is said."""
+    """Return where a replica is damaged; it is its node that has to find that out."""
     for live in watch.living():
-        for stream, hosted in live.node.replicas._hosted.items():
+        for stream in live.node.replicas._hosted:
             try:
                 for _ in _read_stream(live, stream):
                     pass
             except CorruptionError as error:
-                live.context.run(hosted.replica._damaged, error)
-                live.context.run(live.node.replicas._touch, stream)
-                return f"node {live.node.id}: {error.message}"
+                return f"node {live.node.id}, stream {stream}: {error.message}"
     return ""
 
 

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from braidlog.errors import LogError
+from braidlog.node.config import NodeConfig, TimingSettings
 from sim.checkers import check_register
 from sim.cluster.admin import Admin
 from sim.cluster.clients import Shared, opened, run_client
@@ -36,6 +37,9 @@ _LOOK_S = 0.05
 _REST_S = 60.0
 _PATIENCE_S = 0.1
 _QUIET_LOOKS = 3
+# Between passes over what is on the disks, where records rot: what is not found in the
+# storm is found when it is over.
+_SCRUB_MS = 12_000
 # Seconds between two looks for nodes that ended.
 _REVIVE_S = (0.1, 2.0)
 
@@ -87,6 +91,7 @@ class ClusterScenario:
     def build(self, world: World, storm: Storm) -> None:
         """Start the nodes."""
         self._segment_bytes = storm.segment_bytes
+        self._scrub_ms = TimingSettings().scrub_ms
         shape = self._shape = draw_shape(world.random("cluster"), apart=self._apart)
         world.note("world", f"{shape}")
         self._clients = [f"c{number + 1}" for number in range(shape.clients)]
@@ -97,6 +102,7 @@ class ClusterScenario:
         if storm.weights.get("rot"):
             # What a node still has in memory is not read, and is not damaged.
             self.limits = {**self.limits, "recent_bytes_max": 0}
+            self._scrub_ms = _SCRUB_MS
         self._log_into(world)
         world.network.framed_ports[PORT] = None
         for number in shape.nodes:
@@ -113,7 +119,7 @@ class ClusterScenario:
 
         async def node(life: Life) -> None:
             try:
-                config = config_of(number, self._shape.voters, self._segment_bytes)
+                config = self._config(number)
                 await run_node(life, config, self.watch.up, self.limits)
             finally:
                 # Not after a crash: then nothing runs any more.
@@ -121,6 +127,10 @@ class ClusterScenario:
 
         disk = ClusterDisk(world.random(f"disk {name}"))
         world.start(name, node, disk=disk, tolerated=(StoppedError,))
+
+    def _config(self, number: int) -> NodeConfig:
+        voters, size = self._shape.voters, self._segment_bytes
+        return config_of(number, voters, size, self._scrub_ms)
 
     def targets(self) -> Sequence[str]:
         """Return the nodes."""

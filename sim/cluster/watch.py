@@ -7,7 +7,6 @@ does.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +35,6 @@ class Live:
     node: ClusterNode
     store: NodeStore
     number: int
-    context: Context
-    """Of the process of the node: what is called from outside has to run in it."""
     hooked: bool = False
 
 
@@ -55,7 +52,7 @@ class Watch:
     def up(self, name: str, node: ClusterNode, store: NodeStore) -> None:
         """Note that a node serves."""
         lives = self._world.nodes[name].lives
-        live = self._live[name] = Live(name, node, store, lives, copy_context())
+        live = self._live[name] = Live(name, node, store, lives)
         self._listen(live)
         self._hook(live)
 

@@ -203,6 +203,16 @@ class Store:
     def prepare_slot(self) -> bool: ...
     def provision(self, size: int) -> int: ...
     def clean(self, target: int, live_max: float) -> tuple[int, int]: ...
+    def scrub(
+        self, place: tuple[int, int, int], before: int, bytes_max: int
+    ) -> (
+        tuple[
+            tuple[int, int, int],
+            int,
+            tuple[str, int, str, list[tuple[int, int]]] | None,
+        ]
+        | None
+    ): ...
     def close(self, timeout: float | None = None) -> None: ...
 
 @final

@@ -67,9 +67,11 @@ def wait_until_whole(cluster: LocalCluster, *nodes: int) -> None:
 
 
 def flip(path: Path, offset: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[offset] ^= 1
-    path.write_bytes(content)
+    with path.open("r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ 1]))
 
 
 def segment_with(cluster: LocalCluster, node: int, text: bytes) -> tuple[Path, int]:
@@ -87,6 +89,14 @@ def is_whole(cluster: LocalCluster, node: int) -> bool:
         each["state"] == "running" and each["committed"] == RECORDS + 1
         for each in replicas
     )
+
+
+def counter(cluster: LocalCluster, node: int, name: str) -> int:
+    return int(status(cluster, node)["counters"][name])
+
+
+def damages(cluster: LocalCluster, node: int) -> int:
+    return counter(cluster, node, "scrub_damages")
 
 
 def epoch(cluster: LocalCluster, node: int) -> int:
@@ -129,6 +139,32 @@ def test_a_damaged_replica_is_repaired_by_the_others(cluster: LocalCluster) -> N
     cluster.kill(other)
     assert asyncio.run(read(cluster.seeds)) == expected
     assert cluster.output(node).read_bytes().count(b"is damaged") == 1
+
+
+def test_what_nobody_reads_is_repaired_too(tmp_path: Path) -> None:
+    """Two nodes rot at once, each in other records; the pass of each finds its own."""
+    settings = {
+        "limits": SETTINGS["limits"] | {"scrub_bytes": 64 << 20},
+        "timing": {"scrub_ms": 1000},
+    }
+    with LocalCluster(3, directory=tmp_path, settings=settings) as cluster:
+        asyncio.run(fill(cluster.seeds))
+        wait_until_whole(cluster, *cluster.nodes)
+        first = primary(cluster)
+        one, other = (each for each in cluster.nodes if each != first)
+        expected = [record(n) for n in range(RECORDS)]
+        for node, number in ((one, 10), (other, 700)):
+            flip(*segment_with(cluster, node, expected[number][:40]))
+            while damages(cluster, node) == 0:
+                time.sleep(0.05)
+            wait_until_whole(cluster, *cluster.nodes)
+            assert cluster.output(node).read_bytes().count(b"is damaged") == 1
+        passes = counter(cluster, one, "scrub_passes")
+        while counter(cluster, one, "scrub_passes") < passes + 2:
+            time.sleep(0.05)
+        cluster.kill(first)
+        assert asyncio.run(read(cluster.seeds)) == expected
+        assert cluster.output(one).read_bytes().count(b"is damaged") == 1
 
 
 def test_a_node_that_cannot_open_its_directory_says_what_to_do(

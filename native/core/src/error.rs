@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use rustix::io::Errno;
+
 /// Result of every fallible call of the core.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -264,6 +266,18 @@ impl Error {
         }
     }
 
+    /// What a read of written bytes at `offset` failed with: a device that does not give them back has lost
+    /// them, as one that gives others has.
+    #[must_use]
+    pub fn of_written(self, offset: u64) -> Self {
+        match self {
+            Self::Io { path, source, .. } if is_lost(&source) => {
+                Self::corrupt(path, offset, format!("cannot be read: {source}"))
+            }
+            other => other,
+        }
+    }
+
     /// Damage to durable bytes.
     pub fn corrupt(path: impl Into<PathBuf>, offset: u64, reason: impl Into<String>) -> Self {
         Self::Corruption {
@@ -272,4 +286,19 @@ impl Error {
             reason: reason.into(),
         }
     }
+}
+
+/// Whether the bytes are gone: the device cannot read them, the file system says that they are wrong, or the
+/// file ends before them.
+fn is_lost(source: &std::io::Error) -> bool {
+    let errno = Errno::from_io_error(source);
+    let bad = [
+        Errno::IO,
+        Errno::BADMSG,
+        Errno::UCLEAN,
+        Errno::NODATA,
+        Errno::REMOTEIO,
+    ];
+    source.kind() == std::io::ErrorKind::UnexpectedEof
+        || errno.is_some_and(|errno| bad.contains(&errno))
 }

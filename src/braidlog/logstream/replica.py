@@ -272,7 +272,7 @@ class Replica:
         try:
             return reading.read(self._core, message, expired=expired)
         except CorruptionError as error:
-            self._damaged(error)
+            self.damaged(error)
             msg = f"stream {self._core.stream} is damaged here"
             raise NotReadyError(msg) from error
 
@@ -289,31 +289,7 @@ class Replica:
             tuple(out.messages), tuple(out.answers), report, out.advanced
         )
 
-    def _advance(self) -> None:
-        core = self._core
-        if core.lacks_room and core.now < core.retry_at:
-            return
-        epochs.advance(core)
-        fetch.pump(core)
-
-    def _bears(self, error: BaseException) -> bool:
-        """Do what an error of an input asks for; tell whether nobody has to hear it."""
-        if isinstance(error, StoreFailedError | ReplicaInvariantError):
-            self._fail()
-            return isinstance(error, StoreFailedError)
-        if isinstance(error, CorruptionError):
-            self._damaged(error)
-            return True
-        if isinstance(error, UnavailableError | TooLargeError):
-            self._core.lacks_room = str(error)
-            return True
-        return False
-
-    def _pause(self) -> None:
-        """Let some time pass before what no input asks for is tried again."""
-        self._core.retry_at = self._core.now + self._core.limits.poll_interval
-
-    def _damaged(self, error: CorruptionError) -> None:
+    def damaged(self, error: CorruptionError) -> None:
         """Be invalid, so that another replica repairs this one.
 
         The last replica goes on with what it has left: nobody could repair it.
@@ -331,6 +307,30 @@ class Replica:
         self.defect = str(error)
         if not core.stopped:
             epochs.invalidate(core)
+
+    def _advance(self) -> None:
+        core = self._core
+        if core.lacks_room and core.now < core.retry_at:
+            return
+        epochs.advance(core)
+        fetch.pump(core)
+
+    def _bears(self, error: BaseException) -> bool:
+        """Do what an error of an input asks for; tell whether nobody has to hear it."""
+        if isinstance(error, StoreFailedError | ReplicaInvariantError):
+            self._fail()
+            return isinstance(error, StoreFailedError)
+        if isinstance(error, CorruptionError):
+            self.damaged(error)
+            return True
+        if isinstance(error, UnavailableError | TooLargeError):
+            self._core.lacks_room = str(error)
+            return True
+        return False
+
+    def _pause(self) -> None:
+        """Let some time pass before what no input asks for is tried again."""
+        self._core.retry_at = self._core.now + self._core.limits.poll_interval
 
     def _fail(self) -> None:
         core = self._core

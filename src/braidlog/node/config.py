@@ -44,6 +44,7 @@ _PAGE_BYTES: Final = 4096
 _SEGMENT_BYTES: Final = range(64 << 10, (2 << 30) + 1)
 _SEGMENTS_MIN: Final = 4
 """Of these three the core says the same."""
+_MAY_BE_NONE: Final = frozenset({"wal_ready_bytes", "scrub_bytes"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +111,8 @@ class TimingSettings:
     """A graceful stop waits so long for requests in flight."""
     retention_ms: int = 10_000
     """Between looks at what the retention of logs lets go of."""
+    scrub_ms: int = 7 * 24 * 3600 * 1000
+    """Between the beginnings of passes that read everything that is on the disk."""
 
     def __post_init__(self) -> None:
         """Refuse times that cannot work together."""
@@ -143,6 +146,8 @@ class LimitSettings:
     """One answer to a fetch or read."""
     connections_max: int = 10_000
     """Clients at a time."""
+    scrub_bytes: int = 1 << 20
+    """What such a pass reads in a second; 0: nothing is read that nobody asks for."""
 
     @property
     def state_bytes_max(self) -> int:
@@ -158,12 +163,11 @@ class LimitSettings:
     def __post_init__(self) -> None:
         """Refuse sizes that cannot work together."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
-        ready = values.pop("wal_ready_bytes")
-        too_small = [name for name, value in values.items() if value < 1]
-        if too_small or ready < 0:
-            name = (*too_small, "wal_ready_bytes")[0]
-            msg = f"[limits] {name}: it must be at least {1 if too_small else 0}"
-            raise InvalidArgumentError(msg)
+        for name, value in values.items():
+            least = 0 if name in _MAY_BE_NONE else 1
+            if value < least:
+                msg = f"[limits] {name}: it must be at least {least}"
+                raise InvalidArgumentError(msg)
         self._check_files()
         # What nodes send one another is one frame: a group, a batch, an answer.
         batch = min(_BATCH_BYTES_MAX, self.segment_bytes // 4)

@@ -39,6 +39,7 @@ from braidlog.node.repository import (
 )
 from braidlog.node.requests import Requests
 from braidlog.node.retention import Retention
+from braidlog.node.scrub import Scrub
 from braidlog.node.sessions import Request, Session, Sessions
 from braidlog.node.status import NodeStatus
 from braidlog.node.syncer import Syncer
@@ -124,6 +125,9 @@ class ClusterNode:
         self._registration = Registration(self)
         self._offering = Offering(self, store, self._era)
         self._retention = Retention(self)
+        self._scrub = Scrub(
+            config, store, self.replicas, f"{self.id} {self.incarnation}"
+        )
         self._directory = Directory(self)
         self.sessions = self._make_sessions(authorize)
 
@@ -399,6 +403,7 @@ class ClusterNode:
             self.member.group.tick(now)
         self._reporting.tick(now)
         self._retention.tick(now)
+        self._scrub.tick(now)
         self.requests.tick(now)
         self.changed()
 
@@ -477,6 +482,7 @@ class ClusterNode:
             group=self.member.status() if self.member is not None else None,
             counters={
                 **dataclasses.asdict(self.replicas.counters),
+                **dataclasses.asdict(self._scrub.counters),
                 "messages_dropped": self.peers.dropped,
             },
             storage=self._store.stats(),

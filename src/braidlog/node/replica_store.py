@@ -47,6 +47,11 @@ class ReplicaStore:
         return cls(node, number)
 
     @property
+    def stored_as(self) -> int:
+        """Return its number in the node's log, which is another after `restart`."""
+        return self._log.number
+
+    @property
     def options(self) -> bytes:
         """Return what `set_options` stored."""
         return self._node.options(self._log.name) or b""

@@ -8,14 +8,20 @@ streams costs one round of effects.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from braidlog.errors import LogError, NotReadyError, TooLargeError, UnavailableError
+from braidlog.errors import (
+    CorruptionError,
+    LogError,
+    NotReadyError,
+    TooLargeError,
+    UnavailableError,
+)
 from braidlog.logstream.effects import Limits
 from braidlog.logstream.replica import Replica
 from braidlog.logstream.states import ReplicaState
@@ -309,6 +315,26 @@ class Replicas:
             or not self._answered(hosted, reader, now)
         ]
         self._readers += len(hosted.readers) - len(readers)
+
+    def damaged(self, error: CorruptionError, lost: Mapping[int, int]) -> set[int]:
+        """Let the replicas be repaired that have lost records.
+
+        `lost` has streams as they are numbered in the node's log, and the first LLSN
+        that cannot be read. Returns those that are no replicas.
+        """
+        others = set(lost)
+        for stream, hosted in self._hosted.items():
+            if hosted.storage.stored_as not in lost:
+                continue
+            others.discard(hosted.storage.stored_as)
+            try:
+                hosted.replica.damaged(error)
+            except CorruptionError:
+                msg = "stream %d lacks records from LLSN %d on, and other replicas: %s"
+                first = lost[hosted.storage.stored_as]
+                _log.error(msg, stream, first, error, extra={"stream": stream})
+            self._touch(stream)
+        return others
 
     # --- effects
 

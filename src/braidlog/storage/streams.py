@@ -21,19 +21,50 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from typing_extensions import Buffer
 
 from braidlog import _native
-from braidlog.errors import NotFoundError
+from braidlog.errors import CorruptionError, NotFoundError
 from braidlog.storage.space import clean_if_full
 
-__all__ = ["GROUP_PREFIX", "STREAM_PREFIX", "NodeStore", "StoredLog"]
+__all__ = [
+    "GROUP_PREFIX",
+    "SEGMENTS_END",
+    "STREAM_PREFIX",
+    "NodeStore",
+    "ScrubPlace",
+    "Scrubbed",
+    "StoredLog",
+]
 
 STREAM_PREFIX: Final = "stream."
 GROUP_PREFIX: Final = "group."
+
+
+ScrubPlace: TypeAlias = tuple[int, int, int]
+"""Segment, offset and ordinal of its next frame; (n, 0, 0) begins segment n."""
+
+
+SEGMENTS_END: Final = (1 << 64) - 1
+"""No segment has this number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scrubbed:
+    """What a look at old segments has seen."""
+
+    next: ScrubPlace
+    """Where to go on."""
+    bytes: int
+    """Bytes that were checked."""
+    damage: CorruptionError | None
+    """Where what is on the disk is not what was written; None if it is."""
+    lost: dict[int, int]
+    """Streams (as numbered in the log) with the first LLSN that cannot be read."""
 
 
 class StoredLog:
@@ -231,6 +262,28 @@ class NodeStore:
     def clean(self, target: int, live_max: float = 0.5) -> tuple[int, int]:
         """Free segments by copying what little is alive in them; see the core."""
         return self._store.clean(target, live_max)
+
+    def scrub(
+        self, place: ScrubPlace, bytes_max: int, *, before: int = SEGMENTS_END
+    ) -> Scrubbed | None:
+        """Check about `bytes_max` bytes of one sealed segment from `place` on.
+
+        Nothing is taken from memory. None means that no sealed segment is left that is
+        older than segment `before`. Where one is damaged, the next one comes next.
+
+        Raises:
+            UnavailableError: the files cannot be read for another reason.
+        """
+        found = self._store.scrub(place, before, bytes_max)
+        if found is None:
+            return None
+        following, size, damage = found
+        if damage is None:
+            return Scrubbed(following, size, None, {})
+        path, offset, reason, lost = damage
+        msg = f"{path} at offset {offset}: corrupt: {reason}"
+        error = CorruptionError(msg, path=path, offset=offset)
+        return Scrubbed(following, size, error, dict(lost))
 
     def stats(self) -> dict[str, int]:
         """Return figures for people and metrics."""

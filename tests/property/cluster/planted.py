@@ -33,6 +33,7 @@ from braidlog.metarepo.group import Group
 from braidlog.node.directory import Directory
 from braidlog.node.group_writes import GroupWrites
 from braidlog.node.replica_store import ReplicaStore
+from braidlog.node.scrub import Scrub
 from braidlog.raft import election
 from braidlog.raft.quorum import Vote
 from braidlog.types import Producer
@@ -281,6 +282,11 @@ def nobody_learns_for_too_few(patch: Patch) -> None:
     patch.setattr(controller._Look, "_recruit", lambda look, view: None)
 
 
+def nobody_looks(patch: Patch) -> None:
+    """Damaged records that nobody reads stay as they are."""
+    patch.setattr(Scrub, "tick", lambda scrub, now: None)
+
+
 def learners_that_lack_some_count(patch: Patch) -> None:
     """A learner makes up the number before it has everything."""
     right: Any = controller._Look._learned
@@ -309,6 +315,7 @@ PLANTED: Mapping[str, Planted] = {
     "nobody learns for too few": Planted(
         nobody_learns_for_too_few, STORMS["rot"], (5, 14)
     ),
+    "nobody looks for damage": Planted(nobody_looks, STORMS["rot"], (2, 9)),
     "learners that lack some count": Planted(
         learners_that_lack_some_count, STORMS["rot"], (5,), slow=True
     ),

@@ -17,6 +17,8 @@ pub struct Stats {
     pub synced_bytes: u64,
     /// Segments in use.
     pub segments: u64,
+    /// Number of the newest of them.
+    pub newest_segment: u64,
     /// Most segments that may be in use.
     pub segments_max: u64,
     /// Slots that are free.
@@ -189,6 +191,7 @@ impl Store {
             syncs: inner.syncs,
             synced_bytes: inner.synced_bytes,
             segments: inner.appender.segments_used,
+            newest_segment: segments.last().map_or(0, |newest| newest.number),
             segments_max: inner.appender.sizes.segments_max,
             free_slots: inner.appender.slots_ready,
             segment_bytes: inner.appender.sizes.segment_bytes.into(),

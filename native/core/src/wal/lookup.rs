@@ -13,7 +13,7 @@ use crate::vfs::{PooledBuf, VfsFile};
 use crate::wal::cache::KeptHead;
 use crate::wal::frame::{FRAME_HEADER, Frame, Kind, bytes_to_check, parse};
 use crate::wal::read::{Place, Position};
-use crate::wal::segments::is_data;
+use crate::wal::segments::{is_data, read_written};
 use crate::wal::view::{StreamView, View};
 
 /// Bytes read at a time while looking for a frame: what lies between two samples and some of the frame
@@ -318,7 +318,7 @@ fn read_exactly(
     mut buf: PooledBuf,
 ) -> Result<PooledBuf> {
     buf.resize_stale(len);
-    file.read_exact_at(buf.as_mut_slice(), offset.into())?;
+    read_written(file, buf.as_mut_slice(), offset.into())?;
     Ok(buf)
 }
 
@@ -339,7 +339,7 @@ impl Probe {
                 return Err(past_the_end(offset));
             }
             self.buf.resize_stale(size);
-            file.read_exact_at(self.buf.as_mut_slice(), offset.into())?;
+            read_written(file, self.buf.as_mut_slice(), offset.into())?;
             self.at = offset;
             return Ok(&self.buf[..len]);
         }

@@ -13,6 +13,7 @@
 //! | `walk`, `directory`, `recover`, `follow` | going through a segment; open; other processes |
 //! | `watermark`, `checkpoint`, `marks` | how far the log is: for opens and for other processes |
 //! | `bound`, `clean` | the bound on the size; reclaiming segments |
+//! | `scrub` | reading old segments before somebody needs them |
 //! | `inspect`, `verify`, `salvage` | looking at files, judging them, saving what can be saved |
 
 mod admin;
@@ -43,6 +44,7 @@ mod recover;
 mod replica;
 mod room;
 pub mod salvage;
+mod scrub;
 mod segment;
 mod segments;
 mod spare;
@@ -82,6 +84,7 @@ pub use recover::{
 pub use recover::{reach, read_preamble, tables};
 pub use replica::{Arrival, Verified};
 pub use room::RESERVE_SEGMENTS;
+pub use scrub::{Damage, ScrubPlace, Scrubbed};
 pub use segment::{FIRST_FRAME, SegmentHeader};
 pub use segments::{Sealed, Segment, open_slot, side_path, slot_path};
 pub use state::{Log, State, Stream};

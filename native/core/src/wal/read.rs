@@ -13,7 +13,7 @@ use crate::limits::BLOCK_BYTES;
 use crate::vfs::PooledBuf;
 use crate::wal::frame::{FRAME_HEADER, Frame, bytes_to_check, parse};
 use crate::wal::parts::Part;
-use crate::wal::segments::{Segment, is_data};
+use crate::wal::segments::{Segment, is_data, read_written};
 use crate::wal::view::{Extent, StreamView, View};
 
 /// Bytes read from a file at a time.
@@ -157,6 +157,13 @@ impl View {
         })
     }
 
+    /// Read the batch of a durable record from its file, also where memory has it.
+    pub(super) fn read_stored(&self, stream: &StreamView, llsn: u64) -> Result<Vec<BatchRef>> {
+        self.retrying(stream, llsn, || {
+            self.read_files(stream, llsn, llsn + 1, 1, &mut Position::default())
+        })
+    }
+
     /// Do `read`, again if it failed while segments were dropped, moved or sealed.
     pub(super) fn retrying<T>(
         &self,
@@ -272,7 +279,7 @@ impl View {
     ) -> Result<PooledBuf> {
         let mut buf = self.pool.take(size);
         buf.resize_stale(size);
-        file.read_exact_at(buf.as_mut_slice(), offset.into())?;
+        read_written(file, buf.as_mut_slice(), offset.into())?;
         if size >= 4 {
             let length = u32::from_le_bytes([buf[0], buf[1], buf[2], buf[3]]) as usize;
             if length > size
@@ -280,10 +287,8 @@ impl View {
                 && crate::wal::frame::plausible(&buf)
             {
                 buf.resize_stale(length);
-                file.read_exact_at(
-                    &mut buf.as_mut_slice()[size..],
-                    u64::from(offset) + size as u64,
-                )?;
+                let rest = &mut buf.as_mut_slice()[size..];
+                read_written(file, rest, u64::from(offset) + size as u64)?;
             }
         }
         Ok(buf)

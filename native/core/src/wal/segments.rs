@@ -384,6 +384,12 @@ impl Segment {
     }
 }
 
+/// Read what was written at `offset`.
+pub(super) fn read_written(file: &dyn VfsFile, buf: &mut [u8], offset: u64) -> Result<()> {
+    let read = file.read_exact_at(buf, offset);
+    read.map_err(|error| error.of_written(offset))
+}
+
 /// Open a slot for reading and check its length.
 pub fn open_slot(vfs: &dyn Vfs, path: &Path, bytes: u64) -> Result<Arc<dyn VfsFile>> {
     let missing = |reason: String| Error::Missing {

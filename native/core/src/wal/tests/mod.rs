@@ -24,6 +24,7 @@ mod reopening;
 mod replicas;
 mod rollbacks;
 mod salvage;
+mod scrub;
 mod space;
 mod verify;
 

@@ -1,0 +1,129 @@
+"""Reads what is on the disk of a node before somebody needs it.
+
+*Theory of operation.* A pass checks every sealed segment, in pieces, so that it takes a
+bounded share of the disk and of the loop. Replicas that it finds damaged are repaired
+by the others, as if a reader had come by it. A pass begins somewhere, by lot, and goes
+around: a node that is often started does not always begin with the same.
+
+The newest segment is left out: it is still being written. So is what the system has in
+its page cache in place of the disk.
+
+The idea is that of the scrub of ZFS and of the block scanner of HDFS.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from braidlog.errors import LogError
+from braidlog.node.config import NodeConfig
+from braidlog.node.replicas import Replicas
+from braidlog.storage.streams import (
+    SEGMENTS_END,
+    NodeStore,
+    Scrubbed,
+    ScrubPlace,
+)
+
+__all__ = ["Scrub", "ScrubCounters"]
+
+_log = logging.getLogger(__name__)
+
+_PIECE_BYTES: Final = (256 << 10, 4 << 20)
+"""The least that is worth a call, and the most that the loop waits for."""
+_OLDEST: Final[ScrubPlace] = (0, 0, 0)
+_FIRST_S: Final = 600.0
+"""After the start, when a node has other things to do."""
+_AGAIN_S: Final = 60.0
+"""After an error that speaks of no damage."""
+
+
+@dataclass(slots=True)
+class ScrubCounters:
+    """Totals since the start."""
+
+    scrubbed_bytes: int = 0
+    scrub_passes: int = 0
+    scrub_damages: int = 0
+
+
+class Scrub:
+    """Reads a piece from time to time."""
+
+    def __init__(
+        self, config: NodeConfig, store: NodeStore, replicas: Replicas, seed: str
+    ) -> None:
+        """Prepare; nothing is read before the first tick."""
+        self._store = store
+        self._replicas = replicas
+        self._rate = config.limits.scrub_bytes
+        self._interval = config.timing.scrub_ms / 1000
+        tick = config.timing.tick_ms / 1000
+        least, most = _PIECE_BYTES
+        self._piece = min(max(int(self._rate * tick), least), most)
+        self._random = Random(seed)
+        self._place: ScrubPlace | None = None
+        self._begun = (0, 0.0)
+        """The segment that the pass began with, and when."""
+        self._before = SEGMENTS_END
+        """Where it ends: the segment that it began with, once it went around."""
+        self._due: float | None = None
+        self.counters = ScrubCounters()
+
+    def tick(self, now: float) -> None:
+        """Let time pass: read the next piece if it is due."""
+        if not self._rate:
+            return
+        if self._due is None:
+            self._due = now + min(_FIRST_S, self._interval)
+        if now < self._due:
+            return
+        try:
+            self._read(now)
+        except LogError as error:
+            _log.warning("old records cannot be checked: %s", error)
+            self._due = now + _AGAIN_S
+
+    def _read(self, now: float) -> None:
+        place = self._place or self._begin(now)
+        seen = self._store.scrub(place, self._piece, before=self._before)
+        first, _ = self._begun
+        if seen is None and self._before != first:
+            self._before = first
+            seen = self._store.scrub(_OLDEST, self._piece, before=first)
+        if seen is None:
+            self._end(now)
+            return
+        self.counters.scrubbed_bytes += seen.bytes
+        self._due = now + seen.bytes / self._rate
+        self._place = seen.next
+        if seen.damage is not None:
+            self._tell(seen)
+
+    def _begin(self, now: float) -> ScrubPlace:
+        stats = self._store.stats()
+        some = self._random.randrange(max(stats["segments"], 1))
+        self._begun = max(stats["newest_segment"] - some, 0), now
+        self._before = SEGMENTS_END
+        return self._begun[0], 0, 0
+
+    def _end(self, now: float) -> None:
+        self.counters.scrub_passes += 1
+        self._place = None
+        self._due = max(now, self._begun[1] + self._interval)
+
+    def _tell(self, seen: Scrubbed) -> None:
+        self.counters.scrub_damages += 1
+        assert seen.damage is not None  # noqa: S101, RUF100
+        others = self._replicas.damaged(seen.damage, seen.lost)
+        if not seen.lost:
+            _log.error("damaged, though nothing is lost: %s", seen.damage)
+        elif others:
+            msg = (
+                "this node's log of the metadata repository is damaged, replace the"
+                " node before it has to start again: %s"
+            )
+            _log.critical(msg, seen.damage)
