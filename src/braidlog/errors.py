@@ -109,7 +109,7 @@ class LogError(Exception):
 
 
 class UnavailableError(LogError):
-    """The system refused: a full disk, missing permission, an I/O error on read."""
+    """The system refused: a full disk, missing permission, a file that is not there."""
 
     retryable = True
     code = 10

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use braidlog_core::index::CommitRun;
-use braidlog_core::wal::{self, CommitContext, NewLog, Producers, Restart, Verified};
+use braidlog_core::wal::{self, CommitContext, NewLog, Producers, Restart, ScrubPlace, Verified};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -67,6 +67,12 @@ pub fn runs(found: &[CommitRun]) -> Vec<Run> {
     let row = |run: &CommitRun| (run.llsn_begin, run.glsn_begin, run.length);
     found.iter().map(row).collect()
 }
+
+/// Path, offset, reason, [(stream, first LLSN that is lost)].
+type DamageRow = (String, u64, String, Vec<(u32, u64)>);
+
+/// Where to go on, bytes that were checked, what is wrong with them.
+type ScrubbedRow = ((u64, u32, u32), u64, Option<DamageRow>);
 
 /// What a node's cluster part does with a store. Nothing here waits for the disk, but for `create` and
 /// `delete`, and for appends while too much is on its way there.
@@ -353,6 +359,36 @@ impl Replicas {
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.check()?;
         py.detach(|| store.flush()).map_err(to_py)
+    }
+
+    /// Check frames of sealed segments from (segment, offset, ordinal) on: (where to go on, bytes, damage), or
+    /// `None` if none is left below segment `before`. Damage is (path, offset, reason, [(stream, first LLSN that is lost)]).
+    fn scrub(
+        &self,
+        py: Python<'_>,
+        place: (u64, u32, u32),
+        before: u64,
+        bytes_max: u32,
+    ) -> PyResult<Option<ScrubbedRow>> {
+        let store = self.check()?;
+        let (segment, offset, ordinal) = place;
+        let place = ScrubPlace {
+            segment,
+            offset,
+            ordinal,
+        };
+        let seen = py
+            .detach(|| store.scrub(place, before, bytes_max))
+            .map_err(to_py)?;
+        Ok(seen.map(|seen| {
+            let next = (seen.next.segment, seen.next.offset, seen.next.ordinal);
+            let damage = seen.damage.map(|damage| {
+                let path = damage.path.display().to_string();
+                let lost = damage.lost.into_iter().collect();
+                (path, damage.offset, damage.reason, lost)
+            });
+            (next, seen.bytes, damage)
+        }))
     }
 
     /// Drop segments that hold nothing alive; how many.

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use braidlog_core::Error;
 use braidlog_core::batch::Compression;
 use braidlog_core::vfs::{RealVfs, Vfs};
-use braidlog_core::wal::{self, Cursor, NewLog, NewRecord, ScrubPlace, Sequenced, Ticket};
+use braidlog_core::wal::{self, Cursor, NewLog, NewRecord, Sequenced, Ticket};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -24,12 +24,6 @@ use crate::number::{Micros, Seconds, Unsigned};
 use crate::options::{options, report_dict};
 use crate::pending::{Pending, SIGNAL_INTERVAL, wait_group};
 use crate::replicas::Replicas;
-
-/// Path, offset, reason, [(stream, first LLSN that is lost)].
-type DamageRow = (String, u64, String, Vec<(u32, u64)>);
-
-/// Where to go on, bytes that were checked, what is wrong with them.
-type ScrubbedRow = ((u64, u32, u32), u64, Option<DamageRow>);
 
 /// Microseconds since the Unix epoch.
 pub fn now() -> i64 {
@@ -470,36 +464,6 @@ impl Store {
         let store = self.check()?;
         let done = py.detach(|| store.clean(target, live_max)).map_err(to_py)?;
         Ok((done.segments, done.moved_bytes))
-    }
-
-    /// Check frames of sealed segments from (segment, offset, ordinal) on: (where to go on, bytes, damage), or
-    /// `None` if none is left below segment `before`. Damage is (path, offset, reason, [(stream, first LLSN that is lost)]).
-    fn scrub(
-        &self,
-        py: Python<'_>,
-        place: (u64, u32, u32),
-        before: u64,
-        bytes_max: u32,
-    ) -> PyResult<Option<ScrubbedRow>> {
-        let store = self.check()?;
-        let (segment, offset, ordinal) = place;
-        let place = ScrubPlace {
-            segment,
-            offset,
-            ordinal,
-        };
-        let seen = py
-            .detach(|| store.scrub(place, before, bytes_max))
-            .map_err(to_py)?;
-        Ok(seen.map(|seen| {
-            let next = (seen.next.segment, seen.next.offset, seen.next.ordinal);
-            let damage = seen.damage.map(|damage| {
-                let path = damage.path.display().to_string();
-                let lost = damage.lost.into_iter().collect();
-                (path, damage.offset, damage.reason, lost)
-            });
-            (next, seen.bytes, damage)
-        }))
     }
 
     /// Close, within `timeout` seconds or else go on in the background; in the child of a fork do nothing,

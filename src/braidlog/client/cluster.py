@@ -38,6 +38,7 @@ _WATCHERS: Final = 2
 """Nodes that are asked for news at a time: one of them may hang."""
 
 _UNREACHED: Final = "Check the addresses, and that nodes listen there"
+_REFUSED: Final = "See to what the nodes say, and try again: nothing is done twice"
 
 _T = TypeVar("_T")
 
@@ -201,9 +202,9 @@ class Cluster:
                 if loop.time() >= deadline:
                     msg = f"no node answered for {what} in {settings.timeout_s} s"
                     failed = TimeoutError_(f"{msg}: {said}")
-                    if self._routes is None:
-                        # That of the class is for who was connected.
-                        failed.hint = _UNREACHED  # type: ignore[misc]
+                    # That of the class is for appends.
+                    hint = _UNREACHED if self._routes is None else _REFUSED
+                    failed.hint = hint  # type: ignore[misc]
                     raise failed from error
 
     def _hint(self, error: LogError) -> str | None:

@@ -47,7 +47,10 @@ def place(
         node for node in nodes if node in state.nodes and not state.nodes[node].draining
     ]
     if len(candidates) < fewest:
-        msg = f"{len(candidates)} nodes can take replicas, {fewest} are needed"
+        msg = (
+            f"{len(candidates)} nodes can take replicas, {fewest} are needed: start"
+            " more nodes, or ask for fewer replicas"
+        )
         raise UnavailableError(msg)
     loads = Loads(state)
     placed = []

@@ -132,15 +132,8 @@ class ClusterNode:
         self.sessions = self._make_sessions(authorize)
 
     def _make_peers(self, token: str, tls: ssl.SSLContext | None) -> Peers:
-        versions = VERSION_MIN, VERSION_MAX
-        hello = Hello(
-            *versions,
-            self.config.cluster.name,
-            self.id,
-            token,
-            "braidlog",
-            self.identity,
-        )
+        name, versions = self.config.cluster.name, (VERSION_MIN, VERSION_MAX)
+        hello = Hello(*versions, name, self.id, token, "braidlog", self.identity)
         return Peers(
             LinkSettings(
                 hello=hello,

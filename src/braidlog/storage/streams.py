@@ -274,7 +274,7 @@ class NodeStore:
         Raises:
             UnavailableError: the files cannot be read for another reason.
         """
-        found = self._store.scrub(place, before, bytes_max)
+        found = self._native.scrub(place, before, bytes_max)
         if found is None:
             return None
         following, size, damage = found
