@@ -9,6 +9,7 @@ from sim.faults import Storm
 from sim.scenario import Outcome, run_seed
 
 from property.cluster.planted_applications import PLANTED
+from property.cluster.search import first_failure
 from sim import __main__ as command
 
 TRIED_MAX = 10
@@ -66,9 +67,6 @@ def test_a_planted_bug_of_a_host_is_found(
     planted = PLANTED[bug]
     planted.plant(monkeypatch)
     tried = TRIED_SLOW_MAX if planted.slow else TRIED_MAX
-    for seed in dict.fromkeys([*planted.seeds, *range(1, tried)]):
-        outcome = run(seed, planted.storm)
-        if not outcome.passed:
-            break
-    assert not outcome.passed
-    assert outcome.tail
+    first_failure(
+        lambda seed: run(seed, planted.storm), (*planted.seeds, *range(1, tried))
+    )

@@ -14,6 +14,7 @@ from sim.scenario import Outcome, run_seed
 
 from braidlog.logstream import committer
 from property.cluster.planted import PLANTED
+from property.cluster.search import first_failure
 from sim import __main__ as command
 
 TRIED_MAX = 15
@@ -107,12 +108,10 @@ def test_a_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> No
     planted = PLANTED[bug]
     planted.plant(monkeypatch)
     tried = TRIED_SLOW_MAX if planted.slow else TRIED_MAX
-    for seed in dict.fromkeys([*planted.seeds, *range(1, tried)]):
-        outcome = run(seed, planted.storm, apart=planted.apart)
-        if not outcome.passed:
-            break
-    assert not outcome.passed
-    assert outcome.tail
+    first_failure(
+        lambda seed: run(seed, planted.storm, apart=planted.apart),
+        (*planted.seeds, *range(1, tried)),
+    )
 
 
 def test_bugs_on_replicas_apart_from_the_voters_are_found_at_once(

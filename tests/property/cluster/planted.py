@@ -130,8 +130,13 @@ def no_windows(patch: Patch) -> None:
         return _native.encode_batch(values, [r.key for r in records], timestamps=0)
 
     def wrong(
-        store: ReplicaStore, epoch: int, batches: Sequence[Batch]
+        store: ReplicaStore,
+        epoch: int,
+        batches: Sequence[Batch],
+        *,
+        repeat: bool = False,
     ) -> list[Placed]:
+        del repeat
         return right(store, epoch, [nameless(batch) for batch in batches])
 
     patch.setattr(ReplicaStore, "append", wrong)
@@ -300,9 +305,9 @@ def learners_that_lack_some_count(patch: Patch) -> None:
 PLANTED: Mapping[str, Planted] = {
     "ack before cut": Planted(ack_before_cut, _CALM, (2,)),
     "one vote elects": Planted(one_vote_elects, _LEADERS, ()),
-    "no tail truncation at an epoch": Planted(no_truncation, _LEADERS, (1,)),
-    "dedupe window lost": Planted(no_windows, _RESETS, ()),
-    "commits applied with gaps": Planted(missed_cut, _LATE, ()),
+    "no tail truncation at an epoch": Planted(no_truncation, _LEADERS, (9,)),
+    "dedupe window lost": Planted(no_windows, _RESETS, (2,)),
+    "commits applied with gaps": Planted(missed_cut, _LATE, (3,)),
     "cut of the majority": Planted(cut_of_the_majority, _RESETS, ()),
     "client retry as new": Planted(retry_as_new, _RESETS, (7,)),
     "subscriber loses a batch": Planted(loses_a_batch, _CALM, (5,)),
@@ -323,7 +328,7 @@ PLANTED: Mapping[str, Planted] = {
         mutations.reported_before_the_sync, _OUTAGES, (7, 12), apart=True
     ),
     "overtaken at the bound": Planted(overtaken_at_the_bound, STORMS["crowded"], (1,)),
-    "certain for all": Planted(certain_for_all, STORMS["crowded"], (5,)),
+    "certain for all": Planted(certain_for_all, STORMS["crowded"], (9,)),
     "keys leave sealed streams": Planted(keys_leave_sealed_streams, _LONG, (10, 5)),
     "epoch reported before the sync": Planted(
         mutations.epoch_reported_before_the_sync, _OUTAGES, (26, 38), apart=True
