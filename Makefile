@@ -33,7 +33,7 @@ export JAVA_HOME := $(CURDIR)/$(venv)/java
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: setup build test lint lint-python lint-rust types types-python types-native rust fuzz sim bench bench-cluster bench-spark demo wheel clean ci ci-rust ci-python help
+.PHONY: setup build test lint lint-python lint-rust types types-python types-native rust fuzz sim bench bench-cluster bench-spark demo wheel clean ci ci-checks help
 
 setup: $(stamps)/dependencies $(if $(JAVA),$(stamps)/java)  ## Make .venv with the locked dependencies
 	@.ci/java-check
@@ -100,15 +100,19 @@ clean:  ## Remove everything that was built
 	rm -rf $(venv) target dist build src/braidlog/*.so
 
 ci:  ## Run what .ci/run runs
-	$(MAKE) --jobs 2 --output-sync=recurse ci-rust ci-python
+	$(MAKE) --jobs 2 --output-sync=target IN_ORDER=1 ci-checks
 	$(MAKE) test PYTEST="--durations=20 $(PYTEST)"
 
-# One after the other, each of the two beside the other: make alone would begin with what waits.
-ci-rust:
-	$(MAKE) --jobs 1 rust lint-rust fuzz
+ci-checks: rust lint-rust fuzz lint-python types wheel
 
-ci-python:
-	$(MAKE) --jobs 1 lint-python wheel types
+# Two chains, one beside the other: make alone would begin with what waits for the lock of cargo.
+ifdef IN_ORDER
+lint-rust: rust
+fuzz: lint-rust
+types-python: fuzz
+$(stamps)/native: | lint-python
+wheel: build
+endif
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*##/ {printf "%-13s %s\n", $$1, $$2}' Makefile
