@@ -304,7 +304,7 @@ class Replica:
             and core.is_member
         ):
             raise error
-        self.defect = str(error)
+        self.defect = error.message
         if not core.stopped:
             epochs.invalidate(core)
 

@@ -147,7 +147,7 @@ class LimitSettings:
     connections_max: int = 10_000
     """Clients at a time."""
     scrub_bytes: int = 1 << 20
-    """What such a pass reads in a second; 0: nothing is read that nobody asks for."""
+    """What such a pass reads in a second at most; 0: there is none."""
 
     @property
     def state_bytes_max(self) -> int:

@@ -332,7 +332,7 @@ class Replicas:
             except CorruptionError:
                 msg = "stream %d lacks records from LLSN %d on, and other replicas: %s"
                 first = lost[hosted.storage.stored_as]
-                _log.error(msg, stream, first, error, extra={"stream": stream})
+                _log.error(msg, stream, first, error.message, extra={"stream": stream})
             self._touch(stream)
         return others
 

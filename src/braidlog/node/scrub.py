@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from braidlog.errors import LogError
+from braidlog.errors import UnavailableError
 from braidlog.node.config import NodeConfig
 from braidlog.node.replicas import Replicas
 from braidlog.storage.streams import (
@@ -38,7 +38,7 @@ _OLDEST: Final[ScrubPlace] = (0, 0, 0)
 _FIRST_S: Final = 600.0
 """After the start, when a node has other things to do."""
 _AGAIN_S: Final = 60.0
-"""After an error that speaks of no damage."""
+"""After an error."""
 
 
 @dataclass(slots=True)
@@ -81,11 +81,11 @@ class Scrub:
             self._due = now + min(_FIRST_S, self._interval)
         if now < self._due:
             return
+        self._due = now + _AGAIN_S
         try:
             self._read(now)
-        except LogError as error:
+        except UnavailableError as error:
             _log.warning("old records cannot be checked: %s", error)
-            self._due = now + _AGAIN_S
 
     def _read(self, now: float) -> None:
         place = self._place or self._begin(now)
@@ -120,10 +120,10 @@ class Scrub:
         assert seen.damage is not None  # noqa: S101, RUF100
         others = self._replicas.damaged(seen.damage, seen.lost)
         if not seen.lost:
-            _log.error("damaged, though nothing is lost: %s", seen.damage)
+            _log.error("damaged, though nothing is lost: %s", seen.damage.message)
         elif others:
             msg = (
                 "this node's log of the metadata repository is damaged, replace the"
                 " node before it has to start again: %s"
             )
-            _log.critical(msg, seen.damage)
+            _log.critical(msg, seen.damage.message)

@@ -129,7 +129,8 @@ async def test_it_gives_up_when_nobody_answers(
     scan = await client.scan("log")
     extents = await scan.extents(1, 46)
     cluster.fault = lambda node, message: "before" if isinstance(message, Read) else ""
-    with pytest.raises(TimeoutError_, match="no replica of stream"):
+    # On a busy machine the time may be over while the client looks for other replicas.
+    with pytest.raises(TimeoutError_, match=r"no replica of stream|no node answered"):
         await anext(scan.batches(extents[0].stream, 1, 2, columns=["value"]))
 
 
