@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
 use crate::append::{sequenced, with_bytes};
-use crate::arrow::{Checks, Owner, columns_of, export_batch, import_stream};
+use crate::arrow::{Checks, Owner, columns_of, export_batch, import_records};
 use crate::columns::{ListColumns, Piece};
 use crate::error::to_py;
 use crate::log::projection;
@@ -144,7 +144,7 @@ pub fn encode_arrow<'py>(
 ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
     let producer = sequenced(producer, sequence)?;
     let compression = self::compression(compression)?;
-    let (batches, stamp) = (import_stream(data)?, now());
+    let (batches, stamp) = (import_records(data)?, now());
     let encoded = py.detach(|| {
         let (mut done, mut encoded) = (0, Vec::new());
         for batch in batches {
@@ -176,7 +176,7 @@ pub fn route_arrow<'py>(
     data: &Bound<'py, PyAny>,
     streams: usize,
 ) -> PyResult<(Vec<Bound<'py, PyBytes>>, usize)> {
-    let batches = import_stream(data)?;
+    let batches = import_records(data)?;
     let routed = py.detach(|| {
         let (mut done, mut all) = (0_u64, Routed::default());
         for batch in batches {

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::append::{HeaderList, sequenced, with_bytes};
-use crate::arrow::import_stream;
+use crate::arrow::import_records;
 use crate::bulk::Bulk;
 use crate::closing::Closing;
 use crate::columns::ListColumns;
@@ -225,7 +225,7 @@ impl Store {
     ) -> PyResult<Pending> {
         let store = self.check()?;
         let producer = sequenced(producer, sequence)?;
-        let batches = import_stream(data)?;
+        let batches = import_records(data)?;
         let (stamp, bulk) = (now(), Bulk::new(store, stream, producer));
         let ticket = py
             .detach(|| bulk.batches(batches, stamp))

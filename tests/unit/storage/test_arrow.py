@@ -129,6 +129,28 @@ def test_no_rows(log: Log) -> None:
     assert log.append_arrow(empty) == range(1, 1)
     assert log.append_arrow(empty.schema.empty_table().to_reader()) == range(1, 1)
     assert log.submit_arrow(empty).result() == range(1, 1)
+    # Of no rows nobody may know the type.
+    untyped = pa.table({"value": [], "key": [], "timestamp": [], "headers": []})
+    assert log.append_arrow(untyped) == range(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["key"], "column `value` is missing"),
+        (["value", "colour"], "`colour` is not one of"),
+        (["value", "position"], "`position` is assigned by the log"),
+    ],
+)
+def test_columns_are_checked_where_there_are_no_rows(
+    log: Log, names: list[str], said: str
+) -> None:
+    empty = pa.table({name: pa.array([], pa.binary()) for name in names})
+    for data in (empty, empty.to_reader()):
+        with pytest.raises(InvalidArgumentError, match=said):
+            log.append_arrow(data)
+    with pytest.raises(InvalidArgumentError, match="type"):
+        log.append_arrow(pa.table({"value": pa.array([], pa.int64())}))
 
 
 def values_of(*columns: tuple[str, pa.Array]) -> pa.Table:

@@ -7,7 +7,7 @@ use arrow_array::types::{
     Int64Type, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
     TimestampSecondType,
 };
-use arrow_array::{Array, ArrowPrimitiveType, MapArray, RecordBatch};
+use arrow_array::{Array, ArrowPrimitiveType, BinaryArray, MapArray, RecordBatch};
 use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, TimeUnit};
 use braidlog_core::batch::{Bitmap, ColumnsRef, HeadersRef, KeysRef, Offsets, Timestamps};
@@ -178,7 +178,15 @@ impl At<'_> {
 
 const BYTES: &str = "binary or string (also large, view or dictionary)";
 
+/// Whether it has no rows, of which somebody made a column without knowing their type.
+fn is_untyped(array: &dyn Array) -> bool {
+    array.is_empty() && *array.data_type() == DataType::Null
+}
+
 fn value_column(array: &dyn Array, at: At<'_>) -> Result<Bytes> {
+    if is_untyped(array) {
+        return value_column(&BinaryArray::new_null(0), at);
+    }
     let values = Bytes::of(array).ok_or_else(|| at.refuse_type(array, BYTES))?;
     // Bytes keeps no bitmap without nulls in it.
     if values.nulls.is_some()
@@ -199,6 +207,9 @@ fn key_column(array: &dyn Array, at: At<'_>) -> Result<Option<Bytes>> {
 }
 
 fn timestamp_column(array: &dyn Array, at: At<'_>) -> Result<OwnedTimestamps> {
+    if is_untyped(array) {
+        return Ok(OwnedTimestamps::All(0));
+    }
     if array.logical_null_count() != 0
         && let Some(row) =
             (0..array.len()).find(|&row| array.data_type() == &DataType::Null || array.is_null(row))

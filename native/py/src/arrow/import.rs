@@ -13,6 +13,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
 
 use super::capsule;
+use super::columns::columns_of;
+use crate::error::to_py;
 
 /// Record batches of one schema. Reading may call into the producer, so it is best done without the
 /// interpreter attached.
@@ -65,6 +67,13 @@ pub fn import_stream(object: &Bound<'_, PyAny>) -> PyResult<RecordBatches> {
     Err(PyTypeError::new_err(format!(
         "{type_name} has neither __arrow_c_stream__ nor __arrow_c_array__"
     )))
+}
+
+/// Record batches of which the schema can be appended, also where there are no rows.
+pub fn import_records(object: &Bound<'_, PyAny>) -> PyResult<RecordBatches> {
+    let batches = import_stream(object)?;
+    columns_of(&RecordBatch::new_empty(batches.schema()), 0, 0).map_err(to_py)?;
+    Ok(batches)
 }
 
 fn from_stream(capsule: &Bound<'_, PyAny>) -> PyResult<RecordBatches> {

@@ -29,5 +29,5 @@ pub use bytes::Bytes;
 pub use capsule::{array_capsules, schema_capsule, stream_capsule};
 pub use columns::{Columns, columns_of};
 pub use export::{Checks, Owner, export_batch};
-pub use import::{RecordBatches, import_stream};
+pub use import::{RecordBatches, import_records, import_stream};
 pub use schema::{Column, Projection, schema};
