@@ -14,6 +14,20 @@ use crate::wal::room::RESERVE_SEGMENTS;
 /// Fewest segments a bound may allow: the reserve, the newest one, and one before it.
 const SEGMENTS_MIN: u64 = 4;
 
+/// Refuse a bound that holds too few segments.
+pub(super) fn check(segment_bytes: u32, given: Option<u64>) -> Result<()> {
+    let least = least(segment_bytes);
+    if given.is_none_or(|bytes| bytes >= least) {
+        return Ok(());
+    }
+    let reason = format!("wal_bytes_max must be at least four segments ({least} bytes)");
+    Err(Error::InvalidArgument(reason))
+}
+
+fn least(segment_bytes: u32) -> u64 {
+    SEGMENTS_MIN * u64::from(segment_bytes)
+}
+
 /// The bound that counts: the one given, else the stored one, else the default.
 pub(super) fn choose(
     dir: &Path,
@@ -21,13 +35,10 @@ pub(super) fn choose(
     segment_bytes: u32,
     given: Option<u64>,
 ) -> Result<u64> {
-    let least = SEGMENTS_MIN * u64::from(segment_bytes);
-    let stored = files.bound();
+    check(segment_bytes, given)?;
+    let (stored, least) = (files.bound(), least(segment_bytes));
     match given.or(stored) {
         Some(bytes) if bytes >= least => Ok(bytes),
-        Some(_) if given.is_some() => Err(Error::InvalidArgument(format!(
-            "wal_bytes_max must be at least four segments ({least} bytes)"
-        ))),
         Some(bytes) => {
             let reason = format!(
                 "the manifest it names bounds the log to {bytes} bytes, below four segments"

@@ -84,9 +84,11 @@ pub struct OpenReport {
 #[expect(clippy::needless_pass_by_value, reason = "the store keeps it")]
 pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, OpenReport)> {
     options.check()?;
+    // Before the lock file is made: a directory that is not ours stays as it is, and none is begun in vain.
+    if let Found::Unfinished = identify(&*vfs, dir)? {
+        bound::check(options.segment_bytes as u32, options.wal_bytes_max)?;
+    }
     vfs.create_dir_all(dir)?;
-    // Before the lock file is made: a directory that is not ours stays as it is.
-    identify(&*vfs, dir)?;
     let lock = vfs.lock(&dir.join(LOCK), &options.holder)?;
     let mut report = OpenReport::default();
     let identity = match identify(&*vfs, dir)? {

@@ -41,6 +41,14 @@ fn the_directory_keeps_the_bound_until_an_open_names_another() {
     assert!(matches!(refused, Err(Error::InvalidArgument(_))));
     assert_eq!(opened(&vfs, None), 12);
     assert_eq!(opened(&MemoryVfs::new(), None), WAL_BYTES_DEFAULT / SEGMENT);
+    // Nothing is begun for a bound that is refused.
+    let empty = MemoryVfs::new();
+    assert!(open_with(&empty, &bounded(Some(1)), 1).is_err());
+    assert!(
+        empty.paths().iter().all(|path| !path.starts_with(DIR)),
+        "{:?}",
+        empty.paths()
+    );
 }
 
 #[test]
