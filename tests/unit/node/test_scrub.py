@@ -97,6 +97,18 @@ class Fixture:
             if path.endswith(".wal") and offset >= 0:
                 self.disk.flip_bit(path, offset + 100)
 
+    def invalid(self) -> set[int]:
+        """Return the streams of which the replica here serves nothing."""
+        reports = self.replicas.reports()
+        return {each.stream for each in reports if each.state is ReplicaState.INVALID}
+
+    def told(self, caplog: pytest.LogCaptureFixture) -> str:
+        """Let a pass end; return the one error that it logs."""
+        with caplog.at_level(logging.ERROR):
+            self.go(10.0)
+        [said] = [record.getMessage() for record in caplog.records]
+        return said
+
     def go(self, seconds: float, begin: float = 0.0) -> None:
         """Let time pass."""
         for step in range(int(seconds * 20)):
@@ -171,9 +183,7 @@ def test_a_damaged_replica_leaves_its_epoch(here: Fixture) -> None:
     here.flip(7, 3)
     here.go(10.0)
     assert here.scrub.counters.scrub_damages == 1
-    states = {each.stream: each.state for each in here.replicas.reports()}
-    assert states[7] is ReplicaState.INVALID
-    assert states[8] is not ReplicaState.INVALID
+    assert here.invalid() == {7}
 
 
 def test_the_only_copy_is_told_of_and_goes_on(
@@ -181,14 +191,11 @@ def test_the_only_copy_is_told_of_and_goes_on(
 ) -> None:
     here.configure(1)
     here.flip(8, 3)
-    with caplog.at_level(logging.ERROR):
-        here.go(10.0)
-    [said] = [record.getMessage() for record in caplog.records]
+    said = here.told(caplog)
     assert "stream 8 lacks records from LLSN 4 on, and other replicas" in said
     assert ".wal" in said
     assert here.scrub.counters.scrub_passes == 1
-    states = {each.stream: each.state for each in here.replicas.reports()}
-    assert ReplicaState.INVALID not in states.values()
+    assert here.invalid() == set()
 
 
 def test_damage_in_the_log_of_the_repository_is_told(
@@ -196,12 +203,9 @@ def test_damage_in_the_log_of_the_repository_is_told(
 ) -> None:
     here.configure(1, 2)
     here.flip(1, 3)
-    with caplog.at_level(logging.ERROR):
-        here.go(10.0)
-    [said] = [record.getMessage() for record in caplog.records]
+    said = here.told(caplog)
     assert "replace the node" in said
-    states = {each.stream: each.state for each in here.replicas.reports()}
-    assert ReplicaState.INVALID not in states.values()
+    assert here.invalid() == set()
 
 
 def test_damage_of_what_was_trimmed_costs_nothing(
@@ -212,12 +216,9 @@ def test_damage_of_what_was_trimmed_costs_nothing(
         ReplicaStore(here.store, stream).trim(30)
     here.store.sync()
     here.flip(7, 3)
-    with caplog.at_level(logging.ERROR):
-        here.go(10.0)
-    [said] = [record.getMessage() for record in caplog.records]
+    said = here.told(caplog)
     assert said.startswith("damaged, though nothing is lost")
-    states = {each.stream: each.state for each in here.replicas.reports()}
-    assert ReplicaState.INVALID not in states.values()
+    assert here.invalid() == set()
 
 
 def test_a_disk_that_cannot_be_asked_is_asked_again(
