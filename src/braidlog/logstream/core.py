@@ -89,6 +89,8 @@ class Core:
         self.now = 0.0
         self.state = ReplicaState.STARTING
         self.config: StreamConfig | None = None
+        self.damaged = False
+        """Whether some record here turned out to be no longer what was written."""
         self.entered = False
         """Whether the epoch of the configuration was written here."""
         self.trim = 0
@@ -206,6 +208,7 @@ class Core:
     def restart(self, llsn: int, producers: Batch = b"") -> None:
         """Forget everything and begin anew at `llsn`."""
         self.storage.restart(llsn, producers)
+        self.damaged = False
         self.durable.cut(llsn)
         self.trimmed = 0
         self.wrote()

@@ -140,7 +140,7 @@ def _become_learner(core: Core, config: StreamConfig) -> None:
     # A learner that goes on in its epoch has what was committed since it started.
     newer = config.epoch > core.epoch
     beyond = newer and config.start < core.committed
-    if core.state is ReplicaState.INVALID or beyond:
+    if core.state is ReplicaState.INVALID or core.damaged or beyond:
         core.restart(1)
     else:
         core.rollback(core.committed if end is None else max(end, core.committed))

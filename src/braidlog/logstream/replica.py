@@ -213,7 +213,10 @@ class Replica:
     def fetch(self, peer: int, message: Fetch) -> None:
         """Send another replica what it misses."""
         with self._inputs:
-            source.fetch(self._core, peer, message)
+            try:
+                source.fetch(self._core, peer, message)
+            except CorruptionError as error:
+                self.damaged(error)  # It gets no answer, and asks the next one.
 
     def entries(self, peer: int, message: Entries, batches: Sequence[Batch]) -> None:
         """Take the answer to the fetch that is on its way; others are ignored.
@@ -273,6 +276,8 @@ class Replica:
             return reading.read(self._core, message, expired=expired)
         except CorruptionError as error:
             self.damaged(error)
+            if self.is_alone:
+                raise
             msg = f"stream {self._core.stream} is damaged here"
             raise NotReadyError(msg) from error
 
@@ -289,23 +294,24 @@ class Replica:
             tuple(out.messages), tuple(out.answers), report, out.advanced
         )
 
+    @property
+    def is_alone(self) -> bool:
+        """Tell whether there is no other replica, as far as is known."""
+        config = self._core.config
+        alone = config is not None and len(config.replicas) == 1
+        return alone and self._core.is_member
+
     def damaged(self, error: CorruptionError) -> None:
-        """Be invalid, so that another replica repairs this one.
+        """Say that some records here cannot be read, so that a whole replica comes.
 
-        The last replica goes on with what it has left: nobody could repair it.
-
-        Raises:
-            CorruptionError: it is the last one.
+        It serves what it has until then: others may be damaged elsewhere, and only
+        together they have everything. A copy that is being made begins anew.
         """
         core = self._core
-        if (
-            core.config is not None
-            and len(core.config.replicas) == 1
-            and core.is_member
-        ):
-            raise error
         self.defect = error.message
-        if not core.stopped:
+        core.out.report_due = core.out.report_due or not core.damaged
+        core.damaged = True
+        if core.state is ReplicaState.LEARNING:
             epochs.invalidate(core)
 
     def _advance(self) -> None:
@@ -321,7 +327,7 @@ class Replica:
             self._fail()
             return isinstance(error, StoreFailedError)
         if isinstance(error, CorruptionError):
-            self.damaged(error)
+            self._invalid(error)
             return True
         if isinstance(error, UnavailableError | TooLargeError):
             self._core.lacks_room = str(error)
@@ -331,6 +337,18 @@ class Replica:
     def _pause(self) -> None:
         """Let some time pass before what no input asks for is tried again."""
         self._core.retry_at = self._core.now + self._core.limits.poll_interval
+
+    def _invalid(self, error: CorruptionError) -> None:
+        """Serve nothing more: not even what the replica is can be read.
+
+        Raises:
+            CorruptionError: it is the last one, which nobody could repair.
+        """
+        if self.is_alone:
+            raise error
+        self.defect = error.message
+        if not self._core.stopped:
+            epochs.invalidate(self._core)
 
     def _fail(self) -> None:
         core = self._core

@@ -22,7 +22,13 @@ def report(core: Core) -> StreamReport:
     mark = core.durable.mark
     check(mark.end <= core.next, "something is durable that is not there")
     return StreamReport(
-        core.stream, mark.epoch, mark.version, core.committed, mark.end, core.state
+        core.stream,
+        mark.epoch,
+        mark.version,
+        core.committed,
+        mark.end,
+        core.state,
+        core.damaged,
     )
 
 

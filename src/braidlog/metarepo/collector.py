@@ -66,7 +66,7 @@ class Collector:
         self._logs: dict[bytes, tuple[int, int]] = {}
         self._fresh: set[int] = set()
         self.stirred = True
-        """A replica is in another state or epoch than before."""
+        """A replica is in another state or epoch than before, or damaged."""
 
     # --- reports
 
@@ -85,7 +85,7 @@ class Collector:
             known.streams = {}
         for each in report.streams:
             last = before.get(each.stream)
-            if last is None or (last.epoch, last.state) != (each.epoch, each.state):
+            if last is None or _standing(last) != _standing(each):
                 self.stirred = True
             known.streams[each.stream] = each
             # A heartbeat that repeats what is known lets nothing be committed.
@@ -224,3 +224,7 @@ class Collector:
     def in_flight(self) -> int:
         """Return how many cuts are on their way."""
         return len(self._flights)
+
+
+def _standing(report: StreamReport) -> tuple[int, int, bool]:
+    return report.epoch, report.state, report.damaged

@@ -11,6 +11,10 @@ learner that has nearly everything becomes a replica, and a draining or moved re
 leaves in the same step if enough others have everything, else in the next one. The
 state machine checks all of it again.
 
+A replica that is damaged serves what it can read, and is replaced as a drained one is:
+it goes when another one has everything. It begins anew where it is only if there is no
+other node for it, and enough whole ones go on.
+
 *Invariants.* One change of a stream is under way at a time. Changes that are not urgent
 are spaced out, the more the more of them there were, so that nothing flaps for ever.
 """
@@ -286,6 +290,7 @@ class _Look:
             or self._promote(view)
             or self._shrink(view)
             or self._grow(stream)
+            or self._mend(view)
         )
 
     def _recruit(self, view: _View) -> Command | None:
@@ -303,7 +308,13 @@ class _Look:
     def _leaving(self, stream: StreamState, node: int) -> bool:
         known = self._state.nodes.get(node)
         moved = stream.move is not None and stream.move[0] == node
-        return moved or known is None or known.draining
+        drained = moved or known is None or known.draining
+        # Nobody can learn from the only one what it has lost.
+        return drained or (len(stream.replicas) > 1 and self._damaged(stream, node))
+
+    def _damaged(self, stream: StreamState, node: int) -> bool:
+        report = self._collector.report(node, stream.stream)
+        return report is not None and report.damaged
 
     def _staying(self, stream: StreamState) -> list[int]:
         return [node for node in stream.replicas if not self._leaving(stream, node)]
@@ -322,8 +333,11 @@ class _Look:
         wanted = self._state.logs[stream.log].replication
         if len(view.entered) < len(stream.replicas):
             return None
+        # What it lacks then, only damaged ones may have.
+        whole = [n for n in stream.replicas if not self._damaged(stream, n)]
+        lacking = self._settings.lag_max if whole else 0
         for node in stream.learners:
-            if not self._learned(stream, node, lacking=self._settings.lag_max):
+            if not self._learned(stream, node, lacking=lacking):
                 continue
             if len(self._staying(stream)) >= wanted:
                 return DropLearner(stream.stream, node)
@@ -371,6 +385,18 @@ class _Look:
         if len(self._staying(stream)) + len(stream.learners) >= wanted:
             return None
         return self._learn(stream)
+
+    def _mend(self, view: _View) -> Command | None:
+        """Let one damaged replica begin anew, if enough whole ones are there."""
+        stream = view.stream
+        whole = [n for n in view.entered if not self._damaged(stream, n)]
+        damaged = [n for n in stream.replicas if self._damaged(stream, n)]
+        if not damaged or stream.learners or len(view.entered) < len(stream.replicas):
+            return None
+        enough = len(whole) >= fewest_replicas(self._state, stream)
+        if not enough or not self._hold_all(view, whole):
+            return None
+        return self._epoch(view, [n for n in stream.replicas if n != damaged[0]])
 
     def _learn(self, stream: StreamState) -> Command | None:
         """Return what makes the node a learner that has the least to do, if any can."""

@@ -39,7 +39,10 @@ class Complaints:
         told = {"stream": stream}
         if (defect := self._replica.defect) != self._defect:
             self._defect = defect
-            msg = "the replica of stream %d is damaged, others have to repair it: %s"
+            whose = (
+                "it is the only one" if self._replica.is_alone else "others repair it"
+            )
+            msg = f"the replica of stream %d is damaged, {whose}: %s"
             _log.error(msg, stream, defect, extra=told)
         room = self._replica.lacks_room
         if room and not self._cramped:

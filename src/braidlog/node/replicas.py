@@ -324,16 +324,11 @@ class Replicas:
         """
         others = set(lost)
         for stream, hosted in self._hosted.items():
-            if hosted.storage.stored_as not in lost:
-                continue
-            others.discard(hosted.storage.stored_as)
-            try:
+            number = hosted.storage.stored_as
+            if number in others:
+                others.discard(number)
                 hosted.replica.damaged(error)
-            except CorruptionError:
-                msg = "stream %d lacks records from LLSN %d on, and other replicas: %s"
-                first = lost[hosted.storage.stored_as]
-                _log.error(msg, stream, first, error.message, extra={"stream": stream})
-            self._touch(stream)
+                self._touch(stream)
         return others
 
     # --- effects

@@ -14,19 +14,15 @@ The idea is that of the scrub of ZFS and of the block scanner of HDFS.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from braidlog.errors import UnavailableError
+from braidlog.errors import CorruptionError, UnavailableError
 from braidlog.node.config import NodeConfig
 from braidlog.node.replicas import Replicas
-from braidlog.storage.streams import (
-    SEGMENTS_END,
-    NodeStore,
-    Scrubbed,
-    ScrubPlace,
-)
+from braidlog.storage.streams import NodeStore, ScrubPlace
 
 __all__ = ["Scrub", "ScrubCounters"]
 
@@ -68,8 +64,11 @@ class Scrub:
         self._place: ScrubPlace | None = None
         self._begun = (0, 0.0)
         """The segment that the pass began with, and when."""
-        self._before = SEGMENTS_END
-        """Where it ends: the segment that it began with, once it went around."""
+        self._around = False
+        """Whether it has come to the newest segment and goes on with the oldest."""
+        self._before = 0
+        """The segment that it ends at, or turns around at."""
+        self._told: set[tuple[str, int, frozenset[int]]] = set()
         self._due: float | None = None
         self.counters = ScrubCounters()
 
@@ -90,10 +89,9 @@ class Scrub:
     def _read(self, now: float) -> None:
         place = self._place or self._begin(now)
         seen = self._store.scrub(place, self._piece, before=self._before)
-        first, _ = self._begun
-        if seen is None and self._before != first:
-            self._before = first
-            seen = self._store.scrub(_OLDEST, self._piece, before=first)
+        if seen is None and not self._around:
+            self._around, self._before = True, self._begun[0]
+            seen = self._store.scrub(_OLDEST, self._piece, before=self._before)
         if seen is None:
             self._end(now)
             return
@@ -101,13 +99,15 @@ class Scrub:
         self._due = now + seen.bytes / self._rate
         self._place = seen.next
         if seen.damage is not None:
-            self._tell(seen)
+            self._tell(seen.damage, seen.lost)
 
     def _begin(self, now: float) -> ScrubPlace:
         stats = self._store.stats()
+        newest = stats["newest_segment"]
         some = self._random.randrange(max(stats["segments"], 1))
-        self._begun = max(stats["newest_segment"] - some, 0), now
-        self._before = SEGMENTS_END
+        self._begun = max(newest - some, 0), now
+        # What is written meanwhile is for the next pass, or this one might never end.
+        self._around, self._before = False, newest
         return self._begun[0], 0, 0
 
     def _end(self, now: float) -> None:
@@ -115,15 +115,19 @@ class Scrub:
         self._place = None
         self._due = max(now, self._begun[1] + self._interval)
 
-    def _tell(self, seen: Scrubbed) -> None:
+    def _tell(self, damage: CorruptionError, lost: Mapping[int, int]) -> None:
+        others = self._replicas.damaged(damage, lost)
+        # It stays where it is until the segment is used again.
+        place = damage.path, damage.offset, frozenset(others)
+        if place in self._told:
+            return
+        self._told.add(place)
         self.counters.scrub_damages += 1
-        assert seen.damage is not None  # noqa: S101, RUF100
-        others = self._replicas.damaged(seen.damage, seen.lost)
-        if not seen.lost:
-            _log.error("damaged, though nothing is lost: %s", seen.damage.message)
+        if not lost:
+            _log.error("damaged, though nothing is lost: %s", damage.message)
         elif others:
             msg = (
                 "this node's log of the metadata repository is damaged, replace the"
                 " node before it has to start again: %s"
             )
-            _log.critical(msg, seen.damage.message)
+            _log.critical(msg, damage.message)

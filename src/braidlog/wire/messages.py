@@ -114,7 +114,6 @@ class LogCut(Value, frozen=True, array_like=True):
     """
 
     log: LogId
-    """Identity of the log, 16 bytes."""
     version: Number
     high_watermark: Number
     """Last GLSN of the cut."""
@@ -135,6 +134,8 @@ class StreamReport(Value, frozen=True, array_like=True):
     """First LLSN that is not durable here. Everything before it is."""
     state: Number
     """A `braidlog.logstream.ReplicaState`."""
+    damaged: bool = False
+    """Some of its records cannot be read; it serves the others."""
 
 
 class StreamConfig(Value, frozen=True, array_like=True):

@@ -25,6 +25,7 @@ from braidlog.client.room import Room
 from braidlog.client.routing import Routes, stream_index
 from braidlog.logstream import committer, reading, sequencer
 from braidlog.logstream.core import Core
+from braidlog.logstream.replica import Replica
 from braidlog.logstream.states import ReplicaState
 from braidlog.logstream.storage import Batch, Placed
 from braidlog.metarepo import controller, pushing, repository
@@ -284,6 +285,7 @@ def keys_leave_sealed_streams(patch: Patch) -> None:
 
 def nobody_learns_for_too_few(patch: Patch) -> None:
     """A stream that too few replicas are left of waits for those that failed."""
+    patch.setattr(Replica, "damaged", Replica._invalid)
     patch.setattr(controller._Look, "_recruit", lambda look, view: None)
 
 
@@ -294,6 +296,7 @@ def nobody_looks(patch: Patch) -> None:
 
 def learners_that_lack_some_count(patch: Patch) -> None:
     """A learner makes up the number before it has everything."""
+    patch.setattr(Replica, "damaged", Replica._invalid)
     right: Any = controller._Look._learned
 
     def wrong(look: Any, stream: Any, node: int, *, lacking: int) -> Any:

@@ -62,9 +62,10 @@ class Bench:
         version: int = 0,
         committed: int = 1,
         state: ReplicaState = ReplicaState.RUNNING,
+        damaged: bool = False,
     ) -> None:
         self.reports += 1
-        told = StreamReport(stream, epoch, version, committed, end, state)
+        told = StreamReport(stream, epoch, version, committed, end, state, damaged)
         known = self.collector.reports.get(node)
         others = dict(known.streams) if known else {}
         others[stream] = told

@@ -282,6 +282,61 @@ def test_a_drained_replica_stays_until_enough_others_hold_everything() -> None:
     assert set(last.replicas) == {2, 3}
 
 
+def test_a_damaged_replica_stays_until_another_one_has_everything() -> None:
+    bench = repair(1, 2, 3)
+    assert bench.decide() == []
+    assert bench.is_calm()
+    bench.tell(1, 1, 1, damaged=True)
+    assert bench.collector.stirred
+    assert bench.one() == AddLearner(1, 4)
+    bench.tell(4, 1, 1, state=ReplicaState.LEARNING)
+    made = bench.one(1)
+    assert isinstance(made, Reconfigure)
+    assert set(made.replicas) == {2, 3, 4}
+
+
+def test_without_another_node_a_damaged_replica_begins_anew_where_it_is() -> None:
+    bench = repair(1, 2, 3, fewest=2, nodes=3)
+    bench.tell(2, 1, 1, damaged=True)
+    made = bench.one()
+    assert isinstance(made, Reconfigure)
+    assert (set(made.replicas), made.learners) == ({1, 3}, ())
+    bench.run_all(1, 1, 3)
+    bench.idle(2)
+    assert bench.one(1) == AddLearner(1, 2)
+
+
+def test_damaged_replicas_stay_where_too_few_whole_ones_are() -> None:
+    for damaged, fewest in (((1,), 2), ((1, 2), 1)):
+        bench = repair(1, 2, fewest=fewest, nodes=2)
+        for node in damaged:
+            bench.tell(node, 1, 1, damaged=True)
+        assert bench.decide(1) == []
+    alone = repair(1, nodes=2)
+    alone.tell(1, 1, 1, damaged=True)
+    assert alone.decide(1) == []
+    assert alone.is_calm()
+
+
+def test_only_together_damaged_replicas_have_everything() -> None:
+    """None goes before another one has all that they have."""
+    bench = repair(1, 2, nodes=3)
+    stream = bench.repository.state.streams[1]
+    for node in (1, 2):
+        bench.tell(node, 1, 20, committed=1, damaged=True)
+    bench.cut()
+    for node in (1, 2):
+        bench.tell(node, 1, 20, committed=20, damaged=True)
+    assert stream.committed == 20
+    assert bench.one() == AddLearner(1, 3)
+    bench.tell(3, 1, 19, committed=19, state=ReplicaState.LEARNING)
+    assert bench.decide(1) == []
+    bench.tell(3, 1, 20, committed=20, state=ReplicaState.LEARNING)
+    made = bench.one(1)
+    assert isinstance(made, Reconfigure)
+    assert (set(made.replicas), made.learners) == ({2, 3}, ())
+
+
 def test_the_largest_number_of_replicas_can_be_drained() -> None:
     most = range(1, REPLICAS_MAX + 1)
     bench = repair(*most, fewest=REPLICAS_MAX, nodes=REPLICAS_MAX + 1)

@@ -97,10 +97,10 @@ class Fixture:
             if path.endswith(".wal") and offset >= 0:
                 self.disk.flip_bit(path, offset + 100)
 
-    def invalid(self) -> set[int]:
-        """Return the streams of which the replica here serves nothing."""
+    def damaged(self) -> set[int]:
+        """Return the streams of which the replica here reports damage."""
         reports = self.replicas.reports()
-        return {each.stream for each in reports if each.state is ReplicaState.INVALID}
+        return {each.stream for each in reports if each.damaged}
 
     def told(self, caplog: pytest.LogCaptureFixture) -> str:
         """Let a pass end; return the one error that it logs."""
@@ -178,12 +178,45 @@ def test_nothing_is_read_without_a_rate() -> None:
     fixture.store.close()
 
 
-def test_a_damaged_replica_leaves_its_epoch(here: Fixture) -> None:
-    here.configure(1, 2)
+def test_a_damaged_replica_says_so(here: Fixture) -> None:
+    """Before it was told what it is, too: who its others are makes no difference."""
     here.flip(7, 3)
     here.go(10.0)
     assert here.scrub.counters.scrub_damages == 1
-    assert here.invalid() == {7}
+    assert here.damaged() == {7}
+    here.configure(1, 2)
+    assert here.damaged() == {7}
+    states = {each.stream: each.state for each in here.replicas.reports()}
+    assert ReplicaState.INVALID not in states.values()
+
+
+def test_a_pass_ends_though_more_is_written_all_the_time() -> None:
+    here = Fixture(scrub_bytes=SEGMENT)
+    here.flip(7, 3)
+    # By lot the first pass begins with the oldest, or goes around to it.
+    for step in range(1000):
+        here.scrub.tick(step / 20)
+        group = here.store.open(f"{GROUP_PREFIX}1")
+        for number in range(2):
+            group.native.append(group.number, 0, [batch(1, number)])
+        here.store.sync()
+        if here.scrub.counters.scrub_passes:
+            break
+    assert here.damaged() == {7}
+    here.store.close()
+
+
+def test_the_same_damage_is_told_once(
+    here: Fixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    here.flip(1, 3)
+    here.told(caplog)
+    here.go(10.0, 1000.0)
+    here.flip(1, 5)
+    here.go(10.0, 2000.0)
+    assert here.scrub.counters.scrub_passes == 3
+    assert here.scrub.counters.scrub_damages == len(caplog.records)
+    assert len(caplog.records) <= 2
 
 
 def test_the_only_copy_is_told_of_and_goes_on(
@@ -191,11 +224,16 @@ def test_the_only_copy_is_told_of_and_goes_on(
 ) -> None:
     here.configure(1)
     here.flip(8, 3)
-    said = here.told(caplog)
-    assert "stream 8 lacks records from LLSN 4 on, and other replicas" in said
-    assert ".wal" in said
+    here.go(10.0)
+    with caplog.at_level(logging.ERROR):
+        here.replicas.flush(10.0)
+    [said] = [record.getMessage() for record in caplog.records]
+    assert "the replica of stream 8 is damaged, it is the only one: /n/wal/" in said
     assert here.scrub.counters.scrub_passes == 1
-    assert here.invalid() == set()
+    [replica] = [h.replica for h in here.replicas._hosted.values() if h.replica.defect]
+    with pytest.raises(CorruptionError):
+        replica.read(Read(8, 4, False, 100, 0))
+    assert replica.read(Read(8, 1, False, 100, 0)) is not None
 
 
 def test_damage_in_the_log_of_the_repository_is_told(
@@ -205,7 +243,7 @@ def test_damage_in_the_log_of_the_repository_is_told(
     here.flip(1, 3)
     said = here.told(caplog)
     assert "replace the node" in said
-    assert here.invalid() == set()
+    assert here.damaged() == set()
 
 
 def test_damage_of_what_was_trimmed_costs_nothing(
@@ -218,7 +256,7 @@ def test_damage_of_what_was_trimmed_costs_nothing(
     here.flip(7, 3)
     said = here.told(caplog)
     assert said.startswith("damaged, though nothing is lost")
-    assert here.invalid() == set()
+    assert here.damaged() == set()
 
 
 def test_a_disk_that_cannot_be_asked_is_asked_again(
@@ -251,4 +289,4 @@ def test_a_reader_meets_what_the_pass_finds(here: Fixture) -> None:
         replica.storage.read(1, RECORDS + 1, 1 << 20)
     here.go(10.0)
     with pytest.raises(NotReadyError):
-        replica.replica.read(Read(7, 1, False, 100, 0))
+        replica.replica.read(Read(7, 4, False, 100, 0))

@@ -46,6 +46,14 @@ def test_the_bytes_are_read_as_they_were(message: Message, payload: bytes) -> No
     assert frame.payload == payload
 
 
+def test_a_report_of_nodes_that_know_no_damage_is_read() -> None:
+    old = "0d0000008162d1c824000000070000000d00000095010203c39196030209040601"
+    (frame,) = FrameDecoder(1 << 16).feed(bytes.fromhex(old))
+    assert not isinstance(frame, AppendFrames)
+    read = decode(frame.kind, frame.head, frame.payload)
+    assert read in [message for message, _ in EXAMPLES]
+
+
 def test_nothing_was_taken_away() -> None:
     assert list(stored()) == [name(message) for message, _ in EXAMPLES]
 
