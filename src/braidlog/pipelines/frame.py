@@ -145,9 +145,13 @@ class Job:
         return self.notes / "scratch"
 
 
+NOTES: Final = ".job"
+"""Where a directory of results has the notes of jobs that are not done."""
+
+
 def notes_of(home: Path, identity: str) -> Path:
     """Return where the notes of a job are."""
-    return home / ".job" / identity
+    return home / NOTES / identity
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from braidlog.errors import AlreadyExistsError, CorruptionError, NotFoundError
-from braidlog.pipelines.frame import File
+from braidlog.pipelines.frame import NOTES, File
 from braidlog.pipelines.frame_state import ASIDE, sync_directory
 
 __all__ = [
@@ -63,19 +63,37 @@ def published(home: Path, pipeline: str, identity: str) -> dict[str, Any] | None
     """Return what this job published in a directory, None if nothing was.
 
     Raises:
-        AlreadyExistsError: another job published there.
+        AlreadyExistsError: another job published there, or the files there are not
+            those of jobs.
     """
     try:
         found = read_manifest(home)
     except NotFoundError:
+        _refuse_others(home)
         return None
     if (found["pipeline"], found["identity"]) != (pipeline, identity):
+        raise _other(home, found)
+    return found
+
+
+def _refuse_others(home: Path) -> None:
+    """Refuse a directory where no job has begun and something is.
+
+    What a manifest does not name is removed, so it must not be anybody else's.
+    """
+    names = sorted(path.name for path in home.iterdir()) if home.is_dir() else []
+    if names and NOTES not in names:
         msg = (
-            f"{home} has the results of another job: {found['pipeline']!r} with"
-            f" {json.dumps(found['parameters'], ensure_ascii=False)}"
+            f"{home} has files that are of no pipeline, such as {names[0]!r}: name a"
+            " directory that is new or empty"
         )
         raise AlreadyExistsError(msg)
-    return found
+
+
+def _other(home: Path, found: Mapping[str, Any]) -> AlreadyExistsError:
+    parameters = json.dumps(found["parameters"], ensure_ascii=False)
+    job = f"{found['pipeline']!r} with {parameters}"
+    return AlreadyExistsError(f"{home} has the results of another job: {job}")
 
 
 def refuse_results(home: Path) -> None:
@@ -84,7 +102,8 @@ def refuse_results(home: Path) -> None:
     Raises:
         AlreadyExistsError: a job published there.
     """
-    published(home, "", "")  # No job has this name.
+    with contextlib.suppress(NotFoundError):
+        raise _other(home, read_manifest(home))
 
 
 def publish(

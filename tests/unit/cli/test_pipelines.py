@@ -55,6 +55,24 @@ def test_compact(data: Path) -> None:
     assert call("compact", "orders", "new", "--tombstone", "what").exit_code == 1
 
 
+@pytest.mark.parametrize("place", [".", "data", "full"])
+def test_results_never_go_where_something_else_is(data: Path, place: str) -> None:
+    """The results of a job are in DIRECTORY/data, and whatever else is there goes."""
+    other = data.parent / "full" / "data" / "other.txt"
+    other.parent.mkdir(parents=True)
+    other.write_text("precious")
+    for command in ("compact", "repartition --into copy", "replay --app app:none"):
+        name, *options = command.split()
+        result = call(name, "orders", place, *options)
+        assert result.exit_code != 0
+    result = call("compact", "orders", place)
+    assert result.exit_code == 1
+    assert "name a directory that is new or empty" in result.stderr
+    assert other.read_text() == "precious"
+    with braidlog.open(data, read_only=True) as node:
+        assert node.log("orders").end == 301
+
+
 def test_what_was_trimmed_is_read_in_the_archive(data: Path) -> None:
     told("archive", "orders", "archive", "--until", 250, "--trim")
     assert told("compact", "orders", "rest")["published"]["begin"] == 251
