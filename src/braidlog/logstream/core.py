@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from braidlog.errors import LogError
+from braidlog.errors import CorruptionError, LogError
 from braidlog.logstream.durable import Durable, Mark
 from braidlog.logstream.effects import Answer, Limits, Outgoing, Request
 from braidlog.logstream.errors import check
@@ -91,6 +91,8 @@ class Core:
         self.config: StreamConfig | None = None
         self.damaged = False
         """Whether some record here turned out to be no longer what was written."""
+        self.met: CorruptionError | None = None
+        """Damage that a read went no further than, and that was not reported yet."""
         self.entered = False
         """Whether the epoch of the configuration was written here."""
         self.trim = 0

@@ -6,12 +6,12 @@ so, and is never just empty.
 
 from __future__ import annotations
 
-from braidlog.errors import NotReadyError, TrimmedError
+from braidlog.errors import CorruptionError, NotReadyError, TrimmedError
 from braidlog.logstream.core import Core
 from braidlog.logstream.storage import Batch, StoredBatch
 from braidlog.wire.messages import Read, Records, Run
 
-__all__ = ["read", "runs_of_batches"]
+__all__ = ["read", "runs_of_batches", "stored"]
 
 
 def read(
@@ -28,10 +28,28 @@ def read(
     begin = _first(core, message)
     if begin < core.committed:
         limit = max(message.bytes_max, 1)
-        return _records(core, begin, core.storage.read(begin, core.committed, limit))
+        return _records(core, begin, stored(core, begin, core.committed, limit))
     # By GLSN, the log going on without this stream is news to a merge of streams.
     news = message.by_glsn and message.begin <= core.context.high_watermark
     return _records(core, begin, []) if news or expired else None
+
+
+def stored(core: Core, begin: int, end: int, bytes_max: int) -> list[StoredBatch]:
+    """Return stored batches from `begin` on, no further than to a damaged one.
+
+    Two replicas may be damaged in different records: each serves what it can.
+
+    Raises:
+        CorruptionError: the first one is damaged.
+    """
+    while True:
+        try:
+            return core.storage.read(begin, end, bytes_max)
+        except CorruptionError as error:
+            if bytes_max == 1:
+                raise
+            core.met = error
+            bytes_max = max(1, bytes_max // 8)
 
 
 def _first(core: Core, message: Read) -> int:

@@ -216,7 +216,8 @@ class Replica:
             try:
                 source.fetch(self._core, peer, message)
             except CorruptionError as error:
-                self.damaged(error)  # It gets no answer, and asks the next one.
+                self._core.met = error  # It gets no answer, and asks the next one.
+            self._tell_met()
 
     def entries(self, peer: int, message: Entries, batches: Sequence[Batch]) -> None:
         """Take the answer to the fetch that is on its way; others are ignored.
@@ -275,11 +276,13 @@ class Replica:
         try:
             return reading.read(self._core, message, expired=expired)
         except CorruptionError as error:
-            self.damaged(error)
+            self._core.met = error
             if self.is_alone:
                 raise
             msg = f"stream {self._core.stream} is damaged here"
             raise NotReadyError(msg) from error
+        finally:
+            self._tell_met()
 
     def report(self) -> StreamReport:
         """Return the report for a heartbeat."""
@@ -313,6 +316,11 @@ class Replica:
         core.damaged = True
         if core.state is ReplicaState.LEARNING:
             epochs.invalidate(core)
+
+    def _tell_met(self) -> None:
+        if (error := self._core.met) is not None:
+            self._core.met = None
+            self.damaged(error)
 
     def _advance(self) -> None:
         core = self._core

@@ -7,7 +7,7 @@ names an epoch only if nothing in it was committed later.
 from __future__ import annotations
 
 from braidlog.logstream.core import Core
-from braidlog.logstream.reading import runs_of_batches
+from braidlog.logstream.reading import runs_of_batches, stored
 from braidlog.logstream.storage import StoredBatch
 from braidlog.wire.messages import Entries, Fetch
 
@@ -32,7 +32,7 @@ def fetch(core: Core, peer: int, message: Fetch) -> None:
     limit = min(message.bytes_max, core.limits.fetch_bytes_max)
     # The first batch that is kept may begin before the first record that is.
     kept = max(begin, core.low)
-    batches = core.storage.read(kept, end, limit) if kept < end else []
+    batches = stored(core, kept, end, limit) if kept < end else []
     _send(core, peer, message, batches[0].llsn if batches else begin, batches)
 
 

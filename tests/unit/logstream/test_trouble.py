@@ -55,6 +55,33 @@ def test_damage_is_for_the_others_to_repair_if_there_are_any(
     assert replica.report().end == 3
 
 
+def test_a_damaged_replica_serves_what_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one may be damaged elsewhere, so that each has what the other lacks."""
+    group = opened(1, 2)
+    for value in ("x", "y", "z"):
+        group.append(1, (value, 0, batch(value)))
+        group.run()
+    disk, replica = group.disks[1], group.replicas[1]
+    right = disk.read
+
+    def read(begin: int, end: int, bytes_max: int) -> list[Any]:
+        found = right(begin, end, bytes_max)
+        if any(each.llsn <= 2 < each.end for each in found):
+            raise CorruptionError("a flipped bit", path="wal")
+        return found
+
+    monkeypatch.setattr(disk, "read", read)
+    before = replica.read(Read(STREAM, 1, False, 1 << 20, 0))
+    assert before is not None
+    assert (before[0].llsns, before[0].next) == ((1,), 2)
+    with pytest.raises(NotReadyError):
+        replica.read(Read(STREAM, 2, False, 1 << 20, 0))
+    behind = replica.read(Read(STREAM, 3, False, 1 << 20, 0))
+    assert behind is not None
+    assert behind[0].llsns == (3,)
+    assert replica.report().damaged
+
+
 def test_the_last_copy_of_a_tail_never_starts_over() -> None:
     group = Group((1,), (4,))
     group.open()
