@@ -105,11 +105,18 @@ def append(
         except BaseException as error:
             if session.cluster is None:
                 appended.settle(node, target, begin)
-            elif isinstance(error, KeyboardInterrupt):
-                error.add_note("what was on its way may be stored as well")
+            else:
+                note_unknown(error)
             raise
         finally:
             _report(session, log, appended)
+
+
+def note_unknown(error: BaseException) -> None:
+    """Say what a cluster may have stored of what was not acknowledged."""
+    interrupted = isinstance(error, KeyboardInterrupt)
+    if interrupted or getattr(error, "outcome", "") == "unknown":
+        error.add_note("what was on its way may be stored as well")
 
 
 def groups(stream: BinaryIO, delimiter: bytes) -> Iterator[list[bytes]]:
@@ -172,7 +179,7 @@ def _append_all(
 
 def _report(session: Session, log: str, appended: Range) -> None:
     if appended.first is None or appended.end is None:
-        text = "appended nothing"
+        text = "nothing was acknowledged"
     elif appended.records < appended.end - appended.first:
         # Others append to a cluster as well, and its streams take turns.
         text = f"appended {appended.records}"

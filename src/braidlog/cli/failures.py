@@ -60,7 +60,8 @@ _HINTS: dict[type[BaseException], str] = {
     errors.LockedError: "stop that process first; reading goes on beside it",
     errors.LogFullError: "`braidlog trim` or `braidlog log delete` make room;"
     " `braidlog cursor list` shows the pins that hold it",
-    errors.TimeoutError_: "run it again",
+    errors.TimeoutError_: "what was to be stored may be stored all the same: look"
+    " before you run it again; `import --producer` stores a repeat once",
     errors.NotReadyError: "run it again in a moment;"
     " `braidlog cluster status` shows what is missing",
     errors.NotPrimaryError: "run it again in a moment",

@@ -209,6 +209,8 @@ class Ingest:
         self._skip = skip if producer is None else log.next_sequence(producer) - 1
         self._sent = self._skip
         self._pending: deque[Any] = deque()
+        self._unclear = False
+        """Whether more may be stored than is known."""
 
     @property
     def appended(self) -> int:
@@ -234,7 +236,7 @@ class Ingest:
                 self._settle()
         except BaseException as error:
             self._wait_for_the_rest()
-            if self.skipped + self.appended > 0:
+            if self._unclear or self.skipped + self.appended > 0:
                 error.add_note(self._how_to_go_on(source, error))
             raise
 
@@ -305,7 +307,7 @@ class SharedIngest(Ingest):
         """Begin with nothing acknowledged."""
         super().__init__(*args)
         self.begin = self._end = self._records = 0
-        self._hole = self._unclear = False
+        self._hole = False
 
     @property
     def appended(self) -> int:

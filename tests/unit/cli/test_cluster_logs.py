@@ -155,6 +155,30 @@ def test_what_may_be_stored_is_not_called_done(
     assert told in result.stderr
 
 
+def test_nothing_acknowledged_is_not_nothing_stored(
+    many: ClusterCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*_: object, **__: object) -> Future[range]:
+        raise TimeoutError_("no answer")
+
+    def submit(*_: object, **__: object) -> Future[range]:
+        future: Future[range] = Future()
+        future.set_exception(TimeoutError_("no answer"))
+        return future
+
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"v": 1}\n')
+    many.run("log", "create", "rows")
+    monkeypatch.setattr("braidlog.client.BlockingClusterLog.submit_many", submit)
+    result = many.run("import", "rows", str(file), code=1)
+    assert "0 records were acknowledged, more may be stored" in result.stderr
+    monkeypatch.setattr("braidlog.client.BlockingClusterLog.append_many", late)
+    result = many.run("append", "rows", "one", code=1)
+    assert result.stdout == "nothing was acknowledged\n"
+    assert "what was on its way may be stored as well" in result.stderr
+    assert "look before you run it again" in result.stderr
+
+
 def test_trim_and_cursors(many: ClusterCli) -> None:
     many.run("append", "orders", "--create", stdin="a\nb\nc\nd\n")
     many.run("cursor", "set", "orders", "bill", "3", "--pin", "--lease", "7d")
