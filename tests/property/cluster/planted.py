@@ -319,7 +319,7 @@ PLANTED: Mapping[str, Planted] = {
     "stale metadata": Planted(stale_metadata, _LEADERS, (5,)),
     "nodes that are strangers": Planted(strangers, _CALM, (), apart=True),
     "left out without room": Planted(left_out_without_room, STORMS["full"], (3,)),
-    "learner told once": Planted(learner_told_once, _UNTOLD, (17,), slow=True),
+    "learner told once": Planted(learner_told_once, _UNTOLD, (66, 72, 17), slow=True),
     "nobody learns for too few": Planted(
         nobody_learns_for_too_few, STORMS["rot"], (5, 14)
     ),
