@@ -33,7 +33,7 @@ export JAVA_HOME := $(CURDIR)/$(venv)/java
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: setup build test lint lint-python lint-rust types types-python types-native rust fuzz sim bench bench-cluster bench-spark demo wheel clean ci ci-checks help
+.PHONY: setup build test lint lint-python lint-rust types types-python types-native rust fuzz sim bench bench-cluster bench-spark demo wheel clean ci ci-checks soak help
 
 setup: $(stamps)/dependencies $(if $(JAVA),$(stamps)/java)  ## Make .venv with the locked dependencies
 	@.ci/java-check
@@ -42,6 +42,10 @@ build: setup $(stamps)/native  ## Build the native module in release mode
 
 test: build  ## Run the Python tests (PYTEST="-k name" to choose)
 	$(bin)/python -m pytest -n $(TEST_JOBS) --dist loadfile $(PYTEST)
+
+# In one process: most soaks are about what real nodes do under load.
+soak: build  ## Run the tests that take minutes each (PYTEST="-k name" to choose)
+	$(bin)/python -m pytest -m soak --durations=0 $(PYTEST)
 
 lint: lint-python lint-rust  ## Check format, lint rules and layers
 

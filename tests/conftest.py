@@ -9,6 +9,9 @@ import pytest
 
 from order import group, rank
 
+# Seconds for a soak that names no `timeout` of its own.
+SOAK_SECONDS = 1800
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -23,6 +26,20 @@ def pytest_configure() -> None:
     # Who starts this in the background may let it ignore them, and so all it starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Leave soaks out, unless `-m` speaks of them."""
+    soaks = [item for item in items if item.get_closest_marker("soak")]
+    for item in soaks:
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SOAK_SECONDS))
+    # Not in addopts: there another `-m` would replace it, and run them all.
+    if soaks and "soak" not in config.option.markexpr:
+        config.hook.pytest_deselected(items=soaks)
+        items[:] = [item for item in items if item not in soaks]
 
 
 @pytest.hookimpl(optionalhook=True)

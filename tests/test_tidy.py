@@ -1,6 +1,9 @@
 """The source itself: files of a readable length, nothing left over."""
 
+import os
+import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,3 +53,25 @@ def test_text_files_end_cleanly() -> None:
 
 def test_what_is_run_first_is_there() -> None:
     assert [each for each in FIRST if not (ROOT / each).exists()] == []
+
+
+def test_soaks_run_only_where_they_are_asked_for(tmp_path: Path) -> None:
+    """A `-m` that speaks of something else leaves them out as well."""
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.soak\ndef test_long(): pass\n"
+        "def test_short(): pass\n"
+    )
+
+    def run(*arguments: str) -> set[str]:
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *arguments]
+        command += ["-c", str(ROOT / "pyproject.toml"), "--confcutdir", str(tmp_path)]
+        command += ["-p", "conftest", "-p", "no:cacheprovider", "test_it.py"]
+        environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        return set(re.findall(r"test_\w+$", done.stdout, re.MULTILINE))
+
+    assert run("-m", "not slow") == {"test_short"}
+    assert run("-m", "soak") == {"test_long"}
