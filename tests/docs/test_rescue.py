@@ -94,3 +94,28 @@ def test_two_disks_are_destroyed() -> None:
     assert epochs(3) == [1]
     compare(calls[-1:])
     assert epochs(3) == [2]
+
+
+def said(*arguments: str) -> tuple[str, int]:
+    result = CliRunner().invoke(main, ["rescue", *arguments])
+    return result.output, result.exit_code
+
+
+def test_a_healthy_stopped_cluster_is_only_to_be_started() -> None:
+    now = known({"a": 2}, cursors=1)
+    stopped("A,B,C:0", dict.fromkeys((1, 2, 3), now))
+    text, code = said("n1", "n2", "n3")
+    assert "nothing has to be rescued: 3 of the 3 nodes that vote" in text
+    assert "braidlog serve --config FILE" in text
+    assert "--write" not in text
+    assert code == 0
+    # A minority cannot start by itself.
+    text, code = said("n3", "--lost", "1", "--lost", "2")
+    assert "nothing has to be rescued" not in text
+    assert "--write makes it so" in text
+    # What is written has to be written to all, and then nothing more is to be done.
+    said("n1", "n2", "n3", "--write", "--yes")
+    text, _ = said("n1", "n2", "n3")
+    assert "epoch 2 is written to all nodes that go on: start the nodes" in text
+    text, _ = said("n1", "n2")
+    assert "is written to all" not in text

@@ -20,6 +20,7 @@ from braidlog.cli.rescue_report import (
     show,
     stuck_nodes,
     summary,
+    unneeded,
 )
 from braidlog.cli.session import Session
 from braidlog.errors import (
@@ -110,7 +111,7 @@ def rescue(
         verdict = _verdict(found, replicas, lost)
         if not session.as_json:
             checked = override is not None
-            show(session, found, verdict, recovered, checked=checked)
+            show(session, found, verdict, recovered, checked=checked, write=write)
         stuck = stuck_nodes(found, verdict)
         written = isinstance(verdict, Decision) and write
         if isinstance(verdict, Decision) and write:
@@ -122,7 +123,11 @@ def rescue(
             _write(session, found, verdict, recovered, yes=yes)
     if session.as_json:
         facts(session, summary(found, verdict, recovered, written=written))
-    elif isinstance(verdict, Decision) and not write:
+    elif (
+        isinstance(verdict, Decision)
+        and not write
+        and not unneeded(found, verdict, recovered)
+    ):
         stopped = "with all nodes stopped, --write makes it so"
         message(f"hint: {STUCK if stuck else stopped}")
     codes = {Wait: failures.WAIT, Refuse: failures.REFUSED}

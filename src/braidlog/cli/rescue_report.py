@@ -14,7 +14,7 @@ from braidlog.faultlog import Decision, FaultRecord, Refuse, Verdict, Wait
 if TYPE_CHECKING:
     from braidlog.metarepo.succession import Copy, Recovered
 
-__all__ = ["STUCK", "Found", "names", "show", "stuck_nodes", "summary"]
+__all__ = ["STUCK", "Found", "names", "show", "stuck_nodes", "summary", "unneeded"]
 
 STUCK: Final = (
     "bring an undamaged copy of the directory; without one leave it out, and"
@@ -56,8 +56,10 @@ def show(
     recovered: Recovered | None,
     *,
     checked: bool,
+    write: bool = False,
 ) -> None:
     """Tell a person what there is, and what comes of it."""
+    enough = unneeded(found, verdict, recovered)
     rows(session, _rows(found, verdict), empty="no node was named")
     for item in found:
         for note in item.notes:
@@ -79,13 +81,15 @@ def show(
         case Wait(missing=missing):
             who = f" for {names(missing)}" if missing else ""
             message(f"wait{who}: {'; '.join(verdict.why)}")
-            if missing and verdict.authority:
+            if missing and verdict.authority and not enough:
                 message(
                     "hint: bring the directories of all of them; of a disk that is"
                     " destroyed, --lost NODE shows what giving it up may lose"
                 )
         case Refuse():
             message(f"refused: {'; '.join(verdict.why)}")
+    if enough:
+        message(f"{'note' if write else 'hint'}: {enough}")
 
 
 def stuck_nodes(found: Sequence[Found], verdict: Verdict) -> tuple[int, ...]:
@@ -99,6 +103,43 @@ def stuck_nodes(found: Sequence[Found], verdict: Verdict) -> tuple[int, ...]:
         item.record.node
         for item in found
         if item.record and item.record.node in verdict.valid and not item.starts
+    )
+
+
+_START: Final = (
+    "start the nodes as ever (`braidlog serve --config FILE` each, or `braidlog up`)"
+)
+
+
+def unneeded(
+    found: Sequence[Found], verdict: Verdict, recovered: Recovered | None
+) -> str:
+    """Say why nothing has to be rescued, and what to do instead; empty if it has to.
+
+    Nodes that can elect a leader of the repository need nobody to decide for them.
+    """
+    authority = verdict.authority
+    if isinstance(verdict, Refuse) or authority is None or recovered is None:
+        return ""
+    if isinstance(verdict, Decision) and verdict.lost:
+        return ""
+    epoch = authority.configuration.epoch
+    if recovered.group < epoch:
+        # A rescue has written this epoch, and no node has begun it.
+        here = {
+            item.record.node
+            for item in found
+            if item.record is not None and item.record.number == authority.number
+        }
+        live = set(authority.configuration.live)
+        rest = f"epoch {epoch} is written to all nodes that go on: {_START}"
+        return rest if live <= here else ""
+    if not recovered.complete:
+        return ""
+    return (
+        f"nothing has to be rescued: {len(recovered.heard)} of the"
+        f" {len(recovered.voters)} nodes that vote in the metadata repository are here"
+        f" with their logs, a majority: {_START}"
     )
 
 
@@ -246,6 +287,7 @@ def summary(
         "verdict": kind,
         "authority": verdict.authority.node if verdict.authority else None,
         **said,
+        "needed": not unneeded(found, verdict, recovered),
         "repository": _repository(recovered) if recovered else None,
         "written": written,
         "nodes": list(_rows(found, verdict)),

@@ -78,6 +78,8 @@ class Recovered:
 
     node: int
     """Whose copy counts."""
+    group: int
+    """Number of its Raft group: the fault epoch in which it began."""
     index: int
     """Its last entry."""
     proven: int
@@ -130,6 +132,7 @@ def recover(copies: Sequence[Copy]) -> Recovered | None:
     proven = min(proven, best.last[1])
     return Recovered(
         node=best.node,
+        group=best.group,
         index=best.last[1],
         proven=proven,
         unproven=_names(entry for entry in entries if entry.index > proven),

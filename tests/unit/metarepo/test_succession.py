@@ -157,7 +157,7 @@ def replace_run(run: StreamRun, llsn: int, glsn: int) -> StreamRun:
 
 def begun(state: State, *, complete: bool = True) -> Repository:
     found = Recovered(
-        2, state.index, state.index, {}, (1, 2, 3), (2, 3), complete, state
+        2, 1, state.index, state.index, {}, (1, 2, 3), (2, 3), complete, state
     )
     base = base_of(CONFIGURATION, (2, 3), seed_of(found, CONFIGURATION))
     return Repository(base.state)
