@@ -20,29 +20,39 @@ def shown(program: str) -> list[str]:
     return sorted({m[1].strip() for text in texts for m in pattern.finditer(text)})
 
 
-@pytest.mark.parametrize("line", shown("braidlog"))
-def test_braidlog_commands_parse(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Files that an earlier command of the document makes; tests/docs runs them all.
-    monkeypatch.setattr(click.Path, "convert", lambda _self, value, *_: Path(value))
+def parse(line: str) -> None:
+    """Let click parse a command line."""
     command: click.Command = main
     arguments = shlex.split(line)[1:]
     while isinstance(command, click.Group):
         named = command.get_command(click.Context(command), arguments.pop(0))
-        assert named is not None, line
+        if named is None:
+            raise click.UsageError("no such command")
         command = named
     with click.Context(command) as context:
         command.parse_args(context, arguments)
 
 
-@pytest.mark.parametrize("line", shown("make"))
-def test_make_targets_exist(line: str) -> None:
+def test_braidlog_commands_parse(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Files that an earlier command of the document makes; tests/docs runs them all.
+    monkeypatch.setattr(click.Path, "convert", lambda _self, value, *_: Path(value))
+    wrong = {}
+    for line in shown("braidlog"):
+        try:
+            parse(line)
+        except click.UsageError as error:
+            wrong[line] = error.format_message()
+    assert wrong == {}
+
+
+def test_make_targets_exist() -> None:
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M)
-    assert shlex.split(line)[1] in targets
+    assert [line for line in shown("make") if shlex.split(line)[1] not in targets] == []
 
 
 def test_the_makefile_stays_small() -> None:
     text = (ROOT / "Makefile").read_text()
-    assert len(re.findall(r"^[a-z]+:.*## ", text, re.M)) <= 12
+    assert len(re.findall(r"^[a-z]+:.*## ", text, re.M)) <= 13
 
 
 def test_something_is_shown() -> None:

@@ -2,9 +2,8 @@
 
 import importlib
 import pkgutil
+from collections.abc import Iterator
 from types import ModuleType
-
-import pytest
 
 import braidlog
 
@@ -29,20 +28,33 @@ def public(name: str, value: object) -> bool:
     return not name.startswith("_") and not isinstance(value, ModuleType)
 
 
-@pytest.fixture(params=modules())
-def module(request: pytest.FixtureRequest) -> ModuleType:
-    return importlib.import_module(request.param)
-
-
-def test_all_is_sorted_and_exists(module: ModuleType) -> None:
+def wrong(module: ModuleType) -> Iterator[str]:
+    """Say what is wrong with the `__all__` of a module."""
     if "__all__" not in vars(module):
-        assert [
-            name for name, value in vars(module).items() if public(name, value)
-        ] == []
+        for name, value in vars(module).items():
+            if public(name, value):
+                yield f"{name} is public, and there is no __all__"
         return
     names: list[str] = module.__all__
-    assert names == sorted(names, key=rank)
-    assert [name for name in names if not hasattr(module, name)] == []
+    if names != sorted(names, key=rank):
+        yield f"__all__ is not {sorted(names, key=rank)}"
+    yield from (f"there is no {name}" for name in names if not hasattr(module, name))
+
+
+def test_all_is_sorted_and_exists() -> None:
+    names = modules()
+    assert len(names) > 100
+    found = {name: list(wrong(importlib.import_module(name))) for name in names}
+    assert {name: text for name, text in found.items() if text} == {}
+
+
+def test_what_is_wrong_with_a_module_is_found() -> None:
+    module = ModuleType("made")
+    assert list(wrong(module)) == []
+    module.f = rank  # type: ignore[attr-defined]
+    assert list(wrong(module)) == ["f is public, and there is no __all__"]
+    module.__all__ = ["f", "A"]  # type: ignore[attr-defined]
+    assert list(wrong(module)) == ["__all__ is not ['A', 'f']", "there is no A"]
 
 
 def test_the_package_offers_nothing_it_does_not_name() -> None:

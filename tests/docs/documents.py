@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -36,10 +37,15 @@ def blocks(document: Path) -> list[Block]:
 
 def has_test(file: str, test: str) -> bool:
     """Tell whether a file has a test of that name."""
-    text = (ROOT / file).read_text()
-    if file.endswith(".py"):
-        return re.search(rf"^(async )?def {test}\(", text, re.M) is not None
-    return re.search(rf"#\[test\](\s*#\[[^\]]*\])*\s*fn {test}\(", text) is not None
+    return test in _tests(ROOT / file)
+
+
+@cache
+def _tests(file: Path) -> frozenset[str]:
+    text = file.read_text() if file.exists() else ""
+    if file.suffix == ".py":
+        return frozenset(re.findall(r"^(?:async )?def (\w+)\(", text, re.M))
+    return frozenset(re.findall(r"#\[test\](?:\s*#\[[^\]]*\])*\s*fn (\w+)\(", text))
 
 
 def name(document: Path) -> str:

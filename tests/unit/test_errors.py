@@ -3,8 +3,6 @@
 import inspect
 import pickle
 
-import pytest
-
 from braidlog import errors
 
 TREE = [getattr(errors, name) for name in errors.__all__]
@@ -24,23 +22,20 @@ def test_codes_are_unique() -> None:
     assert len(codes) == len(set(codes))
 
 
-@pytest.mark.parametrize("error", TREE)
-def test_the_tree_in_the_docstring_names_every_error(
-    error: type[errors.LogError],
-) -> None:
-    assert f" {error.__name__}" in (errors.__doc__ or "")
+def test_the_tree_in_the_docstring_names_every_error() -> None:
+    text = errors.__doc__ or ""
+    assert [name for name in errors.__all__ if f" {name}" not in text] == []
 
 
-@pytest.mark.parametrize("error", TREE)
-def test_pickling_keeps_message_and_attributes(error: type[errors.LogError]) -> None:
-    original = error("something happened")
-    for name in vars(original):
-        if name not in {"message", "path"}:
-            setattr(original, name, 7)
-    copy = pickle.loads(pickle.dumps(original))
-    assert type(copy) is error
-    assert vars(copy) == vars(original)
-    assert str(copy) == str(original)
+def test_pickling_keeps_message_and_attributes() -> None:
+    for error in TREE:
+        original = error("something happened")
+        for name in vars(original):
+            if name not in {"message", "path"}:
+                setattr(original, name, 7)
+        copy = pickle.loads(pickle.dumps(original))
+        assert (type(copy), vars(copy)) == (error, vars(original))
+        assert str(copy) == str(original)
 
 
 def test_the_message_ends_with_the_next_step() -> None:
