@@ -23,6 +23,7 @@ __all__ = [
     "EitherCommand",
     "HostsCommand",
     "LocalCommand",
+    "NodeCommand",
     "PlainCommand",
     "command",
 ]
@@ -128,6 +129,32 @@ class LocalCommand(Command):
     """A command on this machine that does not look into an existing directory."""
 
     uses_data = False
+
+
+class NodeCommand(LocalCommand):
+    """A command that runs a node, whose settings name its directory as well.
+
+    The command gets `data` if it was said, or None: there is no default to go by.
+    """
+
+    def shared(self) -> list[click.Parameter]:
+        """Return the options, that of the directory among them."""
+        data = click.Option(
+            ["--data", "-d"],
+            type=click.Path(file_okay=False, path_type=Path),
+            metavar="DIR",
+            help="Data directory, in place of data in [node]"
+            " [env: BRAIDLOG_NODE_DATA, or BRAIDLOG_DATA].",
+        )
+        return [data, *super().shared()[1:]]
+
+    def session(self, ctx: click.Context) -> Session:
+        """Leave the directory to the command."""
+        said = ctx.params["data"]
+        ctx.params["data"] = said or _DATA
+        session = super().session(ctx)
+        ctx.params["data"] = said
+        return session
 
 
 class PlainCommand(click.Command):

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import click
 
-from braidlog.cli.commands import LocalCommand
+from braidlog.cli.commands import LocalCommand, NodeCommand
 from braidlog.cli.failures import LOCKED, USAGE, Problem, explain
 from braidlog.cli.output import line, message, rows
 from braidlog.cli.session import Session, stopped_by_signals
@@ -27,7 +27,7 @@ __all__ = ["serve", "up"]
 _WATCH_S: Final = 0.2
 
 
-@click.command(cls=LocalCommand)
+@click.command(cls=NodeCommand)
 @click.option(
     "--config",
     "-c",
@@ -41,24 +41,29 @@ _WATCH_S: Final = 0.2
     help="Check the settings and the files of [security], and stop.",
 )
 @click.pass_obj
-def serve(session: Session, /, config: Path | None, *, check: bool) -> None:
+def serve(
+    session: Session, /, config: Path | None, data: Path | None, *, check: bool
+) -> None:
     """Run one node of a cluster until SIGTERM or Ctrl-C.
 
     Every setting may come from the environment instead of the file:
-    BRAIDLOG_NODE_ID=1 is id = 1 in [node].
+    BRAIDLOG_NODE_ID=1 is id = 1 in [node]. An option goes before the environment, and
+    that before the file; BRAIDLOG_DATA counts where nothing else says the directory,
+    and is refused if it names another one than the file.
     """
     # Late: everything else works without the extra that these need.
     from braidlog.node.config import load
     from braidlog.node.process import run
     from braidlog.node.security import authorizer, contexts, peer_token
 
-    settings = load(config)
+    settings = load(config, data=str(data) if data else "")
     if check:
         # What a start reads as well, and refuses.
         for read in (authorizer, contexts, peer_token):
             read(settings.security)
-        text = f"the settings of node {settings.node.id} can serve"
-        line(session, text, node=settings.node.id)
+        node = settings.node
+        text = f"the settings of node {node.id} can serve {node.data}"
+        line(session, text, node=node.id, data=node.data)
         return
     sys.exit(run(settings, lambda error: explain(error).exit_code))
 

@@ -2,7 +2,8 @@
 
 Every setting has a section, a key and a default; `BRAIDLOG_<SECTION>_<KEY>` in the
 environment replaces what the file says. An unknown section or key is refused: a typing
-error must not turn into a default.
+error must not turn into a default. The data directory has two names more, `--data` and
+`BRAIDLOG_DATA`, as in every other command.
 """
 
 from __future__ import annotations
@@ -222,7 +223,7 @@ class NodeConfig:
             msg = "[node] id: give the node a number from 1"
             raise InvalidArgumentError(msg)
         if not self.node.data:
-            msg = "[node] data: give the directory of the node's log"
+            msg = "[node] data: name the directory of the node's log, or say --data"
             raise InvalidArgumentError(msg)
         for key, address in self._addresses().items():
             host_and_port(address, key)
@@ -320,12 +321,17 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def parse(text: str, environment: Mapping[str, str], origin: str = "") -> NodeConfig:
+def parse(
+    text: str, environment: Mapping[str, str], origin: str = "", *, data: str = ""
+) -> NodeConfig:
     """Make settings of a TOML text and `BRAIDLOG_*` variables.
+
+    ``data`` is the data directory if it was said on the command line: it goes before
+    what the environment and the text say.
 
     Raises:
         InvalidArgumentError: not TOML, an unknown section or key, a value of another
-            type, or settings that cannot serve.
+            type, settings that cannot serve, or two different data directories.
     """
     try:
         tables = tomllib.loads(text)
@@ -341,6 +347,10 @@ def parse(text: str, environment: Mapping[str, str], origin: str = "") -> NodeCo
         table = tables.setdefault(section, {}) if section else None
         if isinstance(table, dict):  # What is no section is refused below.
             table[key] = value
+    node = tables.setdefault("node", {})
+    if isinstance(node, dict):
+        decided = "BRAIDLOG_NODE_DATA" in environment
+        node["data"] = data or _directory(node.get("data", ""), environment, decided)
     return NodeConfig(
         **{
             name: _section(name, kind, tables.get(name, {}))
@@ -349,21 +359,48 @@ def parse(text: str, environment: Mapping[str, str], origin: str = "") -> NodeCo
     )
 
 
-def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> NodeConfig:
-    """Read the file at `path`, if any, and the environment.
+def _directory(said: Any, environment: Mapping[str, str], decided: bool) -> Any:
+    """Return the data directory: `BRAIDLOG_DATA` names it for all commands.
+
+    Where the settings say another one, neither is what everybody would expect: a node
+    that took the wrong one would begin anew in it.
+    """
+    common = environment.get("BRAIDLOG_DATA", "")
+    if not common or decided:
+        return said
+    if (
+        said
+        and isinstance(said, str)
+        and Path(said).resolve() != Path(common).resolve()
+    ):
+        msg = (
+            f"BRAIDLOG_DATA says {common}, [node] data says {said}: unset one of them,"
+            " or say --data"
+        )
+        raise InvalidArgumentError(msg)
+    return said or common
+
+
+def load(
+    path: Path | None,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    data: str = "",
+) -> NodeConfig:
+    """Read the file at `path`, if any, and the environment; `data` goes before both.
 
     Raises:
         InvalidArgumentError: the file cannot be read, or see `parse`.
     """
     if path is None:
-        return parse("", environment)
+        return parse("", environment, data=data)
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         msg = f"{path}: {why}"
         raise InvalidArgumentError(msg) from error
-    return parse(text, environment, str(path))
+    return parse(text, environment, str(path), data=data)
 
 
 def _named(variable: str) -> tuple[str, str]:

@@ -38,6 +38,18 @@ _WORDS_MAX: Final = 2000
 Settings = Mapping[str, Mapping[str, Any]]
 
 
+_OWN: Final = ("BRAIDLOG_NODE_", "BRAIDLOG_CLUSTER_")
+
+
+def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
+    """Leave out what would be the same for all nodes, and must not be."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name != "BRAIDLOG_DATA" and not name.startswith(_OWN)
+    }
+
+
 class LocalCluster:
     """Nodes 1 to `nodes` on loopback; stopped on exit.
 
@@ -159,6 +171,7 @@ class LocalCluster:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
+                env=_inherited(os.environ),
                 # Ctrl-C of a terminal goes to the parent, which stops the nodes.
                 start_new_session=True,
                 # The lock is held for as long as one of the nodes lives.

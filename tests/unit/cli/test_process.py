@@ -184,6 +184,26 @@ def test_a_check_reads_the_files_of_a_start(tmp_path: Path, names: str) -> None:
     assert f"{names.split()[0]}, {tmp_path}/not-there: No such file" in problem
 
 
+def test_the_directory_of_a_node_may_be_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tmp_path / "node.toml"
+    settings.write_text(f'{ALONE}[node]\nid = 1\ndata = "{tmp_path}/file"\n')
+
+    def check(*said: str, code: int = 0) -> str:
+        command = ["serve", "--check", "-c", str(settings), *said]
+        result = CliRunner().invoke(main, command)
+        assert result.exit_code == code, result.output
+        return result.output
+
+    monkeypatch.delenv("BRAIDLOG_DATA", raising=False)
+    assert f"can serve {tmp_path}/file" in check()
+    assert "can serve here" in check("--data", "here")
+    monkeypatch.setenv("BRAIDLOG_DATA", "there")
+    assert "BRAIDLOG_DATA says there" in check(code=1)
+    assert "can serve here" in check("-d", "here")
+
+
 def test_a_node_that_cannot_serve_ends_with_a_code_of_its_own(tmp_path: Path) -> None:
     data = tmp_path / "data"
     settings = tmp_path / "node.toml"

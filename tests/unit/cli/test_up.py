@@ -78,6 +78,8 @@ class Up:
 def started(data: Path, *options: str, hangup: Any = signal.SIG_DFL) -> Up:
     process = subprocess.Popen(
         command("up", "-d", str(data), "--json", *options),
+        # What names one directory, or is meant for one node, is not for all of them.
+        env=os.environ | {"BRAIDLOG_DATA": "elsewhere", "BRAIDLOG_NODE_ID": "7"},
         # Whatever these tests inherited, of `nohup` for instance.
         preexec_fn=partial(signal.signal, signal.SIGHUP, hangup),
         stdout=subprocess.PIPE,

@@ -44,6 +44,23 @@ def test_the_environment_wins() -> None:
     assert config.security.insecure
 
 
+def test_who_says_the_directory() -> None:
+    """The option, the node's own variable, the file, and `BRAIDLOG_DATA` at last."""
+    everywhere, own = {"BRAIDLOG_DATA": "/every"}, {"BRAIDLOG_NODE_DATA": "/own"}
+    nowhere = SMALL.replace('data = "/data"\n', "")
+    assert parse(nowhere, everywhere).node.data == "/every"
+    assert parse(nowhere, everywhere | own).node.data == "/own"
+    assert parse(SMALL, own).node.data == "/own"
+    assert parse(SMALL, everywhere | own).node.data == "/own"
+    assert parse(SMALL, everywhere | own, data="/said").node.data == "/said"
+    assert parse(SMALL, everywhere, data="/said").node.data == "/said"
+    assert parse(SMALL, {"BRAIDLOG_DATA": "/data/../data/"}).node.data == "/data"
+    with pytest.raises(InvalidArgumentError) as caught:
+        parse(SMALL, everywhere)
+    for word in ("BRAIDLOG_DATA says /every", "[node] data says /data", "--data"):
+        assert word in caught.value.message
+
+
 def test_voters_of_a_file() -> None:
     config = parse(ALONE + '[cluster]\nvoters = { 1 = "a:1", 2 = "b:2" }\n', {})
     assert config.cluster.voters == {1: "a:1", 2: "b:2"}
