@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
+use braidlog_core::Error;
 use braidlog_core::batch::ColumnsRef;
+use braidlog_core::limits::{BATCH_BYTES_MAX, RECORD_HEADERS_MAX};
 use braidlog_core::wal::{ProducerId, Sequenced};
-use braidlog_core::{Error, limits::RECORD_HEADERS_MAX};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -13,10 +14,10 @@ use pyo3::types::PyBytes;
 use crate::error::to_py;
 use crate::number::Unsigned;
 
-/// Run `f` on the bytes of a `bytes` or any contiguous buffer of bytes.
+/// Run `f` on the bytes of a `bytes` or any buffer of bytes.
 pub fn with_bytes<R>(
     object: &Bound<'_, PyAny>,
-    what: &str,
+    what: &'static str,
     f: impl FnOnce(&[u8]) -> R,
 ) -> PyResult<R> {
     if let Ok(bytes) = object.cast::<PyBytes>() {
@@ -29,6 +30,12 @@ pub fn with_bytes<R>(
         ))
     };
     let buffer = PyBuffer::<u8>::get(object).map_err(|_| wrong())?;
+    // A view that repeats one byte is as long as it says, in no memory of its own.
+    let size = buffer.len_bytes();
+    if size > BATCH_BYTES_MAX {
+        let (size, max) = (size as u64, BATCH_BYTES_MAX as u64);
+        return Err(to_py(Error::TooLarge { what, size, max }));
+    }
     Ok(f(&buffer.to_vec(object.py())?))
 }
 

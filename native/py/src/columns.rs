@@ -1,36 +1,44 @@
 //! Columns from Python lists, as the encoder takes them.
 
+use std::collections::TryReserveError;
+
 use braidlog_core::Error;
 use braidlog_core::batch::{
     Bitmap, BytesRef, ColumnsRef, HeadersRef, KeysRef, Offsets, Timestamps,
 };
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyMemoryError, PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{
-    PyByteArray, PyBytes, PyInt, PyList, PyMemoryView, PySequence, PyString, PyTuple,
-};
+use pyo3::types::{PyByteArray, PyBytes, PyInt, PyList, PyMemoryView, PyString, PyTuple};
 
 use crate::append::{HeaderList, type_name, with_bytes};
 use crate::error::to_py;
 use crate::number::Micros;
 
+/// Add an item. Where there is no memory for it Python has an exception, and Rust ends the process.
+fn push<T>(to: &mut Vec<T>, item: T) -> PyResult<()> {
+    to.try_reserve(1).map_err(no_memory)?;
+    to.push(item);
+    Ok(())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn no_memory(error: TryReserveError) -> PyErr {
+    PyMemoryError::new_err(format!("the records do not fit the memory: {error}"))
+}
+
 /// A column of byte strings.
-#[derive(Default)]
 struct Strings {
     offsets: Vec<i64>,
     data: Vec<u8>,
 }
 
-impl Strings {
-    fn with_capacity(rows: usize) -> Self {
-        let mut offsets = Vec::with_capacity(rows + 1);
-        offsets.push(0);
-        Self {
-            offsets,
-            data: Vec::new(),
-        }
+impl Default for Strings {
+    fn default() -> Self {
+        Self::within(Vec::new())
     }
+}
 
+impl Strings {
     /// In memory that was used before.
     fn within(mut data: Vec<u8>) -> Self {
         data.clear();
@@ -41,18 +49,22 @@ impl Strings {
     }
 
     /// Append the items of a list.
-    fn extend(&mut self, items: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
+    fn extend(&mut self, items: &Bound<'_, PyAny>, what: &'static str) -> PyResult<()> {
         refuse_one(items, what)?;
         each(items, |item| {
-            with_bytes(item, what, |bytes| self.push(bytes))
-        })?;
-        Ok(())
+            with_bytes(item, what, |bytes| self.push(bytes))?
+        })
     }
 
-    fn push(&mut self, bytes: &[u8]) {
+    fn rows(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> PyResult<()> {
+        self.data.try_reserve(bytes.len()).map_err(no_memory)?;
         self.data.extend_from_slice(bytes);
-        self.offsets
-            .push(i64::try_from(self.data.len()).unwrap_or(i64::MAX));
+        let end = i64::try_from(self.data.len()).unwrap_or(i64::MAX);
+        push(&mut self.offsets, end)
     }
 
     fn borrow(&self) -> BytesRef<'_> {
@@ -75,6 +87,9 @@ pub struct ListColumns {
 
 impl ListColumns {
     /// Copy lists of one length. `now` stamps records without a timestamp.
+    ///
+    /// Lengths that are known are compared before an item is read, and no more is reserved for what they
+    /// say than for what there is: anybody's class may say anything.
     pub fn from_py(
         values: &Bound<'_, PyAny>,
         keys: Option<&Bound<'_, PyAny>>,
@@ -82,24 +97,37 @@ impl ListColumns {
         headers: Option<&Bound<'_, PyAny>>,
         now: i64,
     ) -> PyResult<Self> {
-        let values = strings(values, "value")?;
-        let len = values.offsets.len() - 1;
-        let keys = keys.map(|keys| keys_of(keys, len)).transpose()?;
-        let (timestamps, now) = match timestamps {
+        let (each_stamp, now) = match timestamps {
             None => (None, now),
             Some(one) if one.is_instance_of::<PyInt>() => (None, one.extract::<Micros>()?.0),
             Some(one) if one.extract::<i64>().is_ok() => (None, one.extract()?),
-            Some(each) => (Some(stamps(each, now)?), now),
+            each => (each, now),
         };
-        if let Some(timestamps) = &timestamps {
-            check_len("timestamps", timestamps.len(), len)?;
+        refuse_one(values, "value")?;
+        if let Some(expected) = known_len(values)? {
+            for (what, column) in [
+                ("keys", keys),
+                ("timestamps", each_stamp),
+                ("headers", headers),
+            ] {
+                if let Some(found) = column.map(known_len).transpose()?.flatten() {
+                    check_len(what, found, expected)?;
+                }
+            }
         }
+        let mut strings = Strings::default();
+        strings.extend(values, "value")?;
+        let len = strings.rows();
+        let keys = keys.map(|keys| keys_of(keys, len)).transpose()?;
+        let timestamps = each_stamp
+            .map(|items| stamps(items, now, len))
+            .transpose()?;
         let headers = headers
             .map(|headers| headers_of(headers, len))
             .transpose()?;
         Ok(Self {
             len,
-            values,
+            values: strings,
             keys,
             timestamps,
             now,
@@ -114,9 +142,9 @@ impl ListColumns {
         let mut ends = Vec::with_capacity(pieces.len());
         for (items, ..) in pieces {
             values.extend(items, "value")?;
-            ends.push(values.offsets.len() - 1);
+            ends.push(values.rows());
         }
-        let len = values.offsets.len() - 1;
+        let len = values.rows();
         let keys = pieces.iter().map(|(_, keys, ..)| keys.as_ref());
         let headers = pieces.iter().map(|(.., headers)| headers.as_ref());
         let (timestamps, now) = gathered_stamps(pieces, &ends)?;
@@ -161,16 +189,18 @@ impl ListColumns {
 }
 
 /// Timestamps, one a record; `None` means now.
-fn stamps(items: &Bound<'_, PyAny>, now: i64) -> PyResult<Vec<i64>> {
+fn stamps(items: &Bound<'_, PyAny>, now: i64, len: usize) -> PyResult<Vec<i64>> {
     let mut out = Vec::new();
     each(items, |item| {
-        out.push(if item.is_none() {
+        check_more("timestamps", out.len(), len)?;
+        let stamp = if item.is_none() {
             now
         } else {
             item.extract::<Micros>()?.0
-        });
-        Ok(())
+        };
+        push(&mut out, stamp)
     })?;
+    check_len("timestamps", out.len(), len)?;
     Ok(out)
 }
 
@@ -183,29 +213,48 @@ fn check_len(what: &str, found: usize, expected: usize) -> PyResult<()> {
     ))))
 }
 
+/// Refuse one item more than there are values: what goes on for ever is not read to its end.
+fn check_more(what: &str, found: usize, expected: usize) -> PyResult<()> {
+    if found < expected {
+        return Ok(());
+    }
+    Err(to_py(Error::InvalidArgument(format!(
+        "more than {expected} {what} for {expected} values"
+    ))))
+}
+
+/// The length of what has one that a computer can count.
+fn known_len(items: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+    match items.len() {
+        Ok(len) => Ok(Some(len)),
+        Err(error) => {
+            let py = items.py();
+            let none = error.is_instance_of::<PyTypeError>(py)
+                || error.is_instance_of::<PyOverflowError>(py);
+            if none { Ok(None) } else { Err(error) }
+        }
+    }
+}
+
 /// Visit the items of a list or tuple quickly, of any other iterable one by one.
 fn each(
     items: &Bound<'_, PyAny>,
     mut f: impl FnMut(&Bound<'_, PyAny>) -> PyResult<()>,
-) -> PyResult<usize> {
-    let mut count = 0;
+) -> PyResult<()> {
     if let Ok(list) = items.cast::<PyList>() {
         for item in list.iter() {
             f(&item)?;
-            count += 1;
         }
     } else if let Ok(tuple) = items.cast::<PyTuple>() {
         for item in tuple.iter() {
             f(&item)?;
-            count += 1;
         }
     } else {
         for item in items.try_iter()? {
             f(&item?)?;
-            count += 1;
         }
     }
-    Ok(count)
+    Ok(())
 }
 
 /// Refuse what is one item and not a list of them.
@@ -223,15 +272,6 @@ fn refuse_one(items: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
     Ok(())
 }
 
-fn strings(items: &Bound<'_, PyAny>, what: &str) -> PyResult<Strings> {
-    let rows = items
-        .cast::<PySequence>()
-        .map_or(0, |sequence| sequence.len().unwrap_or(0));
-    let mut out = Strings::with_capacity(rows);
-    out.extend(items, what)?;
-    Ok(out)
-}
-
 /// Keys and which of them there are.
 struct KeyColumn {
     keys: Strings,
@@ -239,45 +279,45 @@ struct KeyColumn {
 }
 
 impl KeyColumn {
-    fn with_capacity(rows: usize) -> Self {
+    /// For so many rows, and no more: these were counted.
+    fn with_rows(rows: usize) -> Self {
         Self {
-            keys: Strings::with_capacity(rows),
+            keys: Strings::default(),
             validity: vec![0; rows.div_ceil(8)],
         }
     }
 
     fn rows(&self) -> usize {
-        self.keys.offsets.len() - 1
+        self.keys.rows()
     }
 
-    fn extend(&mut self, items: &Bound<'_, PyAny>) -> PyResult<()> {
+    /// Append the keys of the rows up to `end`.
+    fn extend(&mut self, items: &Bound<'_, PyAny>, end: usize) -> PyResult<()> {
         each(items, |item| {
             let row = self.rows();
+            check_more("keys", row, end)?;
             if item.is_none() {
-                self.keys.push(&[]);
-                return Ok(());
+                return self.keys.push(&[]);
             }
-            with_bytes(item, "key", |bytes| self.keys.push(bytes))?;
+            with_bytes(item, "key", |bytes| self.keys.push(bytes))??;
             if let Some(byte) = self.validity.get_mut(row / 8) {
                 *byte |= 1 << (row % 8);
             }
             Ok(())
         })?;
-        Ok(())
+        check_len("keys", self.rows(), end)
     }
 }
 
 fn keys_of(items: &Bound<'_, PyAny>, len: usize) -> PyResult<KeyColumn> {
-    let mut out = KeyColumn::with_capacity(len);
-    out.extend(items)?;
-    check_len("keys", out.rows(), len)?;
+    let mut out = KeyColumn::with_rows(len);
+    out.extend(items, len)?;
     Ok(out)
 }
 
 fn headers_of(items: &Bound<'_, PyAny>, len: usize) -> PyResult<HeaderColumn> {
     let mut out = HeaderColumn::new();
-    out.extend(items)?;
-    check_len("headers", out.rows(), len)?;
+    out.extend(items, len)?;
     Ok(out)
 }
 
@@ -292,8 +332,8 @@ impl HeaderColumn {
     fn new() -> Self {
         Self {
             offsets: vec![0],
-            names: Strings::with_capacity(0),
-            values: Strings::with_capacity(0),
+            names: Strings::default(),
+            values: Strings::default(),
         }
     }
 
@@ -301,22 +341,23 @@ impl HeaderColumn {
         self.offsets.len() - 1
     }
 
-    fn close_row(&mut self) {
-        self.offsets
-            .push(i64::try_from(self.names.offsets.len()).unwrap_or(i64::MAX) - 1);
+    fn close_row(&mut self) -> PyResult<()> {
+        let end = i64::try_from(self.names.rows()).unwrap_or(i64::MAX);
+        push(&mut self.offsets, end)
     }
 
-    fn extend(&mut self, items: &Bound<'_, PyAny>) -> PyResult<()> {
+    /// Append the headers of the rows up to `end`.
+    fn extend(&mut self, items: &Bound<'_, PyAny>, end: usize) -> PyResult<()> {
         each(items, |item| {
+            check_more("headers", self.rows(), end)?;
             let headers = HeaderList::from_py(Some(item).filter(|item| !item.is_none()))?;
             for (name, value) in headers.borrow() {
-                self.names.push(name.as_bytes());
-                self.values.push(value);
+                self.names.push(name.as_bytes())?;
+                self.values.push(value)?;
             }
-            self.close_row();
-            Ok(())
+            self.close_row()
         })?;
-        Ok(())
+        check_len("headers", self.rows(), end)
     }
 }
 
@@ -348,8 +389,8 @@ fn gathered_stamps(pieces: &[Piece<'_>], ends: &[usize]) -> PyResult<(Option<Vec
             out.resize(*end, piece.2.extract::<Micros>()?.0);
         } else {
             each(&piece.2, |item| {
-                out.push(item.extract::<Micros>()?.0);
-                Ok(())
+                check_more("timestamps", out.len(), *end)?;
+                push(&mut out, item.extract::<Micros>()?.0)
             })?;
         }
         check_len("timestamps", out.len(), *end)?;
@@ -366,13 +407,12 @@ fn gathered_keys<'a, 'py: 'a>(
     if columns.clone().all(|keys| keys.is_none()) {
         return Ok(None);
     }
-    let mut out = KeyColumn::with_capacity(ends.last().copied().unwrap_or(0));
+    let mut out = KeyColumn::with_rows(ends.last().copied().unwrap_or(0));
     for (keys, end) in columns.zip(ends) {
         match keys {
-            Some(keys) => out.extend(keys)?,
-            None => (out.rows()..*end).for_each(|_| out.keys.push(&[])),
+            Some(keys) => out.extend(keys, *end)?,
+            None => (out.rows()..*end).try_for_each(|_| out.keys.push(&[]))?,
         }
-        check_len("keys", out.rows(), *end)?;
     }
     Ok(Some(out))
 }
@@ -387,10 +427,9 @@ fn gathered_headers<'a, 'py: 'a>(
     let mut out = HeaderColumn::new();
     for (headers, end) in columns.zip(ends) {
         match headers {
-            Some(headers) => out.extend(headers)?,
-            None => (out.rows()..*end).for_each(|_| out.close_row()),
+            Some(headers) => out.extend(headers, *end)?,
+            None => (out.rows()..*end).try_for_each(|_| out.close_row())?,
         }
-        check_len("headers", out.rows(), *end)?;
     }
     Ok(Some(out))
 }

@@ -19,7 +19,7 @@ pub enum Held {
 
 impl Held {
     /// Hold an object; `what` names it if it has no bytes.
-    pub fn of(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Self> {
+    pub fn of(object: &Bound<'_, PyAny>, what: &'static str) -> PyResult<Self> {
         if let Ok(bytes) = object.cast_exact::<PyBytes>() {
             return Ok(Self::Bytes(bytes.clone().into()));
         }

@@ -135,10 +135,9 @@ fn parts_of(batch: &RecordBatch, parts: u32) -> Result<Vec<u32>> {
 }
 
 fn keys_of(batch: &RecordBatch) -> Result<Bytes> {
-    batch
-        .column_by_name("key")
-        .and_then(|array| Bytes::of(array))
-        .ok_or_else(|| refused("column `key` is missing, or not binary"))
+    let missing = || refused("column `key` is missing, or not binary");
+    let column = batch.column_by_name("key").ok_or_else(missing)?;
+    Bytes::of(column)?.ok_or_else(missing)
 }
 
 /// Bucket by bucket from the last row to the first: what is seen first of a key is the last of it.

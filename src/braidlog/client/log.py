@@ -133,7 +133,9 @@ class ClusterLog(KeptClusterLog):
         in the middle, what was placed stays, and a note of the error says how many.
         """
         self._cluster.check_open()
-        values = checked_values(values)
+        values = checked_values(
+            values, keys=keys, timestamps=timestamps, headers=headers
+        )
         plain = keys is None and headers is None
         if plain and (timestamps is None or isinstance(timestamps, int)):
             done = await self._appending.append_plain(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -101,7 +102,9 @@ class Rows:
             InvalidArgumentError: the columns do not have the same length.
             TooLargeError: a record is over its limit.
         """
-        plain = checked_values(values)
+        plain = checked_values(
+            values, keys=keys, timestamps=timestamps, headers=headers
+        )
         times = checked_times(timestamps)
         one = times if isinstance(times, int) else None
         times = None if isinstance(times, int) else times
@@ -141,9 +144,11 @@ class Rows:
 def _column(name: str, column: Iterable[Any] | None, count: int) -> Iterator[Any]:
     if column is None:
         return iter([None] * count)
-    found = list(column)
+    # One more than there are values is enough to know: it may go on for ever.
+    found = list(itertools.islice(column, count + 1))
     if len(found) != count:
-        msg = f"there are {count} values and {len(found)} {name}"
+        size = f"more than {count}" if len(found) > count else len(found)
+        msg = f"there are {count} values and {size} {name}"
         raise InvalidArgumentError(msg)
     return iter(found)
 

@@ -34,6 +34,9 @@ _TIMES: Final = range(-(1 << 63), 1 << 63)
 # `SECONDS_MAX` of the core, about thirty years: threads wait no longer either.
 _SECONDS_MAX: Final = 1e9
 
+# `BATCH_BYTES_MAX` of the core: nothing in a record is longer.
+_BYTES_MAX: Final = 16 << 20
+
 # `NAME_BYTES_MAX` of the core; as UTF-8.
 _NAME_BYTES_MAX: Final = 255
 
@@ -139,7 +142,7 @@ def optional(check: Callable[[Any], T], value: Any) -> T | None:
 
 
 def checked_times(timestamps: Any) -> Any:
-    """Return one timestamp for all records, or a list with one for each."""
+    """Return one timestamp for all records, or an iterator over one for each."""
     if timestamps is None:
         return None
     try:
@@ -147,7 +150,7 @@ def checked_times(timestamps: Any) -> Any:
     except TypeError:
         if not isinstance(timestamps, Iterable):
             raise
-        return [None if each is None else checked_time(each) for each in timestamps]
+        return (None if each is None else checked_time(each) for each in timestamps)
 
 
 def checked_bytes(value: Buffer, what: str) -> bytes:
@@ -155,15 +158,21 @@ def checked_bytes(value: Buffer, what: str) -> bytes:
 
     Raises:
         TypeError: it is no buffer. ``bytes(5)`` would be five zeros.
+        TooLargeError: no record can hold it.
     """
     if isinstance(value, bytes):
         return value
     try:
-        return memoryview(value).tobytes()
+        view = memoryview(value)
     except TypeError:
         kind = type(value).__name__
         msg = f"{what} must be bytes or a buffer of bytes, not {kind}"
         raise TypeError(msg) from None
+    # A view that repeats one byte is as long as it says, in no memory of its own.
+    if view.nbytes > _BYTES_MAX:
+        msg = f"{what} of {view.nbytes} exceeds the limit of {_BYTES_MAX}"
+        raise TooLargeError(msg, size=view.nbytes, limit=_BYTES_MAX)
+    return view.tobytes()
 
 
 def checked_key(key: Buffer) -> bytes:
@@ -171,13 +180,30 @@ def checked_key(key: Buffer) -> bytes:
     return checked_bytes(key, "key")
 
 
-def checked_values(values: Iterable[Buffer]) -> list[Buffer]:
+def checked_values(values: Iterable[Buffer], **columns: object) -> list[Buffer]:
     """Return the values of many records, each still to be checked.
+
+    What belongs to them, ``columns``, is refused by its length where it has one, before
+    any of it is read.
 
     Raises:
         TypeError: it is a single one.
+        InvalidArgumentError: a column does not have the length of the values.
     """
     if isinstance(values, str | bytes | bytearray | memoryview):
         msg = f"values must be a list, not one {type(values).__name__}"
         raise TypeError(msg)
+    count = _known_len(values)
+    for name, column in columns.items():
+        size = None if count is None else _known_len(column)
+        if size not in (None, count):
+            msg = f"there are {count} values and {size} {name}"
+            raise InvalidArgumentError(msg)
     return list(values)
+
+
+def _known_len(items: Any) -> int | None:
+    try:
+        return len(items)
+    except (TypeError, OverflowError):
+        return None  # It has none, or one that no list can have.

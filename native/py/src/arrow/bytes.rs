@@ -6,6 +6,7 @@ use arrow_array::{Array, GenericByteArray};
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer};
 use arrow_schema::DataType;
 use braidlog_core::batch::{BytesRef, Offsets};
+use braidlog_core::{Error, Result};
 
 /// Offsets of either width.
 #[derive(Clone, Debug)]
@@ -26,8 +27,11 @@ pub struct Bytes {
 
 impl Bytes {
     /// The byte strings of `array`; `None` for a type that has none.
-    pub fn of(array: &dyn Array) -> Option<Self> {
-        Some(match array.data_type() {
+    ///
+    /// A view or a dictionary may say much more than it holds: what does not fit the memory is
+    /// refused.
+    pub fn of(array: &dyn Array) -> Result<Option<Self>> {
+        Ok(Some(match array.data_type() {
             DataType::Binary => Self::narrow(array.as_binary::<i32>()),
             DataType::Utf8 => Self::narrow(array.as_string::<i32>()),
             DataType::LargeBinary => Self::wide(array.as_binary::<i64>()),
@@ -36,17 +40,19 @@ impl Bytes {
                 let view = array.as_binary_view();
                 Self::copied(array.nulls().cloned(), view.len(), |index| {
                     view.value(index)
-                })
+                })?
             }
             DataType::Utf8View => {
                 let view = array.as_string_view();
                 Self::copied(array.nulls().cloned(), view.len(), |index| {
                     view.value(index).as_bytes()
-                })
+                })?
             }
             DataType::Dictionary(..) => {
                 let dictionary = array.as_any_dictionary();
-                let values = Self::of(dictionary.values())?;
+                let Some(values) = Self::of(dictionary.values())? else {
+                    return Ok(None);
+                };
                 let nulls = array.logical_nulls();
                 // Without values every element is null, and there are no indexes to look up.
                 let indexes = match dictionary.values().len() {
@@ -54,10 +60,10 @@ impl Bytes {
                     _ => dictionary.normalized_keys(),
                 };
                 let element = |index: usize| values.get(indexes[index]);
-                Self::copied(nulls, array.len(), element)
+                Self::copied(nulls, array.len(), element)?
             }
-            _ => return None,
-        })
+            _ => return Ok(None),
+        }))
     }
 
     fn narrow<T: ByteArrayType<Offset = i32>>(array: &GenericByteArray<T>) -> Self {
@@ -84,21 +90,29 @@ impl Bytes {
         nulls: Option<NullBuffer>,
         len: usize,
         element: impl Fn(usize) -> &'a [u8],
-    ) -> Self {
+    ) -> Result<Self> {
         let is_null = |index| nulls.as_ref().is_some_and(|nulls| nulls.is_null(index));
+        let bytes_of = |index| if is_null(index) { &[] } else { element(index) };
+        let size: u128 = (0..len).map(|index| bytes_of(index).len() as u128).sum();
         let mut data = Vec::new();
+        let room = usize::try_from(size).is_ok_and(|size| data.try_reserve_exact(size).is_ok());
+        if !room {
+            return Err(Error::InvalidArgument(format!(
+                "a column takes {size} bytes when each row has its own copy, and there is not as much \
+                 memory; append fewer rows at a time"
+            )));
+        }
         let lengths = (0..len).map(|index| {
-            let bytes = if is_null(index) { &[] } else { element(index) };
+            let bytes = bytes_of(index);
             data.extend_from_slice(bytes);
             bytes.len()
         });
         let offsets = OwnedOffsets::Wide(OffsetBuffer::from_lengths(lengths));
-        Self::new(offsets, Buffer::from_vec(data), nulls)
+        Ok(Self::new(offsets, Buffer::from_vec(data), nulls))
     }
 
     /// The elements `indexes`, copied.
-    #[must_use]
-    pub fn take(&self, indexes: &[usize]) -> Self {
+    pub fn take(&self, indexes: &[usize]) -> Result<Self> {
         let nulls = self.nulls.as_ref();
         let nulls = nulls.map(|nulls| indexes.iter().map(|&index| nulls.is_valid(index)).collect());
         Self::copied(nulls, indexes.len(), |index| self.get(indexes[index]))

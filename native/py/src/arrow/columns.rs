@@ -187,7 +187,7 @@ fn value_column(array: &dyn Array, at: At<'_>) -> Result<Bytes> {
     if is_untyped(array) {
         return value_column(&BinaryArray::new_null(0), at);
     }
-    let values = Bytes::of(array).ok_or_else(|| at.refuse_type(array, BYTES))?;
+    let values = Bytes::of(array)?.ok_or_else(|| at.refuse_type(array, BYTES))?;
     // Bytes keeps no bitmap without nulls in it.
     if values.nulls.is_some()
         && let Some(row) = (0..array.len()).find(|&row| values.is_null(row))
@@ -201,7 +201,7 @@ fn key_column(array: &dyn Array, at: At<'_>) -> Result<Option<Bytes>> {
     if *array.data_type() == DataType::Null {
         return Ok(None);
     }
-    Bytes::of(array)
+    Bytes::of(array)?
         .map(Some)
         .ok_or_else(|| at.refuse_type(array, BYTES))
 }
@@ -262,7 +262,7 @@ fn header_column(array: &dyn Array, at: At<'_>) -> Result<Option<OwnedHeaders>> 
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
     );
     let (Some(names), Some(values), true) =
-        (Bytes::of(map.keys()), Bytes::of(map.values()), is_text)
+        (Bytes::of(map.keys())?, Bytes::of(map.values())?, is_text)
     else {
         return Err(at.refuse_type(array, EXPECTED));
     };
@@ -281,7 +281,7 @@ fn header_column(array: &dyn Array, at: At<'_>) -> Result<Option<OwnedHeaders>> 
     };
     let hidden = |row| map.is_null(row) && map.value_length(row) != 0;
     if (0..map.len()).any(hidden) {
-        return Ok(Some(without_hidden(map, &headers)));
+        return without_hidden(map, &headers).map(Some);
     }
     Ok(Some(headers))
 }
@@ -293,7 +293,7 @@ fn entries_of(map: &MapArray, row: usize) -> std::ops::Range<usize> {
 }
 
 /// A null map may span entries, which are not headers of the record. Rare, so copied.
-fn without_hidden(map: &MapArray, headers: &OwnedHeaders) -> OwnedHeaders {
+fn without_hidden(map: &MapArray, headers: &OwnedHeaders) -> Result<OwnedHeaders> {
     let visible = |row: &usize| !map.is_null(*row);
     let indexes: Vec<usize> = (0..map.len())
         .filter(visible)
@@ -306,9 +306,9 @@ fn without_hidden(map: &MapArray, headers: &OwnedHeaders) -> OwnedHeaders {
             entries_of(map, row).len()
         }
     });
-    OwnedHeaders {
+    Ok(OwnedHeaders {
         offsets: OffsetBuffer::from_lengths(lengths),
-        names: headers.names.take(&indexes),
-        values: headers.values.take(&indexes),
-    }
+        names: headers.names.take(&indexes)?,
+        values: headers.values.take(&indexes)?,
+    })
 }
