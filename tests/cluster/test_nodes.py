@@ -103,6 +103,25 @@ def test_a_killed_node_costs_nothing(
     check(cluster, load)
 
 
+def test_every_node_says_what_the_leader_knows(cluster: LocalCluster) -> None:
+    create(cluster)
+    cluster.kill(roles(cluster)["backup"])
+    asyncio.run(lacks(cluster, 1))
+
+
+async def lacks(cluster: LocalCluster, replicas: int) -> None:
+    """Wait until every node that runs says how many replicas each stream lacks."""
+    deadline = time.monotonic() + 30.0
+    for node in filter(cluster.is_running, cluster.nodes):
+        async with braidlog.connect(cluster.address(node)) as client:
+            said: set[int] = set()
+            while said != {3 - replicas}:
+                assert time.monotonic() < deadline, (node, said)
+                await asyncio.sleep(0.05)
+                streams = await client.streams(LOG)
+                said = {len(each.in_sync or ()) for each in streams}
+
+
 @pytest.mark.parametrize("role", ["backup", "primary", "leader"])
 def test_a_node_that_stood_still_goes_on(
     cluster: LocalCluster, load: Load, role: str

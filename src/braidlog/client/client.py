@@ -12,7 +12,7 @@ from braidlog.client.cluster import Cluster
 from braidlog.client.ingest import Ingest
 from braidlog.client.link import Connector
 from braidlog.client.log import ClusterLog
-from braidlog.client.routing import KEY_STREAMS, parse_seeds
+from braidlog.client.routing import KEY_STREAMS, Routes, parse_seeds
 from braidlog.client.scan import Scan
 from braidlog.client.settings import ClientSettings
 from braidlog.errors import (
@@ -194,14 +194,18 @@ class Client:
         return Ingest(self._cluster, log, scan, self._codec)
 
     async def metadata(self) -> Metadata:
-        """Return nodes, leader, logs and streams as of one moment."""
-        return (await self._cluster.linearize()).metadata
+        """Return nodes, leader, logs and streams as of one moment.
+
+        The leader of the metadata repository answers: it alone knows which nodes are
+        alive and which replicas are in sync.
+        """
+        return await self._cluster.judged()
 
     # -- nodes -------------------------------------------------------------------
 
     async def nodes(self) -> tuple[NodeInfo, ...]:
         """Return the nodes of the cluster."""
-        return (await self._cluster.linearize()).nodes
+        return (await self._cluster.judged()).nodes
 
     async def drain_node(self, node: int, *, draining: bool = True) -> None:
         """Move everything off a node, or take that back; goes on after the return."""
@@ -231,7 +235,7 @@ class Client:
 
     async def streams(self, name: str) -> tuple[StreamInfo, ...]:
         """Return the streams of a log."""
-        return (await self._cluster.linearize()).named(name).streams
+        return Routes(await self._cluster.judged()).named(name).streams
 
     async def seal(self, stream: int) -> int:
         """Let a stream take no more appends; return the epoch it is sealed in."""

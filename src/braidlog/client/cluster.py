@@ -160,6 +160,18 @@ class Cluster:
         self.check_open()
         return await self._any_metadata(GetMetadata(linearizable=True))
 
+    async def judged(self) -> Metadata:
+        """Return the metadata with what only the leader knows of nodes and replicas."""
+        self.check_open()
+        request = GetMetadata(linearizable=True, by_leader=True)
+
+        async def attempt(address: str, within: float) -> Metadata:
+            # The routes stay: of what they have nothing depends on who is in sync.
+            answer, _ = await self.ask(address, request, within=within)
+            return _metadata(answer)
+
+        return await self._anywhere(attempt, "the metadata")
+
     async def _any_metadata(self, request: GetMetadata) -> Routes:
         async def attempt(address: str, within: float) -> Routes:
             answer, _ = await self.ask(address, request, within=within)
@@ -213,9 +225,7 @@ class Cluster:
         return self._routes.address(error.primary)
 
     def _accept(self, answer: Message) -> Routes:
-        if not isinstance(answer, Metadata):
-            msg = f"{type(answer).__name__} is no answer to GetMetadata"
-            raise RemoteProtocolError(msg)
+        answer = _metadata(answer)
         known = self._routes
         if known is not None and answer.cluster != known.metadata.cluster:
             msg = f"{answer.cluster!r} answers, not {known.metadata.cluster!r}"
@@ -292,3 +302,10 @@ class Cluster:
     def streams_of(self, log: bytes) -> Iterable[int]:
         """Return the streams of a log."""
         return (info.stream for info in self.routes.log(log).streams)
+
+
+def _metadata(answer: Message) -> Metadata:
+    if not isinstance(answer, Metadata):
+        msg = f"{type(answer).__name__} is no answer to GetMetadata"
+        raise RemoteProtocolError(msg)
+    return answer

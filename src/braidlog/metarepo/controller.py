@@ -69,6 +69,8 @@ class _Watch:
     since: float
     changed: float
     changes: int = 0
+    lacking: float | None = None
+    """Since when the stream has not had all it should have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,11 @@ class Controller:
             if number in pending or len(commands) >= self._settings.changes_max:
                 continue
             view = look.view(stream, watch.since)
-            self.calm &= look.complete(view)
+            if look.complete(view):
+                watch.lacking = None
+            else:
+                self.calm = False
+                watch.lacking = now if watch.lacking is None else watch.lacking
             command = look.urgent(view)
             if command is None and now >= watch.changed + self._pause(watch):
                 command = look.patient(view)
@@ -129,6 +135,13 @@ class Controller:
             if command is not None:
                 commands.append(command)
         return commands
+
+    def lacking(self, stream: int, now: float) -> float:
+        """Return for how many seconds a stream has not had all it should have."""
+        watch = self._watches.get(stream)
+        if watch is None or watch.lacking is None:
+            return 0.0
+        return max(0.0, now - watch.lacking)
 
     def _watch(self, stream: StreamState, now: float) -> _Watch:
         watch = self._watches.get(stream.stream)

@@ -28,6 +28,7 @@ from braidlog.metarepo.leadership import Leadership
 from braidlog.metarepo.liveness import LivenessSettings
 from braidlog.metarepo.pushing import PusherSettings
 from braidlog.metarepo.repository import Repository
+from braidlog.metarepo.views import Standing
 from braidlog.metarepo.waiting import Answer, News, Sealing, unknown_outcome
 from braidlog.raft import (
     Effects,
@@ -99,6 +100,7 @@ class GroupEffects(Struct, frozen=True):
 
 
 _NOTHING: Final = GroupEffects()
+_UNKNOWN: Final = Standing()
 
 
 class Group:
@@ -152,17 +154,25 @@ class Group:
         return self.leadership is not None and self.leadership.ready
 
     def metadata(self) -> Metadata:
-        """Return the metadata as of the last applied entry."""
-        leads = self.leadership
+        """Return the metadata as of the last applied entry.
+
+        Who is alive and in sync only the leader says: others take all for alive.
+        """
+        leads, now = self.leadership, self._now
         return Metadata(
             index=self.repository.index,
             leader=self.leader,
             cluster=self.settings.cluster,
             nodes=self.repository.nodes(
-                (lambda node: not leads.dead(node, self._now)) if leads else bool,
+                (lambda node: not leads.dead(node, now)) if leads else bool,
                 frozenset(self.raft.core.membership.voters),
+                (lambda node: leads.silent_ms(node, now)) if leads else lambda _: 0,
             ),
-            logs=self.repository.logs(),
+            logs=self.repository.logs(
+                (lambda stream: leads.standing(stream, now))
+                if leads
+                else lambda _: _UNKNOWN
+            ),
         )
 
     # --- inputs

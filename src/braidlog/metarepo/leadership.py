@@ -26,7 +26,8 @@ from braidlog.metarepo.placement import place
 from braidlog.metarepo.pushing import Pusher
 from braidlog.metarepo.readmission import is_free
 from braidlog.metarepo.repository import Repository
-from braidlog.metarepo.state import STREAMS_OF_LOG_MAX
+from braidlog.metarepo.state import STREAMS_OF_LOG_MAX, StreamState
+from braidlog.metarepo.views import Standing
 from braidlog.metarepo.voters import next_change
 from braidlog.raft import (
     ChangeRefusedError,
@@ -38,7 +39,7 @@ from braidlog.raft import (
 )
 from braidlog.wire import commands
 from braidlog.wire.commands import Command
-from braidlog.wire.messages import LogCut, Message, Report
+from braidlog.wire.messages import LogCut, Message, Report, StreamReport
 from braidlog.wire.results import Refused, Result
 
 if TYPE_CHECKING:
@@ -86,6 +87,21 @@ class Leadership:
     def dead(self, node: int, now: float) -> bool:
         """Tell whether a node is taken for dead."""
         return self.liveness.dead(node, now)
+
+    def silent_ms(self, node: int, now: float) -> int:
+        """Return for how long a node that is taken for dead was not heard."""
+        return _ms(self.liveness.silence(node, now)) if self.dead(node, now) else 0
+
+    def standing(self, stream: StreamState, now: float) -> Standing:
+        """Return how a stream stands."""
+        live = [node for node in stream.replicas if not self.dead(node, now)]
+        entered = self.collector.entered(stream)
+        reports = {n: self.collector.report(n, stream.stream) for n in stream.replicas}
+        return Standing(
+            in_sync=tuple(node for node in live if node in entered),
+            damaged=tuple(n for n, report in reports.items() if _is_damaged(report)),
+            lacking_ms=_ms(self._controller.lacking(stream.stream, now)),
+        )
 
     @property
     def changing(self) -> set[int]:
@@ -335,3 +351,12 @@ class Leadership:
             if not entered and not self.liveness.dead(node, now):
                 return False
         return True
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def _is_damaged(report: StreamReport | None) -> bool:
+    broken = (ReplicaState.INVALID, ReplicaState.FAILED)
+    return report is not None and (report.damaged or report.state in broken)

@@ -81,6 +81,10 @@ class Liveness:
         heard = self._heard.get(node)
         return heard is None or now - heard >= self._settings.failure_timeout
 
+    def silence(self, node: int, now: float) -> float:
+        """Return for how many seconds a node was not heard; 0 if it never was."""
+        return max(0.0, now - self._heard.get(node, now))
+
     def alive(self, node: int, now: float) -> bool:
         """Tell whether a node was heard of and is not taken for dead."""
         return node in self._heard and not self.dead(node, now)

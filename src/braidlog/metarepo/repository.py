@@ -186,11 +186,14 @@ class Repository:
         return cuts.cuts_since(self.state, log, version, count)
 
     def nodes(
-        self, alive: Callable[[int], bool], voters: frozenset[int]
+        self,
+        alive: Callable[[int], bool],
+        voters: frozenset[int],
+        silent_ms: Callable[[int], int],
     ) -> tuple[NodeInfo, ...]:
         """Return the nodes as clients see them."""
-        return views.nodes(self.state, alive, voters)
+        return views.nodes(self.state, alive, voters, silent_ms)
 
-    def logs(self) -> tuple[LogInfo, ...]:
+    def logs(self, judge: views.Judge) -> tuple[LogInfo, ...]:
         """Return the logs as clients see them."""
-        return views.logs(self.state)
+        return views.logs(self.state, judge)

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from braidlog.metarepo.state import LogState, State
+from braidlog.metarepo.state import LogState, State, StreamState
 from braidlog.metarepo.streams import require_stream
 from braidlog.wire.messages import LogInfo, NodeInfo, StreamConfig, StreamInfo
 
-__all__ = ["config", "logs", "nodes", "streams_of"]
+__all__ = ["Judge", "Standing", "config", "logs", "nodes", "streams_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What only the leader knows of a stream; see `StreamInfo`."""
+
+    in_sync: tuple[int, ...] | None = None
+    damaged: tuple[int, ...] = ()
+    lacking_ms: int = 0
+
+
+Judge = Callable[[StreamState], Standing]
 
 
 def config(state: State, number: int) -> StreamConfig:
@@ -49,7 +62,10 @@ def streams_of(state: State, node: int) -> list[int]:
 
 
 def nodes(
-    state: State, alive: Callable[[int], bool], voters: frozenset[int]
+    state: State,
+    alive: Callable[[int], bool],
+    voters: frozenset[int],
+    silent_ms: Callable[[int], int],
 ) -> tuple[NodeInfo, ...]:
     """Return the nodes as clients see them."""
     return tuple(
@@ -61,21 +77,22 @@ def nodes(
             draining=each.draining,
             identity=each.identity,
             readmitting=each.readmitting,
+            silent_ms=silent_ms(each.node),
         )
         for each in state.nodes.values()
     )
 
 
-def logs(state: State) -> tuple[LogInfo, ...]:
+def logs(state: State, judge: Judge) -> tuple[LogInfo, ...]:
     """Return the logs as clients see them."""
-    return tuple(_log(state, log) for log in state.logs.values())
+    return tuple(_log(state, log, judge) for log in state.logs.values())
 
 
-def _log(state: State, log: LogState) -> LogInfo:
+def _log(state: State, log: LogState, judge: Judge) -> LogInfo:
     return LogInfo(
         log=log.log,
         name=log.name,
-        streams=tuple(_stream(state, number) for number in log.streams),
+        streams=tuple(_stream(state.streams[number], judge) for number in log.streams),
         version=log.version,
         high_watermark=log.high_watermark,
         trim=log.trim,
@@ -86,8 +103,8 @@ def _log(state: State, log: LogState) -> LogInfo:
     )
 
 
-def _stream(state: State, number: int) -> StreamInfo:
-    stream = state.streams[number]
+def _stream(stream: StreamState, judge: Judge) -> StreamInfo:
+    standing = judge(stream)
     return StreamInfo(
         stream=stream.stream,
         epoch=stream.epoch,
@@ -95,4 +112,8 @@ def _stream(state: State, number: int) -> StreamInfo:
         replicas=stream.replicas,
         learners=stream.learners,
         committed=stream.committed,
+        in_sync=standing.in_sync,
+        damaged=standing.damaged,
+        lacking_ms=standing.lacking_ms,
+        move=stream.move,
     )

@@ -65,7 +65,8 @@ class Requests:
         elif isinstance(message, GetMetadata):
             wait = min(message.wait_ms, _WAIT_MAX_MS)
             message = msgspec.structs.replace(message, wait_ms=wait)
-            self._metadata(message, _to(request))
+            forward = not self._votes(request.session.connection.peer)
+            self._metadata(message, _to(request), forward=forward)
         elif isinstance(message, Execute):
             self._checked(request, message, bytes(payload), role)
         else:
@@ -119,9 +120,14 @@ class Requests:
             msg = f"node {node.id} does not lead the repository; it knows {leader}"
             answer(NotReadyError(msg), _NOTHING)
 
-    def _metadata(self, message: GetMetadata, answer: PeerAnswer) -> None:
+    def _metadata(
+        self, message: GetMetadata, answer: PeerAnswer, *, forward: bool
+    ) -> None:
         node = self._node
         member = node.member
+        if member is not None and message.by_leader and member.leader != node.id:
+            self._ask_leader(message, answer, forward=forward)
+            return
         if member is not None:
             member.read(
                 message,
@@ -137,6 +143,18 @@ class Requests:
                 )
                 return
         answer(NotReadyError("no member of the repository is connected"), _NOTHING)
+
+    def _ask_leader(
+        self, message: GetMetadata, answer: PeerAnswer, *, forward: bool
+    ) -> None:
+        leader = self._node.way_to_leader
+        if leader and forward:
+            wait = message.wait_ms / 1000
+            now = self._node.now
+            self._forwarding.forward(leader, message, (), answer, now, wait=wait)
+            return
+        msg = f"node {self._node.id} does not lead the repository; it knows {leader}"
+        answer(NotReadyError(msg), _NOTHING)
 
 
 def _to(request: Request) -> PeerAnswer:

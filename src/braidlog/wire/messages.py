@@ -182,6 +182,8 @@ class NodeInfo(Value, frozen=True, array_like=True):
     """Identity of the directory of the node; empty: of the next one that comes."""
     readmitting: bool = False
     """Whether it lost its directory, and all it held is being taken off it."""
+    silent_ms: Number = 0
+    """How long ago a node that is not alive was heard last; 0: not known."""
 
 
 class StreamInfo(Value, frozen=True, array_like=True):
@@ -194,6 +196,14 @@ class StreamInfo(Value, frozen=True, array_like=True):
     learners: tuple[Number, ...]
     committed: Number
     """First LLSN not committed."""
+    in_sync: tuple[Number, ...] | None = None
+    """Replicas that live and are in the epoch; None: the leader was not asked."""
+    damaged: tuple[Number, ...] = ()
+    """Replicas that lost records, as far as the leader knows."""
+    lacking_ms: Number = 0
+    """For how long the stream has lacked a replica, as far as the leader knows."""
+    move: tuple[Number, Number] | None = None
+    """(source, target) of a move that is under way."""
 
 
 class LogInfo(Value, frozen=True, array_like=True):
@@ -347,6 +357,9 @@ class GetMetadata(Message, frozen=True, array_like=True):
     known: Number = 0
     wait_ms: Number = 0
     linearizable: bool = False
+    by_leader: bool = False
+    """The leader answers: it alone knows which nodes live and which replicas are in
+    sync. Other nodes pass the request on."""
 
 
 class Metadata(Message, frozen=True, array_like=True):

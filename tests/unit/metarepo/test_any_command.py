@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from braidlog.metarepo.repository import Repository
+from braidlog.metarepo.views import Standing
 from braidlog.wire import commands
 from braidlog.wire.commands import Command
 from braidlog.wire.messages import LogCut, StreamRun
@@ -94,7 +95,7 @@ def test_it_is_executed_or_refused(seed: int) -> None:
             repository.state.index = index
             assert repository.snapshot() == before, command
             repository.state.index = index + 1
-        repository.logs()
-        repository.nodes(lambda _: True, frozenset())
+        repository.logs(lambda _: Standing())
+        repository.nodes(lambda _: True, frozenset(), lambda _: 0)
         for stream in repository.state.streams:
             repository.config(stream)

@@ -28,6 +28,7 @@ from braidlog.wire.messages import (
     Faults,
     Recorded,
     Report,
+    StreamInfo,
     StreamReport,
 )
 from braidlog.wire.results import Created, Done, Epoch, decode_result
@@ -366,3 +367,41 @@ def test_whoever_loses_the_lead_does_not_know() -> None:
     assert isinstance(error, NotLeaderError)
     assert error.outcome == "unknown"
     assert not lone.group.leads
+
+
+def test_the_leader_says_who_is_in_sync_and_for_how_long_a_stream_lacks_replicas() -> (
+    None
+):
+    lone = Lone()
+    lone.result(commands.RegisterNode(1, "host:1", 1))
+    lone.result(commands.RegisterNode(2, "host:2", 1))
+    lone.tell()
+    lone.tell(node=2)
+    lone.result(commands.CreateLog(LOG, "log", 1, 2, 1))
+
+    def stream() -> StreamInfo:
+        ((found,),) = [log.streams for log in lone.group.metadata().logs]
+        return found
+
+    for _ in range(20):
+        lone.wait(0.1)
+        lone.tell(told(1))
+        lone.tell(told(1), node=2)
+    assert (stream().in_sync, stream().lacking_ms) == (stream().replicas, 0)
+    assert sorted(stream().replicas) == [1, 2]
+    # Node 2 falls silent: it is dead after half a second, and its replica with it.
+    for _ in range(20):
+        lone.wait(0.1)
+        lone.tell(told(1, epoch=stream().epoch))
+    assert stream().in_sync == (1,)
+    assert 1000 <= stream().lacking_ms <= 1600
+    (gone,) = [node for node in lone.group.metadata().nodes if not node.alive]
+    assert (gone.node, gone.silent_ms) == (2, 2000)
+
+
+def test_whoever_does_not_lead_does_not_say_who_is_in_sync() -> None:
+    lone = Lone().prepared()
+    lone.tell(told(1))
+    assert lone.group.metadata().logs[0].streams[0].in_sync == (1,)
+    lone.group.leadership = None
+    assert lone.group.metadata().logs[0].streams[0].in_sync is None

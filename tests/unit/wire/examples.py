@@ -21,9 +21,11 @@ CONFIG = m.StreamConfig(
     trim=1,
     options=b"o",
 )
-STREAM = m.StreamInfo(3, 2, m.StreamStatus.SEALED, (1, 2), (3,), 4)
+STREAM = m.StreamInfo(
+    3, 2, m.StreamStatus.SEALED, (1, 2), (3,), 4, (1,), (2,), 1500, (2, 3)
+)
 INFO = m.LogInfo(LOG, "orders", (STREAM,), 9, 40, 1, 2, 1, b"o", 1_700_000_000_000_000)
-NODE = m.NodeInfo(1, "localhost:7400", True, True, False, LOG, True)
+NODE = m.NodeInfo(1, "localhost:7400", True, True, False, LOG, True, 1500)
 APP = m.AppStatus(
     application="bank",
     partitions=2,
@@ -65,7 +67,7 @@ EXAMPLES: list[tuple[Message, bytes]] = [
     (m.Appended(1, 38, 3, 9), b""),
     (m.Read(3, 1, True, 4096, 100), b""),
     (m.Records(3, (RUN,), (1, 3), (2, 3), 7, 1, 4), b"aabbb"),
-    (m.GetMetadata(7, 100, True), b""),
+    (m.GetMetadata(7, 100, True, True), b""),
     (m.Metadata(7, 1, "test", (NODE,), (INFO,)), b""),
     (m.Execute(b"c" * 16), b"command"),
     (m.Executed(8), b"result"),

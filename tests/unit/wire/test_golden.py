@@ -10,7 +10,7 @@ import pytest
 
 from braidlog.wire.codec import decode, encode
 from braidlog.wire.frames import AppendFrames, FrameDecoder, encode_frame
-from braidlog.wire.messages import Message
+from braidlog.wire.messages import Message, Metadata
 from unit.wire.examples import EXAMPLES
 
 GOLDEN = Path(__file__).with_name("golden.txt")
@@ -52,6 +52,22 @@ def test_a_report_of_nodes_that_know_no_damage_is_read() -> None:
     assert not isinstance(frame, AppendFrames)
     read = decode(frame.kind, frame.head, frame.payload)
     assert read in [message for message, _ in EXAMPLES]
+
+
+def test_metadata_of_nodes_that_do_not_say_who_is_in_sync_is_read() -> None:
+    old = (
+        "67000000126ae896150000000700000067000000950701a474657374919701ae6c6f6361"
+        "6c686f73743a37343030c3c3c2c410000102030405060708090a0b0c0d0e0fc3919ac410"
+        "000102030405060708090a0b0c0d0e0fa66f726465727391960302029201029103040928"
+        "010201c4016fcf00060a24181e4000"
+    )
+    (frame,) = FrameDecoder(1 << 16).feed(bytes.fromhex(old))
+    assert not isinstance(frame, AppendFrames)
+    read = decode(frame.kind, frame.head, frame.payload)
+    assert isinstance(read, Metadata)
+    ((stream,),) = [log.streams for log in read.logs]
+    assert (stream.in_sync, stream.damaged, stream.lacking_ms) == (None, (), 0)
+    assert read.nodes[0].silent_ms == 0
 
 
 def test_nothing_was_taken_away() -> None:

@@ -29,6 +29,7 @@ WORDS: list[tuple[Any, str]] = [
     (float, "float"),
     (m.StreamStatus, "number"),
     (int, "number"),
+    (type(None), "nil"),
 ]
 
 
