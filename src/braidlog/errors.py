@@ -32,6 +32,7 @@
     │  ├─ LocalProtocolError   this side broke the rules
     │  └─ RemoteProtocolError  the other side did; the connection is closed
     │     └─ ForeignPeerError  it speaks TLS, HTTP, SSH: change the address or setting
+    ├─ InternalError           a bug: the node logged it, and serves the others
     └─ CorruptionError         an operator has to look at ``path``, ``offset``
        ├─ MissingFileError
        └─ ArchiveDamagedError  put the file of the archive back from a copy
@@ -60,6 +61,7 @@ __all__ = [
     "ForeignFormatError",
     "ForeignPeerError",
     "FormatError",
+    "InternalError",
     "InvalidArgumentError",
     "LocalProtocolError",
     "LockedError",
@@ -438,6 +440,14 @@ class ForeignPeerError(RemoteProtocolError):
         """Say what the other side speaks: TLS, HTTP, SSH, or nothing that is known."""
         super().__init__(message)
         self.speaks = speaks
+
+
+class InternalError(LogError):
+    """The other side met a bug while it served this request; it serves the others."""
+
+    code = 66
+    hint = "Look in the log of the node, which has the traceback, and report it"
+    outcome = "unknown"
 
 
 class CorruptionError(LogError):

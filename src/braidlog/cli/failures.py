@@ -96,6 +96,7 @@ _HINTS: dict[type[BaseException], str] = {
     errors.NewerFormatError: "upgrade braidlog to open it",
     errors.CorruptionError: "`braidlog verify` shows the damage,"
     " `braidlog repair --dry-run` what would be lost",
+    errors.InternalError: "the log of the node has the traceback: report it",
     errors.ArchiveDamagedError: "put the file of the archive back from a copy",
     errors.MissingFileError: "put the file back, or see `braidlog repair --dry-run`",
 }

@@ -55,7 +55,7 @@ class Appending:
         self._ended: LogError | None = None
         self._keyless: Lane | None = None
         """Where records without a key go, until a batch is closed or routes change."""
-        options = LogOptions.decode(cluster.routes.log(log).options)
+        options = LogOptions.decode_or_default(cluster.routes.log(log).options)
         self._compression = options.compression
         cluster.listen(self._routes_changed)
 

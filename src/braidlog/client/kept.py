@@ -88,7 +88,7 @@ class KeptClusterLog:
     @property
     def options(self) -> LogOptions:
         """How the log is kept, as far as this client knows."""
-        return LogOptions.decode(self._info().options)
+        return LogOptions.decode_or_default(self._info().options)
 
     @property
     def first(self) -> int:

@@ -201,6 +201,16 @@ class Replica:
         with self._inputs:
             sequencer.append(self._core, group, repeat=repeat)
 
+    def mark(self) -> tuple[int, ...]:
+        """Return what every append that does anything changes."""
+        core = self._core
+        return core.next, len(core.waiters), len(core.repeats), len(core.out.answers)
+
+    def untouched(self, mark: tuple[int, ...]) -> bool:
+        """Tell whether nothing was appended since a mark, in memory and on the disk."""
+        core = self._core
+        return self.mark() == mark and core.storage.state().next == core.next
+
     def replicate(self, message: Replicate, batches: Sequence[Batch]) -> None:
         """Write what the primary sends.
 

@@ -206,8 +206,6 @@ class Leadership:
     ) -> Command:
         if isinstance(command, commands.CreateLog):
             return self._placed(repository, command, now)
-        if isinstance(command, commands.Reconfigure):
-            return self._witnessed(repository, command)
         if isinstance(command, commands.ReadmitNode):
             return self._given_up(command, now, membership)
         if (
@@ -238,13 +236,6 @@ class Leadership:
             state, alive, command.streams, command.replication, command.min_replicas
         )
         return msgspec.structs.replace(command, placement=placement)
-
-    def _witnessed(
-        self, repository: Repository, command: commands.Reconfigure
-    ) -> commands.Reconfigure:
-        stream = repository.state.streams.get(command.stream)
-        entered = self.collector.entered(stream) if stream else ()
-        return msgspec.structs.replace(command, entered=entered, learned=())
 
     def _given_up(
         self, command: commands.ReadmitNode, now: float, membership: Membership

@@ -280,9 +280,17 @@ class ClusterNode:
         self._guarded(self.replicas.append, append, requests, event.payloads)
 
     def requested(self, request: Request, event: Requested, role: Role) -> None:
-        """Take any other request."""
-        take = self.requests.take
-        self._guarded(take, request, event.message, event.payload, role)
+        """Take any other request.
+
+        Raises:
+            Exception: it is refused, or a bug was met; it is the session's to answer.
+        """
+        try:
+            self.requests.take(request, event.message, event.payload, role)
+        except (ClosedError, AssertionError) as error:
+            # The state is broken, whoever asked.
+            self._stop(error)
+            raise
 
     def received(self, node: int, event: Received) -> None:
         """Take a message of a peer."""
@@ -355,11 +363,17 @@ class ClusterNode:
         try:
             call(*given)
         except ClosedError as error:  # a failed store, a broken invariant
-            self.fail(error)
+            self._stop(error)
         except LogError as error:
             _log.warning("a message was refused: %s", error)
         except Exception as error:
-            _log.exception("unforeseen")
+            self._stop(error)
+
+    def _stop(self, error: Exception) -> None:
+        if isinstance(error, ClosedError):
+            self.fail(error)
+        else:
+            _log.error("unforeseen", exc_info=error)
             self.fail(ClosedError(f"unforeseen: {error!r}"))
 
     def _part(self) -> None:

@@ -20,6 +20,7 @@ import msgspec
 
 from braidlog.errors import (
     ConnectionLostError,
+    InvalidArgumentError,
     LogError,
     NodeIdentityError,
     NotReadyError,
@@ -208,10 +209,10 @@ class _Peer:
             self._attempt = asyncio.get_running_loop().create_task(self._try())
 
     async def _try(self) -> None:
-        host, port = host_and_port(self.address)
         loop = asyncio.get_running_loop()
         link: _Link | None = None
         try:
+            host, port = host_and_port(self.address)
             async with asyncio.timeout(_CONNECT_S):
                 _, link = await loop.create_connection(
                     lambda: _Link(self), host, port, ssl=self.settings.tls
@@ -219,8 +220,10 @@ class _Peer:
                 # The other side may be gone for good, and nothing is sent before it
                 # answers, so nobody else would tell.
                 await link.settled.wait()
-        except OSError as error:  # a timeout is one too
-            if isinstance(error, ssl.SSLError):
+        # A timeout is one of the first. What was registered by an earlier version may
+        # be no address, or no name that can be looked up.
+        except (OSError, InvalidArgumentError, UnicodeError) as error:
+            if not isinstance(error, OSError) or isinstance(error, ssl.SSLError):
                 # TLS on one side alone does not get better by itself.
                 self.fails(error)
             else:

@@ -31,7 +31,7 @@ from braidlog.node.peers import Peers
 from braidlog.node.primary import Primary
 from braidlog.node.reader import Reader
 from braidlog.node.replica_store import ReplicaStore
-from braidlog.node.sessions import Request
+from braidlog.node.sessions import Request, told
 from braidlog.node.status import ReplicaStatus
 from braidlog.storage.streams import NodeStore
 from braidlog.wire.codec import split
@@ -223,7 +223,10 @@ class Replicas:
         requests: Sequence[Request],
         batches: Sequence[bytes | memoryview],
     ) -> None:
-        """Append batches that came together."""
+        """Append batches that came together.
+
+        A bug that changed nothing is the answer; one that did ends the node.
+        """
         hosted = self._hosted.get(message.stream)
         self.counters.appends += len(requests)
         self.counters.append_bytes += sum(map(len, batches))
@@ -233,7 +236,14 @@ class Replicas:
             return
         for part in _parts(requests, batches):
             group = [(each, message.epoch, batch) for each, batch in part]
-            hosted.replica.append(group, repeat=message.repeat)
+            mark = hosted.replica.mark()
+            try:
+                hosted.replica.append(group, repeat=message.repeat)
+            except Exception as error:
+                if not _harmless(error) or not hosted.replica.untouched(mark):
+                    raise
+                for request, _ in part:
+                    request.fail(told(error, "Append"))
         self._touch(message.stream)
 
     def read(self, request: Request, message: Read, now: float) -> None:
@@ -442,6 +452,11 @@ class Replicas:
                 high_watermark=replica.high_watermark,
                 waiting=replica.waiting,
             )
+
+
+def _harmless(error: Exception) -> bool:
+    """Tell whether an error may be one of the call, and not of the state."""
+    return not isinstance(error, LogError | AssertionError)
 
 
 @contextmanager

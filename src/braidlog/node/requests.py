@@ -12,18 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from braidlog.errors import (
-    InvalidArgumentError,
-    LogError,
-    NotReadyError,
-    UnauthorizedError,
-)
+from braidlog.errors import InvalidArgumentError, LogError, NotReadyError
 from braidlog.metarepo.waiting import Answer
+from braidlog.node.admission import admit
 from braidlog.node.forwarding import Answer as PeerAnswer
 from braidlog.node.forwarding import Forwarding
 from braidlog.node.repository import RepositoryMember
 from braidlog.node.sessions import Request
-from braidlog.wire import commands
 from braidlog.wire.messages import Execute, Executed, GetMetadata, Message, Read
 from braidlog.wire.roles import Role
 
@@ -35,7 +30,6 @@ __all__ = ["Requests"]
 _NOTHING: Final = memoryview(b"")
 _WAIT_MAX_MS: Final = 60_000
 """No question for metadata waits longer, whatever it asks for."""
-_NEEDED: Final = {"read": Role.READ, "append": Role.APPEND, "admin": Role.ADMIN}
 
 
 class Requests:
@@ -58,7 +52,11 @@ class Requests:
     def take(
         self, request: Request, message: Message, payload: memoryview, role: Role
     ) -> None:
-        """Take a request; it is answered now or later."""
+        """Take a request; it is answered now or later.
+
+        Raises:
+            LogError: it is refused, and nothing was changed.
+        """
         node = self._node
         if isinstance(message, Read):
             node.replicas.read(request, message, node.now)
@@ -70,19 +68,15 @@ class Requests:
         elif isinstance(message, Execute):
             self._checked(request, message, bytes(payload), role)
         else:
-            request.fail(InvalidArgumentError(f"{type(message).__name__} here"))
+            raise InvalidArgumentError(f"{type(message).__name__} here")
         node.changed()
 
     def _checked(
         self, request: Request, message: Execute, command: bytes, role: Role
     ) -> None:
-        try:
-            self._check_role(command, role)
-        except LogError as error:
-            request.fail(error)
-        else:
-            forward = not self._votes(request.session.connection.peer)
-            self.execute(message.call, command, _to(request), forward=forward)
+        admit(command, role)
+        forward = not self._votes(request.session.connection.peer)
+        self.execute(message.call, command, _to(request), forward=forward)
 
     def _votes(self, node: int) -> bool:
         """Tell whether a peer takes this node for the leader.
@@ -92,17 +86,6 @@ class Requests:
         """
         member = self._node.member
         return member is not None and node in member.group.raft.core.membership.voters
-
-    def _check_role(self, command: bytes, role: Role) -> None:
-        decoded = commands.decode(command)
-        needed = _NEEDED.get(decoded.ROLE)
-        name = type(decoded).__name__
-        if needed is None:
-            msg = f"{name} comes from the leader of the metadata repository only"
-            raise UnauthorizedError(msg)
-        if role < needed:
-            msg = f"{name} needs the role {needed.word}, the token has {role.word}"
-            raise UnauthorizedError(msg)
 
     def execute(
         self, call: bytes, command: bytes, answer: PeerAnswer, *, forward: bool = True

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from braidlog.errors import LogError
+from braidlog.errors import InvalidArgumentError, LogError
 from braidlog.metarepo.retention import SIZES_MAX
 from braidlog.storage.catalog import LogOptions
 from braidlog.wire.commands import Retain, encode
@@ -39,6 +39,8 @@ class Retention:
         self._node = node
         self._looked = 0.0
         self._said: dict[int, tuple[Retain, int]] = {}
+        self._bad: dict[int, bytes] = {}
+        """Streams whose options cannot be read, and those options."""
 
     def tick(self, now: float) -> None:
         """Let time pass."""
@@ -49,6 +51,8 @@ class Retention:
         found = {each.stream: each for each in self._node.replicas.primaries()}
         for gone in self._said.keys() - found.keys():
             del self._said[gone]
+        for gone in self._bad.keys() - found.keys():
+            del self._bad[gone]
         for primary in found.values():
             try:
                 self._look(primary, wall)
@@ -56,7 +60,7 @@ class Retention:
                 _log.warning("retention of stream %d: %s", primary.stream, error)
 
     def _look(self, primary: Primary, wall: int) -> None:
-        options = LogOptions.decode(primary.options)
+        options = self._options(primary)
         if options.retention_ms is None and options.retention_bytes is None:
             self._said.pop(primary.stream, None)
             return
@@ -74,6 +78,27 @@ class Retention:
         now = msgspec.structs.replace(command, now=wall)
         answered = partial(self._answered, primary.stream)
         self._node.requests.execute(b"", encode(now), answered)
+
+    def _options(self, primary: Primary) -> LogOptions:
+        """Return the options of a stream; what cannot be read keeps everything.
+
+        Earlier versions took any bytes, and what was taken stays in the state.
+        """
+        try:
+            options = LogOptions.decode(primary.options)
+        except InvalidArgumentError as error:
+            if self._bad.get(primary.stream) != primary.options:
+                self._bad[primary.stream] = primary.options
+                _log.warning(
+                    "stream %d has options that cannot be read, so nothing of it is"
+                    " let go: %s. Set the retention of its log again",
+                    primary.stream,
+                    error.message,
+                    extra={"stream": primary.stream},
+                )
+            return LogOptions()
+        self._bad.pop(primary.stream, None)
+        return options
 
     def _answered(self, stream: int, answer: Message | LogError, _: memoryview) -> None:
         if isinstance(answer, LogError):

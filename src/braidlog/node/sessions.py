@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
 
-from braidlog.errors import LogError, NodeIdentityError, ProtocolError
+from braidlog.errors import (
+    InternalError,
+    LogError,
+    NodeIdentityError,
+    ProtocolError,
+)
 from braidlog.node.complaints import Connections
 from braidlog.node.transport import Outbox, Wire
 from braidlog.wire.connection import State
@@ -29,12 +34,20 @@ from braidlog.wire.server import ServerConnection, ServerSettings
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Handler", "Request", "Session", "Sessions"]
+__all__ = ["Handler", "Request", "Session", "Sessions", "told"]
 
 _log = logging.getLogger(__name__)
 
 GREETING_S: Final = 10.0
 """Who has not said by then who it is holds a place that others want."""
+
+
+def told(error: Exception, what: str) -> LogError:
+    """Return what a client is told of an error; one that nobody foresaw is logged."""
+    if isinstance(error, LogError):
+        return error
+    _log.error("%s met a bug; the others are served", what, exc_info=error)
+    return InternalError(f"{what} met a bug of this node: {type(error).__name__}")
 
 
 class Request(Struct, frozen=True):
@@ -69,7 +82,7 @@ class Handler(Protocol):
         """Take the appends of one socket read to one stream."""
 
     def requested(self, request: Request, event: Requested, role: Role) -> None:
-        """Take any other request."""
+        """Take any other request; whatever it raises becomes the answer."""
 
     def received(self, node: int, event: Received) -> None:
         """Take a message of a peer."""
@@ -102,8 +115,7 @@ class Session(Wire):
         elif isinstance(event, Received):
             handler.received(self.connection.peer, event)
         elif isinstance(event, Requested):
-            role = self.connection.role or Role.READ
-            handler.requested(Request(self, event.request), event, role)
+            self._serve(event)
         elif isinstance(event, Refused):
             # Of nodes that are not who they say the operator is told elsewhere.
             if isinstance(event.error, NodeIdentityError):
@@ -115,14 +127,25 @@ class Session(Wire):
         elif isinstance(event, Closing):
             _log.debug("a connection closes: %s", event.reason)
 
+    def _serve(self, event: Requested) -> None:
+        """Hand a request to the node; what goes wrong ends the request alone."""
+        request = Request(self, event.request)
+        try:
+            role = self.connection.role or Role.READ
+            self._sessions.handler.requested(request, event, role)
+        except Exception as error:
+            # Else it was answered before it went wrong.
+            if self.connection.is_open(event.request):
+                request.fail(told(error, type(event.message).__name__))
+
     def answer(
         self, request: int, message: Message, payload: Sequence[Buffer] = ()
     ) -> None:
-        """Answer a request."""
+        """Answer a request; with why not, if that does not work."""
         try:
             self.connection.answer(request, message, payload)
-        except LogError as error:
-            self.connection.fail(request, error)
+        except Exception as error:
+            self.connection.fail(request, told(error, type(message).__name__))
         self.flush_soon()
 
     def fail(self, request: int, error: LogError) -> None:

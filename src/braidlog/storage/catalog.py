@@ -79,10 +79,44 @@ class LogOptions:
 
     @classmethod
     def decode(cls, data: bytes) -> LogOptions:
-        """Decode what the catalog stores; keeps what a newer build added."""
-        stored = json.loads(data) if data else {}
+        """Decode what the catalog stores; keeps what a newer build added.
+
+        Raises:
+            InvalidArgumentError: they are no options; nothing else is raised.
+        """
+        stored = _stored(data)
         known = {name: stored.pop(name) for name in _KNOWN if name in stored}
         return cls(**known, unknown=stored)
+
+    @classmethod
+    def decode_or_default(cls, data: bytes) -> LogOptions:
+        """Decode options that no check may have seen; the defaults if they are none.
+
+        Nodes of earlier versions took any bytes for the options of a log.
+        """
+        try:
+            return cls.decode(data)
+        except InvalidArgumentError:
+            return cls()
+
+
+def _stored(data: bytes) -> dict[str, Any]:
+    """Return the JSON object in some bytes; an empty one of no bytes.
+
+    Raises:
+        InvalidArgumentError: it is none.
+    """
+    try:
+        stored = json.loads(data) if data else {}
+    # Arrays in arrays without end have an error of their own.
+    except (ValueError, RecursionError) as error:
+        msg = f"the options of the log are not JSON: {error}"
+        raise InvalidArgumentError(msg) from error
+    if not isinstance(stored, dict):
+        kind = type(stored).__name__
+        msg = f"the options of the log are not a JSON object, but {kind}"
+        raise InvalidArgumentError(msg)
+    return stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +141,13 @@ class CatalogEntry:
         """
         log_id, stream, created, options, epoch, cursors = row
         try:
-            decoded = LogOptions.decode(cast("bytes", options))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            _stored(cast("bytes", options))
+        except InvalidArgumentError as error:
             msg = f"{name!r} is no log: this is the data directory of a cluster's node"
             foreign = ForeignFormatError(msg)
             foreign.hint = _OF_A_NODE  # type: ignore[misc]
             raise foreign from error
+        decoded = LogOptions.decode(cast("bytes", options))
         return cls(name, log_id, stream, created, decoded, epoch, cursors)
 
 

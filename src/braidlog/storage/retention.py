@@ -15,12 +15,12 @@ from typing import Final
 from braidlog.errors import InvalidArgumentError
 from braidlog.storage.catalog import SegmentRange
 
-__all__ = ["keep_bytes", "lease_us", "lowest_pin"]
+__all__ = ["LEASE_MAX_S", "keep_bytes", "lease_us", "lowest_pin"]
 
 CursorRow = tuple[int, bool, int, int]
 
 # About thirty years; longer is for ever, which is None.
-_LEASE_MAX_S: Final = 1_000_000_000
+LEASE_MAX_S: Final = 1_000_000_000
 
 
 def lease_us(lease: float | None) -> int:
@@ -32,8 +32,8 @@ def lease_us(lease: float | None) -> int:
     if lease is None:
         return 0
     # NaN is in no range; what is no number at all is a `TypeError`.
-    if math.isnan(lease) or not 0 < float(lease) <= _LEASE_MAX_S:
-        msg = f"lease must be above 0 and at most {_LEASE_MAX_S} seconds, got {lease}"
+    if math.isnan(lease) or not 0 < float(lease) <= LEASE_MAX_S:
+        msg = f"lease must be above 0 and at most {LEASE_MAX_S} seconds, got {lease}"
         raise InvalidArgumentError(msg)
     return max(1, int(float(lease) * 1_000_000))
 

@@ -59,19 +59,22 @@ COMMAND_BYTES_MAX: Final = 1 << 20
 """Bytes of one command: one Raft message carries it with room to spare."""
 
 _T = TypeVar("_T")
-Needed: TypeAlias = Literal["read", "append", "admin", "leader"]
+Needed: TypeAlias = Literal["read", "append", "admin", "peer", "leader"]
 
 
 class _Command(msgspec.Struct, frozen=True, array_like=True):
     """What all commands have."""
 
-    ROLE: ClassVar[Needed] = "admin"
-    """Role of the token that may send it; `leader`: it comes from within only."""
+    ROLE: ClassVar[Needed]
+    """Role of the token that may send it; `leader`: only the leader itself makes it.
+
+    Each command names its own: a default would let in what nobody thought of."""
 
 
 class RegisterNode(_Command, frozen=True, array_like=True, tag=1):
     """Make a node known, or say that it started again or moved to another address."""
 
+    ROLE: ClassVar[Needed] = "peer"
     node: Number
     address: str
     incarnation: Number
@@ -82,6 +85,7 @@ class RegisterNode(_Command, frozen=True, array_like=True, tag=1):
 class DrainNode(_Command, frozen=True, array_like=True, tag=2):
     """Move everything off a node, or take that back."""
 
+    ROLE: ClassVar[Needed] = "admin"
     node: int
     draining: bool = True
 
@@ -89,12 +93,14 @@ class DrainNode(_Command, frozen=True, array_like=True, tag=2):
 class RemoveNode(_Command, frozen=True, array_like=True, tag=3):
     """Forget a node on which nothing is; its id never comes back."""
 
+    ROLE: ClassVar[Needed] = "admin"
     node: int
 
 
 class SetVoter(_Command, frozen=True, array_like=True, tag=4):
     """Make a node a member of the metadata repository, or no longer."""
 
+    ROLE: ClassVar[Needed] = "admin"
     node: int
     voter: bool = True
 
@@ -102,6 +108,7 @@ class SetVoter(_Command, frozen=True, array_like=True, tag=4):
 class CreateLog(_Command, frozen=True, array_like=True, tag=5):
     """Create a log; the same again with the same identity is the same log."""
 
+    ROLE: ClassVar[Needed] = "admin"
     log: bytes
     name: str
     streams: int
@@ -118,6 +125,7 @@ class CreateLog(_Command, frozen=True, array_like=True, tag=5):
 class AlterLog(_Command, frozen=True, array_like=True, tag=6):
     """Change what is given; None leaves it."""
 
+    ROLE: ClassVar[Needed] = "admin"
     log: bytes
     name: str | None = None
     replication: int | None = None
@@ -130,6 +138,7 @@ class AlterLog(_Command, frozen=True, array_like=True, tag=6):
 class DeleteLog(_Command, frozen=True, array_like=True, tag=7):
     """Delete a log and its records."""
 
+    ROLE: ClassVar[Needed] = "admin"
     log: bytes
 
 
@@ -145,6 +154,7 @@ class Cut(_Command, frozen=True, array_like=True, tag=8):
 class Reconfigure(_Command, frozen=True, array_like=True, tag=9):
     """End the epoch `expected` of a stream and begin the next, in one step."""
 
+    ROLE: ClassVar[Needed] = "leader"
     stream: int
     expected: int
     replicas: tuple[int, ...]
@@ -162,6 +172,7 @@ class Reconfigure(_Command, frozen=True, array_like=True, tag=9):
 class AddLearner(_Command, frozen=True, array_like=True, tag=10):
     """Let a node copy a stream."""
 
+    ROLE: ClassVar[Needed] = "admin"
     stream: int
     node: int
 
@@ -169,6 +180,7 @@ class AddLearner(_Command, frozen=True, array_like=True, tag=10):
 class DropLearner(_Command, frozen=True, array_like=True, tag=11):
     """Let a node stop copying a stream; a move to it is given up."""
 
+    ROLE: ClassVar[Needed] = "admin"
     stream: int
     node: int
 
@@ -176,6 +188,7 @@ class DropLearner(_Command, frozen=True, array_like=True, tag=11):
 class MoveReplica(_Command, frozen=True, array_like=True, tag=12):
     """Move a replica to another node: a learner first, then an epoch."""
 
+    ROLE: ClassVar[Needed] = "admin"
     stream: int
     source: int
     target: int
@@ -184,18 +197,21 @@ class MoveReplica(_Command, frozen=True, array_like=True, tag=12):
 class Seal(_Command, frozen=True, array_like=True, tag=13):
     """Begin an epoch in which nothing is committed."""
 
+    ROLE: ClassVar[Needed] = "admin"
     stream: int
 
 
 class Unseal(_Command, frozen=True, array_like=True, tag=14):
     """Begin the epoch after a seal."""
 
+    ROLE: ClassVar[Needed] = "admin"
     stream: int
 
 
 class Trim(_Command, frozen=True, array_like=True, tag=15):
     """Let records before a GLSN go, as far as no live pin of a cursor holds them."""
 
+    ROLE: ClassVar[Needed] = "admin"
     log: bytes
     glsn: int
     now: int = 0
@@ -287,6 +303,7 @@ class StoredReplica(msgspec.Struct, frozen=True, array_like=True):
 class OfferReplicas(_Command, frozen=True, array_like=True, tag=21):
     """Say what a node has, to a repository that begins anew after a rescue."""
 
+    ROLE: ClassVar[Needed] = "peer"
     node: int
     epoch: int
     """The fault epoch that the rescue wrote."""
@@ -298,6 +315,7 @@ class OfferReplicas(_Command, frozen=True, array_like=True, tag=21):
 class Retain(_Command, frozen=True, array_like=True, tag=22):
     """What retention may let go of, as the primary of one stream sees it."""
 
+    ROLE: ClassVar[Needed] = "peer"
     stream: int
     options: bytes
     """Options of the log that this was worked out with; others make it void."""
@@ -317,6 +335,7 @@ class ReadmitNode(_Command, frozen=True, array_like=True, tag=23):
     The node is taken out of all streams and loses its vote; then `AdmitNode` follows.
     """
 
+    ROLE: ClassVar[Needed] = "admin"
     node: int
     votes: bool = False
     """Whether it votes; the leader fills it in."""

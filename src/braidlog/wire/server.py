@@ -107,6 +107,10 @@ class ServerConnection(Connection):
         """Return how many requests are open."""
         return len(self._open)
 
+    def is_open(self, request: int) -> bool:
+        """Tell whether a request waits for its answer."""
+        return request in self._open
+
     def answer(
         self, request: int, message: Message, payload: Sequence[Buffer] = ()
     ) -> None:

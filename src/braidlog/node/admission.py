@@ -1,0 +1,78 @@
+"""What a command that came over a connection has to be before anything is done with it.
+
+*Theory of operation.* A command is logged once and applied on every member of the
+repository, for ever; what it stores is read by others, at other times. So its payload
+is decoded here with the decoder that will read it there. The state machine does not
+check these: what earlier versions logged has to come to the same result on all nodes.
+
+*Invariants.* Nothing is changed by what is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from braidlog.errors import InvalidArgumentError, TooLargeError, UnauthorizedError
+from braidlog.metarepo.state import NAME_BYTES_MAX
+from braidlog.node.config import host_and_port
+from braidlog.storage.catalog import LogOptions
+from braidlog.storage.retention import LEASE_MAX_S
+from braidlog.wire import commands
+from braidlog.wire.commands import Command
+from braidlog.wire.roles import Role
+
+__all__ = ["admit"]
+
+_LOG_ID_BYTES: Final = 16
+_IDENTITY_BYTES: Final = 16
+_ROLES: Final = {role.word: role for role in Role}
+
+
+def admit(command: bytes, role: Role) -> Command:
+    """Decode a command that somebody with this role sent.
+
+    Raises:
+        UnauthorizedError: the role does not allow it.
+        InvalidArgumentError: it is no command, or a value in it could not be read.
+        TooLargeError: it, or a name in it, is over its limit.
+    """
+    decoded = commands.decode(command)
+    _check_role(decoded, role)
+    _check_values(decoded)
+    return decoded
+
+
+def _check_role(command: Command, role: Role) -> None:
+    needed = _ROLES.get(command.ROLE)
+    name = type(command).__name__
+    if needed is None:
+        msg = f"{name} comes from the leader of the metadata repository only"
+        raise UnauthorizedError(msg)
+    if role < needed:
+        msg = f"{name} needs the role {needed.word}, the token has {role.word}"
+        raise UnauthorizedError(msg)
+
+
+def _check_values(command: Command) -> None:
+    log = getattr(command, "log", None)
+    if isinstance(log, bytes) and len(log) != _LOG_ID_BYTES:
+        msg = f"a log has an identity of {_LOG_ID_BYTES} bytes, not {len(log)}"
+        raise InvalidArgumentError(msg)
+    name = getattr(command, "name", None)
+    if isinstance(name, str) and (size := len(name.encode())) > NAME_BYTES_MAX:
+        msg = f"a name of {size} bytes, it has at most {NAME_BYTES_MAX}"
+        raise TooLargeError(msg, size=size, limit=NAME_BYTES_MAX)
+    match command:
+        case commands.CreateLog(options=options):
+            LogOptions.decode(options)
+        case commands.AlterLog(options=bytes(options)):
+            LogOptions.decode(options)
+        case commands.SetCursor(lease=lease):
+            if not 0 <= lease <= LEASE_MAX_S * 1_000_000:
+                msg = f"a lease of {lease} us, it has at most {LEASE_MAX_S} s"
+                raise InvalidArgumentError(msg)
+        case commands.RegisterNode(address=address, identity=identity):
+            host_and_port(address)
+            if len(identity) not in (0, _IDENTITY_BYTES):
+                msg = f"an identity of {len(identity)} bytes, not {_IDENTITY_BYTES}"
+                raise InvalidArgumentError(msg)
