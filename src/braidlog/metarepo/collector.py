@@ -131,8 +131,17 @@ class Collector:
             self._fresh.discard(number)
         return False
 
-    def cut(self, state: State, excluded: Collection[int] = ()) -> Cut | None:
-        """Return what can be committed, or None; streams that change are left out."""
+    def cut(
+        self,
+        state: State,
+        excluded: Collection[int] = (),
+        dead: Collection[int] = (),
+    ) -> Cut | None:
+        """Return what can be committed, or None.
+
+        `excluded` are streams that change, which are left out; `dead` are the nodes for
+        which no cuts are kept where another replica can tell them.
+        """
         if self._stalled or len(self._flights) >= self._in_flight_max:
             return None
         runs: dict[bytes, list[tuple[StreamState, int, int]]] = {}
@@ -141,7 +150,7 @@ class Collector:
             gain = self._gain(state, number)
             if gain is not None:
                 runs.setdefault(gain[0].log, []).append(gain)
-        return self._numbered(state, runs) if runs else None
+        return self._numbered(state, runs, dead) if runs else None
 
     def _gain(self, state: State, number: int) -> tuple[StreamState, int, int] | None:
         """Return a stream and what of it can be committed, None if nothing."""
@@ -157,7 +166,10 @@ class Collector:
         return min(ends, default=0)
 
     def _numbered(
-        self, state: State, runs: dict[bytes, list[tuple[StreamState, int, int]]]
+        self,
+        state: State,
+        runs: dict[bytes, list[tuple[StreamState, int, int]]],
+        dead: Collection[int],
     ) -> Cut:
         """Hand out GLSNs and versions."""
         cuts, forget = [], []
@@ -172,24 +184,45 @@ class Collector:
                 glsn += length
             cuts.append(LogCut(log, version + 1, glsn, tuple(made)))
             if (version + 1) % FORGET_EVERY == 0:
-                forget.append((log, self.durable_version(state, log)))
+                forget.append((log, self.durable_version(state, log, dead)))
         return Cut(tuple(cuts), tuple(forget))
 
-    def durable_version(self, state: State, log: bytes) -> int:
-        """Return the last cut of a log that no replica will ever ask for again."""
+    def durable_version(
+        self, state: State, log: bytes, dead: Collection[int] = ()
+    ) -> int:
+        """Return the last cut of a log that no replica needs from here any more.
+
+        Who is dead, or not in the epoch, may never report: what it lacks it gets from a
+        replica that has everything, and only if there is none the cuts are kept for it.
+        """
         found = state.logs[log]
         versions = [found.version]
         for number in found.streams:
             stream = state.streams[number]
+            told = self._has_all(stream, dead)
             for node in stream.replicas:
                 report = self.report(node, number)
                 known = report.version if report else 0
                 # A replica that has its last run on the disk lacks nothing after it:
                 # its next run will continue what it has, whatever lies between.
-                versions.append(
-                    found.version if known >= stream.last_version > 0 else known
-                )
+                if known >= stream.last_version:
+                    continue
+                away = report is None or report.epoch != stream.epoch or node in dead
+                if not (told and away):
+                    versions.append(known)
         return min(versions)
+
+    def _has_all(self, stream: StreamState, dead: Collection[int]) -> bool:
+        """Tell whether a replica has the place of everything committed on its disk."""
+        return any(
+            report is not None
+            and node not in dead
+            and report.epoch == stream.epoch
+            and report.state in COUNTED
+            and report.version >= stream.last_version
+            for node in stream.replicas
+            for report in [self.report(node, stream.stream)]
+        )
 
     def proposed(self, index: int, cut: Cut) -> None:
         """Note that a cut is in the log, and compute the next from what it leaves."""

@@ -447,9 +447,10 @@ class Group:
             for command in leads.admissions(self.repository, self.raft):
                 self._log(leads, command)
             leads.configure(self.repository, self._now)
-        while cut := leads.collector.cut(self.repository.state, leads.changing):
+        state, collector = self.repository.state, leads.collector
+        while cut := collector.cut(state, leads.changing, leads.gone):
             if not self._log(leads, cut):
-                leads.collector.dropped(cut)
+                collector.dropped(cut)
                 break
         for node, message in leads.take_messages():
             self._send(node, message)

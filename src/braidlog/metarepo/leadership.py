@@ -82,7 +82,8 @@ class Leadership:
         self._looked = now - 1.0
         self._stirred = True
         self._news = True
-        self._dead: set[int] = set()
+        self.gone: frozenset[int] = frozenset()
+        """Nodes that were taken for dead at the last look."""
 
     def dead(self, node: int, now: float) -> bool:
         """Tell whether a node is taken for dead."""
@@ -267,10 +268,10 @@ class Leadership:
         state = repository.state
         if state.faults is not None and state.faults.awaited:
             return []
-        dead = {node for node in known if self.liveness.dead(node, now)}
+        dead = frozenset(node for node in known if self.liveness.dead(node, now))
         # An idle cluster would be looked at in vain, all streams ten times in a second.
-        quiet = self._controller.calm and not self._news and dead == self._dead
-        self._dead, self._news = dead, False
+        quiet = self._controller.calm and not self._news and dead == self.gone
+        self.gone, self._news = dead, False
         repairs: list[Command] = []
         if not quiet:
             repairs = self._controller.decide(

@@ -73,9 +73,9 @@ class Bench:
             Report(node, 1, self.reports, True, tuple(others.values()))
         )
 
-    def cut(self) -> LogCut | None:
+    def cut(self, dead: tuple[int, ...] = ()) -> LogCut | None:
         """Make a cut and apply it."""
-        made = self.collector.cut(self.repository.state)
+        made = self.collector.cut(self.repository.state, dead=dead)
         if made is None:
             return None
         index = self.repository.index + 1

@@ -5,6 +5,8 @@ import pytest
 from braidlog.errors import FencedError, InvalidArgumentError
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo import cuts
+from braidlog.metarepo.collector import FORGET_EVERY
+from braidlog.metarepo.state import HISTORY_CUTS_MIN
 from braidlog.wire import commands
 from braidlog.wire.messages import LogCut, StreamRun, StreamStatus
 from braidlog.wire.results import Refused
@@ -280,6 +282,75 @@ def test_a_dead_replica_keeps_cuts_only_up_to_the_bound(
         bench.tell(2, 1, end, version=0)
         bench.cut()
     assert len(bench.repository.state.logs[LOG].history) == 50
+
+
+def busy_beside(bench: Bench, dead: tuple[int, ...] = ()) -> int:
+    """Commit 600 times in stream 2, of which all know; return the cuts kept."""
+    for end in range(2, 602):
+        for node in bench.repository.state.streams[2].replicas:
+            bench.tell(node, 2, end, version=end)
+        bench.cut(dead)
+    return len(bench.repository.state.logs[LOG].history)
+
+
+KEPT = HISTORY_CUTS_MIN + FORGET_EVERY
+
+
+# Node 3 held its record of stream 1 when it died, and did not say of its commit.
+@pytest.mark.parametrize("silent", [True, False], ids=["never heard", "heard"])
+@pytest.mark.parametrize("records", [0, 1])
+def test_a_dead_replica_of_a_sealed_stream_keeps_no_cuts(
+    silent: bool, records: int
+) -> None:
+    bench = Bench()
+    bench.create((1, 3), (2,))
+    if records:
+        bench.tell(1, 1, 2)
+        bench.tell(3, 1, 2)
+        bench.cut()
+    if silent:
+        bench.collector.reports.pop(3, None)
+    bench.do(commands.Seal(1))
+    bench.tell(1, 1, 1 + records, epoch=2, version=1, state=ReplicaState.SEALED)
+    assert busy_beside(bench) <= KEPT
+
+
+def test_a_dead_replica_of_a_stream_that_waits_for_it_keeps_no_cuts() -> None:
+    bench = Bench(4)
+    bench.create((1, 3), (2, 4), fewest=2)
+    bench.tell(1, 1, 2)
+    bench.tell(3, 1, 2)
+    bench.cut()
+    bench.tell(1, 1, 5, version=1)
+    assert busy_beside(bench, dead=(3,)) <= KEPT
+
+
+def test_cuts_are_kept_while_no_other_replica_can_tell_them() -> None:
+    bench = Bench()
+    bench.create((1, 3), (2,))
+    bench.tell(1, 1, 2)
+    bench.tell(3, 1, 2)
+    bench.cut()
+    # Node 1 has the record and not its place, and goes on without node 3.
+    bench.do(commands.Reconfigure(1, 1, (1,), (3,), StreamStatus.RUNNING, entered=(1,)))
+    assert busy_beside(bench, dead=(3,)) == 601
+    bench.tell(1, 1, 2, epoch=2, version=1)
+    bench.tell(2, 2, 700, version=700)
+    for end in range(701, 701 + FORGET_EVERY):
+        bench.tell(2, 2, end, version=end)
+        bench.cut()
+    assert len(bench.repository.state.logs[LOG].history) <= KEPT
+
+
+def test_who_has_everything_and_is_dead_tells_nobody() -> None:
+    bench = Bench()
+    bench.create((1, 3), (2,))
+    bench.tell(1, 1, 2)
+    bench.tell(3, 1, 2)
+    bench.cut()
+    bench.tell(1, 1, 2, version=1)
+    bench.tell(3, 1, 2)
+    assert busy_beside(bench, dead=(1, 3)) == 601
 
 
 def test_an_old_report_is_dropped() -> None:
