@@ -31,7 +31,7 @@ def described(metadata: Metadata) -> dict[str, Any]:
         "leader": metadata.leader or None,
         "index": metadata.index,
         "nodes": nodes,
-        "logs": [log_row(log) for log in _by_name(metadata)],
+        "logs": [log_row(metadata, log) for log in _by_name(metadata)],
         "streams": streams,
     }
 
@@ -57,8 +57,9 @@ def node_row(metadata: Metadata, node: NodeInfo) -> dict[str, Any]:
     }
 
 
-def log_row(log: LogInfo) -> dict[str, Any]:
-    """Return one log."""
+def log_row(metadata: Metadata, log: LogInfo) -> dict[str, Any]:
+    """Return one log; ``missing`` counts the replicas that its streams lack."""
+    alive = _alive(metadata)
     first, end = max(1, log.trim), log.high_watermark + 1
     return {
         "log": log.name,
@@ -68,18 +69,34 @@ def log_row(log: LogInfo) -> dict[str, Any]:
         "streams": len(log.streams),
         "replication": log.replication,
         "min_replicas": log.min_replicas,
+        "missing": sum(_missing(log, stream, alive) for stream in log.streams),
     }
 
 
 def stream_rows(metadata: Metadata, log: str | None = None) -> list[dict[str, Any]]:
     """Return all streams, or those of one log."""
-    alive = {node.node: node.alive for node in metadata.nodes}
+    alive = _alive(metadata)
     return [
         _stream_row(each, stream, alive)
         for each in _by_name(metadata)
         if log in (None, each.name)
         for stream in sorted(each.streams, key=lambda stream: stream.stream)
     ]
+
+
+def _alive(metadata: Metadata) -> dict[int, bool]:
+    return {node.node: node.alive for node in metadata.nodes}
+
+
+def _in_sync(stream: StreamInfo, alive: Mapping[int, bool]) -> list[int]:
+    """Return the replicas in sync; nodes of before only say which nodes live."""
+    if stream.in_sync is not None:
+        return list(stream.in_sync)
+    return [node for node in stream.replicas if alive.get(node)]
+
+
+def _missing(log: LogInfo, stream: StreamInfo, alive: Mapping[int, bool]) -> int:
+    return max(0, log.replication - len(_in_sync(stream, alive)))
 
 
 def _stream_row(
@@ -93,7 +110,8 @@ def _stream_row(
         "primary": stream.replicas[0] if stream.replicas else None,
         "replicas": list(stream.replicas),
         "learners": list(stream.learners),
-        "committed": stream.committed - 1,
+        "missing": _missing(log, stream, alive),
+        "committed": stream.committed,
     }
 
 

@@ -66,12 +66,19 @@ def log() -> None:
     help="In a cluster: nodes that a stream needs to take appends [default: a"
     " majority].",
 )
+@click.option(
+    "--allow-missing",
+    is_flag=True,
+    help="In a cluster: create it although there are fewer nodes than --replication.",
+)
 @click.pass_obj
 def create(session: Session, /, name: str, *, exist_ok: bool, **settings: Any) -> None:
     """Create the log NAME, and the data directory if there is none."""
     given = {key: value for key, value in settings.items() if value is not None}
+    if not given["allow_missing"]:
+        del given["allow_missing"]
     if session.cluster is None:
-        for only in ("streams", "replication", "min_replicas"):
+        for only in ("streams", "replication", "min_replicas", "allow_missing"):
             if only in given:
                 option = only.replace("_", "-")
                 raise click.UsageError(f"--{option} needs --cluster")
@@ -88,12 +95,14 @@ def create(session: Session, /, name: str, *, exist_ok: bool, **settings: Any) -
             _say_what_differs(given, kept)
         else:
             line(session, f"created {name}", log=name, **given)
+            if session.cluster is not None:
+                _say_what_is_missing(node, name)
 
 
 def _as_it_is(node: Logs, name: str, given: dict[str, Any]) -> dict[str, Any]:
     """Return the settings that were given as the log has them."""
     described = plain(node.log(name).describe())
-    kept = {key: described[key] for key in given}
+    kept = {key: described[key] for key in given if key in described}
     if "streams" in kept:
         kept["streams"] = len(kept["streams"])
     return kept
@@ -104,6 +113,16 @@ def _say_what_differs(given: dict[str, Any], kept: dict[str, Any]) -> None:
         if value != given[key]:
             option = key.removesuffix("_ms").replace("_", "-")
             message(f"note: --{option} changes nothing of a log that is there")
+
+
+def _say_what_is_missing(node: Logs, name: str) -> None:
+    """Say what the log lacks on the nodes that it was placed on."""
+    log = plain(node.log(name).describe())
+    wanted = log["replication"] * len(log["streams"])
+    placed = sum(len(each["replicas"]) for each in log["streams"])
+    if placed < wanted:
+        missing = counted(wanted - placed, "replica")
+        message(f"note: {missing} of {wanted} missing until more nodes are up")
 
 
 @log.command("list")
@@ -155,12 +174,19 @@ def _shown_in_cluster(log: dict[str, Any]) -> dict[str, Any]:
     streams = {f"stream {each['stream']}": _stream(each) for each in log["streams"]}
     return {
         **_begin(log),
-        "replication": f"{log['replication']}, at least {log['min_replicas']}",
+        "replication": _replication(log),
         "compression": log["compression"],
         "retention": _retention(log),
         "id": log["id"],
         **streams,
     }
+
+
+def _replication(log: dict[str, Any]) -> str:
+    wanted = f"{log['replication']}, at least {log['min_replicas']}"
+    if not (missing := log["replicas_missing"]):
+        return wanted
+    return f"{wanted}; {counted(missing, 'replica')} missing"
 
 
 def _begin(log: dict[str, Any]) -> dict[str, Any]:

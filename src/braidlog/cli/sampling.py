@@ -206,7 +206,7 @@ def _lags(row: dict[str, Any], statuses: dict[int, Any]) -> dict[str, int]:
         for replica in statuses.get(node, {}).get("replicas", ())
         if replica["stream"] == row["stream"]
     }
-    furthest = max([row["committed"] + 1, *ends.values()])
+    furthest = max([row["committed"], *ends.values()])
     return {str(node): furthest - end for node, end in ends.items()}
 
 

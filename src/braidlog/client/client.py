@@ -114,6 +114,7 @@ class Client:
         streams: int = 1,
         replication: int | None = None,
         min_replicas: int | None = None,
+        allow_missing: bool = False,
         compression: Compression = "none",
         retention_ms: int | None = None,
         retention_bytes: int | None = None,
@@ -124,12 +125,17 @@ class Client:
         if there are fewer), and takes appends while ``min_replicas`` of them are there
         (None: a majority). The rest as `Node.create_log`.
 
+        A cluster with fewer than ``replication`` nodes refuses. With ``allow_missing``
+        it creates the log on the nodes that there are, at least ``min_replicas``, and
+        adds the other replicas when nodes join; `describe` says how many are missing.
+
         Raises:
             AlreadyExistsError: there is one, and not ``exist_ok``.
-            InvalidArgumentError: there are not so many nodes.
+            InvalidArgumentError: there are not so many nodes; nothing was changed.
         """
         if replication is None:
-            replication = min(3, max(1, len(self._cluster.routes.nodes)))
+            staying = [each for each in self._cluster.routes.nodes if not each.draining]
+            replication = min(3, max(1, len(staying)))
         if min_replicas is None:
             min_replicas = replication // 2 + 1
         if streams < 1 or not 0 < min_replicas <= replication:
@@ -148,6 +154,7 @@ class Client:
             min_replicas,
             options.encode(),
             self._settings.clock(),
+            allow_missing=allow_missing,
         )
         if exist_ok and name in await self.logs():
             return await self.log(name)

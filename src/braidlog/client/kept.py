@@ -13,6 +13,7 @@ from braidlog.client.appending import Appending
 from braidlog.client.batches import BatchCodec
 from braidlog.client.cluster import Cluster
 from braidlog.client.cursor import ClusterCursor
+from braidlog.client.routing import Routes, replicas_there
 from braidlog.errors import (
     BeyondEndError,
     FencedError,
@@ -52,6 +53,8 @@ class ClusterLogDescription:
     retention_ms: int | None
     retention_bytes: int | None
     streams: tuple[StreamInfo, ...]
+    replicas_missing: int = 0
+    """How many replicas the streams lack together of ``replication`` each."""
 
 
 class KeptClusterLog:
@@ -171,7 +174,9 @@ class KeptClusterLog:
     async def describe(self) -> ClusterLogDescription:
         """Return what there is to know of the log."""
         there = await self.refresh()
-        info = self._info()
+        # The leader knows which replicas are in sync.
+        routes = Routes(await self._cluster.judged())
+        info = routes.log(self._id)
         options = self.options
         return ClusterLogDescription(
             name=info.name,
@@ -186,6 +191,10 @@ class KeptClusterLog:
             retention_ms=options.retention_ms,
             retention_bytes=options.retention_bytes,
             streams=info.streams,
+            replicas_missing=sum(
+                max(0, info.replication - replicas_there(each, routes.nodes))
+                for each in info.streams
+            ),
         )
 
     # -- cursors -----------------------------------------------------------------

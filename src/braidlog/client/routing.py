@@ -30,7 +30,15 @@ from braidlog.wire.messages import (
     StreamStatus,
 )
 
-__all__ = ["KEY_STREAMS", "PORT", "RoundRobin", "Routes", "parse_seeds", "stream_index"]
+__all__ = [
+    "KEY_STREAMS",
+    "PORT",
+    "RoundRobin",
+    "Routes",
+    "parse_seeds",
+    "replicas_there",
+    "stream_index",
+]
 
 PORT: Final = 7400
 """Where a node listens if nothing else is said."""
@@ -84,6 +92,17 @@ def _address(seed: object) -> str:
 def stream_index(key: bytes, streams: int) -> int:
     """Return the index of the key's stream among ``streams``."""
     return zlib.crc32(key) % streams
+
+
+def replicas_there(stream: StreamInfo, nodes: Iterable[NodeInfo]) -> int:
+    """Return how many replicas of a stream are in sync.
+
+    Nodes of earlier builds do not say it: then those on live nodes count.
+    """
+    if stream.in_sync is not None:
+        return len(stream.in_sync)
+    alive = {node.node for node in nodes if node.alive}
+    return len(alive & set(stream.replicas))
 
 
 class Routes:

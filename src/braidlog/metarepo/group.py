@@ -153,10 +153,11 @@ class Group:
         """Tell whether this node leads and its state is up to date."""
         return self.leadership is not None and self.leadership.ready
 
-    def metadata(self) -> Metadata:
+    def metadata(self, *, judged: bool = False) -> Metadata:
         """Return the metadata as of the last applied entry.
 
-        Who is alive and in sync only the leader says: others take all for alive.
+        With ``judged`` the leader adds how the streams stand, which no entry says.
+        Members that do not lead take every node for alive.
         """
         leads, now = self.leadership, self._now
         return Metadata(
@@ -166,11 +167,13 @@ class Group:
             nodes=self.repository.nodes(
                 (lambda node: not leads.dead(node, now)) if leads else bool,
                 frozenset(self.raft.core.membership.voters),
-                (lambda node: leads.silent_ms(node, now)) if leads else lambda _: 0,
+                (lambda node: leads.silent_ms(node, now))
+                if leads and judged
+                else lambda _: 0,
             ),
             logs=self.repository.logs(
                 (lambda stream: leads.standing(stream, now))
-                if leads
+                if leads and judged
                 else lambda _: _UNKNOWN
             ),
         )

@@ -22,11 +22,11 @@ from braidlog.metarepo.controller import Controller
 from braidlog.metarepo.guard import Guard
 from braidlog.metarepo.liveness import Liveness
 from braidlog.metarepo.logs import require_shape
-from braidlog.metarepo.placement import place
+from braidlog.metarepo.placement import place, require_nodes
 from braidlog.metarepo.pushing import Pusher
 from braidlog.metarepo.readmission import is_free
 from braidlog.metarepo.repository import Repository
-from braidlog.metarepo.state import STREAMS_OF_LOG_MAX, StreamState
+from braidlog.metarepo.state import STREAMS_OF_LOG_MAX, State, StreamState
 from braidlog.metarepo.views import Standing
 from braidlog.metarepo.voters import next_change
 from braidlog.raft import (
@@ -45,7 +45,7 @@ from braidlog.wire.results import Refused, Result
 if TYPE_CHECKING:
     from braidlog.metarepo.group import GroupSettings
 
-__all__ = ["LOOK_SECONDS", "Leadership"]
+__all__ = ["LOOK_SECONDS", "Leadership", "takers"]
 
 LOOK_SECONDS: Final = 0.1
 """Between looks at all nodes and streams, if nothing happens."""
@@ -206,7 +206,10 @@ class Leadership:
         membership: Membership,
     ) -> Command:
         if isinstance(command, commands.CreateLog):
-            return self._placed(repository, command, now)
+            return self._placed(repository, command, now, membership)
+        if isinstance(command, commands.AlterLog):
+            _require_raised(repository.state, command, membership)
+            return command
         if isinstance(command, commands.ReadmitNode):
             return self._given_up(command, now, membership)
         if (
@@ -218,7 +221,11 @@ class Leadership:
         return command
 
     def _placed(
-        self, repository: Repository, command: commands.CreateLog, now: float
+        self,
+        repository: Repository,
+        command: commands.CreateLog,
+        now: float,
+        membership: Membership,
     ) -> commands.CreateLog:
         state = repository.state
         if command.placement or command.log in state.logs:
@@ -227,6 +234,12 @@ class Leadership:
             return command
         # Places are looked for before the command is judged with all its fields.
         require_shape(command.replication, command.min_replicas, command.options)
+        require_nodes(
+            takers(state, membership),
+            command.replication,
+            command.min_replicas,
+            allow_missing=command.allow_missing,
+        )
         listed = state.faults.failed if state.faults else ()
         alive = [
             node
@@ -343,6 +356,32 @@ class Leadership:
             if not entered and not self.liveness.dead(node, now):
                 return False
         return True
+
+
+def takers(state: State, membership: Membership) -> set[int]:
+    """Return the nodes that take replicas, alive or not.
+
+    Voters count before they have registered: they will, soon after the first start.
+    """
+    leaving = {n for n, node in state.nodes.items() if node.draining}
+    return ({*state.nodes, *membership.electors} - leaving) - set(state.removed)
+
+
+def _require_raised(
+    state: State, command: commands.AlterLog, membership: Membership
+) -> None:
+    """Refuse to raise the number of replicas beyond that of the nodes."""
+    log = state.logs.get(command.log)
+    if log is None:
+        return
+    replication = command.replication or 0
+    fewest = command.min_replicas or 0
+    require_nodes(
+        takers(state, membership),
+        replication if replication > log.replication else 0,
+        fewest if fewest > log.min_replicas else 0,
+        allow_missing=command.allow_missing,
+    )
 
 
 def _ms(seconds: float) -> int:

@@ -7,12 +7,12 @@ their own count, so that a node with few replicas does not lead all of them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-from braidlog.errors import UnavailableError
+from braidlog.errors import InvalidArgumentError, UnavailableError
 from braidlog.metarepo.state import State
 
-__all__ = ["Loads", "place"]
+__all__ = ["Loads", "place", "require_nodes"]
 
 
 class Loads:
@@ -33,6 +33,33 @@ class Loads:
     def primary(self, nodes: Iterable[int]) -> int:
         """Return the node that leads the fewest streams."""
         return min(nodes, key=lambda node: (self.primaries[node], node))
+
+
+def require_nodes(
+    nodes: Collection[int], replication: int, fewest: int, *, allow_missing: bool
+) -> None:
+    """Refuse more replicas than a cluster of these nodes can ever have.
+
+    With ``allow_missing`` it only needs the nodes for ``fewest`` replicas.
+
+    Raises:
+        InvalidArgumentError: there are too few nodes.
+    """
+    count = len(nodes)
+    have = f"the cluster has {count} node{'s' if count != 1 else ''}"
+    if fewest > count:
+        msg = (
+            f"{have} and min_replicas is {fewest}, so the log could take no append:"
+            f" start {fewest - count} more, or ask for at most {count}"
+        )
+        raise InvalidArgumentError(msg)
+    if replication > count and not allow_missing:
+        msg = (
+            f"{have} and replication is {replication}: start {replication - count}"
+            f" more, ask for at most {count}, or pass allow_missing=True"
+            " (--allow-missing) and the log gets the other replicas when nodes join"
+        )
+        raise InvalidArgumentError(msg)
 
 
 def place(

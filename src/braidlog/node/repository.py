@@ -125,9 +125,9 @@ class RepositoryMember:
         """Whether something may follow from what came in since the last `flush`."""
         return self.group.stirred
 
-    def metadata(self) -> Metadata:
-        """Return the metadata as of the last applied entry."""
-        return self.group.metadata()
+    def metadata(self, *, judged: bool = False) -> Metadata:
+        """Return the metadata as of the last applied entry; see `Group.metadata`."""
+        return self.group.metadata(judged=judged)
 
     def execute(self, call: bytes, command: bytes, done: Done) -> None:
         """Execute a command, if this node leads."""

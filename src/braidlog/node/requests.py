@@ -115,7 +115,7 @@ class Requests:
             member.read(
                 message,
                 node.now,
-                lambda done: answer(*_metadata(member, done)),
+                lambda done: answer(*_metadata(member, done, message)),
             )
             return
         for voter in node.voters:
@@ -158,6 +158,6 @@ def _executed(done: Answer) -> tuple[Message | LogError, memoryview]:
 
 
 def _metadata(
-    member: RepositoryMember, done: Answer
+    member: RepositoryMember, done: Answer, asked: GetMetadata
 ) -> tuple[Message | LogError, memoryview]:
-    return done.error or member.metadata(), _NOTHING
+    return done.error or member.metadata(judged=asked.by_leader), _NOTHING

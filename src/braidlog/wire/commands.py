@@ -120,6 +120,8 @@ class CreateLog(_Command, frozen=True, array_like=True, tag=5):
     placement: tuple[tuple[int, ...], ...] = ()
     """Replicas of each stream. The leader fills it in with nodes that are alive; empty:
     any that are known."""
+    allow_missing: bool = False
+    """Whether there may be fewer nodes than `replication`. The leader decides."""
 
 
 class AlterLog(_Command, frozen=True, array_like=True, tag=6):
@@ -133,6 +135,8 @@ class AlterLog(_Command, frozen=True, array_like=True, tag=6):
     options: bytes | None = None
     known: bytes | None = None
     """Options that the new ones were made of; if they are others now it is refused."""
+    allow_missing: bool = False
+    """Whether there may be fewer nodes than `replication`. The leader decides."""
 
 
 class DeleteLog(_Command, frozen=True, array_like=True, tag=7):

@@ -40,9 +40,42 @@ def test_create_list_describe_delete(many: ClusterCli) -> None:
     assert many.json("log", "list") == []
 
 
+def test_more_replicas_than_nodes_have_to_be_meant(many: ClusterCli) -> None:
+    asked = ("log", "create", "orders", "--streams", "2", "--replication", "5")
+    refused = many.run(*asked, code=1)
+    assert "the cluster has 3 nodes and replication is 5: start 2 more" in (
+        refused.stderr
+    )
+    assert many.json("log", "list") == []
+    made = many.run(*asked, "--allow-missing")
+    assert "4 replicas of 10 missing" in made.stderr
+    [described] = many.json("log", "describe", "orders")
+    assert described["replicas_missing"] == 4
+    shown = many.run("log", "describe", "orders").stdout
+    assert "5, at least 3; 4 replicas missing" in shown
+    [status] = many.json("cluster", "status")
+    assert [log["missing"] for log in status["logs"]] == [4]
+    assert [stream["missing"] for stream in status["streams"]] == [2, 2]
+    assert status["health"] == "degraded"
+
+
+def test_committed_means_the_same_everywhere(many: ClusterCli) -> None:
+    many.run("log", "create", "orders")
+    many.run("append", "orders", "a", "b")
+    [described] = many.json("log", "describe", "orders")
+    [listed] = many.json("stream", "list", "orders")
+    assert described["streams"][0]["committed"] == listed["committed"] == 3
+
+
 def test_streams_of_a_directory_are_refused(cli: Cli) -> None:
-    for option in ("--streams", "--replication", "--min-replicas"):
-        result = cli.run("log", "create", "a", option, "2", code=2)
+    for option in (
+        "--streams=2",
+        "--replication=2",
+        "--min-replicas=2",
+        "--allow-missing",
+    ):
+        result = cli.run("log", "create", "a", option, code=2)
+        option, _, _ = option.partition("=")
         assert f"{option} needs --cluster" in result.stderr
     assert not cli.data.exists()
 

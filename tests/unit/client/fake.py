@@ -30,6 +30,7 @@ from braidlog.errors import (
     TooLargeError,
     TrimmedError,
 )
+from braidlog.metarepo.placement import require_nodes
 from braidlog.wire import commands, results
 from braidlog.wire.messages import (
     Append,
@@ -394,8 +395,14 @@ class FakeCluster:
     def _create(self, command: commands.CreateLog) -> results.Result:
         if any(log.info.name == command.name for log in self.logs.values()):
             raise AlreadyExistsError(f"there is a log {command.name!r}")
-        made = []
         nodes = list(self.nodes)
+        require_nodes(
+            nodes,
+            command.replication,
+            command.min_replicas,
+            allow_missing=command.allow_missing,
+        )
+        made = []
         for number in range(command.streams):
             at = number % len(nodes)
             order = nodes[at:] + nodes[:at]

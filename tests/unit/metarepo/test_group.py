@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from braidlog.errors import (
     InvalidArgumentError,
     NotFoundError,
@@ -10,6 +12,8 @@ from braidlog.errors import (
 )
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.group import Group, GroupEffects, GroupSettings
+from braidlog.metarepo.leadership import takers
+from braidlog.metarepo.state import State
 from braidlog.metarepo.waiting import Answer
 from braidlog.raft import (
     Base,
@@ -380,7 +384,7 @@ def test_the_leader_says_who_is_in_sync_and_for_how_long_a_stream_lacks_replicas
     lone.result(commands.CreateLog(LOG, "log", 1, 2, 1))
 
     def stream() -> StreamInfo:
-        ((found,),) = [log.streams for log in lone.group.metadata().logs]
+        ((found,),) = [log.streams for log in lone.group.metadata(judged=True).logs]
         return found
 
     for _ in range(20):
@@ -395,13 +399,76 @@ def test_the_leader_says_who_is_in_sync_and_for_how_long_a_stream_lacks_replicas
         lone.tell(told(1, epoch=stream().epoch))
     assert stream().in_sync == (1,)
     assert 1000 <= stream().lacking_ms <= 1600
-    (gone,) = [node for node in lone.group.metadata().nodes if not node.alive]
+    (gone,) = [
+        node for node in lone.group.metadata(judged=True).nodes if not node.alive
+    ]
     assert (gone.node, gone.silent_ms) == (2, 2000)
 
 
 def test_whoever_does_not_lead_does_not_say_who_is_in_sync() -> None:
     lone = Lone().prepared()
     lone.tell(told(1))
-    assert lone.group.metadata().logs[0].streams[0].in_sync == (1,)
+    assert lone.group.metadata(judged=True).logs[0].streams[0].in_sync == (1,)
     lone.group.leadership = None
-    assert lone.group.metadata().logs[0].streams[0].in_sync is None
+    assert lone.group.metadata(judged=True).logs[0].streams[0].in_sync is None
+
+
+def three_nodes() -> Lone:
+    lone = Lone()
+    for node in (1, 2, 3):
+        lone.result(commands.RegisterNode(node, f"host:{node}", 1))
+        lone.tell(node=node)
+    return lone
+
+
+@pytest.mark.parametrize("replication", [4, 5, 9])
+def test_more_replicas_than_nodes_are_refused_at_once(replication: int) -> None:
+    lone = three_nodes()
+    command = commands.CreateLog(LOG, "log", 1, replication, replication // 2 + 1)
+    before, index = lone.group.repository.snapshot(), lone.group.repository.index
+    answer = lone.do(command)
+    assert answer is not None
+    assert type(answer.error) is InvalidArgumentError
+    assert "the cluster has 3 nodes" in str(answer.error)
+    assert lone.group.repository.index == index
+    assert lone.group.repository.snapshot() == before
+
+
+def test_replicas_may_be_missing_if_the_caller_says_so() -> None:
+    lone = three_nodes()
+    command = commands.CreateLog(LOG, "log", 1, 5, 3, allow_missing=True)
+    assert lone.result(command) == Created(LOG, (1,))
+    assert len(lone.group.repository.state.streams[1].replicas) == 3
+    # Not so many that no append can ever be acknowledged.
+    command = commands.CreateLog(b"m" * 16, "more", 1, 9, 5, allow_missing=True)
+    answer = lone.do(command)
+    assert answer is not None
+    assert type(answer.error) is InvalidArgumentError
+    assert "min_replicas is 5" in str(answer.error)
+
+
+def test_replicas_are_not_raised_beyond_the_nodes_either() -> None:
+    lone = three_nodes()
+    lone.result(commands.CreateLog(LOG, "log", 1, 2, 1))
+    answer = lone.do(commands.AlterLog(LOG, replication=4))
+    assert answer is not None
+    assert type(answer.error) is InvalidArgumentError
+    raised = commands.AlterLog(LOG, replication=4, allow_missing=True)
+    assert lone.result(raised) == Done()
+    # What is so already may be said again, and lowered.
+    assert lone.result(commands.AlterLog(LOG, name="other")) == Done()
+    assert lone.result(commands.AlterLog(LOG, replication=4)) == Done()
+
+
+def test_a_node_that_is_drained_takes_no_replica() -> None:
+    lone = three_nodes()
+    lone.result(commands.DrainNode(3))
+    answer = lone.do(commands.CreateLog(LOG, "log", 1, 3, 2))
+    assert answer is not None
+    assert "the cluster has 2 nodes" in str(answer.error)
+
+
+def test_voters_count_before_they_have_registered() -> None:
+    members = Stored(Base(membership=Membership((1, 2, 3))))
+    assert takers(State(), members.base.membership) == {1, 2, 3}
+    assert takers(State(removed=(2,)), members.base.membership) == {1, 3}
