@@ -3,11 +3,15 @@
     PYTHONPATH=tests python -m tests.cluster.faults --rounds 100 --nodes 3 [--seed N]
 
 A round does something to one or more nodes, or to the network between them, for up to
-a few seconds: SIGKILL, SIGSTOP, a partition, one-way too, a full disk. Then it is
-mended, and the clients have to get on. Every few rounds, and at the end, all streams
-have to get all their replicas back, and every replica is compared with the others and
-with what the clients were told. `--report FILE` gets it as JSON. The seed repeats the
-choices, not the moments.
+a few seconds: SIGKILL, SIGSTOP, a partition, one-way too, a line that drops packets, a
+clock that jumps, a full disk. Then it is mended, and the clients have to get on. Every
+few rounds, and at the end, all streams have to get all their replicas back, and every
+replica is compared with the others and with what the clients were told. The calls of
+all clients, with their times, have to be linearizable (`cluster.history`).
+
+`--volatile` puts the nodes on disks that forget what was not synced; then the power
+fails, of all nodes at once too, and syncs become slow. `--report FILE` gets the result
+as JSON. The seed repeats the choices, not the moments.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from braidlog.errors import LogError
 from braidlog.testing.cluster import LocalCluster
 from cluster.chaos import Chaos
 from cluster.check import verify
+from cluster.history import Append, Look, violation
 from cluster.load import Load, Promises
 
 __all__ = ["Report", "run"]
@@ -55,6 +60,8 @@ class Report:
     submitted: int = 0
     failures: int = 0
     records: int = 0
+    looks: int = 0
+    """Reads whose answers were held against the order of all calls."""
     longest_round_s: float = 0.0
     ended: int = 0
     """Nodes that ended by themselves, as those without space do."""
@@ -65,15 +72,34 @@ class Report:
 class Storm:
     """One cluster, what is done to it, and what its clients were told."""
 
-    def __init__(self, report: Report, directory: Path, stack: ExitStack) -> None:
+    def __init__(
+        self,
+        report: Report,
+        directory: Path,
+        stack: ExitStack,
+        *,
+        volatile: bool,
+        package: Path | None = None,
+    ) -> None:
         self.report = report
         self.directory = directory
         cluster = directory / "cluster"
-        self.chaos = Chaos(report.nodes, report.seed, cluster, stack, SETTINGS)
+        seed = report.seed
+        self.chaos = Chaos(
+            report.nodes,
+            seed,
+            cluster,
+            stack,
+            SETTINGS,
+            volatile=volatile,
+            package=package,
+        )
         report.skipped = self.chaos.skipped
         report.faults = self.chaos.faults
         self.cluster = self.chaos.cluster
         self.promises = Promises()
+        self.appends: list[Append] = []
+        self.looks: list[Look] = []
 
     def round(self, load: Load) -> None:
         """Break something, wait, mend it; check that clients get on."""
@@ -88,9 +114,14 @@ class Storm:
         self.report.longest_round_s = max(took, self.report.longest_round_s)
         _say(f"round {self.report.rounds}: {name}, {took:.1f} s")
 
+    def create(self) -> None:
+        """Create the log, with a replica of each stream on every node."""
+        asyncio.run(_create(self.cluster))
+
     def new_load(self) -> Load:
         seeds = self.cluster.seeds
-        return Load(seeds, LOG, self.directory / "load", clients=3, tasks=4)
+        load = self.directory / "load"
+        return Load(seeds, LOG, load, clients=3, tasks=4, history=True)
 
     def settle(self, load: Load) -> None:
         """Stop the clients and compare everything."""
@@ -102,7 +133,13 @@ class Storm:
         self.chaos.start_all()
         self.report.ended = self.chaos.ended
         check = verify(self.cluster.seeds, LOG, self.promises, self.cluster.nodes)
-        self.report.records = asyncio.run(check) - 1
+        values = asyncio.run(check)
+        appends, looks = load.history()
+        self.appends += appends
+        self.looks += looks
+        found = violation(self.appends, self.looks, dict(enumerate(values, 1)))
+        assert not found, found
+        self.report.records, self.report.looks = len(values), len(self.looks)
         _say(f"{self.report.records} records are on every replica")
 
 
@@ -112,12 +149,14 @@ async def _create(cluster: LocalCluster) -> None:
         await client.create_log(LOG, streams=STREAMS, replication=replicas)
 
 
-def run(report: Report, rounds: int, directory: Path) -> Report:
+def run(
+    report: Report, rounds: int, directory: Path, *, volatile: bool = False
+) -> Report:
     """Do so many rounds; a violation ends it and is in the report."""
     begun = time.monotonic()
     with ExitStack() as stack:
-        storm = Storm(report, directory, stack)
-        asyncio.run(_create(storm.cluster))
+        storm = Storm(report, directory, stack, volatile=volatile)
+        storm.create()
         load = storm.new_load()
         try:
             while report.rounds < rounds:
@@ -147,6 +186,7 @@ def main() -> int:
     parser.add_argument(
         "--seed", type=int, default=random.SystemRandom().getrandbits(32)
     )
+    parser.add_argument("--volatile", action="store_true")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--report", type=Path)
     options = parser.parse_args()
@@ -157,7 +197,7 @@ def main() -> int:
         if data is None:
             temporary = tempfile.TemporaryDirectory(prefix="braid-faults-")
             data = Path(stack.enter_context(temporary))
-        run(report, options.rounds, data)
+        run(report, options.rounds, data, volatile=options.volatile)
     text = json.dumps(asdict(report), indent=2)
     if options.report is not None:
         options.report.write_text(text + "\n")

@@ -4,7 +4,9 @@
 
 A line of the file is a record that was submitted (`value`), acknowledged
 (`value position`), or failed (`value ?`, outcome, error). SIGTERM ends it; so does the
-end of its parent.
+end of its parent. With `--history FILE` tasks read as well, and a line of that file is
+a call that returned, with its times, as `cluster.history` judges them: in seconds of
+the monotonic clock, which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -12,23 +14,28 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final, TextIO
 
 import braidlog
 from braidlog.client.log import ClusterLog
 from braidlog.errors import ClosedError, LogError
+from cluster.history import Append, Look
 
 __all__ = ["Load", "Promises", "running"]
 
 _STOP_S: Final = 60.0
+_LOOKED_AT: Final = 40
 
 
 class Promises:
@@ -54,9 +61,17 @@ class Load:
     """Client processes that append to one log."""
 
     def __init__(
-        self, seeds: str, log: str, directory: Path, *, clients: int, tasks: int = 4
+        self,
+        seeds: str,
+        log: str,
+        directory: Path,
+        *,
+        clients: int,
+        tasks: int = 4,
+        history: bool = False,
     ) -> None:
         self.files: list[Path] = []
+        self.histories: list[Path] = []
         self._processes: list[subprocess.Popen[bytes]] = []
         directory.mkdir(parents=True, exist_ok=True)
         tests = str(Path(__file__).parents[1])
@@ -71,6 +86,10 @@ class Load:
             command = [sys.executable, "-m", "cluster.load", "--seeds", seeds]
             command += ["--log", log, "--name", name, "--acks", str(file)]
             command += ["--tasks", str(tasks)]
+            if history:
+                self.histories.append(directory / f"{name}.history")
+                self.histories[-1].touch()
+                command += ["--history", str(self.histories[-1])]
             with (directory / f"{name}.log").open("ab") as output:
                 self._processes.append(
                     subprocess.Popen(
@@ -112,6 +131,24 @@ class Load:
             found.read(file)
         return found
 
+    def history(self) -> tuple[list[Append], list[Look]]:
+        """Return the calls that returned, and appends that did not."""
+        told = [
+            json.loads(line)
+            for file in self.histories
+            for line in file.read_text().splitlines()
+        ]
+        appends = [Append(**each) for each in told if "value" in each]
+        looks = [
+            Look(**each | {"values": tuple(each["values"])})
+            for each in told
+            if "values" in each
+        ]
+        # An append that a closed client left has begun at some time before now.
+        open_ended = self.promises().submitted - {each.value for each in appends}
+        appends += [Append(value, -math.inf, math.inf, None) for value in open_ended]
+        return appends, looks
+
     def close(self) -> None:
         """End the clients, whatever they do."""
         for process in self._processes:
@@ -131,37 +168,72 @@ def running(
         load.close()
 
 
-async def _append(
-    log: ClusterLog, name: str, acks: TextIO, stopping: asyncio.Event, pause: float
-) -> None:
-    for number in itertools.count(1):
-        if stopping.is_set() or os.getppid() == 1:
-            return
-        value = f"{name}-{number}"
-        acks.write(f"{value}\n")
-        try:
-            position = await log.append(value.encode())
-        except ClosedError:
-            return
-        except LogError as error:
-            acks.write(f"{value} ? {error.outcome} {error}\n")
-        else:
-            acks.write(f"{value} {position}\n")
-        await asyncio.sleep(pause)
+class _Client:
+    """What the tasks of a client share."""
+
+    def __init__(self, log: ClusterLog, acks: TextIO, history: TextIO | None) -> None:
+        self.log = log
+        self.stopping = asyncio.Event()
+        self._acks, self._history = acks, history
+
+    async def append(self, name: str, pause: float) -> None:
+        for number in itertools.count(1):
+            if self.stopping.is_set() or os.getppid() == 1:
+                return
+            value = f"{name}-{number}"
+            self._acks.write(f"{value}\n")
+            begun = time.monotonic()
+            position, refused = None, False
+            try:
+                position = await self.log.append(value.encode())
+            except ClosedError:
+                return
+            except LogError as error:
+                refused = error.outcome == "certain"
+                self._acks.write(f"{value} ? {error.outcome} {error}\n")
+            else:
+                self._acks.write(f"{value} {position}\n")
+            self._note(Append(value, begun, time.monotonic(), position, refused))
+            await asyncio.sleep(pause)
+
+    async def look(self, pause: float) -> None:
+        """Read the last records again and again: as many as one wants to write down."""
+        while not self.stopping.is_set() and os.getppid() != 1:
+            begun = time.monotonic()
+            first = max(1, self.log.end - _LOOKED_AT)
+            try:
+                values = [each.value.decode() async for each in self.log.read(first)]
+            except ClosedError:
+                return
+            except LogError:
+                await asyncio.sleep(pause)
+                continue
+            end = first + len(values)
+            self._note(Look(begun, time.monotonic(), end, first, tuple(values)))
+            await asyncio.sleep(pause)
+
+    def _note(self, call: Append | Look) -> None:
+        if self._history is not None:
+            self._history.write(json.dumps(asdict(call)) + "\n")
 
 
 async def _main(options: argparse.Namespace) -> None:
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, stopping.set)
-    # Whoever reads the file sees whole lines: they are written line by line.
-    with options.acks.open("a", buffering=1) as acks:
+    with ExitStack() as stack:
+        # Whoever reads the files sees whole lines: they are written line by line.
+        acks = stack.enter_context(options.acks.open("a", buffering=1))
+        history = None
+        if options.history is not None:
+            history = stack.enter_context(options.history.open("a", buffering=1))
         async with braidlog.connect(options.seeds) as client:
-            log = await client.log(options.log)
+            mine = _Client(await client.log(options.log), acks, history)
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGTERM, mine.stopping.set)
             async with asyncio.TaskGroup() as group:
                 for task in range(options.tasks):
                     name = f"{options.name}-{task}"
-                    group.create_task(_append(log, name, acks, stopping, options.pause))
+                    group.create_task(mine.append(name, options.pause))
+                if history is not None:
+                    group.create_task(mine.look(10 * options.pause))
 
 
 def _options() -> argparse.Namespace:
@@ -171,6 +243,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--name", required=True)
     parser.add_argument("--acks", required=True, type=Path)
     parser.add_argument("--tasks", type=int, default=4)
+    parser.add_argument("--history", type=Path)
     parser.add_argument("--pause", type=float, default=0.002)
     return parser.parse_args()
 

@@ -22,7 +22,7 @@ def why_not() -> str:
     """Return why there can be no namespaces here; empty if there can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
-    for tool in ("ip", "nsenter"):
+    for tool in ("ip", "tc", "nsenter"):
         if shutil.which(tool) is None:
             return f"the command {tool} is not installed"
     try:
@@ -91,9 +91,18 @@ class Network:
         """Let nothing through to a node and from it, clients included."""
         _ip("link", "set", f"{self._name}-{node}", "down")
 
+    def thin(self, node: int) -> None:
+        """Make a node's line slow and its queue short, so that it drops packets."""
+        line = ["tbf", "rate", "4mbit", "burst", "4kb", "limit", "6kb"]
+        space = ["-n", self._space(node)]
+        _run("tc", *space, "qdisc", "replace", "dev", "eth0", "root", *line)
+
     def heal(self) -> None:
         """Let everything through."""
         for node in self.nodes:
+            # There is none on a line that is not thin.
+            space = ["-n", self._space(node)]
+            _run("tc", *space, "qdisc", "del", "dev", "eth0", "root", check=False)
             _ip("link", "set", f"{self._name}-{node}", "up")
             flush = ["neigh", "flush", "nud", "permanent", "dev", "eth0"]
             _ip("-n", self._space(node), *flush)
@@ -106,4 +115,8 @@ class Network:
 
 
 def _ip(*words: str, check: bool = True) -> None:
-    subprocess.run(["ip", *words], check=check, capture_output=True)
+    _run("ip", *words, check=check)
+
+
+def _run(*command: str, check: bool = True) -> None:
+    subprocess.run(command, check=check, capture_output=True)

@@ -1,6 +1,9 @@
 """Kill writers at random moments and look whether anything they promised is lost.
 
-    python -m tests.process.sigkill --kills 200 [--seed N] [--data DIR]
+    PYTHONPATH=tests python -m tests.process.sigkill --kills 200 [--seed N] [--data DIR]
+
+With `--power` the directory lies in a file system that loses what was not synced, and
+each kill is a power cut (`cluster.volatile`).
 
 One round: a child appends from several threads to several logs, and says through a pipe
 what it submits and what was acknowledged. The parent kills it (SIGKILL), opens the
@@ -29,13 +32,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import braidlog
 from braidlog import Log, Node, Producer, Record
 from braidlog.errors import TrimmedError
+
+if TYPE_CHECKING:
+    from cluster.volatile import VolatileDisk
 
 LOGS: Final = ("plain", "zstd", "lz4")
 THREADS: Final = 4
@@ -308,8 +315,8 @@ class Tally:
 class Carnage:
     """The loop."""
 
-    def __init__(self, data: Path, seed: int) -> None:
-        self.data, self.seed = data, seed
+    def __init__(self, data: Path, seed: int, disk: VolatileDisk | None = None) -> None:
+        self.data, self.seed, self.disk = data, seed, disk
         self.random = random.Random(seed)
         self.models = [Model() for _ in LOGS]
         self.followed: deque[tuple[int, int, Identity]] = deque()
@@ -322,18 +329,24 @@ class Carnage:
         """Kill so often; fail with what is wrong."""
         with braidlog.open(self.data, **OPTIONS):
             pass
-        pipe = Pipe(SEEN.size + KEY.size, self.hear_follower)
-        follower = self.spawn("--follower", pipe)
+        self.start_follower()
         try:
             for _ in range(kills):
                 self.round()
-                assert follower.poll() is None, "the follower died"
+                assert self.follower.poll() is None, "the follower died"
         finally:
-            follower.kill()
-            follower.wait()
-        pipe.thread.join()
+            self.stop_follower()
         self.check_followed()
         return self.tally
+
+    def start_follower(self) -> None:
+        self.pipe = Pipe(SEEN.size + KEY.size, self.hear_follower)
+        self.follower = self.spawn("--follower", self.pipe)
+
+    def stop_follower(self) -> None:
+        self.follower.kill()
+        self.follower.wait()
+        self.pipe.thread.join()
 
     def spawn(self, role: str, pipe: Pipe) -> subprocess.Popen[bytes]:
         command = [sys.executable, __file__, role, str(pipe.writer), "--data"]
@@ -358,6 +371,11 @@ class Carnage:
         assert code == -signal.SIGKILL, f"child ended by itself with {code}"
         self.tally.kills += 1
         self.tally.killed_early += not any(m.acknowledged for m in self.models)
+        if self.disk is not None:
+            # A power cut takes the follower along; what it saw must be there after it.
+            self.stop_follower()
+            self.disk.cut(self.random.getrandbits(32))
+            self.start_follower()
         # Without a writer first, as the next reader would see it.
         if self.random.random() < 0.3:
             with braidlog.open(self.data, read_only=True) as node:
@@ -471,6 +489,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     parser.add_argument("--data", type=Path, help="directory to use; kept afterwards")
+    parser.add_argument("--power", action="store_true", help="cut the power; root")
     parser.add_argument("--round", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--follower", type=int, help=argparse.SUPPRESS)
@@ -488,11 +507,19 @@ def main() -> None:
         print(f"seed {given.seed}")  # noqa: T201, RUF100
         home = Path(tempfile.mkdtemp(prefix="braidlog-sigkill-"))
         data = given.data or home / "data"
-        try:
-            print(Carnage(data, given.seed).run(given.kills))  # noqa: T201, RUF100
-        except BaseException:
-            print(f"python -m tests.process.sigkill --seed {given.seed}: see {data}")  # noqa: T201, RUF100
-            raise
+        with ExitStack() as stack:
+            disk = None
+            if given.power:
+                from cluster.volatile import VolatileDisk
+
+                disk = stack.enter_context(VolatileDisk(data))
+                data /= "log"
+            try:
+                print(Carnage(data, given.seed, disk).run(given.kills))  # noqa: T201, RUF100
+            except BaseException:
+                left = shutil.copytree(data, home / "left")
+                print(f"--seed {given.seed}: see {left}")  # noqa: T201, RUF100
+                raise
         shutil.rmtree(home)
 
 
