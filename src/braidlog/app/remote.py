@@ -20,6 +20,7 @@ from braidlog.app.codec import encode
 from braidlog.app.entries import CallId
 from braidlog.app.errors import CallExpiredError, DivergedError
 from braidlog.app.outcome import Outcome, Status
+from braidlog.client.attempts import Said
 from braidlog.client.background import BackgroundLoop
 from braidlog.client.link import Connector
 from braidlog.client.links import Links
@@ -53,6 +54,7 @@ T = TypeVar("T")
 # A call id is not made of a position that was heard longer ago than this: the host
 # might have forgotten calls of that age.
 _FRESH_S: Final = 0.5
+_NEVER: Final = float("-inf")
 _COPY_S: Final = 600.0
 _PROMOTE_S: Final = 90.0
 
@@ -77,12 +79,13 @@ class AsyncCaller:
         self._links = Links(connector, self._settings.connect_timeout_s)
         self._turn = 0
         self._position = 0
-        self._heard = float("-inf")
+        self._heard = _NEVER
 
     async def __aenter__(self) -> Self:
         """Find a host.
 
         Raises:
+            ConnectionLostError: every seed refuses connections.
             TimeoutError_: none answered in time.
             UnauthorizedError: the token is refused.
             NotFoundError: the hosts are of another application.
@@ -192,10 +195,11 @@ class AsyncCaller:
         """Ask one host after the other until one answers."""
         loop, settings = asyncio.get_running_loop(), self._settings
         deadline = loop.time() + within
+        refused_until = min(deadline, loop.time() + settings.refused_s)
         backoff = Backoff(settings.retry_first_s, settings.retry_max_s)
         unknown = False
         failures = 0
-        last: LogError | None = None
+        said = Said()
         while (left := deadline - loop.time()) > 0:
             turn = self._turn
             address = self._seeds[turn % len(self._seeds)]
@@ -211,18 +215,24 @@ class AsyncCaller:
                 if self._is_answer(error, failures):
                     raise _with_outcome(error, unknown=unknown) from None
                 unknown = unknown or is_unknown(error)
-                last = error
+                said.note(address, error, whole=most < left)
             else:
                 self._hear(given[0])
                 return given
             if turn == self._turn:
                 self._turn += 1  # Else another call has moved on already.
             if failures % len(self._seeds) == 0:
+                until = deadline
+                # Who was never there is not waited for as long as who is away.
+                if self._heard == _NEVER and said.all_refused and not unknown:
+                    if loop.time() >= refused_until:
+                        raise said.unreached("host")
+                    until = refused_until
                 pause = backoff.pause(settings.share())
-                await asyncio.sleep(min(pause, max(0.0, deadline - loop.time())))
-        late: LogError = TimeoutError_(f"no host answered in {within:.3g} s: {last}")
+                await asyncio.sleep(min(pause, max(0.0, until - loop.time())))
+        late: LogError = TimeoutError_(f"no host answered in {within:.3g} s: {said}")
         late.outcome = "unknown" if unknown else "certain"
-        raise late from last
+        raise late
 
     def _is_answer(self, error: LogError, failures: int) -> bool:
         """Whether an error is the answer of all hosts: what diverged at one is not."""

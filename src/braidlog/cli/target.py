@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Target", "probe", "token_of"]
 
-_PROBE_S: Final = 3.0
+_PROBE_S: Final = 1.5
+_PROBES_MAX: Final = 16
 _HINT: Final = (
     "check --cluster or BRAIDLOG_CLUSTER; `braidlog up` starts a cluster here"
 )
@@ -73,17 +75,28 @@ def probe(seeds: tuple[str, ...], what: str, hint: str) -> None:
     Raises:
         Problem: Nothing listens at any of the addresses.
     """
-    reasons = []
-    for seed in seeds:
-        host, _, port = seed.rpartition(":")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), _PROBE_S).close()
-        except OSError as error:
-            reasons.append(f"{seed}: {error.strerror or error}")
-        else:
-            return
-    text = f"no {what} can be reached ({'; '.join(reasons)})"
+    # All at a time: one that swallows what it is sent must not hold up the rest.
+    pool = ThreadPoolExecutor(min(_PROBES_MAX, len(seeds)))
+    try:
+        reasons = []
+        for reason in as_completed([pool.submit(_refusal, seed) for seed in seeds]):
+            if not reason.result():
+                return
+            reasons.append(reason.result())
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    text = f"no {what} can be reached ({'; '.join(sorted(reasons))})"
     raise Problem(text, hint, NOT_FOUND)
+
+
+def _refusal(seed: str) -> str:
+    """Return why nobody can be reached at an address; empty if somebody can."""
+    host, _, port = seed.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _PROBE_S).close()
+    except OSError as error:
+        return f"{seed}: {error.strerror or error}"
+    return ""
 
 
 def token_of(token: str | None, file: Path | None) -> str:

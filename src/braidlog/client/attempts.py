@@ -7,12 +7,13 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, TypeVar
 
 from braidlog.client.retry import Verdict, verdict_of
-from braidlog.errors import LogError, NotReadyError, TimeoutError_
+from braidlog.errors import ConnectionLostError, LogError, NotReadyError, TimeoutError_
 
-__all__ = ["Said", "first_of", "shared"]
+__all__ = ["UNREACHED", "Said", "first_of", "shared"]
 
 _T = TypeVar("_T")
 
+UNREACHED: Final = "Check the addresses, and that nodes listen there"
 _SHOWN: Final = 8
 """Nodes whose words an error repeats."""
 
@@ -34,6 +35,18 @@ class Said:
         if whole or not timeout or address not in self._errors:
             self._errors[address] = error
 
+    @property
+    def all_refused(self) -> bool:
+        """Whether every address refuses connections, as far as they were tried."""
+        return bool(self._errors) and all(map(_is_refused, self._errors.values()))
+
+    def unreached(self, what: str) -> LogError:
+        """Return the error of who has found nobody: nothing can have happened."""
+        error: LogError = ConnectionLostError(f"no {what} can be reached: {self}")
+        error.outcome = "certain"
+        error.hint = UNREACHED  # type: ignore[misc]
+        return error
+
     def __str__(self) -> str:
         """Return it as one line."""
         parts = [
@@ -43,6 +56,18 @@ class Said:
         if len(parts) > _SHOWN:
             parts[_SHOWN:] = [f"and {len(parts) - _SHOWN} more"]
         return "; ".join(parts)
+
+
+def _is_refused(error: LogError) -> bool:
+    """Tell whether no connection was made because the system said at once why not.
+
+    Nothing listens there, or there is no way to that host. Who does not answer may
+    only be slow.
+    """
+    cause = error.__cause__
+    by_system = isinstance(cause, OSError) and not isinstance(cause, TimeoutError)
+    sent = error.outcome != "certain"
+    return by_system and not sent and isinstance(error, ConnectionLostError)
 
 
 async def first_of(

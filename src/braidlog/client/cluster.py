@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from braidlog.client.attempts import Said, first_of, shared
+from braidlog.client.attempts import UNREACHED, Said, first_of, shared
 from braidlog.client.link import Answer, Connector, Link
 from braidlog.client.links import Links
 from braidlog.client.retry import Backoff, Verdict, verdict_of
@@ -37,7 +37,6 @@ _CALL_BYTES: Final = 16
 _WATCHERS: Final = 2
 """Nodes that are asked for news at a time: one of them may hang."""
 
-_UNREACHED: Final = "Check the addresses, and that nodes listen there"
 _REFUSED: Final = "See to what the nodes say, and try again: nothing is done twice"
 
 _T = TypeVar("_T")
@@ -66,6 +65,7 @@ class Cluster:
         """Find the cluster through its seeds.
 
         Raises:
+            ConnectionLostError: every seed refuses connections.
             TimeoutError_: no seed answered in time.
             UnauthorizedError: the token is refused.
         """
@@ -182,10 +182,14 @@ class Cluster:
     async def _anywhere(
         self, attempt: Callable[[str, float], Coroutine[Any, Any, _T]], what: str
     ) -> _T:
-        """Make an attempt at the nodes, again and again, until one succeeds."""
+        """Make an attempt at the nodes, again and again, until one succeeds.
+
+        Who was never there is not waited for as long as who is away.
+        """
         loop = asyncio.get_running_loop()
         settings = self.settings
         deadline = loop.time() + settings.timeout_s
+        refused_until = min(deadline, loop.time() + settings.refused_s)
         backoff = self.backoff()
         first: list[str] = []
         said = Said()
@@ -201,7 +205,10 @@ class Cluster:
                 raise
 
         while True:
-            await asyncio.sleep(backoff.pause(settings.share()))
+            pause = backoff.pause(settings.share())
+            if strangers := self._routes is None and said.all_refused:
+                pause = min(pause, max(0.0, refused_until - loop.time()))
+            await asyncio.sleep(pause)
             addresses = dict.fromkeys([*first, *self._addresses()])
             try:
                 return await first_of(
@@ -211,11 +218,13 @@ class Cluster:
                 self.check_open()
                 if verdict_of(error) is Verdict.FINAL:
                     raise
+                if strangers and said.all_refused and loop.time() >= refused_until:
+                    raise said.unreached("node") from error
                 if loop.time() >= deadline:
                     msg = f"no node answered for {what} in {settings.timeout_s} s"
                     failed = TimeoutError_(f"{msg}: {said}")
                     # That of the class is for appends.
-                    hint = _UNREACHED if self._routes is None else _REFUSED
+                    hint = UNREACHED if self._routes is None else _REFUSED
                     failed.hint = hint  # type: ignore[misc]
                     raise failed from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 from braidlog.client.attempts import shared
 from braidlog.client.link import Answer, Connector, Link
@@ -74,7 +75,7 @@ class Links:
         except OSError as error:
             if isinstance(error, LogError):
                 raise
-            msg = f"cannot connect to {address}: {error}"
+            msg = f"cannot connect to {address}: {_reason(error)}"
             raise _never_sent(msg) from error
         if self.closed:
             await link.close()
@@ -107,3 +108,9 @@ def _never_sent(message: str) -> LogError:
     error: LogError = ConnectionLostError(message)
     error.outcome = "certain"
     return error
+
+
+def _reason(error: OSError) -> str:
+    """Return the words of the system; event loops have their own, and repeat more."""
+    number = error.errno or 0
+    return os.strerror(number) if number > 0 else error.strerror or str(error)

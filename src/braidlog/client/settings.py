@@ -34,6 +34,8 @@ class ClientSettings:
     hedge_s: float = 0.25
     """How long a node may take for metadata or a command until another is asked too."""
     connect_timeout_s: float = 3.0
+    refused_s: float = 1.5
+    """How long the first contact goes on while every address refuses connections."""
     linger_s: float = 0.0
     """How long the first record of a batch waits for others when nothing is under
     way."""

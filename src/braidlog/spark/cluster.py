@@ -80,6 +80,7 @@ class ClusterPlace(Closing):
         """Connect to the cluster.
 
         Raises:
+            ConnectionLostError: every address refuses connections.
             TimeoutError_: no node answered.
             UnauthorizedError: the token may not read.
         """

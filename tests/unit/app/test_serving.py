@@ -36,6 +36,7 @@ from braidlog.client.settings import ClientSettings
 from braidlog.client.sockets import socket_connector
 from braidlog.errors import (
     ClosedError,
+    ConnectionLostError,
     InvalidArgumentError,
     NotFoundError,
     NotReadyError,
@@ -186,8 +187,8 @@ async def test_a_caller_goes_on_with_another_host(host: Host) -> None:
             assert str(caught.value.outcome) == "certain"
             assert not server.status().ready
     assert host.call("balance", 1) == 5
-    with pytest.raises(TimeoutError_, match="no host answered"):
-        async with connect(nobody, settings=ClientSettings(timeout_s=0.2)):
+    with pytest.raises(ConnectionLostError, match=f"{nobody}: Connection refused"):
+        async with connect(nobody, settings=ClientSettings(refused_s=0.01)):
             pass
 
 

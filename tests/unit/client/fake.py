@@ -124,7 +124,9 @@ class FakeCluster:
     async def connect(self, address: str) -> Link:
         node = next(n for n, there in self.nodes.items() if there == address)
         if node in self.dead:
-            raise ConnectionLostError(f"{address} refused the connection")
+            error: LogError = ConnectionLostError(f"{address} refused the connection")
+            error.outcome = "certain"
+            raise error from ConnectionRefusedError()
         link = FakeLink(self, node)
         self.links.append(link)
         return link

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from braidlog.client import BlockingClient, ClientSettings, connect_sync
-from braidlog.errors import ClosedError, TimeoutError_
+from braidlog.errors import ClosedError, ConnectionLostError
 from braidlog.wire.messages import Read
 from unit.client.fake import FakeCluster
 
@@ -80,7 +80,7 @@ def test_a_cluster_that_is_not_there() -> None:
         fake.dead = set(fake.nodes)
         return fake.client(timeout_s=0.05)
 
-    with pytest.raises(TimeoutError_):
+    with pytest.raises(ConnectionLostError):
         BlockingClient(make).__enter__()  # type: ignore[arg-type]
     assert "braidlog-client" not in [t.name for t in threading.enumerate()]
 
@@ -167,11 +167,12 @@ def test_why_no_seed_answers_is_said_and_nothing_else(
     seed: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     seeds = [seed, "127.0.0.1:2"]
-    with pytest.raises(TimeoutError_) as caught:
-        connect_sync(seeds, settings=ClientSettings(timeout_s=0.3)).__enter__()
+    with pytest.raises(ConnectionLostError) as caught:
+        connect_sync(seeds, settings=ClientSettings(refused_s=0.3)).__enter__()
     told = str(caught.value)
     assert "cannot connect to 127.0.0.1:2: " in told
     assert f"cannot connect to {seed}: " in told
+    assert "127.0.0.1:2: Connection refused" in told
     assert "did not answer" not in told
     assert "producer" not in told
     gc.collect()

@@ -10,6 +10,7 @@ import pytest
 from braidlog.client import Client, ClusterLog
 from braidlog.errors import (
     ClosedError,
+    ConnectionLostError,
     NotFoundError,
     NotReadyError,
     TimeoutError_,
@@ -341,9 +342,31 @@ async def test_a_subscription_ends_when_the_client_closes(
 
 async def test_nobody_there(cluster: FakeCluster) -> None:
     cluster.dead = set(cluster.nodes)
-    with pytest.raises(TimeoutError_, match="no node answered"):
-        async with cluster.client(timeout_s=0.05):
+    with pytest.raises(ConnectionLostError, match="no node can be reached") as caught:
+        async with cluster.client(timeout_s=1e9, refused_s=0.01):
             pass
+    assert all(address in caught.value.message for address in cluster.nodes.values())
+    assert str(caught.value.outcome) == "certain"
+
+
+async def test_who_may_only_be_slow_is_waited_for(cluster: FakeCluster) -> None:
+    cluster.dead = {1, 2}
+    cluster.fault = lambda node, message: "hang"
+    with pytest.raises(TimeoutError_, match="no node answered"):
+        async with cluster.client(timeout_s=0.1, refused_s=0.001):
+            pass
+
+
+async def test_a_client_that_was_there_waits_for_nodes_to_be_back(
+    cluster: FakeCluster,
+) -> None:
+    async with cluster.client(timeout_s=1e9, refused_s=0.001) as client:
+        for node in cluster.nodes:
+            cluster.kill(node)
+        waiting = asyncio.create_task(client.logs())
+        await asyncio.sleep(0.05)
+        cluster.dead.clear()
+        assert await waiting == []
 
 
 async def test_a_repeated_command_happens_once(
