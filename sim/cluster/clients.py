@@ -15,6 +15,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import msgspec
+
 from braidlog.client.client import Client
 from braidlog.client.log import ClusterLog
 from braidlog.client.settings import ClientSettings
@@ -30,6 +32,7 @@ from braidlog.errors import (
     TrimmedError,
 )
 from braidlog.types import Producer
+from braidlog.wire.messages import LogInfo
 from sim.checkers import AppendChecker, IndexedChecker, Operation
 from sim.checkers.appends import Seen
 from sim.errors import ViolationError
@@ -409,7 +412,7 @@ class _Worker:
         floor = self._shared.metadata.floor()
         routes = await self._client._cluster.linearize()
         metadata = routes.metadata
-        state = repr(metadata.logs)
+        state = repr([_decided(log) for log in metadata.logs])
         self._shared.metadata.ended(self._life.name, floor, metadata.index, state)
 
     async def _cursor(self) -> None:
@@ -433,3 +436,12 @@ class _Worker:
             now = self._shared.world.now
             found = rows.get(cursor)
             history.append(Operation(name, False, found, begin, now))
+
+
+def _decided(log: LogInfo) -> LogInfo:
+    """Leave out what the leader alone says of replicas, which is no state."""
+    streams = tuple(
+        msgspec.structs.replace(each, in_sync=None, damaged=(), lacking_ms=0)
+        for each in log.streams
+    )
+    return msgspec.structs.replace(log, streams=streams)
