@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import guard
 from order import group, rank
 
 # Seconds for a soak that names no `timeout` of its own.
@@ -26,6 +27,7 @@ def pytest_configure() -> None:
     # Who starts this in the background may let it ignore them, and so all it starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    guard.start()
 
 
 def pytest_collection_modifyitems(

@@ -2,8 +2,10 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,41 @@ def test_what_is_run_first_is_there() -> None:
     assert [each for each in FIRST if not (ROOT / each).exists()] == []
 
 
+def pytest_alone(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the tests of `test_it.py` as ours are run."""
+    command = [sys.executable, "-m", "pytest", "-q", *arguments]
+    command += ["-c", str(ROOT / "pyproject.toml"), "--confcutdir", str(folder)]
+    command += ["-p", "conftest", "-p", "no:cacheprovider", "test_it.py"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True
+    )
+
+
+def test_what_tests_started_ends_with_them(tmp_path: Path) -> None:
+    """Also where they are killed, in another session, and when it is stopped."""
+    (tmp_path / "test_it.py").write_text(
+        "import os, signal, subprocess, sys\n"
+        "def test_it():\n"
+        "    child = subprocess.Popen([sys.executable, '-c', 'input()'],"
+        " stdin=subprocess.PIPE, start_new_session=True)\n"
+        "    os.kill(child.pid, signal.SIGSTOP)\n"
+        "    open('pid', 'w').write(str(child.pid))\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = pytest_alone(tmp_path)
+    assert done.returncode == -signal.SIGKILL, done.stdout
+    child = Path("/proc", (tmp_path / "pid").read_text(), "cmdline")
+
+    def lives() -> bool:  # That of a zombie is empty.
+        return child.exists() and child.read_bytes() != b""
+
+    deadline = time.monotonic() + 30
+    while lives() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not lives()
+
+
 def test_soaks_run_only_where_they_are_asked_for(tmp_path: Path) -> None:
     """A `-m` that speaks of something else leaves them out as well."""
     (tmp_path / "test_it.py").write_text(
@@ -64,13 +101,7 @@ def test_soaks_run_only_where_they_are_asked_for(tmp_path: Path) -> None:
     )
 
     def run(*arguments: str) -> set[str]:
-        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *arguments]
-        command += ["-c", str(ROOT / "pyproject.toml"), "--confcutdir", str(tmp_path)]
-        command += ["-p", "conftest", "-p", "no:cacheprovider", "test_it.py"]
-        environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True
-        )
+        done = pytest_alone(tmp_path, "--collect-only", *arguments)
         return set(re.findall(r"test_\w+$", done.stdout, re.MULTILINE))
 
     assert run("-m", "not slow") == {"test_short"}

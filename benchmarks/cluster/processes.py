@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.contest import Unavailable
+from braidlog.testing.ports import Reservation
 
 _FOLDERS = ("", "usr/bin", "usr/sbin", "bin")
 _READY_S = 20.0
@@ -33,13 +34,12 @@ def find(name: str, package: str, folder: Path | None) -> Path:
     return Path(found)
 
 
+_PORTS = Reservation()
+
+
 def ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago."""
-    with ExitStack() as stack:
-        held = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in held:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in held]
+    """Return ports that nobody else gets while this process lives."""
+    return _PORTS.choose(count)
 
 
 def wait_listening(port: int) -> None:

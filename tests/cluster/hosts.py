@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from braidlog.testing.ports import Reservation
 
 if TYPE_CHECKING:
     from cluster.network import Network
@@ -31,13 +32,12 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(path)}
 
 
+_PORTS = Reservation()
+
+
 def free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago."""
-    with ExitStack() as stack:
-        held = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in held:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in held]
+    """Return ports that nobody else gets while this process lives."""
+    return _PORTS.choose(count)
 
 
 class Hosts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from braidlog.errors import InvalidArgumentError
 from braidlog.testing.cluster import LocalCluster
-from braidlog.testing.ports import keep_ports, kept_ports
+from braidlog.testing.ports import Reservation, keep_ports, kept_ports
 
 DAMAGED = ["", "{}", "null", "[1]", '["a", "b"]', "[0, 1]", "[70000, 1]", "\0" * 9]
 
@@ -41,10 +42,41 @@ def test_without_either_nothing_is_chosen_anew(tmp_path: Path, text: str) -> Non
     (tmp_path / "ports.json").write_text("")
     cluster.settings_file(1).write_text(text)
     with pytest.raises(InvalidArgumentError, match="put one of them back"):
-        keep_ports(tmp_path, 1)
+        keep_ports(tmp_path, 1, Reservation())
 
 
 def test_all_who_choose_at_a_time_get_the_same(tmp_path: Path) -> None:
+    held = [Reservation() for _ in range(32)]
     with ThreadPoolExecutor(8) as pool:
-        chosen = list(pool.map(lambda _: keep_ports(tmp_path, 2), range(32)))
+        chosen = list(pool.map(lambda each: keep_ports(tmp_path, 2, each), held))
     assert chosen == [kept_ports(tmp_path)] * 32
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as other:
+        try:
+            other.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def test_nobody_gets_a_port_before_its_node_or_while_the_node_is_down(
+    tmp_path: Path,
+) -> None:
+    cluster = LocalCluster(1, directory=tmp_path)
+    ports = kept_ports(tmp_path)
+    assert [is_free(port) for port in ports] == [False, False]
+    with cluster:
+        cluster.kill(1)
+        assert [is_free(port) for port in ports] == [False, False]
+        # Nobody listens there either: callers are refused at once.
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", ports[0]))
+        cluster.restart(1)
+        cluster.wait_ready(1)
+
+
+def test_a_cluster_that_is_dropped_lets_its_ports_go(tmp_path: Path) -> None:
+    LocalCluster(1, directory=tmp_path)
+    assert [is_free(port) for port in kept_ports(tmp_path)] == [True, True]

@@ -40,9 +40,16 @@ _WATCH_S: Final = 0.2
     is_flag=True,
     help="Check the settings and the files of [security], and stop.",
 )
+@click.option("--lifeline", type=int, hidden=True, help="Stop when this pipe ends.")
 @click.pass_obj
 def serve(
-    session: Session, /, config: Path | None, data: Path | None, *, check: bool
+    session: Session,
+    /,
+    config: Path | None,
+    data: Path | None,
+    *,
+    check: bool,
+    lifeline: int | None,
 ) -> None:
     """Run one node of a cluster until SIGTERM or Ctrl-C.
 
@@ -65,7 +72,7 @@ def serve(
         text = f"the settings of node {node.id} can serve {node.data}"
         line(session, text, node=node.id, data=node.data)
         return
-    sys.exit(run(settings, lambda error: explain(error).exit_code))
+    sys.exit(run(settings, lambda error: explain(error).exit_code, lifeline))
 
 
 @click.command(cls=LocalCommand)

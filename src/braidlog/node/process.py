@@ -46,12 +46,16 @@ class JsonFormatter(logging.Formatter):
 
 
 def run(
-    config: NodeConfig, code_of: Callable[[LogError], int] = lambda error: _FAILED
+    config: NodeConfig,
+    code_of: Callable[[LogError], int] = lambda error: _FAILED,
+    lifeline: int | None = None,
 ) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP; return the exit code.
 
-    A second signal ends the graceful stop at once. The code is ``code_of`` what the
-    node could not be started or not go on with.
+    A second signal ends the graceful stop at once. A ``lifeline`` is the end of a pipe
+    to whatever started the node: when nobody holds the other end any more, the node
+    stops as well. The code is ``code_of`` what the node could not be started or not go
+    on with.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
@@ -61,7 +65,7 @@ def run(
         import uvloop
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(config))
+            runner.run(_serve(config, lifeline))
     except LogError as error:
         _log.critical("the node stops: %s", error)  # noqa: TRY400, RUF100
         return code_of(error)
@@ -82,14 +86,21 @@ def allow_files() -> None:
             _log.warning("the limit of open files stays %d: %s", soft, error)
 
 
-async def _serve(config: NodeConfig) -> None:
+async def _serve(config: NodeConfig, lifeline: int | None) -> None:
     loop = asyncio.get_running_loop()
     stop, hurry = asyncio.Event(), asyncio.Event()
 
     def end() -> None:
         (hurry if stop.is_set() else stop).set()
 
+    def end_alone(lifeline: int) -> None:
+        loop.remove_reader(lifeline)
+        _log.warning("the process that started the node is gone: the node stops")
+        stop.set()
+
     on_end(loop, end)
+    if lifeline is not None:
+        loop.add_reader(lifeline, end_alone, lifeline)
     async with NodeServer(config) as server:
         await server.serve(stop, hurry)
 

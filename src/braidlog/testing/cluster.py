@@ -12,7 +12,6 @@ import fcntl
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,7 +26,7 @@ from typing import Any, Final, Self
 
 from braidlog.errors import LockedError, TimeoutError_, UnavailableError
 from braidlog.testing.interrupts import uninterrupted
-from braidlog.testing.ports import keep_ports, write_whole
+from braidlog.testing.ports import Reservation, keep_ports, write_whole
 
 __all__ = ["LocalCluster"]
 
@@ -52,6 +51,8 @@ def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
 
 class LocalCluster:
     """Nodes 1 to `nodes` on loopback; stopped on exit.
+
+    If this process is killed and cannot stop them, they stop by themselves.
 
     With a `directory` the nodes keep their data there, and find it again; else it is a
     temporary one. `settings` are sections of the settings file that all nodes get.
@@ -87,7 +88,9 @@ class LocalCluster:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._ports: dict[int, tuple[int, int]] = {}
         self._lock: int | None = None
-        ports = keep_ports(self.directory, nodes)
+        self._reservation = Reservation()
+        self._lifeline: tuple[int, int] | None = None
+        ports = keep_ports(self.directory, nodes, self._reservation)
         for node in range(1, nodes + 1):
             self._ports[node] = (ports[2 * node - 2], ports[2 * node - 1])
         self._voters = range(1, (voters or nodes) + 1)
@@ -103,7 +106,7 @@ class LocalCluster:
         """
         try:
             self._take()
-            self._check_ports()
+            self._hold_ports()
             for node in self.nodes:
                 self.start(node)
             self.wait_ready()
@@ -164,18 +167,23 @@ class LocalCluster:
             msg = f"node {node} runs already"
             raise UnavailableError(msg)
         command = [*self._launchers.get(node, ()), sys.executable]
-        command += ["-m", self._program, "serve", "--config"]
+        command += ["-m", self._program, "serve"]
+        command += ["--config", str(self.settings_file(node))]
+        if self._lifeline is None:
+            self._lifeline = os.pipe()
+        command += ["--lifeline", str(self._lifeline[0])]
+        # The lock is held for as long as one of the nodes lives.
+        passed = [self._lifeline[0], *([] if self._lock is None else [self._lock])]
         with self.output(node).open("ab") as output, uninterrupted():
             self._processes[node] = subprocess.Popen(
-                [*command, str(self.settings_file(node))],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 env=_inherited(os.environ),
                 # Ctrl-C of a terminal goes to the parent, which stops the nodes.
                 start_new_session=True,
-                # The lock is held for as long as one of the nodes lives.
-                pass_fds=() if self._lock is None else (self._lock,),
+                pass_fds=passed,
             )
 
     def is_running(self, node: int) -> bool:
@@ -258,6 +266,10 @@ class LocalCluster:
             if self._lock is not None:
                 os.close(self._lock)
                 self._lock = None
+            for end in self._lifeline or ():
+                os.close(end)
+            self._lifeline = None
+            self._reservation.close()
             self._stack.close()
 
     def _take(self) -> None:
@@ -286,20 +298,17 @@ class LocalCluster:
                 if os.fsencode(self.settings_file(node)) in said:
                     yield pid
 
-    def _check_ports(self) -> None:
-        """Find out before the nodes do that something else listens on a port."""
-        for port in (port for pair in self._ports.values() for port in pair):
-            with socket.socket() as probe:
-                # As the nodes do it: what was closed a moment ago is free.
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                try:
-                    probe.bind(("127.0.0.1", port))
-                except OSError as error:
-                    msg = (
-                        f"port {port} of this cluster is taken: {error.strerror};"
-                        f" ports are kept in {self.directory / 'ports.json'}"
-                    )
-                    raise UnavailableError(msg) from error
+    def _hold_ports(self) -> None:
+        """Keep the ports for the nodes, also while one of them is down."""
+        try:
+            for ports in self._ports.values():
+                self._reservation.hold(ports)
+        except UnavailableError as error:
+            msg = (
+                f"{error.message}; {self.directory / 'ports.json'} gives it to a node"
+                " of this cluster: stop what uses it"
+            )
+            raise UnavailableError(msg) from error.__cause__
 
     def last_words(self, node: int) -> str:
         """Return the last message that a node logged."""

@@ -2,6 +2,11 @@
 
 The nodes know one another by these ports, so a cluster that came back with others would
 not find itself. They are in `ports.json`, and in the settings of each node as well.
+
+Between the choice and the start of the node, the system could give the port to another
+program that asks for any port, or to an outgoing connection. So a `Reservation` keeps a
+socket bound to it that never listens. The node binds beside that socket, because both
+say SO_REUSEADDR; while the node is down, Linux refuses connections to the port.
 """
 
 from __future__ import annotations
@@ -11,15 +16,65 @@ import os
 import socket
 import tempfile
 import tomllib
-from contextlib import ExitStack
+import weakref
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from braidlog.errors import InvalidArgumentError
+from braidlog.errors import InvalidArgumentError, UnavailableError
 
-__all__ = ["keep_ports", "kept_ports", "write_whole"]
+__all__ = ["Reservation", "keep_ports", "kept_ports", "write_whole"]
 
 _PORT_MAX = (1 << 16) - 1
+
+
+class Reservation:
+    """Ports of 127.0.0.1 that nobody else gets until `close`, or until it is gone."""
+
+    def __init__(self) -> None:
+        """Hold nothing yet."""
+        self._held: dict[int, int] = {}
+        # Descriptors, not sockets: those would warn if nobody closed the cluster.
+        self._end = weakref.finalize(self, _let_go, self._held, ())
+
+    def choose(self, count: int) -> list[int]:
+        """Return ports that are free, and hold them."""
+        return [self._bind(0) for _ in range(count)]
+
+    def hold(self, ports: Iterable[int]) -> None:
+        """Hold these as well.
+
+        Raises:
+            UnavailableError: something listens there; the message names the port.
+        """
+        for port in ports:
+            if port not in self._held:
+                try:
+                    self._bind(port)
+                except OSError as error:
+                    msg = f"port {port} is taken: {error.strerror}"
+                    raise UnavailableError(msg) from error
+
+    def hold_only(self, ports: Iterable[int]) -> None:
+        """Let go of all others."""
+        _let_go(self._held, set(ports))
+
+    def close(self) -> None:
+        """Let go of all."""
+        _let_go(self._held, ())
+
+    def _bind(self, port: int) -> int:
+        with socket.socket() as held:
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            held.bind(("127.0.0.1", port))
+            bound = int(held.getsockname()[1])
+            self._held[bound] = held.detach()
+        return bound
+
+
+def _let_go(held: dict[int, int], kept: Iterable[int]) -> None:
+    for port in held.keys() - set(kept):
+        os.close(held.pop(port))
 
 
 def kept_ports(directory: Path) -> list[int]:
@@ -35,16 +90,17 @@ def kept_ports(directory: Path) -> list[int]:
     return kept if _are_ports(kept) else _ports_of_settings(directory)
 
 
-def keep_ports(directory: Path, nodes: int) -> list[int]:
+def keep_ports(directory: Path, nodes: int, held: Reservation) -> list[int]:
     """Return the ports of the cluster in a directory; choose them if there is none.
 
-    Of several that do it at a time all get the same.
+    Of several that do it at a time all get the same. `held` has those that were chosen.
 
     Raises:
         InvalidArgumentError: the cluster has another number of nodes.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    ports = kept_ports(directory) or _chosen(directory, _free_ports(2 * nodes))
+    ports = kept_ports(directory) or _chosen(directory, held.choose(2 * nodes))
+    held.hold_only(ports)
     if len(ports) != 2 * nodes:
         there = len(ports) // 2
         nouns = "node" if there == 1 else "nodes"
@@ -109,12 +165,3 @@ def _ports_of_settings(directory: Path) -> list[int]:
             raise InvalidArgumentError(msg) from error
         node += 1
     return ports
-
-
-def _free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago; all are held until all are known."""
-    with ExitStack() as stack:
-        held = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in held:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in held]

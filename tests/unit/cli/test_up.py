@@ -249,11 +249,15 @@ def test_what_does_not_stop_it(tmp_path: Path) -> None:
     assert running.alive() == []
 
 
-def test_nodes_that_outlive_it_hold_the_directory(tmp_path: Path) -> None:
+def test_nodes_stop_when_it_is_killed_and_hold_the_directory_until_then(
+    tmp_path: Path,
+) -> None:
     first = started(tmp_path / "c", "--nodes", "1")
+    node = int(first.nodes[0]["pid"])
     try:
+        os.kill(node, signal.SIGSTOP)
         assert first.stop(signal.SIGKILL) == -signal.SIGKILL
-        assert len(first.alive()) == 1
+        assert first.alive() == [node]
         result = subprocess.run(
             command("up", "-d", str(tmp_path / "c")),
             capture_output=True,
@@ -262,9 +266,17 @@ def test_nodes_that_outlive_it_hold_the_directory(tmp_path: Path) -> None:
             timeout=_WAIT_S,
         )
         assert result.returncode == 4, result.stderr
-        assert f"(processes {first.nodes[0]['pid']})" in result.stderr
+        assert f"(processes {node})" in result.stderr
+        os.kill(node, signal.SIGCONT)
+        deadline = time.monotonic() + _WAIT_S
+        while first.alive() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert first.alive() == []
+        said = Path(first.nodes[0]["log"]).read_text()
+        assert "the process that started the node is gone" in said
     finally:
-        os.kill(int(first.nodes[0]["pid"]), signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(node, signal.SIGKILL)
 
 
 def refused(data: Path, *options: str, code: int = 1) -> str:
@@ -286,7 +298,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         other.bind(("127.0.0.1", port))
         other.listen()
         said = refused(tmp_path)
-    assert f"port {port} of this cluster is taken" in said
+    assert f"port {port} is taken" in said
     assert "ports.json" in said
 
 

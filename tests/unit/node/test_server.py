@@ -36,12 +36,12 @@ from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
 from braidlog.wire.messages import Hello
 from braidlog.wire.roles import Role
 from braidlog.wire.tokens import make_token, token_entry
+from cluster.hosts import free_ports
 
 
 def free_port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return int(held.getsockname()[1])
+    [port] = free_ports(1)
+    return port
 
 
 def config(directory: Path, extra: str = "") -> NodeConfig:
@@ -276,6 +276,7 @@ async def test_an_address_in_use_is_named(tmp_path: Path) -> None:
     settings = config(tmp_path)
     with socket.socket() as held:
         host, _, port = settings.node.listen.rpartition(":")
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind((host, int(port)))
         held.listen()
         with pytest.raises(UnavailableError, match=settings.node.listen):
