@@ -19,6 +19,7 @@
     │  ├─ TooLargeError
     │  │  └─ MetadataFullError delete logs or cursors, then retry
     │  ├─ NotFoundError
+    │  │  └─ NotSharedError    let all processes see the same storage
     │  ├─ AlreadyExistsError
     │  ├─ ReadOnlyError
     │  ├─ UnauthorizedError    use another token
@@ -74,6 +75,7 @@ __all__ = [
     "NotFoundError",
     "NotPrimaryError",
     "NotReadyError",
+    "NotSharedError",
     "ProtocolError",
     "ReadOnlyError",
     "RemoteProtocolError",
@@ -306,6 +308,25 @@ class NotFoundError(InvalidArgumentError):
 
     code = 42
     hint = "Check the path or name; `Node.logs` and `Log.cursors` give what is there"
+
+
+class NotSharedError(NotFoundError):
+    """A process does not see a file or directory that another one of its job sees.
+
+    It runs on another machine, or in a container, and its path leads elsewhere.
+    """
+
+    code = 65
+    hint = (
+        "Let the driver and every worker mount the same storage under this path; a log "
+        "of a cluster (`cluster=`) is read and written without a shared path"
+    )
+
+    def __init__(self, message: str = "", *, path: str = "", worker: str = "") -> None:
+        """Name the path, and the machine of the worker."""
+        super().__init__(message)
+        self.path = path
+        self.worker = worker
 
 
 class AlreadyExistsError(InvalidArgumentError):

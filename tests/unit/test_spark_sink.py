@@ -292,7 +292,7 @@ def test_a_staged_file_is_checked(attempts: Attempts) -> None:
     again, parts = attempts.stage(1, 10)
     two = attempts.staging.root / parts[0].files[0].path
     two.unlink()
-    with pytest.raises(NotFoundError, match="see the same staging directory"):
+    with pytest.raises(NotFoundError, match="worker mount the same storage"):
         store(attempts.target, attempts.staging, again, parts, once=False)
     large = [run.Staged(again, 0, (), 1 << 30)]
     with pytest.raises(TooLargeError, match="the log has room for"):

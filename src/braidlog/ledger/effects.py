@@ -43,7 +43,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class CheckFiles:
-    """Look whether staged files are there in their length.
+    """Look whether staged files are there, as this driver sees them.
 
     Answer: by the path of each that is not, what is wrong with it.
     """

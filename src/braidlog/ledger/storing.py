@@ -36,7 +36,7 @@ from braidlog.errors import (
     FencedError,
     InvalidArgumentError,
     LogError,
-    NotFoundError,
+    NotSharedError,
     TooLargeError,
 )
 from braidlog.ledger.effects import (
@@ -67,7 +67,7 @@ def commit(proposal: Batch) -> Protocol:
 
     Raises:
         FencedError: the attempt is void: another driver gave it up.
-        NotFoundError: a file of the proposal is not there.
+        NotSharedError: a file of the proposal is not there as its task wrote it.
         LostFilesError: the proposal cannot replace what was decided and is lost.
         CorruptionError: log and ledger do not belong together any more.
     """
@@ -114,12 +114,11 @@ def abort(query: str, batch: int, attempt: str) -> Protocol:
         yield RemoveAttempt(query, batch, attempt)
 
 
-def _not_staged(proposal: Batch, missing: Mapping[str, str]) -> NotFoundError:
+def _not_staged(proposal: Batch, missing: Mapping[str, str]) -> NotSharedError:
     path, wrong = next(iter(missing.items()))
-    return NotFoundError(
-        f"a task staged {proposal.staging}/{path}, and it {wrong}: do the driver and"
-        " all workers see the same staging directory?"
-    )
+    path = f"{proposal.staging}/{path}"
+    msg = f"a task staged {path}, and it {wrong}; nothing was stored"
+    return NotSharedError(msg, path=path)
 
 
 def _since(proposal: Batch, end: int) -> Batch:

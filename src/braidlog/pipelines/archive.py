@@ -34,6 +34,7 @@ from braidlog.errors import (
     InvalidArgumentError,
     LockedError,
 )
+from braidlog.handover import here, problem_of
 from braidlog.pipelines.frame import (
     Attempt,
     File,
@@ -109,6 +110,7 @@ class _Archiving:
     def settle(self, kept: Keeper, manifest: Manifest) -> dict[str, Any]:
         """Bring everything up to a generation that is durable; may be repeated."""
         # The cursor last, and the trim behind it: whatever fails here keeps records.
+        self._see(kept, manifest)
         tables = self.lakes.follow(self.place, manifest)
         if kept.options.archive is None:
             kept.set_archive(self.place.location)
@@ -118,6 +120,26 @@ class _Archiving:
             done["read_back"] = self._read_back(manifest, kept.first)
             done["first"] = kept.trim(manifest.end)
         return done
+
+    def _see(self, kept: Keeper, manifest: Manifest) -> None:
+        """Look at the files for which the cursor will let records go.
+
+        Another process may have published them, on another machine.
+
+        Raises:
+            ArchiveDamagedError: one is not what was archived. The cursor stays.
+        """
+        held = [each.position for each in kept.cursors() if each.name == self.cursor]
+        begin = max(kept.first, *held)
+        for file in manifest.holding(begin, manifest.end):
+            path = Path(self.place.path(file.path))
+            footer = file.footer_bytes, file.footer_checksum
+            if problem := problem_of(path, file.bytes, *footer):
+                msg = (
+                    f"{path}, a file of the archive, {problem}; looked at from "
+                    f"{here()}; the cursor stays where it is, nothing was trimmed"
+                )
+                raise ArchiveDamagedError(msg, path=str(path))
 
     def _read_back(self, manifest: Manifest, first: int) -> int:
         """Read what is about to be trimmed; return how many files that were.
@@ -163,6 +185,7 @@ class _Archiving:
             (stage,),
             lambda results: self._publish(job, begin, results),
             lambda: self._published(begin),
+            reads=self.origin.directories(),
         )
         return job
 
@@ -229,7 +252,15 @@ def _work(origin: Origin, location: str, task: _Range, attempt: Attempt) -> Resu
         file = write_file(place, task.begin, task.end, batches, attempt.name)
     return Result(
         figures={"records": file.rows, "bytes_written": file.bytes},
-        files=(File(file.path, file.bytes, file.checksum),),
+        files=(
+            File(
+                file.path,
+                file.bytes,
+                file.checksum,
+                file.footer_bytes,
+                file.footer_checksum,
+            ),
+        ),
         facts=dataclasses.asdict(file),
     )
 
@@ -270,9 +301,10 @@ def archive(
 ) -> Report:
     """Archive what a log has and its archive lacks, up to where the log ends now.
 
-    ``location`` is a directory that all workers see. ``until`` is the last position to
-    archive. The pinning ``cursor`` moves when the files are durable and listed; its
-    ``lease`` in seconds lets trims pass an archive that nobody continues (None: never).
+    ``location`` is a directory that this process and all workers see. ``until`` is the
+    last position to archive. The pinning ``cursor`` moves when the files are durable
+    and listed, and this process has seen each in its place; its ``lease`` in seconds
+    lets trims pass an archive that nobody continues (None: never).
     With ``trim`` the log lets go what was archived, and read back, as far as no other
     cursor pins it. ``delta`` makes the directory a table of Delta too, ``iceberg`` is
     the ``catalog.namespace.table`` that gets the same files.
@@ -289,8 +321,10 @@ def archive(
         InvalidArgumentError: the place has the archive of another log, or cannot be
             archived to.
         AlreadyExistsError: another run archived meanwhile: run again.
-        ArchiveDamagedError: what was written could not be read back; nothing was
-            trimmed.
+        ArchiveDamagedError: what was written could not be read back, or is not there;
+            nothing was trimmed.
+        NotSharedError: this process does not see what a worker wrote, or a worker not
+            what it has to read; nothing was published.
     """
     place = Place.of(location)
     make_directories(place.directory)

@@ -169,6 +169,7 @@ def audit_job(
         _facts,
         # There may be new damage, so it always looks again.
         partial(refuse_results, home),
+        reads=origin.directories(),
     )
 
 

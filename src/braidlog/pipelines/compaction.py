@@ -229,6 +229,7 @@ def compact_job(
         ),
         finish,
         lambda: published(home, _NAME, job.identity),
+        reads=origin.directories(),
     )
     return job
 

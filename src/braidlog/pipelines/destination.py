@@ -28,6 +28,14 @@ __all__ = ["Destination", "Parts"]
 class Parts(Protocol):
     """A log to append parts to."""
 
+    @property
+    def id(self) -> str:
+        """Identity of the log."""
+
+    @property
+    def end(self) -> int:
+        """Return the next position, as far as this process knows."""
+
     def next_sequence(self, part: int, producer: Producer) -> int:
         """Return what the producer of a part must send next, 1 if it is unknown.
 
@@ -55,6 +63,14 @@ class _Directory:
     def __init__(self, log: braidlog.Log) -> None:
         self._log = log
 
+    @property
+    def id(self) -> str:
+        return self._log.id
+
+    @property
+    def end(self) -> int:
+        return self._log.end
+
     def next_sequence(self, part: int, producer: Producer) -> int:
         return self._log.next_sequence(producer)
 
@@ -75,6 +91,14 @@ class _Cluster:
 
     def __init__(self, ingest: BlockingIngest) -> None:
         self._ingest = ingest
+
+    @property
+    def id(self) -> str:
+        return self._ingest.log
+
+    @property
+    def end(self) -> int:
+        return self._ingest.refresh().stop
 
     def next_sequence(self, part: int, producer: Producer) -> int:
         stream = self._ingest.streams[part]

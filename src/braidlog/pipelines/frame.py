@@ -8,7 +8,12 @@ Where that process is (this one, a process beside it, a worker of Spark) is the
 runner's business alone. What a task returned is noted durably. When all tasks of all
 stages are noted, ``publish`` makes the results visible in one step.
 
-*Invariants.* The plan of a stage is kept before its first task runs, so an interrupted
+A path may lead elsewhere on another machine. So a worker looks for the directories of
+the job before it begins a task, and this process looks at the files of each result
+before it is noted (`braidlog.handover`).
+
+*Invariants.* What is noted, and so what is published, this process has seen in its
+place. The plan of a stage is kept before its first task runs, so an interrupted
 job goes on with the same tasks, and redoes none that is noted. A task may be carried
 out more than once, also at the same time: only files that a published result names
 count. ``publish`` may be called again with the same results. A job that is published
@@ -26,6 +31,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
+
+from braidlog.handover import Landmark, landmark_of, not_shared, problem_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,10 +63,13 @@ class File:
     """A file that a task wrote: durable, and never changed again."""
 
     path: str
-    """Relative to the home of the job, or whatever `Job.intact` understands."""
+    """Relative to the home of the job; of what is elsewhere, absolute."""
     bytes: int
     checksum: str
     """BLAKE2b-128 of its bytes, in hexadecimal; "" if the file has checksums itself."""
+    tail_bytes: int = 0
+    tail_checksum: str = ""
+    """Of its last bytes: by these the process that publishes knows it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +81,8 @@ class Result:
     files: tuple[File, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
     """Whatever later stages and the publication have to know of this task."""
+    worker: str = ""
+    """The machine that the task ran on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +96,8 @@ class Attempt:
     """Where the published files of the job are, seen by all its workers."""
     scratch: Path
     """For files that a later stage reads; removed when the job is published."""
+    landmarks: tuple[Landmark, ...] = ()
+    """By these a worker tells that it sees what the job is about."""
 
 
 Work: TypeAlias = Callable[[T, Attempt], Result]
@@ -121,8 +135,10 @@ class Job:
     """Makes the results of the last stage visible; says what it published."""
     published: Callable[[], Mapping[str, Any] | None]
     """What an earlier run of the same job published."""
-    intact: Callable[[Result], bool] | None = None
-    """Whether the files of a noted result still are there; by default by their size."""
+    reads: tuple[str, ...] = ()
+    """Data directories that all workers see under the same path."""
+    obsolete: Callable[[Result], bool] | None = None
+    """Whether files of a result that are gone are of no use any more."""
 
     @property
     def identity(self) -> str:
@@ -144,6 +160,9 @@ class Job:
         """`Attempt.scratch`; a plan may leave there what its tasks have to read."""
         return self.notes / "scratch"
 
+
+IDENTITY: Final = "IDENTITY"
+"""The file of a data directory that no other one has the same of."""
 
 NOTES: Final = ".job"
 """Where a directory of results has the notes of jobs that are not done."""
@@ -289,11 +308,10 @@ def _carry_out(
     if tasks is None:
         tasks = list(stage.plan(before))
         state.keep_tasks(stage.name, tasks)
-    intact = job.intact or state.has_files
     done: dict[int, Result] = {
         number: result
         for number, result in state.results(stage.name)
-        if number < len(tasks) and intact(result)
+        if number < len(tasks) and not _unseen(job, result)
     }
     resumed = len(done)
 
@@ -307,13 +325,34 @@ def _carry_out(
         for later in job.stages[at + 1 :]:
             # It was planned from results that are not there any more.
             state.forget(later.name)
-        blank = Attempt(-1, stage.name, job.home, state.scratch)
+        landmarks = tuple(_landmarks(job, state.landmark))
+        blank = Attempt(-1, stage.name, job.home, state.scratch, landmarks)
         with closing(runner.run(left, stage.work, blank)) as coming:  # type: ignore[type-var]
             for number, result in coming:
+                for path, problem in _unseen(job, result):
+                    raise not_shared(path, problem, result.worker)
                 state.note(stage.name, number, result)
                 done[number] = result
                 tell()
     return resumed, [done[number] for number in range(len(tasks))]
+
+
+def _landmarks(job: Job, own: Landmark | None) -> Iterator[Landmark]:
+    """Give out how workers know the directories of a job."""
+    # One that is not there here either is the task's to name.
+    found = [own, *(landmark_of(Path(each), IDENTITY) for each in job.reads)]
+    return (each for each in found if each is not None)
+
+
+def _unseen(job: Job, result: Result) -> list[tuple[str, str]]:
+    """Return which files of a result are not there as they were written, and why."""
+    found = []
+    for file in result.files:
+        path = job.home / file.path
+        problem = problem_of(path, file.bytes, file.tail_bytes, file.tail_checksum)
+        if problem and not (job.obsolete and job.obsolete(result)):
+            found.append((str(path), problem))
+    return found
 
 
 def _added(figures: Mapping[str, int], results: Sequence[Result]) -> dict[str, int]:

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from braidlog.errors import InvalidArgumentError, LogError, UnavailableError
+from braidlog.handover import check_landmarks, here
 from braidlog.pipelines.frame import Attempt, Result, Runner, Work
 
 if TYPE_CHECKING:
@@ -69,6 +70,17 @@ def attempt_of(blank: Attempt, task: int) -> Attempt:
     return replace(blank, task=task, name=name)
 
 
+def carry_out(work: Work[T], task: T, attempt: Attempt) -> Result:
+    """Carry one task out in this process, which may be on any machine.
+
+    Raises:
+        NotSharedError: this process does not see a directory of the job.
+        LogError: what the task raised.
+    """
+    check_landmarks(attempt.landmarks)
+    return replace(work(task, attempt), worker=here())
+
+
 class HereRunner:
     """One task after the other, in this process."""
 
@@ -79,7 +91,7 @@ class HereRunner:
     ) -> Iterator[tuple[int, Result]]:
         """Carry tasks out."""
         for number, task in tasks.items():
-            yield number, work(task, attempt_of(blank, number))
+            yield number, carry_out(work, task, attempt_of(blank, number))
 
 
 class PoolRunner:
@@ -130,7 +142,8 @@ class PoolRunner:
                 number, task = next(left, (-1, None))
                 if number < 0:
                     break
-                future = pool.submit(work, task, attempt_of(blank, number))  # type: ignore[arg-type]
+                attempt = attempt_of(blank, number)
+                future = pool.submit(carry_out, work, task, attempt)  # type: ignore[arg-type]
                 running[future] = number
             if not running:
                 return
@@ -184,10 +197,10 @@ class SparkRunner:
         self, tasks: list[tuple[int, T]], work: Work[T], blank: Attempt, tag: str
     ) -> list[tuple[int, Result]]:
         self._spark.addTag(tag)  # Of what this thread begins.
-        carry_out = partial(_in_worker, tasks, work, blank, self._failures_max)
+        in_worker = partial(_in_worker, tasks, work, blank, self._failures_max)
         rows = (
             self._spark.range(0, len(tasks), 1, len(tasks))
-            .mapInArrow(carry_out, "task bigint, result binary, failure binary")
+            .mapInArrow(in_worker, "task bigint, result binary, failure binary")
             .collect()
         )
         for row in rows:
@@ -214,7 +227,7 @@ def _in_worker(
             number, task = tasks[index]
             result = failure = None
             try:
-                done = work(task, attempt_of(blank, number))
+                done = carry_out(work, task, attempt_of(blank, number))
                 result = msgspec.json.encode(done)
             except LogError as error:
                 # One that may pass is Spark's to retry, while it does.

@@ -4,6 +4,7 @@
 |---|---|
 | ``report.json`` | report of the last run that published |
 | ``.job/IDENTITY/lock`` | locked while the job runs |
+| ``.job/IDENTITY/landmark`` | what workers look for, another one in each run |
 | ``.job/IDENTITY/STAGE.tasks`` | JSON: the tasks of a stage |
 | ``.job/IDENTITY/STAGE.results`` | a line of JSON for each task that is done |
 | ``.job/IDENTITY/scratch/`` | files that a later stage reads |
@@ -18,6 +19,7 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -27,6 +29,7 @@ from typing import IO, Any, Final, TypeVar
 import msgspec
 
 from braidlog.errors import CorruptionError, LockedError
+from braidlog.handover import landmark_of
 from braidlog.pipelines.frame import Report, Result, notes_of
 
 __all__ = ["ASIDE", "JobState", "sync_directory", "write_durably"]
@@ -34,6 +37,7 @@ __all__ = ["ASIDE", "JobState", "sync_directory", "write_durably"]
 T = TypeVar("T")
 
 _REPORT: Final = "report.json"
+_LANDMARK: Final = "landmark"
 ASIDE: Final = ".manifest."
 """What the names of manifests begin with that are not published yet."""
 
@@ -64,6 +68,10 @@ class JobState:
             msg = f"the same job is running on {home}"
             raise LockedError(msg, path=str(self._path)) from None
         self._notes: dict[str, IO[bytes]] = {}
+        path = self._path / _LANDMARK
+        path.write_text(secrets.token_hex(16))
+        self.landmark = landmark_of(home, str(path.relative_to(home)))
+        """By this a worker tells that it sees the directory of the job."""
 
     @staticmethod
     def begun(home: Path, identity: str) -> bool:
@@ -120,17 +128,6 @@ class JobState:
         file.write(msgspec.json.encode(_Line(task, result)) + b"\n")
         file.flush()
         os.fsync(file.fileno())
-
-    def has_files(self, result: Result) -> bool:
-        """Tell whether the files of a result are there, with the sizes they had."""
-        for file in result.files:
-            try:
-                size = (self._home / file.path).stat().st_size
-            except OSError:
-                return False
-            if size != file.bytes:
-                return False
-        return True
 
     def report(self, report: Report) -> None:
         """Keep the report of a job that was published."""

@@ -13,12 +13,12 @@ import json
 import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import Any, Final
 
 from braidlog.errors import AlreadyExistsError, CorruptionError, NotFoundError
+from braidlog.handover import tail_of
 from braidlog.pipelines.frame import NOTES, File
 from braidlog.pipelines.frame_state import ASIDE, sync_directory
 
@@ -128,7 +128,10 @@ def publish(
         "pipeline": pipeline,
         "identity": identity,
         "parameters": dict(parameters),
-        "files": [asdict(file) for file in files],
+        "files": [
+            {"path": file.path, "bytes": file.bytes, "checksum": file.checksum}
+            for file in files
+        ],
         **facts,
     }
     (home / folder).mkdir(exist_ok=True)
@@ -172,7 +175,7 @@ def finished(home: Path, path: Path, *, checked: bool = False) -> File:
         checksum = "" if checked else _checksum(path)
         size = os.fstat(file.fileno()).st_size
     sync_directory(path.parent)
-    return File(str(path.relative_to(home)), size, checksum)
+    return File(str(path.relative_to(home)), size, checksum, *tail_of(path))
 
 
 def verify(home: Path, file: File) -> None:

@@ -160,6 +160,10 @@ class Origin:
             include_archive=_located(self.include_archive),
         )
 
+    def directories(self) -> tuple[str, ...]:
+        """Return the data directories that workers have to see; of a cluster none."""
+        return (self.path,) if self.path else self.raw
+
     @contextmanager
     def open(self) -> Iterator[Source]:
         """Open the log for reading.

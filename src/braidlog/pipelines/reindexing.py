@@ -24,8 +24,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from braidlog import _native
 from braidlog.errors import CorruptionError, InvalidArgumentError, NotFoundError
+from braidlog.handover import tail_of
 from braidlog.pipelines.frame import (
     Attempt,
+    File,
     Job,
     Progress,
     Report,
@@ -99,6 +101,8 @@ def reindex_job(directories: Sequence[str | Path], output: str | Path) -> Job:
         _facts,
         # Damage may come at any time, so it always looks again.
         partial(refuse_results, home),
+        reads=tuple(found),
+        obsolete=_is_obsolete,
     )
 
 
@@ -120,8 +124,7 @@ def _write(task: _Segment, attempt: Attempt) -> Result:
         os.fsync(file.fileno())
     aside.replace(path)
     sync_directory(path.parent)
-    numbers = {row.number for row in files.segments(directory)}
-    if task.number not in numbers:
+    if not _is_there(directory, task.number):
         path.unlink(missing_ok=True)  # It went while this was written.
         return Result({"side_files_whole": 1})
     return Result(
@@ -129,8 +132,20 @@ def _write(task: _Segment, attempt: Attempt) -> Result:
             "side_files_written": 1,
             "side_bytes": len(content),
             "bytes_read": task.bytes,
-        }
+        },
+        (File(str(path), len(content), "", *tail_of(path)),),
+        {"directory": task.directory, "segment": task.number},
     )
+
+
+def _is_there(directory: Path, segment: int) -> bool:
+    return any(row.number == segment for row in files.segments(directory))
+
+
+def _is_obsolete(result: Result) -> bool:
+    """Tell whether the node let go of the segment of a side file meanwhile."""
+    facts = result.facts
+    return not _is_there(Path(facts["directory"]), facts["segment"])
 
 
 def _facts(results: Sequence[Result]) -> Mapping[str, Any]:

@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+import braidlog
 from braidlog.client.routing import stream_index
 from braidlog.errors import CorruptionError
+from braidlog.handover import not_shared
 from braidlog.pipelines.destination import Destination
 from braidlog.pipelines.frame import (
     Attempt,
@@ -126,6 +128,7 @@ def repartition_job(
         return [_Split(each.begin, each.end) for each in ranges]
 
     def finish(results: Sequence[Result]) -> Mapping[str, Any]:
+        _check_stored(destination, results)
         facts = _facts(results)
         return publish(home, _NAME, job.identity, parameters, files=(), facts=facts)
 
@@ -145,6 +148,7 @@ def repartition_job(
         ),
         finish,
         lambda: published(home, _NAME, job.identity),
+        reads=(*origin.directories(), *filter(None, [destination.path])),
     )
     return job
 
@@ -231,6 +235,7 @@ def _append(destination: Destination, task: _Append, attempt: Attempt) -> Result
         stored = log.next_sequence(task.part, producer) - 1
         log.append(task.part, rest(stored), producer, stored + 1)
         there = log.next_sequence(task.part, producer) - 1
+        stored_in = [log.id, log.end]
     if not seen == there == task.records:
         msg = (
             f"part {task.part} has {task.records} records, {seen} were read and the"
@@ -243,8 +248,33 @@ def _append(destination: Destination, task: _Append, attempt: Attempt) -> Result
             "piece_bytes_read": part.bytes_read,
         },
         (),
-        {"part": task.part, "records": seen, "begin": task.begin, "end": task.end},
+        {
+            "part": task.part,
+            "records": seen,
+            "begin": task.begin,
+            "end": task.end,
+            "log": stored_in,
+        },
     )
+
+
+def _check_stored(destination: Destination, results: Sequence[Result]) -> None:
+    """Look into the directory that workers say they appended to.
+
+    Raises:
+        NotSharedError: they appended to another one.
+    """
+    if not destination.path or not results:
+        return
+    with braidlog.open(destination.path, read_only=True) as node:
+        log = node.log(destination.log)
+        for each in results:
+            # Of an earlier version there is no note of it.
+            identity, end = each.facts.get("log", (log.id, 0))
+            if identity != log.id or end > log.end:
+                problem = f"ends at {log.end} here instead of {end}"
+                where = f"the log {destination.log!r} of {destination.path}"
+                raise not_shared(where, problem, each.worker)
 
 
 def _facts(results: Sequence[Result]) -> dict[str, Any]:

@@ -194,6 +194,7 @@ def replay_job(
         ),
         finish,
         lambda: published(home, _NAME, job.identity),
+        reads=origin.directories(),
     )
     return job
 

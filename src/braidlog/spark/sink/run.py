@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,10 @@ class Staged:
     files: tuple[StagedFile, ...] = field(default=())
     largest: int = 0
     """Bytes that its largest record takes, encoded."""
+    tails: tuple[str, ...] = field(default=())
+    """Checksum of the last bytes of each file: by these the driver knows it again."""
+    worker: str = ""
+    """The machine that the task ran on."""
 
 
 def store(
@@ -49,6 +53,8 @@ def store(
 
     Raises:
         TooLargeError: a record is too large for the log; nothing was stored.
+        NotSharedError: this process does not see what a task staged; nothing was
+            stored.
     """
     largest = max((part.largest for part in parts), default=0)
     if largest > target.record_bytes_max:
@@ -66,7 +72,12 @@ def store(
         files=tuple(file for part in ordered for file in part.files),
         once=once,
     )
-    shell = _Shell(target, staging)
+    tails = {
+        file.path: (tail, part.worker)
+        for part in parts
+        for file, tail in zip(part.files, part.tails, strict=False)
+    }
+    shell = _Shell(target, staging, tails)
     shell.run(storing.commit(proposal))
     shell.tidy()
 
@@ -84,9 +95,15 @@ def _producer_of(query: str) -> int:
 class _Shell:
     """Holds the log, its ledger and the files; decides nothing."""
 
-    def __init__(self, target: Target, staging: Staging) -> None:
+    def __init__(
+        self,
+        target: Target,
+        staging: Staging,
+        tails: Mapping[str, tuple[str, str]] | None = None,
+    ) -> None:
         self._target = target
         self._staging = staging
+        self._tails = tails or {}
 
     def run(self, protocol: storing.Protocol) -> None:
         """Do everything that a protocol says."""
@@ -108,7 +125,7 @@ class _Shell:
             case effects.Look():
                 return target.end()
             case effects.CheckFiles():
-                return Staging(effect.staging).missing(effect.files)
+                return Staging(effect.staging).missing(effect.files, self._tails)
             case effects.AskNext():
                 return target.next_sequence(effect.producers)
             case effects.Find():

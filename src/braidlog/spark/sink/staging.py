@@ -22,14 +22,15 @@ import secrets
 import shutil
 import time
 import zlib
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
-from braidlog.errors import NotFoundError, UnavailableError
+from braidlog.errors import NotSharedError, UnavailableError
+from braidlog.handover import TAIL_BYTES, here, problem_of, tail_of
 from braidlog.ledger import StagedFile, StagedFileError
 from braidlog.spark.chunks import rechunk
 from braidlog.spark.sink.rows import SCHEMA
@@ -71,16 +72,21 @@ class Staging:
             msg = f"staging in {folder} failed: {error}"
             raise UnavailableError(msg, path=str(folder)) from error
 
-    def missing(self, files: Iterable[StagedFile]) -> dict[str, str]:
-        """Say of each file that is not there in its length what is wrong."""
+    def missing(
+        self, files: Iterable[StagedFile], tails: Mapping[str, tuple[str, str]]
+    ) -> dict[str, str]:
+        """Say what is wrong with files that this process does not see as they were.
+
+        ``tails`` are checksums of last bytes, by path, and the machine that wrote them.
+        """
         found = {}
         for file in files:
-            path = self.root / file.path
-            size = path.stat().st_size if path.exists() else None
-            if size is None:
-                found[file.path] = "is not there"
-            elif size != file.bytes:
-                found[file.path] = f"has {size} bytes instead of {file.bytes}"
+            tail, worker = tails.get(file.path, ("", ""))
+            size = min(TAIL_BYTES, file.bytes)
+            problem = problem_of(self.root / file.path, file.bytes, size, tail)
+            if problem:
+                wrote = f" (looked at from {here()}; {worker} wrote it)"
+                found[file.path] = problem + wrote * bool(worker)
         return found
 
     def batches(
@@ -182,12 +188,14 @@ class TaskFiles:
         self._root = root
         self._task = f"{task}-{secrets.token_hex(4)}"
         self._open: dict[int, _OpenFile] = {}
+        self.tails: list[str] = []
+        """Checksums of the last bytes of what `close` returned."""
 
     def add(self, stream: int, rows: pa.RecordBatch) -> None:
         """Append records of a stream.
 
         Raises:
-            NotFoundError: there is no directory of the attempt.
+            NotSharedError: there is no directory of the attempt.
             UnavailableError: the system refused.
         """
         try:
@@ -206,7 +214,7 @@ class TaskFiles:
         """Make the files durable and give them their names.
 
         Raises:
-            NotFoundError: the directory of the attempt is gone.
+            NotSharedError: the directory of the attempt is gone.
             UnavailableError: the system refused.
         """
         try:
@@ -217,12 +225,13 @@ class TaskFiles:
             raise self._refused(error) from error
         return staged
 
-    def _refused(self, error: OSError) -> NotFoundError | UnavailableError:
+    def _refused(self, error: OSError) -> NotSharedError | UnavailableError:
         if isinstance(error, FileNotFoundError):
-            return NotFoundError(
-                f"{self._folder} is not there: the job was given up or is done, or "
-                "this worker does not see the staging directory of the driver"
+            msg = (
+                f"the worker on {here()} does not see {self._folder}: the job was "
+                "given up or is done, or its path leads elsewhere there"
             )
+            return NotSharedError(msg, path=str(self._folder), worker=here())
         msg = f"staging in {self._folder} failed: {error}"
         return UnavailableError(msg, path=str(self._folder))
 
@@ -230,6 +239,7 @@ class TaskFiles:
         file = self._open[stream]
         file.finish()
         path = str(file.path.relative_to(self._root))
+        self.tails.append(tail_of(file.path)[1])
         return StagedFile(path, stream, file.records, file.sink.bytes, file.sink.crc)
 
     def discard(self) -> None:

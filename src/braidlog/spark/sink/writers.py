@@ -23,6 +23,7 @@ from pyspark.sql.datasource import (
 )
 
 from braidlog.errors import InvalidArgumentError, LogError
+from braidlog.handover import here
 from braidlog.spark.places import check_same
 from braidlog.spark.sink.options import SinkOptions, refuse_job
 from braidlog.spark.sink.rows import Router, check_columns
@@ -88,7 +89,8 @@ class _Writer:
         except BaseException:
             files.discard()
             raise
-        return Message(Staged(work, partition, staged, router.largest))
+        written = tuple(files.tails), here()
+        return Message(Staged(work, partition, staged, router.largest, *written))
 
     def _store(self, messages: Sequence[Any], *, once: bool) -> None:
         parts = [message.staged for message in messages]
