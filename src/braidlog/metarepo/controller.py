@@ -15,14 +15,16 @@ A replica that is damaged serves what it can read, and is replaced as a drained 
 it goes when another one has everything. It begins anew where it is only if there is no
 other node for it, and enough whole ones go on.
 
-*Invariants.* One change of a stream is under way at a time. Changes that are not urgent
-are spaced out, the more the more of them there were, so that nothing flaps for ever.
+*Invariants.* One change of a stream is under way at a time. What a replica does to a
+stream again and again while its process lives is spaced out, more each time, so that
+nothing flaps for ever. The first time after each start of a node is not: a restart that
+somebody planned costs no pause, however many there are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from braidlog.logstream.states import ReplicaState
@@ -53,7 +55,7 @@ class ControllerSettings:
     lag_max: int = 4096
     """Records that a learner may lack when it becomes a replica."""
     pause: float = 0.1
-    """Seconds between changes of a stream that are not urgent; doubles each time."""
+    """Seconds before a stream changes again for the same reason; doubles each time."""
     pause_max: float = 10.0
     calm: float = 30.0
     """After so long without a change the pause is short again."""
@@ -71,6 +73,18 @@ class _Watch:
     changes: int = 0
     lacking: float | None = None
     """Since when the stream has not had all it should have."""
+    done: dict[int, tuple[int, set[type]]] = field(default_factory=dict)
+    """By node, the start of it that counts, and the changes made for it since."""
+
+    def is_first(self, node: int, start: int, change: type) -> bool:
+        """Tell whether nothing of the kind was done since the node started."""
+        known, changes = self.done.get(node, (0, set()))
+        return known != start or change not in changes
+
+    def note(self, node: int, start: int, change: type) -> None:
+        """Remember a change."""
+        known, changes = self.done.get(node, (0, set()))
+        self.done[node] = start, ({*changes, change} if known == start else {change})
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +140,7 @@ class Controller:
             else:
                 self.calm = False
                 watch.lacking = now if watch.lacking is None else watch.lacking
-            command = look.urgent(view)
-            if command is None and now >= watch.changed + self._pause(watch):
-                command = look.patient(view)
-                if command is not None:
-                    watch.changed = now
-                    watch.changes += 1
+            command = look.urgent(view) or self._unhurried(look, view, watch, now)
             if command is not None:
                 commands.append(command)
         return commands
@@ -142,6 +151,24 @@ class Controller:
         if watch is None or watch.lacking is None:
             return 0.0
         return max(0.0, now - watch.lacking)
+
+    def _unhurried(
+        self, look: _Look, view: _View, watch: _Watch, now: float
+    ) -> Command | None:
+        """Return a change that can wait, if it need not or has waited long enough."""
+        command = look.patient(view)
+        if command is None:
+            return None
+        node = _concerned(command)
+        start = look.start(node)
+        if start and watch.is_first(node, start, type(command)):
+            watch.note(node, start, type(command))
+            return command
+        if now < watch.changed + self._pause(watch):
+            return None
+        watch.changed = now
+        watch.changes += 1
+        return command
 
     def _watch(self, stream: StreamState, now: float) -> _Watch:
         watch = self._watches.get(stream.stream)
@@ -179,6 +206,11 @@ class _Look:
         self._dead = {node for node in state.nodes if dead(node)}
         self._now = now
         self._loads = Loads(state)
+
+    def start(self, node: int) -> int:
+        """Return the incarnation that a node reports, 0 if it has said nothing."""
+        known = self._collector.reports.get(node)
+        return known.incarnation if known is not None else 0
 
     def view(self, stream: StreamState, since: float) -> _View:
         """Sort the replicas of a stream."""
@@ -436,3 +468,13 @@ class _Look:
 
     def _known_there(self, stream: StreamState, node: int) -> bool:
         return self._collector.report(node, stream.stream) is not None
+
+
+def _concerned(command: Command) -> int:
+    """Return the node for whose sake a stream changes, 0 if for none alone."""
+    match command:
+        case AddLearner(node=node) | DropLearner(node=node):
+            return node
+        case Reconfigure(learned=(node,)):
+            return node
+    return 0

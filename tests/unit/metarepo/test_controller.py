@@ -6,7 +6,7 @@ from braidlog.metarepo.liveness import Liveness, LivenessSettings
 from braidlog.metarepo.state import REPLICAS_MAX
 from braidlog.wire import commands
 from braidlog.wire.commands import AddLearner, DropLearner, Reconfigure
-from braidlog.wire.messages import Report, StreamStatus
+from braidlog.wire.messages import Report, StreamReport, StreamStatus
 from braidlog.wire.results import Refused
 from unit.metarepo.bench import Bench
 
@@ -368,7 +368,7 @@ def test_changes_that_are_not_urgent_are_spaced_out() -> None:
     bench = repair(1, 2, 3)
     bench.do(commands.AlterLog(b"l" * 16, replication=4))
     waits = []
-    for _ in range(5):
+    for _ in range(7):
         waited = 0
         while not bench.decide():
             bench.now += 0.1
@@ -399,3 +399,48 @@ def test_a_broken_connection_is_confirmed_by_silence() -> None:
     assert live.dead(1, 2.26)
     live.heard(1, 2.3)
     assert not live.dead(1, 2.5)
+
+
+def lose_and_take_back(bench: Repair, start: int) -> float:
+    """Let node 3 die and come back; return how long the stream took to have it."""
+    bench.dead = {3}
+    left = bench.one()
+    assert isinstance(left, Reconfigure)
+    bench.run_all(1, 1, 2)
+    bench.dead = set()
+    epoch = left.expected + 1
+    report = StreamReport(1, epoch - 1, 0, 1, 1, ReplicaState.STARTING)
+    bench.reports += 1
+    bench.collector.take(Report(3, start, bench.reports, True, (report,)))
+    begin = bench.now
+    learns = StreamReport(1, epoch, 0, 1, 1, ReplicaState.LEARNING)
+    for _ in range(1000):
+        for command in bench.decide(0.05):
+            assert not isinstance(bench.do(command), Refused)
+            if isinstance(command, Reconfigure):
+                took = bench.now - begin
+                bench.reports += 1
+                ran = StreamReport(1, epoch + 1, 0, 1, 1, ReplicaState.RUNNING)
+                bench.collector.take(Report(3, start, bench.reports, True, (ran,)))
+                bench.run_all(1, 1, 2)
+                return took
+            assert command == AddLearner(1, 3)
+            bench.reports += 1
+            bench.collector.take(Report(3, start, bench.reports, True, (learns,)))
+    raise AssertionError("the replica was not taken back")
+
+
+def test_planned_restarts_are_not_spaced_out() -> None:
+    bench = repair(1, 2, 3, nodes=3)
+    times = [lose_and_take_back(bench, start) for start in range(2, 12)]
+    assert max(times) < 0.2, times
+
+
+def test_a_replica_that_flaps_by_itself_is_spaced_out() -> None:
+    bench = repair(1, 2, 3, nodes=3)
+    times = [lose_and_take_back(bench, 2) for _ in range(8)]
+    # The process is the same each time: it is taken back later and later.
+    assert times[0] < 0.2
+    assert times[-1] > 5.0, times
+    # A new start of it is taken back at once.
+    assert lose_and_take_back(bench, 3) < 0.2
