@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from braidlog.cli import health, parameters
 from braidlog.cli.commands import ClusterCommand
-from braidlog.cli.failures import NOT_FOUND, Problem
+from braidlog.cli.failures import NOT_FOUND, WAIT, Problem, explain
 from braidlog.cli.output import facts, line, message, rows
 from braidlog.cli.session import Session
 from braidlog.cli.text import counted
+from braidlog.errors import UnavailableError
 
 if TYPE_CHECKING:
     from braidlog.wire.messages import Metadata
 
 __all__ = ["cluster", "find_node", "node"]
+
+
+_LOOK_S: Final = 0.2
+"""Between two looks at a cluster that is waited for."""
 
 
 class Group(click.Group):
@@ -45,6 +51,57 @@ def status(session: Session) -> None:
         if table:
             click.echo()
         rows(session, table, empty=f"no {name}")
+
+
+@cluster.command("health")
+@click.option("--wait", is_flag=True, help="Wait until all replicas are in sync.")
+@click.option(
+    "--timeout",
+    "timeout_ms",
+    type=parameters.duration,
+    default="60s",
+    show_default=True,
+    help="With --wait: the longest wait.",
+)
+@click.pass_obj
+def health_(session: Session, *, wait: bool, timeout_ms: int) -> None:
+    """Tell whether all replicas are in sync, with exit code 8 if not.
+
+    With --wait it waits for that: between the restarts of two nodes, for instance, so
+    that a stream never lacks both.
+    """
+    begin = time.monotonic()
+    end = begin + (timeout_ms / 1000 if wait else 0.0)
+    lacking = _lacking(session, end if wait else None)
+    while lacking and time.monotonic() < end:
+        time.sleep(_LOOK_S)
+        lacking = _lacking(session, end)
+    if not lacking:
+        waited = round(time.monotonic() - begin, 1)
+        line(session, "all replicas are in sync", in_sync=True, waited_s=waited)
+        return
+    line(session, "\n".join(lacking), in_sync=False, lacking=lacking)
+    after = f" after {timeout_ms / 1000:g} s" if wait else ""
+    raise Problem(
+        f"not all replicas are in sync{after}",
+        "the logs of the nodes say what happened" if wait else "--wait waits for them",
+        WAIT,
+    )
+
+
+def _lacking(session: Session, end: float | None) -> list[str]:
+    """Return what the cluster lacks; a cluster that does not answer lacks a leader."""
+    left = None if end is None else max(_LOOK_S, end - time.monotonic())
+    try:
+        with session.client(timeout_s=left) as client:
+            return health.lacks(client.metadata())
+    except (UnavailableError, Problem) as error:
+        failure = explain(error)
+        # The only node that was named may be the one that is restarted just now.
+        reached = failure.exit_code != NOT_FOUND and isinstance(error, Problem)
+        if end is None or reached:
+            raise
+        return [failure.message]
 
 
 @click.group(cls=Group)

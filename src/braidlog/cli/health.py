@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from braidlog.wire.messages import LogInfo, Metadata, NodeInfo, StreamInfo
 
-__all__ = ["described", "log_row", "node_row", "node_rows", "stream_rows"]
+__all__ = ["described", "lacks", "log_row", "node_row", "node_rows", "stream_rows"]
 
 OK: Final = "ok"
 DEGRADED: Final = "degraded"
@@ -34,6 +34,48 @@ def described(metadata: Metadata) -> dict[str, Any]:
         "logs": [log_row(metadata, log) for log in _by_name(metadata)],
         "streams": streams,
     }
+
+
+def lacks(metadata: Metadata) -> list[str]:
+    """Return what keeps the cluster from being whole, a sentence each; empty: nothing.
+
+    It is whole when a leader is known, every node answers, and every stream has all its
+    replicas in sync. A sealed stream is no trouble, and neither is a node that drains.
+    """
+    if not metadata.leader:
+        return ["no leader of the metadata repository is known"]
+    alive = _alive(metadata)
+    found = [
+        f"node {node.node} is {_node_state(node)}{_since(node.silent_ms)}"
+        for node in sorted(metadata.nodes, key=lambda node: node.node)
+        if not node.alive or node.readmitting
+    ]
+    found += [
+        _lack(log, stream, alive)
+        for log in _by_name(metadata)
+        for stream in sorted(log.streams, key=lambda stream: stream.stream)
+        if stream.damaged or stream.learners or _missing(log, stream, alive)
+    ]
+    return found
+
+
+def _lack(log: LogInfo, stream: StreamInfo, alive: Mapping[int, bool]) -> str:
+    there = _in_sync(stream, alive)
+    text = f"stream {stream.stream} of {log.name} has {len(there)} of {log.replication}"
+    text += f" replicas in sync{_since(stream.lacking_ms)}"
+    behind = [node for node in stream.replicas if node not in there]
+    for nodes, what in (
+        (behind, "not in sync"),
+        (stream.learners, "copying it"),
+        (stream.damaged, "damaged"),
+    ):
+        if nodes:
+            text += f"; {what}: node {', '.join(map(str, nodes))}"
+    return text
+
+
+def _since(ms: int) -> str:
+    return f", for {ms / 1000:.1f} s" if ms else ""
 
 
 def node_rows(metadata: Metadata) -> list[dict[str, Any]]:

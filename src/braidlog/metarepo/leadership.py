@@ -95,7 +95,12 @@ class Leadership:
 
     def standing(self, stream: StreamState, now: float) -> Standing:
         """Return how a stream stands."""
-        live = [node for node in stream.replicas if not self.dead(node, now)]
+        # One that is restarted is out of sync before it is taken for dead.
+        live = [
+            node
+            for node in stream.replicas
+            if not self.dead(node, now) and not self.liveness.doubted(node)
+        ]
         entered = self.collector.entered(stream)
         reports = {n: self.collector.report(n, stream.stream) for n in stream.replicas}
         return Standing(

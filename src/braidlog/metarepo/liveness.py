@@ -81,6 +81,10 @@ class Liveness:
         heard = self._heard.get(node)
         return heard is None or now - heard >= self._settings.failure_timeout
 
+    def doubted(self, node: int) -> bool:
+        """Tell whether the connection to a node broke and it was not heard since."""
+        return node in self._lost
+
     def silence(self, node: int, now: float) -> float:
         """Return for how many seconds a node was not heard; 0 if it never was."""
         return max(0.0, now - self._heard.get(node, now))

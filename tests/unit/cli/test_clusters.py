@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import socket
 import stat
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from braidlog.cli import main
+from braidlog.cli import health, main
 from braidlog.client import BlockingClient
 from braidlog.errors import TimeoutError_
+from braidlog.wire.messages import LogInfo, Metadata, NodeInfo, StreamInfo, StreamStatus
 from braidlog.wire.roles import Role
 from braidlog.wire.tokens import parse_tokens
 from unit.cli.conftest import ClusterCli
@@ -40,21 +42,63 @@ def test_status_of_a_whole_cluster(orders: ClusterCli) -> None:
 
 
 def test_health(orders: ClusterCli) -> None:
-    def health() -> Any:
+    def judged() -> Any:
         [status] = orders.json("cluster", "status")
         return status["health"], [stream["state"] for stream in status["streams"]]
 
     orders.fake.dead.add(3)
-    assert health() == ("unavailable", ["unavailable"] * 2)
+    assert judged() == ("unavailable", ["unavailable"] * 2)
     for stream in orders.fake.streams.values():
         stream.replicas = (1, 2)
-    assert health() == ("degraded", ["degraded"] * 2)
+    assert judged() == ("degraded", ["degraded"] * 2)
     orders.fake.dead.clear()
     for stream in orders.fake.streams.values():
         stream.replicas = (1, 2, 3)
-    assert health() == ("ok", ["ok"] * 2)
+    assert judged() == ("ok", ["ok"] * 2)
     orders.run("stream", "seal", "1", "--yes")
-    assert health() == ("ok", ["sealed", "ok"])
+    assert judged() == ("ok", ["sealed", "ok"])
+
+
+def test_health_is_an_exit_code(orders: ClusterCli) -> None:
+    assert "all replicas are in sync" in orders.run("cluster", "health").stdout
+    orders.fake.dead.add(3)
+    [said] = orders.json("cluster", "health", code=8)
+    assert not said["in_sync"]
+    assert said["lacking"] == [
+        "node 3 is down",
+        "stream 1 of orders has 2 of 3 replicas in sync; not in sync: node 3",
+        "stream 2 of orders has 2 of 3 replicas in sync; not in sync: node 3",
+    ]
+    late = orders.run("cluster", "health", "--wait", "--timeout", "300ms", code=8)
+    assert "not all replicas are in sync after 0.3 s" in late.stderr
+
+
+def test_health_waits_until_all_replicas_are_in_sync(orders: ClusterCli) -> None:
+    orders.fake.dead.add(3)
+    back = threading.Timer(0.3, orders.fake.dead.clear)
+    back.start()
+    [said] = orders.json("cluster", "health", "--wait")
+    back.join()
+    assert said["in_sync"]
+
+
+def test_health_names_what_the_leader_knows() -> None:
+    stream = StreamInfo(
+        7, 3, StreamStatus.RUNNING, (2, 1), (3,), 5, (2,), (1,), 2500, (1, 3)
+    )
+    log = LogInfo(b"1" * 16, "orders", (stream,), 1, 4, 1, 3, 2, b"", 0)
+    nodes = (
+        NodeInfo(1, "n1:7400", alive=True, voter=True),
+        NodeInfo(2, "n2:7400", alive=False, voter=True, silent_ms=1200),
+    )
+    node, lack = health.lacks(Metadata(9, 1, "test", nodes, (log,)))
+    assert node == "node 2 is down, for 1.2 s"
+    assert lack == (
+        "stream 7 of orders has 1 of 3 replicas in sync, for 2.5 s;"
+        " not in sync: node 1; copying it: node 3; damaged: node 1"
+    )
+    [lack] = health.lacks(Metadata(9, 0, "test", nodes, (log,)))
+    assert "no leader" in lack
 
 
 def test_nodes(orders: ClusterCli) -> None:
