@@ -22,10 +22,10 @@ from braidlog.errors import (
     NotFoundError,
     TooLargeError,
 )
-from braidlog.ledger import LostFilesError
+from braidlog.ledger import LostFilesError, storing
 from braidlog.spark.sink import run, targets
 from braidlog.spark.sink.options import parse_sink
-from braidlog.spark.sink.rows import SCHEMA, Router
+from braidlog.spark.sink.rows import SCHEMA, Router, timed
 from braidlog.spark.sink.staging import LEFT_AFTER_S, Staging, TaskFiles
 from braidlog.spark.sink.targets import EmbeddedTarget
 from braidlog.spark.sink.writers import BatchWriter, Message, StreamWriter
@@ -335,6 +335,79 @@ def test_a_batch_that_lost_its_files_is_finished_by_the_same_run(
 
 def first_of(batch: int, count: int) -> list[bytes]:
     return [b"%d.%d" % (batch, number) for number in range(count)]
+
+
+@pytest.fixture
+def _listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every batch be a large one, whose files are in a list."""
+    monkeypatch.setattr(storing, "FILES_INLINE", 1)
+
+
+def stopped(attempts: Attempts, batch: int, count: int, stored: int) -> None:
+    """Store the beginning of a batch; then the driver is killed."""
+    target = attempts.target
+    append_all = target.append_all
+
+    def some(appends: Any) -> Any:
+        for stream, (batches, producer, sequence) in appends.items():
+            table = pa.Table.from_batches(batches, SCHEMA).slice(0, stored)
+            append_all({stream: (table.to_batches(), producer, sequence)})
+        raise Stop
+
+    target.append_all = some
+    with pytest.raises(Stop):
+        attempts.store(batch, count)
+    target.append_all = append_all
+
+
+@pytest.mark.usefixtures("_listed")
+def test_a_batch_whose_files_are_listed_is_finished_by_the_next(
+    node: braidlog.Node, attempts: Attempts
+) -> None:
+    attempts.store(0, 4)
+    stopped(attempts, 1, 10, stored=3)
+    assert [path.suffix for path in sorted(files(attempts))].count(".files") == 1
+    attempts.store(1, 12)  # What was decided has 10.
+    attempts.store(2, 2)
+    assert attempts.values(node.log("out")) == expected({0: 4, 1: 10, 2: 2})
+    assert files(attempts) == []
+
+
+@pytest.mark.usefixtures("_listed")
+@pytest.mark.parametrize("damage", ["gone", "cut", "flipped"])
+def test_a_list_that_is_lost_is_said_or_made_up_for(
+    node: braidlog.Node, attempts: Attempts, damage: str
+) -> None:
+    stopped(attempts, 0, 10, stored=3)
+    [path] = [each for each in files(attempts) if each.suffix == ".files"]
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] if damage == "cut" else data[:9] + b"0" + data[10:])
+    if damage == "gone":
+        path.unlink()
+    why = "is not there" if damage == "gone" else "is not as its driver wrote it"
+    with pytest.raises(LostFilesError, match=f"which 2 files .* {why}") as lost:
+        attempts.store(0, 12)
+    assert lost.value.files == (str(path.relative_to(attempts.staging.root)),)
+    assert attempts.values(node.log("out")) == first_of(0, 3)
+    attempts.store(0, 10)
+    assert attempts.values(node.log("out")) == expected({0: 10})
+    assert files(attempts) == []
+
+
+def test_a_batch_of_more_files_than_a_record_has_room_for(
+    node: braidlog.Node, attempts: Attempts
+) -> None:
+    """90,000 staged files, of which all but two are the same one without records."""
+    work, parts = attempts.stage(0, 10)
+    folder = attempts.staging.attempt(*_path(work))
+    task = TaskFiles(folder, attempts.staging.root, "2-9", make=True)
+    task.add(attempts.stream, timed(pa.RecordBatch.from_pylist([], SCHEMA), 0))
+    [empty] = task.close()
+    parts.append(run.Staged(work, 2, (empty,) * 90_000))
+    run.store(attempts.target, attempts.staging, work, parts, once=False)
+    assert attempts.values(node.log("out")) == expected({0: 10})
+    query = attempts.target.ledger.read().query("query")
+    assert (query.batch, query.done, files(attempts)) == (0, True, [])
 
 
 def test_a_task_that_is_late_leaves_nothing(attempts: Attempts) -> None:

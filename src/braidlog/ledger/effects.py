@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from braidlog.ledger.entries import Entry, StagedFile
+from braidlog.ledger.entries import Entry, FileList, StagedFile
 from braidlog.types import Producer
 
 __all__ = [
@@ -18,9 +18,11 @@ __all__ = [
     "Part",
     "Propose",
     "Read",
+    "ReadList",
     "RemoveAttempt",
     "RemoveBatches",
     "Store",
+    "WriteList",
 ]
 
 
@@ -50,6 +52,31 @@ class CheckFiles:
 
     staging: str
     files: tuple[StagedFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteList:
+    """Write down beside the staged files which they are; durable on return.
+
+    Answer: `FileList`.
+    """
+
+    query: str
+    batch: int
+    attempt: str
+    staging: str
+    files: tuple[StagedFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadList:
+    """Read such a list.
+
+    Answer: the files; a `StagedFileError` if it is gone, or not as it was written.
+    """
+
+    staging: str
+    listed: FileList
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +146,8 @@ Effect: TypeAlias = (
     | Propose
     | Look
     | CheckFiles
+    | WriteList
+    | ReadList
     | AskNext
     | Find
     | tuple[Store, ...]  # To different streams, so at the same time. Answer: a list.

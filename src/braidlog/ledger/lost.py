@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from braidlog.errors import CorruptionError, UnavailableError
-from braidlog.ledger.effects import CheckFiles
-from braidlog.ledger.entries import Batch, StagedFile
+from braidlog.ledger.effects import CheckFiles, ReadList
+from braidlog.ledger.entries import Batch, FileList, StagedFile, digest_of
 from braidlog.ledger.state import Query
 
 __all__ = ["LostFilesError", "StagedFileError", "replace_lost"]
@@ -84,13 +84,41 @@ def replace_lost(
         bad = {*lost, *(f"{query.staging.rstrip('/')}/{path}" for path in lost)}
         spare = {_content(file): file for file in own if file.path not in bad}
     asked = {file.path for file in needed}
-    gone = [file for file in query.files if file.path in asked and file.path in lost]
-    without = [file for file in gone if _content(file) not in spare]
+    gone = {file for file in query.files if file.path in asked and file.path in lost}
+    without = [
+        file for file in query.files if file in gone and _content(file) not in spare
+    ]
     if without:
         raise _refusal(proposal.query, query, without, lost)
     return tuple(
         spare[_content(file)] if file in gone else file for file in query.files
     )
+
+
+def read_list(
+    query: Query, listed: FileList, proposal: Batch
+) -> Generator[ReadList, Any, tuple[StagedFile, ...]]:
+    """Return the files of a decided batch that are in a list.
+
+    If the list is lost, those of the proposal, if they hold the same.
+
+    Raises:
+        LostFilesError: they do not.
+    """
+    found = yield ReadList(query.staging, listed)
+    if not isinstance(found, StagedFileError):
+        files: tuple[StagedFile, ...] = found
+        return files
+    same = digest_of(proposal.files) == listed.content
+    if proposal.batch == query.batch and same:
+        return tuple(_elsewhere(file, proposal.staging) for file in proposal.files)
+    raise LostFilesError(
+        f"which {listed.count} files batch {query.batch} of {proposal.query} consists "
+        f"of is in {found.path}, which {found.message}",
+        query=proposal.query,
+        batch=query.batch,
+        files=(listed.path,),
+    ) from found
 
 
 def _elsewhere(file: StagedFile, staging: str) -> StagedFile:

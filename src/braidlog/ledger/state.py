@@ -26,6 +26,7 @@ from braidlog.ledger.entries import (
     Batch,
     Done,
     Entry,
+    FileList,
     Resume,
     StagedFile,
     Summary,
@@ -66,7 +67,10 @@ class Query:
     end: int = 0
     staging: str = ""
     files: tuple[StagedFile, ...] = ()
-    """Of the batch, until it is done."""
+    """Of the batch, until it is done; or else they are listed."""
+    listed: FileList | None = None
+    per_stream: tuple[tuple[int, int], ...] = ()
+    """Of listed files: each stream, and how many records they have for it."""
     lanes: dict[int, Lane] = field(default_factory=dict)
     void: dict[str, int] = field(default_factory=dict)
     """Attempts that never count, and the batch that each was for."""
@@ -76,7 +80,16 @@ class Query:
 
     def streams(self) -> list[int]:
         """Return the streams that the batch has records for."""
-        return sorted({file.stream for file in self.files if file.records})
+        return sorted(stream for stream, count in self.counts().items() if count)
+
+    def counts(self) -> dict[int, int]:
+        """Return how many records the batch has for each stream."""
+        if self.listed is not None:
+            return dict(self.per_stream)
+        found: dict[int, int] = {}
+        for file in self.files:
+            found[file.stream] = found.get(file.stream, 0) + file.records
+        return found
 
     def needs(self, batch: int, attempt: str) -> bool:
         """Tell whether the files of an attempt may still be read."""
@@ -126,18 +139,21 @@ class State:
         query.batch, query.attempt, query.done = entry.batch, entry.attempt, False
         query.since, query.staging, query.once = entry.since, entry.staging, entry.once
         query.files = entry.files
+        query.listed, query.per_stream = entry.listed, entry.per_stream
         # What was void for this batch cannot come any more: it has its entry.
         query.void = {each: n for each, n in query.void.items() if n > entry.batch}
-        for stream in query.streams():
-            lane = query.lanes.setdefault(stream, Lane())
-            lane.first = lane.next
-            lane.next += _records(query, stream)
+        for stream, count in sorted(query.counts().items()):
+            if count:
+                lane = query.lanes.setdefault(stream, Lane())
+                lane.first = lane.next
+                lane.next += count
         self.queries[entry.query] = query
 
     def _finish(self, entry: Done) -> None:
         query = self.queries.get(entry.query)
         if query is not None and query.batch == entry.batch and not query.done:
             query.done, query.end, query.files = True, entry.end, ()
+            query.listed, query.per_stream = None, ()
 
     def _void(self, entry: Void) -> None:
         query = self.queries.setdefault(entry.query, Query(once=True))
@@ -151,7 +167,7 @@ class State:
         lane = query.lanes.get(entry.stream)
         if lane is not None and entry.epoch == lane.epoch + 1:
             lane.epoch, lane.first = entry.epoch, 1 - entry.stored
-            lane.next = lane.first + _records(query, entry.stream)
+            lane.next = lane.first + query.counts().get(entry.stream, 0)
 
     def _forget(self) -> None:
         for once, limit in ((True, ONCE_MAX), (False, QUERIES_MAX)):
@@ -188,10 +204,6 @@ class State:
             msg = f"a summary of the ledger is not understood: {error}"
             raise CorruptionError(msg) from error
         return state
-
-
-def _records(query: Query, stream: int) -> int:
-    return sum(file.records for file in query.files if file.stream == stream)
 
 
 def _query(fields: Mapping[str, Any]) -> Query:

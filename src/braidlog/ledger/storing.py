@@ -15,8 +15,10 @@ have (the next sequence is 1), the log is searched for the batch's records from 
 it ended when the batch was decided; if there are some, or sequences below were used by
 earlier batches, a `Resume` entry says how to go on in a new epoch, the same for all.
 
-A staged file of a decided batch that is lost is replaced by one of the driver's own
-with the same bytes (`braidlog.ledger.lost`); the ledger need not know.
+The files of a large batch are in a list, which is staged like them and which the ledger
+names with its length and checksum. A staged file, or a list, of a decided batch that is
+lost is replaced by one of the driver's own with the same content
+(`braidlog.ledger.lost`); the ledger need not know.
 
 Files are removed when the ledger says that nobody will read them: those of batches that
 are done, and those of an attempt that is void.
@@ -29,7 +31,8 @@ if the ledger, read after an entry of this driver, rules out that it is read aga
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from typing import Any, TypeAlias
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
 
 from braidlog.errors import (
     CorruptionError,
@@ -51,13 +54,18 @@ from braidlog.ledger.effects import (
     RemoveAttempt,
     RemoveBatches,
     Store,
+    WriteList,
 )
-from braidlog.ledger.entries import Batch, Done, Resume, Void
-from braidlog.ledger.lost import StagedFileError, replace_lost
+from braidlog.ledger.entries import Batch, Done, FileList, Resume, Void
+from braidlog.ledger.lost import StagedFileError, read_list, replace_lost
 from braidlog.ledger.state import Lane, Query, State
 from braidlog.types import Producer
 
-__all__ = ["Protocol", "abort", "commit"]
+__all__ = ["FILES_INLINE", "Protocol", "abort", "commit"]
+
+FILES_INLINE: Final = 512
+"""Files that an entry names itself. More are listed in a file of their own: an entry is
+a record, which has a largest size."""
 
 Protocol: TypeAlias = Generator[Effect, Any, None]
 
@@ -99,8 +107,11 @@ def commit(proposal: Batch) -> Protocol:
             if query is None or query.batch < batch:
                 raise _not_staged(proposal, missing)
             continue  # Another driver has decided, and removed what is of no use.
+        entry = proposal
+        if len(proposal.files) > FILES_INLINE:
+            entry = yield from _listed(proposal)
         end: int = yield Look()
-        yield Propose(_since(proposal, end))
+        yield Propose(replace(entry, since=end))
         proposed = True
     yield RemoveBatches(name, batch)
 
@@ -121,21 +132,25 @@ def _not_staged(proposal: Batch, missing: Mapping[str, str]) -> NotSharedError:
     return NotSharedError(msg, path=path)
 
 
-def _since(proposal: Batch, end: int) -> Batch:
-    return Batch(
+def _listed(proposal: Batch) -> Generator[WriteList, Any, Batch]:
+    """Return the proposal with a list in place of its files, which is staged."""
+    listed: FileList = yield WriteList(
         proposal.query,
         proposal.batch,
         proposal.attempt,
-        proposal.producer,
-        end,
         proposal.staging,
         proposal.files,
-        proposal.once,
     )
+    counts = Query(files=proposal.files).counts()
+    per_stream = tuple(sorted(counts.items()))
+    return replace(proposal, files=(), listed=listed, per_stream=per_stream)
 
 
 def _store(name: str, query: Query, proposal: Batch) -> Protocol:
     """Store what is missing of a decided batch; returns early if an epoch has ended."""
+    if query.listed is not None:
+        files = yield from read_list(query, query.listed, proposal)
+        query = replace(query, files=files)
     left = set(query.streams())
     searched: set[int] = set()
     stuck: dict[int, int] = {}
@@ -178,7 +193,7 @@ def _store(name: str, query: Query, proposal: Batch) -> Protocol:
         if any(isinstance(error, StagedFileError) for error in outcomes):
             needed = tuple(part.file for store in sending for part in store.parts)
             files = yield from replace_lost(query, needed, proposal, lost)
-            query.files = files
+            query = replace(query, files=files)
     end: int = yield Look()
     yield Propose(Done(name, query.batch, end))
 

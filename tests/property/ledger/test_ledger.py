@@ -17,6 +17,7 @@ from braidlog.ledger import (
     Batch,
     Done,
     Entry,
+    FileList,
     Ledger,
     Resume,
     StagedFile,
@@ -42,6 +43,21 @@ entries: st.SearchStrategy[Entry] = st.one_of(
         st.just("staging"),
         st.lists(files, max_size=3).map(tuple),
         st.booleans(),
+    ),
+    st.builds(
+        Batch,
+        names,
+        numbers,
+        attempts,
+        st.integers(1, 9),
+        numbers,
+        st.just("staging"),
+        st.just(()),
+        st.booleans(),
+        st.builds(FileList, attempts, numbers, numbers, numbers, attempts),
+        st.dictionaries(st.integers(1, 2), numbers).map(
+            lambda found: tuple(sorted(found.items()))
+        ),
     ),
     st.builds(Done, names, numbers, numbers),
     st.builds(Void, names, numbers, attempts),
@@ -145,6 +161,29 @@ def test_what_is_no_entry_is_refused(value: bytes, error: type[Exception]) -> No
         log.append(value)
         with pytest.raises(error):
             Ledger(log).read()
+
+
+def test_entries_of_earlier_versions_are_read_and_written() -> None:
+    """Those that name no list are what they were, to the byte, also in a summary."""
+    file = StagedFile("q/1/a/0.arrow", 2, 30, 400, 5)
+    batch = Batch("q", 1, "a", 7, 9, "staging", (file,))
+    named = (
+        '"files":[{"path":"q/1/a/0.arrow","stream":2,"records":30,"bytes":400,'
+        '"checksum":5}]'
+    )
+    assert encode(batch).decode() == (
+        '{"v":1,"kind":"batch","query":"q","batch":1,"attempt":"a","producer":7,'
+        f'"since":9,"staging":"staging",{named},"once":false}}'
+    )
+    state = State()
+    state.apply(1, batch)
+    assert encode(state.summary()).decode() == (
+        '{"v":1,"kind":"summary","as_of":2,"state":{"queries":{"q":{"producer":7,'
+        '"batch":1,"done":false,"attempt":"a","since":9,"end":0,"staging":"staging",'
+        f'{named},"lanes":{{"2":{{"epoch":1,"first":1,"next":31}}}},"void":{{}},'
+        '"once":false,"touched":1}}}}'
+    )
+    assert decode(encode(batch)) == batch
 
 
 def test_a_trim_without_a_summary_is_refused() -> None:

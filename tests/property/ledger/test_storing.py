@@ -16,6 +16,7 @@ import pytest
 from braidlog.errors import LogError
 from braidlog.ledger import Batch, Done, State, effects, lost, storing
 from braidlog.ledger.state import Lane
+from property.ledger import world
 from property.ledger.world import QUERY, Driver, Row, World
 
 Stored = dict[int, list[Row]]
@@ -99,6 +100,7 @@ def run_schedule(variant: Variant, schedule: tuple[int, int, int], end: str) -> 
         committed[batch] = rows_of(batch)
     world.check(committed)
     assert not world.files, "what was staged is removed"
+    assert not world.lists, "and the lists of it"
 
 
 def explore(variant: Variant, every: int = 1) -> None:
@@ -184,17 +186,41 @@ def histories(variant: Variant, count: int, *, loses: bool = False) -> None:
             raise AssertionError(f"seed {seed}: {error}") from error
 
 
+@pytest.fixture(params=[storing.FILES_INLINE, 0], ids=["in the entry", "listed"])
+def _where_files_are_named(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storing, "FILES_INLINE", request.param)
+
+
+named_in_both_ways = pytest.mark.usefixtures("_where_files_are_named")
+
+
+@named_in_both_ways
 def test_two_drivers_store_a_batch_once() -> None:
     explore(Variant(), every=3)
 
 
+@named_in_both_ways
 def test_histories_of_a_query() -> None:
     histories(Variant(), 400)
 
 
+@named_in_both_ways
 def test_histories_that_lose_staged_files() -> None:
     """A run that gives the same finishes what was decided; another one is refused."""
     histories(Variant(), 200, loses=True)
+
+
+def test_a_list_of_other_records_is_not_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Planted: a run of as many files takes the place of a list that is lost."""
+    monkeypatch.setattr(storing, "FILES_INLINE", 0)
+    monkeypatch.setattr(lost, "digest_of", lambda _: "")
+    monkeypatch.setattr(world, "digest_of", lambda _: "")
+    with pytest.raises(AssertionError):
+        histories(Variant(), 400, loses=True)
 
 
 def test_a_file_with_other_records_is_no_replacement(

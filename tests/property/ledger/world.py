@@ -19,8 +19,16 @@ from braidlog.errors import (
     SequenceGapError,
     UnavailableError,
 )
-from braidlog.ledger import Batch, Query, StagedFile, StagedFileError, State
+from braidlog.ledger import (
+    Batch,
+    FileList,
+    Query,
+    StagedFile,
+    StagedFileError,
+    State,
+)
 from braidlog.ledger import effects as s
+from braidlog.ledger.entries import digest_of
 
 STAGING = "staging"
 
@@ -68,6 +76,10 @@ class World:
     streams: dict[int, Stream] = field(default_factory=lambda: {1: Stream()})
     files: dict[tuple[int, str], dict[str, list[Row]]] = field(default_factory=dict)
 
+    lists: dict[tuple[int, str], dict[str, tuple[StagedFile, ...]]] = field(
+        default_factory=dict
+    )
+
     def read(self) -> State:
         state = self.state()
         for position, entry in enumerate(self.entries, 1):
@@ -106,6 +118,19 @@ class World:
             path = choose([file.path for file in known.files])
             for staged in self.files.values():
                 staged.pop(path, None)
+        if known is not None and not known.done and known.listed is not None:
+            path = choose([known.listed.path, *self.listed(known.listed.path)])
+            for staged in self.files.values():
+                staged.pop(path, None)
+            for lists in self.lists.values():
+                lists.pop(path, None)
+
+    def listed(self, path: str) -> list[str]:
+        """Return the paths that a list names, none if it is lost."""
+        for lists in self.lists.values():
+            if path in lists:
+                return [file.path for file in lists[path]]
+        return []
 
     def perform(self, effect: Any) -> Any:
         """Do what takes one step."""
@@ -120,6 +145,16 @@ class World:
                 there = {path for staged in self.files.values() for path in staged}
                 asked = {file.path for file in effect.files}
                 return {p: "is gone" for p in asked if _relative(p) not in there}
+            case s.WriteList():
+                path = f"{effect.batch}/{effect.attempt}/list"
+                lists = self.lists.setdefault((effect.batch, effect.attempt), {})
+                lists[path] = effect.files
+                return FileList(path, 0, 0, len(effect.files), digest_of(effect.files))
+            case s.ReadList():
+                for lists in self.lists.values():
+                    if effect.listed.path in lists:
+                        return lists[effect.listed.path]
+                return StagedFileError("is gone", file=effect.listed.path)
             case s.AskNext():
                 return {
                     stream: self.streams[stream].next(producer)
@@ -148,6 +183,8 @@ class World:
     def _remove(self, chosen: Callable[[int, str], bool]) -> None:
         for batch, attempt in [each for each in self.files if chosen(*each)]:
             del self.files[batch, attempt]
+        for batch, attempt in [each for each in self.lists if chosen(*each)]:
+            del self.lists[batch, attempt]
 
     def check(self, committed: dict[int, list[Row]]) -> None:
         """Raise unless each committed row is there once, and nothing else is."""

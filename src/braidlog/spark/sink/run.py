@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from braidlog.errors import LogError, TooLargeError
-from braidlog.ledger import Batch, StagedFile, effects, storing
+from braidlog.ledger import Batch, StagedFile, StagedFileError, effects, storing
 from braidlog.spark.sink.rows import timed
 from braidlog.spark.sink.staging import Staging, clock
 from braidlog.spark.sink.targets import Target
@@ -126,6 +126,11 @@ class _Shell:
                 return target.end()
             case effects.CheckFiles():
                 return Staging(effect.staging).missing(effect.files, self._tails)
+            case effects.WriteList():
+                attempt = effect.query, effect.batch, effect.attempt
+                return Staging(effect.staging).write_list(attempt, effect.files)
+            case effects.ReadList():
+                return _files(effect)
             case effects.AskNext():
                 return target.next_sequence(effect.producers)
             case effects.Find():
@@ -151,6 +156,13 @@ class _Shell:
         self._target.ledger.tidy()
         for query, batch, attempt in self._staging.left(clock()):
             self.run(storing.abort(query, batch, attempt))
+
+
+def _files(effect: effects.ReadList) -> tuple[StagedFile, ...] | StagedFileError:
+    try:
+        return Staging(effect.staging).read_list(effect.listed)
+    except StagedFileError as error:
+        return error
 
 
 def _rows(store: effects.Store) -> Iterator[pa.RecordBatch]:

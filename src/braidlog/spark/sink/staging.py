@@ -4,6 +4,7 @@
 |---|---|
 | ``QUERY/BATCH/ATTEMPT/`` | what one run of a batch's tasks staged |
 | ``.../PARTITION-TASK-STREAM.arrow`` | records of a task for a stream, an Arrow file |
+| ``.../RANDOM.files`` | which files the driver of a large batch proposed |
 
 A file is there under its name only when it is complete and durable. Attempts of a task
 write different files, and the driver names those that count.
@@ -31,7 +32,8 @@ import pyarrow as pa
 
 from braidlog.errors import NotSharedError, UnavailableError
 from braidlog.handover import TAIL_BYTES, here, problem_of, tail_of
-from braidlog.ledger import StagedFile, StagedFileError
+from braidlog.ledger import FileList, StagedFile, StagedFileError
+from braidlog.ledger.entries import decode_files, digest_of, encode_files
 from braidlog.spark.chunks import rechunk
 from braidlog.spark.sink.rows import SCHEMA
 
@@ -41,6 +43,7 @@ LEFT_AFTER_S: Final = 7 * 24 * 3600.0
 """Age at which what nobody came back for is taken as left by a dead job."""
 
 _OPEN: Final = ".part"
+_LIST: Final = ".files"
 _GONE: Final = ".gone-"
 
 
@@ -88,6 +91,58 @@ class Staging:
                 wrote = f" (looked at from {here()}; {worker} wrote it)"
                 found[file.path] = problem + wrote * bool(worker)
         return found
+
+    def write_list(
+        self, attempt: tuple[str, int, str], files: tuple[StagedFile, ...]
+    ) -> FileList:
+        """Write down which files an attempt consists of; durable on return.
+
+        Raises:
+            UnavailableError: the system refused.
+        """
+        folder = self.attempt(*attempt)
+        path = folder / f"{secrets.token_hex(8)}{_LIST}"
+        data = encode_files(files)
+        try:
+            # Another driver may be done with the batch, and have removed all of it.
+            folder.mkdir(parents=True, exist_ok=True)
+            aside = path.with_name(path.name + _OPEN)
+            with aside.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            aside.rename(path)
+            _sync_up_to(folder, self.root)
+        except OSError as error:
+            msg = f"staging in {folder} failed: {error}"
+            raise UnavailableError(msg, path=str(folder)) from error
+        return FileList(
+            str(path.relative_to(self.root)),
+            len(data),
+            zlib.crc32(data),
+            len(files),
+            digest_of(files),
+        )
+
+    def read_list(self, listed: FileList) -> tuple[StagedFile, ...]:
+        """Return the files that a list names.
+
+        Raises:
+            StagedFileError: it is gone, or not as it was written.
+        """
+        path = self.root / listed.path
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            msg = "is not there"
+            raise StagedFileError(msg, path=str(path), file=listed.path) from None
+        except OSError as error:
+            msg = f"{path} cannot be read: {error}"
+            raise UnavailableError(msg, path=str(path)) from error
+        if (len(data), zlib.crc32(data)) != (listed.bytes, listed.checksum):
+            msg = "is not as its driver wrote it"
+            raise StagedFileError(msg, path=str(path), file=listed.path)
+        return decode_files(data)
 
     def batches(
         self, file: StagedFile, skip: int
