@@ -131,7 +131,12 @@ class HostServer:
         from braidlog.app.metrics import HostCollector
         from braidlog.node.http import StatusServer
 
-        return StatusServer(address, self.status, HostCollector, "--http")
+        return StatusServer(
+            address,
+            self.status,
+            lambda ask: HostCollector(lambda: ask(self.status)),
+            "--http",
+        )
 
     def _said(self, hashes: tuple[bytes, ...]) -> AppStatus:
         cursor = getattr(self._host, "cursor", None)

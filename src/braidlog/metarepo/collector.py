@@ -258,6 +258,22 @@ class Collector:
         """Return how many cuts are on their way."""
         return len(self._flights)
 
+    @property
+    def flying(self) -> tuple[int, ...]:
+        """Return the entries of the cuts that are on their way."""
+        return tuple(each.index for each in self._flights)
+
+    def copying(self, state: State) -> dict[int, int]:
+        """Return how many committed records nodes have to copy, if any."""
+        lacking: dict[int, int] = {}
+        for stream in state.streams.values():
+            for node in (*stream.replicas, *stream.learners):
+                report = self.report(node, stream.stream)
+                if report is not None and report.end < stream.committed:
+                    lacks = stream.committed - report.end
+                    lacking[node] = lacking.get(node, 0) + lacks
+        return lacking
+
 
 def _standing(report: StreamReport) -> tuple[int, int, bool]:
     return report.epoch, report.state, report.damaged

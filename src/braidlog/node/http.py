@@ -25,7 +25,7 @@ from prometheus_client.registry import Collector
 from braidlog.errors import UnavailableError
 from braidlog.node.config import host_and_port
 
-__all__ = ["Status", "StatusServer"]
+__all__ = ["Asker", "Status", "StatusServer"]
 
 _log = logging.getLogger(__name__)
 
@@ -81,6 +81,14 @@ class Status(Protocol):
 
 
 S = TypeVar("S", bound=Status)
+T = TypeVar("T")
+
+
+class Asker(Protocol):
+    """Has a call made where the state is, and returns what it gives."""
+
+    def __call__(self, call: Callable[[], T], /) -> T:
+        """Wait for the call."""
 
 
 class StatusServer(Generic[S]):
@@ -90,10 +98,12 @@ class StatusServer(Generic[S]):
         self,
         address: str,
         status: Callable[[], S],
-        collector: Callable[[Callable[[], S]], Collector],
+        collector: Callable[[Asker], Collector],
         setting: str = "[node] http",
     ) -> None:
         """Bind the address; `status` is called on the loop.
+
+        `collector` gets what has a call made on the loop and returns what it gives.
 
         Raises:
             UnavailableError: the address cannot be listened on.
@@ -101,7 +111,7 @@ class StatusServer(Generic[S]):
         self._loop = asyncio.get_running_loop()
         self._status = status
         self._registry = CollectorRegistry()
-        self._registry.register(collector(self._ask))
+        self._registry.register(collector(self._on_loop))
         host, port = host_and_port(address, setting)
         try:
             self._server = _Server(host, port)
@@ -128,11 +138,11 @@ class StatusServer(Generic[S]):
         await self._loop.run_in_executor(None, self._server.shutdown)
         self._server.server_close()
 
-    def _ask(self) -> S:
-        async def status() -> S:
-            return self._status()
+    def _on_loop(self, call: Callable[[], T]) -> T:
+        async def called() -> T:
+            return call()
 
-        future = asyncio.run_coroutine_threadsafe(status(), self._loop)
+        future = asyncio.run_coroutine_threadsafe(called(), self._loop)
         return future.result(_WAIT_S)
 
     def _answer(self, environment: Environment, start: Start) -> Iterable[bytes]:
@@ -152,7 +162,7 @@ class StatusServer(Generic[S]):
         if path not in {"/health", "/ready", "/status"}:
             text = b"there are /metrics, /health, /ready and /status\n"
             return "404 Not Found", "text/plain", text
-        status = self._ask()
+        status = self._on_loop(self._status)
         wanted = {"/health": status.healthy, "/ready": status.ready}.get(path, True)
         code = "200 OK" if wanted else "503 Service Unavailable"
         body = json.dumps(status.as_json(), indent=2).encode() + b"\n"

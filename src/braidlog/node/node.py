@@ -10,10 +10,12 @@ synced, and what a sync lets go leaves at once. Nothing here decides anything.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import random
 import ssl
+import time
 from collections.abc import Callable
 from typing import Final, TypeVarTuple
 
@@ -25,6 +27,7 @@ from braidlog.node.directory import Directory
 from braidlog.node.errors import begun_anew
 from braidlog.node.faults import FaultKeeper
 from braidlog.node.identity import begin_incarnation
+from braidlog.node.latency import Durable
 from braidlog.node.offering import Offering
 from braidlog.node.peers import LinkSettings, Peers
 from braidlog.node.raft_log import GroupLog
@@ -41,7 +44,7 @@ from braidlog.node.requests import Requests
 from braidlog.node.retention import Retention
 from braidlog.node.scrub import Scrub
 from braidlog.node.sessions import Request, Session, Sessions
-from braidlog.node.status import NodeStatus
+from braidlog.node.status import NodeStatus, Observed
 from braidlog.node.syncer import Syncer
 from braidlog.node.transport import Outbox
 from braidlog.node.turns import Turns
@@ -103,6 +106,8 @@ class ClusterNode:
         self._draining = False
         self.failed: asyncio.Future[LogError] = self._loop.create_future()
         """Set when the node cannot go on."""
+        self._started = self._leader_since = store.clock()
+        self._leader_seen = 0
         self._reporting = Reporting(self)
         self._faults = self._keep_faults(faults)
         self._era = self._begin_era()
@@ -115,6 +120,7 @@ class ClusterNode:
         self.replicas = Replicas(
             self.id, store, self.peers, replica_limits(config), self.changed
         )
+        self._durable = Durable(self.replicas.latencies.sync)
         self.member = self._open_member()
         end_groups(store, before=self._era)
         self.acquaintance.repository = lambda: (
@@ -271,7 +277,9 @@ class ClusterNode:
 
     def appends(self, session: Session, event: Appends) -> None:
         """Take the appends of one socket read to one stream."""
-        requests = [Request(session, number) for number in event.requests]
+        # Once for all that came together: a clock costs as much as what is done here.
+        now = time.monotonic()
+        requests = [Request(session, number, now) for number in event.requests]
         if self._draining:
             for request in requests:
                 request.fail(NotReadyError(f"node {self.id} stops"))
@@ -402,6 +410,8 @@ class ClusterNode:
         )
         now = self._loop.time()
         self._ticked_at = now
+        if self.leader != self._leader_seen:
+            self._leader_seen, self._leader_since = self.leader, self.wall_clock()
         self._guarded(self._let_pass, now)
 
     def _let_pass(self, now: float) -> None:
@@ -420,6 +430,7 @@ class ClusterNode:
 
     def _note_durable(self) -> None:
         durable = self._store.durable()
+        self._durable.synced(durable)
         self.replicas.synced(durable)
         if self.member is not None:
             self.member.synced(durable)
@@ -443,6 +454,8 @@ class ClusterNode:
                 turns.stirred = True
         self._outbox.flush()
         self.acquaintance.look(self._era)
+        with contextlib.suppress(LogError):  # Who writes next hears of it, and acts.
+            self._durable.wrote(self._store.ticket())
         self._syncer.wake()
 
     @property
@@ -484,7 +497,16 @@ class ClusterNode:
             ready=not why,
             why=why,
             leader=self.leader,
+            leader_since=self._leader_since,
+            started=self._started,
             connections=len(self.sessions),
+            waiting={
+                "appends": self.replicas.unanswered(),
+                "reads": self.replicas.readers,
+                "requests": self.requests.waiting,
+                "answer_bytes": self.sessions.unread_bytes,
+            },
+            peers=tuple(self.peers.links()),
             replicas=tuple(self.replicas.status()),
             group=self.member.status() if self.member is not None else None,
             counters={
@@ -493,6 +515,25 @@ class ClusterNode:
                 "messages_dropped": self.peers.dropped,
             },
             storage=self._store.stats(),
+        )
+
+    def observed(self) -> Observed:
+        """Return what metrics are made of; of the cluster only the leader knows all."""
+        member = self.member
+        leads = member is not None and member.leads
+        latencies = self.replicas.latencies
+        measured = {"append": latencies.append, "read": latencies.read}
+        measured["sync"] = latencies.sync
+        if member is not None:
+            measured["cut"] = member.cut_latency
+        return Observed(
+            status=self.status(),
+            metadata=member.metadata() if member is not None and leads else None,
+            copying=member.copying() if member is not None and leads else {},
+            cuts_in_flight=member.cuts_in_flight if member is not None else 0,
+            latencies={name: each.copy() for name, each in measured.items()},
+            now=self.wall_clock(),
+            directory=self.config.node.data,
         )
 
     def _why_not_healthy(self) -> str:

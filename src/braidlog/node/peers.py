@@ -12,7 +12,7 @@ import logging
 import random
 import ssl
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +28,7 @@ from braidlog.errors import (
 )
 from braidlog.node.complaints import Connections
 from braidlog.node.config import host_and_port
+from braidlog.node.status import PeerStatus
 from braidlog.node.transport import Outbox, Wire
 from braidlog.wire.client import ClientConnection
 from braidlog.wire.connection import State
@@ -199,10 +200,12 @@ class _Peer:
             return
         link.request(message, payload, answer)
 
-    def has_room(self) -> bool:
+    def waiting_bytes(self) -> int:
         link = self._link
-        waiting = self._waiting_bytes if link is None else link.unsent_bytes
-        return 2 * waiting <= self.settings.unsent_bytes_max
+        return self._waiting_bytes if link is None else link.unsent_bytes
+
+    def has_room(self) -> bool:
+        return 2 * self.waiting_bytes() <= self.settings.unsent_bytes_max
 
     def _connect(self) -> None:
         if self._attempt is None and not self._peers.closing:
@@ -422,6 +425,15 @@ class Peers:
     def has_room(self, node: int) -> bool:
         """Tell whether half of what may wait for a node is free."""
         return node not in self._peers or self._peers[node].has_room()
+
+    def links(self) -> Iterator[PeerStatus]:
+        """Return how the links to the others are."""
+        for peer in self._peers.values():
+            yield PeerStatus(
+                node=peer.node,
+                connected=peer.connected,
+                waiting_bytes=peer.waiting_bytes(),
+            )
 
     def flush(self) -> None:
         """Write what was sent now, before something that takes time."""

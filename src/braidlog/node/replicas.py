@@ -8,6 +8,7 @@ streams costs one round of effects.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from braidlog.logstream.replica import Replica
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.adoption import about
 from braidlog.node.complaints import Complaints
+from braidlog.node.latency import Latencies
 from braidlog.node.peers import Peers
 from braidlog.node.primary import Primary
 from braidlog.node.reader import Reader
@@ -113,6 +115,7 @@ class Replicas:
         self._readers = 0
         self._configured = 0
         self.counters = Counters()
+        self.latencies = Latencies()
         for stream in store.streams():
             self._host(stream)
 
@@ -276,6 +279,7 @@ class Replicas:
             if last:
                 reader.request.fail(NotReadyError("earlier answers were not read yet"))
             return last
+        begun = time.monotonic()
         try:
             found = hosted.replica.read(reader.message, expired=last)
         except LogError as error:
@@ -286,6 +290,7 @@ class Replicas:
         if found is None:
             return False
         records, batches = found
+        self.latencies.read.observe(time.monotonic() - begun)
         self.counters.reads += 1
         self.counters.read_bytes += sum(records.sizes)
         reader.request.answer(records, batches)
@@ -370,6 +375,8 @@ class Replicas:
             self._unsynced.pop(stream, None)
         for node, message, batches in effects.messages:
             self._peers.send(node, message, batches)
+        if effects.answers:
+            self._measure([request for request, _ in effects.answers])
         for request, answer in effects.answers:
             assert isinstance(request, Request)  # noqa: S101, RUF100
             if isinstance(answer, LogError):
@@ -381,6 +388,20 @@ class Replicas:
         if effects.advanced:
             self._wake(hosted, now)
         return effects.report
+
+    def _measure(self, requests: Sequence[object]) -> None:
+        """Note how long appends took: those that came together count at once."""
+        now, begun, count = time.monotonic(), 0.0, 0
+        observe = self.latencies.append.observe
+        for request in requests:
+            came = request.began  # type: ignore[attr-defined]
+            if came == begun:
+                count += 1
+                continue
+            if count:
+                observe(now - begun, count)
+            begun, count = came, 1
+        observe(now - begun, count)
 
     def _remember(self, stream: int, hosted: _Hosted) -> bool:
         """Store under which configuration the replica is a member of its epoch.
@@ -421,6 +442,11 @@ class Replicas:
     def reports(self) -> tuple[StreamReport, ...]:
         """Return the report of every replica, as it is on the disk."""
         return tuple(each.replica.report() for each in self._hosted.values())
+
+    @property
+    def readers(self) -> int:
+        """Return how many reads wait."""
+        return self._readers
 
     def unanswered(self) -> int:
         """Return how many appends wait for their commit."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -16,6 +17,7 @@ from braidlog.metarepo.succession import base_of
 from braidlog.metarepo.waiting import Answer
 from braidlog.node.config import NodeConfig
 from braidlog.node.group_writes import GroupWrites
+from braidlog.node.latency import Histogram
 from braidlog.node.peers import Peers
 from braidlog.node.presented import read_seed
 from braidlog.node.raft_log import GroupLog
@@ -85,6 +87,9 @@ class RepositoryMember:
         self._done: dict[int, Done] = {}
         self._requests = 0
         self._complained = 0
+        self.cut_latency = Histogram()
+        self._cuts: dict[int, float] = {}
+        """When the cuts that are on their way were seen first, by their entries."""
         self._untold: set[int] = set()
         """Nodes whose link was too full for what the leader decided."""
         raft = RaftConfig(
@@ -179,6 +184,7 @@ class RepositoryMember:
         if not self.group.stirred and not self.lacks_room:
             return False
         effects = self.group.effects()
+        self._measure()
         self._complain()
         back = bool(effects.answers or effects.committed)
         own: list[Message] = []
@@ -202,6 +208,21 @@ class RepositoryMember:
         if effects.committed:
             self._peers.know(self.addresses())
         return back
+
+    def _measure(self) -> None:
+        """Note how long cuts took to be committed; who no longer leads forgets."""
+        leads = self.group.leadership
+        if leads is None:
+            self._cuts.clear()
+            return
+        flying = leads.collector.flying
+        if not flying and not self._cuts:
+            return
+        now = time.monotonic()
+        for index in [each for each in self._cuts if each not in flying]:
+            self.cut_latency.observe(now - self._cuts.pop(index))
+        for index in flying:
+            self._cuts.setdefault(index, now)
 
     def _send(self, node: int, message: Message, payload: bytes) -> None:
         sent = self._peers.send(node, message, (payload,) if payload else ())
@@ -241,7 +262,30 @@ class RepositoryMember:
             commit=core.log.commit,
             applied=core.log.applied,
             voters=core.membership.voters,
+            lags={
+                node: max(0, core.log.last - progress.match)
+                for node, progress in core.progress.items()
+                if node != self._node
+            },
         )
+
+    @property
+    def waiting(self) -> int:
+        """Return how many requests wait for the repository."""
+        return len(self._done)
+
+    def copying(self) -> dict[int, int]:
+        """Return the records that nodes have to copy, as the leader knows."""
+        leads = self.group.leadership
+        if leads is None:
+            return {}
+        return leads.collector.copying(self.group.repository.state)
+
+    @property
+    def cuts_in_flight(self) -> int:
+        """Return how many cuts are on their way through Raft."""
+        leads = self.group.leadership
+        return leads.collector.in_flight if leads is not None else 0
 
 
 def _settings(config: NodeConfig, number: int, *, fault_logs: bool) -> GroupSettings:

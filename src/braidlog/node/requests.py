@@ -41,6 +41,12 @@ class Requests:
         patience = node.config.timing.forward_ms / 1000
         self._forwarding = Forwarding(node.peers.request, patience)
 
+    @property
+    def waiting(self) -> int:
+        """Return how many wait for other nodes, or for the repository here."""
+        member = self._node.member
+        return len(self._forwarding) + (member.waiting if member is not None else 0)
+
     def tick(self, now: float) -> None:
         """Let time pass: nobody waits for ever for a node that hangs."""
         if self._forwarding:

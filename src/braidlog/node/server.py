@@ -221,4 +221,8 @@ def _http(config: NodeConfig, node: ClusterNode) -> Any:
     from braidlog.node.http import StatusServer
     from braidlog.node.metrics import StatusCollector
 
-    return StatusServer(config.node.http, node.status, StatusCollector)
+    return StatusServer(
+        config.node.http,
+        node.status,
+        lambda ask: StatusCollector(lambda: ask(node.observed)),
+    )

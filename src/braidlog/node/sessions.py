@@ -55,6 +55,8 @@ class Request(Struct, frozen=True):
 
     session: Session
     number: int
+    began: float = 0.0
+    """When it came in, of those that are measured; on the clock of `time.monotonic`."""
 
     def answer(self, message: Message, payload: Sequence[Buffer] = ()) -> None:
         """Answer it; nothing happens if who asked has gone."""
@@ -215,6 +217,11 @@ class Sessions:
     def unanswered(self) -> int:
         """Return how many requests are open, of all."""
         return sum(each.connection.unanswered for each in self._sessions)
+
+    @property
+    def unread_bytes(self) -> int:
+        """Return the bytes of answers that the other sides have not taken."""
+        return sum(each.unread_bytes for each in self._sessions)
 
     def add(self, session: Session) -> None:
         """Count one in."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["GroupStatus", "NodeStatus", "ReplicaStatus"]
+if TYPE_CHECKING:
+    from braidlog.node.latency import Histogram
+    from braidlog.wire.messages import Metadata
+
+__all__ = ["GroupStatus", "NodeStatus", "Observed", "PeerStatus", "ReplicaStatus"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +41,18 @@ class GroupStatus:
     commit: int
     applied: int
     voters: tuple[int, ...]
+    lags: dict[int, int]
+    """Entries that each follower lacks, as the leader knows; empty elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerStatus:
+    """The link to another node."""
+
+    node: int
+    connected: bool
+    waiting_bytes: int
+    """Bytes of messages that the other side has not taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +70,16 @@ class NodeStatus:
     why: str
     """What is missing for being healthy and ready; empty if nothing is."""
     leader: int
+    leader_since: int
+    """When the node saw that leader first, or that there is none: microseconds since
+    the Unix epoch."""
+    started: int
+    """When it was started."""
     connections: int
+    waiting: dict[str, int]
+    """Lengths of queues: appends, reads and requests that are not answered, and bytes
+    of answers that clients have not taken."""
+    peers: tuple[PeerStatus, ...]
     replicas: tuple[ReplicaStatus, ...]
     group: GroupStatus | None
     counters: dict[str, float]
@@ -65,3 +90,20 @@ class NodeStatus:
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON objects."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What metrics are made of."""
+
+    status: NodeStatus
+    metadata: Metadata | None
+    """As the leader of the repository knows it; None elsewhere."""
+    copying: dict[int, int]
+    """Records that nodes have to copy before they are in sync; empty elsewhere."""
+    cuts_in_flight: int
+    latencies: dict[str, Histogram]
+    now: int
+    """Microseconds since the Unix epoch."""
+    directory: str
+    """Where the log is."""

@@ -137,8 +137,12 @@ async def test_pages(tmp_path: Path) -> None:
         )
         metrics = (await page(settings, "/metrics"))[1]
         assert "braidlog_up 1.0" in metrics
-        labels = 'log="orders",role="primary",stream="1"'
-        assert f"braidlog_replica_committed{{{labels}}} 2.0" in metrics
+        assert 'braidlog_log_committed_position{log="orders"} 1.0' in metrics
+        assert 'braidlog_replicas{role="primary",state="running"} 1.0' in metrics
+        assert 'braidlog_cluster_streams{state="ok"} 1.0' in metrics
+        for name in ("append", "sync", "cut"):
+            assert f"braidlog_{name}_duration_seconds_count 0.0" not in metrics
+            assert f'braidlog_{name}_duration_seconds_bucket{{le="30.0"}}' in metrics
         assert (await page(settings, "/other"))[0] == 404
 
 

@@ -1,0 +1,91 @@
+"""How long things take, counted in buckets as Prometheus has them.
+
+What is counted is what the node waits for once: a request of many records, a turn that
+wrote, a cut of many streams. So a record costs nothing, however small it is.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import deque
+from typing import Final
+
+__all__ = ["BOUNDS_S", "Durable", "Histogram", "Latencies"]
+
+BOUNDS_S: Final = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+    1.0, 2.5, 5.0, 10.0, 30.0,
+)  # fmt: skip
+"""From a sync of a fast device to the time after which clients give up."""
+
+
+_TURNS_MAX: Final = 1024
+"""Turns that wait for a sync. Later ones are not measured: they are as late."""
+
+
+class Histogram:
+    """Counts of durations by the first bound that is not smaller, and their sum."""
+
+    def __init__(self, bounds: tuple[float, ...] = BOUNDS_S) -> None:
+        """Begin with nothing counted."""
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, seconds: float, count: int = 1) -> None:
+        """Count `count` things that took so long each."""
+        self.counts[bisect_left(self.bounds, seconds)] += count
+        self.sum += seconds * count
+
+    def copy(self) -> Histogram:
+        """Return what is counted now; it does not change any more."""
+        copied = Histogram(self.bounds)
+        copied.counts, copied.sum = self.counts.copy(), self.sum
+        return copied
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Return (bound, how many took no longer), as Prometheus wants them."""
+        total, found = 0, []
+        for bound, count in zip((*self.bounds, "+Inf"), self.counts, strict=True):
+            total += count
+            found.append((str(bound), float(total)))
+        return found
+
+
+class Durable:
+    """Measures how long what a turn wrote waits until it is durable.
+
+    It is told how far was written and how far is durable, as the store counts it.
+    """
+
+    def __init__(self, histogram: Histogram) -> None:
+        """Begin with nothing that waits."""
+        self._histogram = histogram
+        self._waiting: deque[tuple[int, float]] = deque()
+        self._written = 0
+
+    def wrote(self, ticket: int) -> None:
+        """Note at the end of a turn how far was written."""
+        if ticket > self._written and len(self._waiting) < _TURNS_MAX:
+            self._written = ticket
+            self._waiting.append((ticket, time.monotonic()))
+
+    def synced(self, durable: int) -> None:
+        """Note how far all is durable."""
+        waiting = self._waiting
+        if not waiting or waiting[0][0] > durable:
+            return
+        now = time.monotonic()
+        while waiting and waiting[0][0] <= durable:
+            self._histogram.observe(now - waiting.popleft()[1])
+
+
+class Latencies:
+    """All that a node measures."""
+
+    def __init__(self) -> None:
+        """Begin with nothing counted."""
+        self.append = Histogram()
+        self.read = Histogram()
+        self.sync = Histogram()
