@@ -112,6 +112,9 @@ class CallServer:
     def received(self, node: int, event: Received) -> None:
         """Pass over what peers say to one another: nobody gets that role here."""
 
+    def gone(self, session: Session) -> None:
+        """Go on: what was called is executed all the same."""
+
     def requested(self, request: Request, event: Requested, role: Role) -> None:
         """Take a request; it is answered now or later."""
         message = event.message

@@ -56,6 +56,8 @@ class Cluster:
         self._routes: Routes | None = None
         self._refreshing: asyncio.Task[Routes] | None = None
         self._watchers: list[asyncio.Task[None]] = []
+        self._watched: set[str] = set()
+        """Addresses at which a watcher asks."""
         self._changed = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
 
@@ -259,25 +261,43 @@ class Cluster:
                 await changed.wait()
 
     async def _watch(self, number: int) -> None:
-        """Ask one node for what is newer; each watcher asks another one, if it can."""
+        """Ask one node for what is newer; each watcher asks another one.
+
+        A node lets one question of a connection wait: a second would end the first.
+        """
         settings = self.settings
         backoff = self.backoff()
         while True:
             addresses = self._addresses()
+            tried = False
             for address in (*addresses[number:], *addresses[:number]):
-                request = GetMetadata(self.routes.index, int(settings.poll_s * 1000))
-                within = settings.poll_s + settings.attempt_timeout_s
-                try:
-                    answer, _ = await self.ask(address, request, within=within)
-                    self._accept(answer)
-                except LogError:
-                    self.check_open()
-                    # The next node may know; those who need an answer get the error.
-                    await asyncio.sleep(backoff.pause(settings.share()))
+                if address in self._watched:
                     continue
-                backoff.reset()
-                await asyncio.sleep(settings.metadata_pause_s)
-                break
+                tried = True
+                if await self._watch_at(address):
+                    backoff.reset()
+                    await asyncio.sleep(settings.metadata_pause_s)
+                    break
+                # The next node may know; those who need an answer get the error.
+                await asyncio.sleep(backoff.pause(settings.share()))
+            if not tried:
+                await asyncio.sleep(settings.poll_s)
+
+    async def _watch_at(self, address: str) -> bool:
+        """Ask a node for what is newer; tell whether it answered."""
+        settings = self.settings
+        request = GetMetadata(self.routes.index, int(settings.poll_s * 1000))
+        within = settings.poll_s + settings.attempt_timeout_s
+        self._watched.add(address)
+        try:
+            answer, _ = await self.ask(address, request, within=within)
+            self._accept(answer)
+        except LogError:
+            self.check_open()
+            return False
+        finally:
+            self._watched.discard(address)
+        return True
 
     # -- commands ----------------------------------------------------------------
 

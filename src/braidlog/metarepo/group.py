@@ -264,7 +264,9 @@ class Group:
         if known is not None:
             self._answer(request, known)
             return
-        if len(self._pending) >= self.settings.requests_max:
+        # What nodes say of themselves is bounded by how many there are.
+        of_nodes = command.ROLE == "peer"
+        if len(self._pending) >= self.settings.requests_max and not of_nodes:
             msg = f"{len(self._pending)} requests wait"
             raise UnavailableError(msg)
         prepared = leads.prepare(

@@ -25,6 +25,9 @@ __all__ = ["admit"]
 
 _LOG_ID_BYTES: Final = 16
 _IDENTITY_BYTES: Final = 16
+_BYTES_MAX: Final = 64 << 10
+"""What a command has at most, unless it has something of each of many streams."""
+_LARGE: Final = (commands.CreateLog, commands.OfferReplicas)
 _ROLES: Final = {role.word: role for role in Role}
 
 
@@ -38,6 +41,10 @@ def admit(command: bytes, role: Role) -> Command:
     """
     decoded = commands.decode(command)
     _check_role(decoded, role)
+    # Fields of newer versions are passed over, and may be of any size.
+    if len(command) > _BYTES_MAX and not isinstance(decoded, _LARGE):
+        msg = f"{type(decoded).__name__} of {len(command)} bytes"
+        raise TooLargeError(msg, size=len(command), limit=_BYTES_MAX)
     _check_values(decoded)
     return decoded
 

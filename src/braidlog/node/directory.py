@@ -37,7 +37,8 @@ class Directory:
     def __init__(self, node: ClusterNode) -> None:
         """Prepare."""
         self._node = node
-        self._known = 0
+        self.metadata: Metadata | None = None
+        """What a voter said last."""
         self._voters: tuple[int, ...] = ()
         self._sought = 0
         self._turn = 0
@@ -83,7 +84,8 @@ class Directory:
         # A voter that hangs is left; whatever it says later is ignored.
         self._ask_in(_WAIT_MS / 1000 + _PATIENCE_S, turn=1)
         voter = voters[self._turn % len(voters)]
-        node.peers.request(voter, GetMetadata(self._known, _WAIT_MS), (), answered)
+        known = self.metadata.index if self.metadata is not None else 0
+        node.peers.request(voter, GetMetadata(known, _WAIT_MS), (), answered)
 
     def _ask_in(self, seconds: float, *, turn: int = 0) -> None:
         if self._timer is not None:
@@ -100,7 +102,8 @@ class Directory:
             _log.debug("where the nodes are is not known: %s", answer)
             self._ask_in(_PAUSE_S, turn=1)
             return
-        self._known = max(self._known, answer.index)
+        if self.metadata is None or answer.index >= self.metadata.index:
+            self.metadata = answer
         self._voters = tuple(each.node for each in answer.nodes if each.voter)
         self._node.acquaintance.learn(answer)
         self._node.peers.know(
@@ -113,3 +116,4 @@ class Directory:
         if self._sought in self._node.peers.nodes:
             self._sought = 0
         self._ask_in(_PAUSE_S)
+        self._node.changed()

@@ -103,7 +103,7 @@ class ClusterNode:
         self._ticked_at = self._loop.time()
         self._leader_heard = 0
         """Who last told this node what was decided."""
-        self._draining = False
+        self._draining = self._closed = False
         self.failed: asyncio.Future[LogError] = self._loop.create_future()
         """Set when the node cannot go on."""
         self._started = self._leader_since = store.clock()
@@ -118,7 +118,12 @@ class ClusterNode:
         self._turns = Turns(self._outbox, lambda: self._guarded(self._carry_out))
         self.peers = self._make_peers(token, tls)
         self.replicas = Replicas(
-            self.id, store, self.peers, replica_limits(config), self.changed
+            self.id,
+            store,
+            self.peers,
+            replica_limits(config),
+            self.changed,
+            lambda: len(self.sessions),
         )
         self._durable = Durable(self.replicas.latencies.sync)
         self.member = self._open_member()
@@ -134,7 +139,7 @@ class ClusterNode:
         self._scrub = Scrub(
             config, store, self.replicas, f"{self.id} {self.incarnation}"
         )
-        self._directory = Directory(self)
+        self.directory = Directory(self)
         self.sessions = self._make_sessions(authorize)
 
     def _make_peers(self, token: str, tls: ssl.SSLContext | None) -> Peers:
@@ -171,6 +176,7 @@ class ClusterNode:
             self,
             self.config.limits.connections_max,
             self._outbox,
+            shares=True,
         )
 
     def _keep_faults(self, log: FaultLog | None) -> FaultKeeper | None:
@@ -222,7 +228,7 @@ class ClusterNode:
         self._syncer.start(self._synced)
         self._registration.start()
         self._offering.start(self.replicas.stored)
-        self._directory.start()
+        self.directory.start()
         self._tick()
 
     def drain(self) -> None:
@@ -259,9 +265,10 @@ class ClusterNode:
 
     def close(self) -> None:
         """Stop all timers and links; the store is closed by who opened it."""
+        self._closed = True
         self._registration.close()
         self._offering.close()
-        self._directory.close()
+        self.directory.close()
         self._turns.close()
         if self._timer is not None:
             self._timer.cancel()
@@ -304,9 +311,22 @@ class ClusterNode:
         """Take a message of a peer."""
         self._guarded(self._dispatch, node, event.message, event.payload)
 
+    def gone(self, session: Session) -> None:
+        """Forget what a connection that ended waits for."""
+        self.requests.answers.gone(session)
+
+    def soon(self, call: Callable[[], None], seconds: float = 0.0) -> None:
+        """Call something in another turn of the loop, with other work between."""
+
+        def guarded() -> None:
+            if not self._closed:
+                self._guarded(call)
+
+        self._loop.call_later(seconds, guarded)
+
     def _dispatch(self, node: int, message: Message, payload: memoryview) -> None:
         if not self.peers.heard(node) and node != self.id:
-            self._directory.seek(node)
+            self.directory.seek(node)
         if isinstance(message, Replicate):
             self.replicas.replicate(message, payload)
         elif isinstance(message, Commit):
@@ -422,6 +442,7 @@ class ClusterNode:
         self._retention.tick(now)
         self._scrub.tick(now)
         self.requests.tick(now)
+        self.sessions.tick(now)
         self.changed()
 
     def _synced(self) -> None:
@@ -456,6 +477,7 @@ class ClusterNode:
         self.acquaintance.look(self._era)
         with contextlib.suppress(LogError):  # Who writes next hears of it, and acts.
             self._durable.wrote(self._store.ticket())
+        self.requests.answers.look()
         self._syncer.wake()
 
     @property
@@ -474,14 +496,14 @@ class ClusterNode:
         """
         if self.member is not None:
             return self.member.leader
-        ways = (self._leader_heard, *self._directory.voters)
+        ways = (self._leader_heard, *self.directory.voters)
         return next((each for each in ways if self.peers.is_connected(each)), 0)
 
     @property
     def voters(self) -> tuple[int, ...]:
         """Return the other nodes that may lead, for a node that is no member."""
         heard = (self._leader_heard,) if self._leader_heard else ()
-        return tuple(dict.fromkeys((*self._directory.voters, *heard)))
+        return tuple(dict.fromkeys((*self.directory.voters, *heard)))
 
     # --- to look at
 

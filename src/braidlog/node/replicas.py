@@ -59,7 +59,10 @@ GROUP_BYTES_MAX: Final = 8 << 20
 """Batches that are placed and replicated together; one larger batch goes alone."""
 _ENTERED: Final = (ReplicaState.RUNNING, ReplicaState.SEALED)
 READERS_MAX: Final = 100_000
-"""Reads that wait, of all streams."""
+"""Reads that wait, of all streams and connections."""
+READERS_OF_ONE_MAX: Final = 8192
+"""Reads of one connection that wait. When half of `READERS_MAX` wait it is the other
+half, in equal shares."""
 WAIT_MAX_S: Final = 60.0
 """No read waits longer, whatever it asks for."""
 
@@ -101,8 +104,13 @@ class Replicas:
         peers: Peers,
         limits: Limits,
         changed: Callable[[], None],
+        connections: Callable[[], int] = lambda: 1,
     ) -> None:
-        """Load what the disk has; `changed` asks for a flush soon."""
+        """Load what the disk has; `changed` asks for a flush soon.
+
+        `connections` gives how many share what there is.
+        """
+        self._connections = connections
         self._node = node
         self._store = store
         self._peers = peers
@@ -171,7 +179,9 @@ class Replicas:
         hosted.replica.drop()
         self._carry_out(stream, hosted)
         for reader in hosted.readers:
-            reader.request.fail(self._not_here(stream))
+            if not reader.request.gone:
+                reader.request.fail(self._not_here(stream))
+            reader.request.session.readers -= 1
         self._readers -= len(hosted.readers)
         del self._hosted[stream]
         if hosted.config is not None:
@@ -261,11 +271,20 @@ class Replicas:
         reader = Reader(request, message, now + wait)
         if self._answered(hosted, reader, now):
             return
-        if self._readers >= READERS_MAX:
-            request.fail(NotReadyError(f"{self._readers} reads wait"))
+        if request.session.readers >= self._share():
+            waiting = request.session.readers
+            request.fail(NotReadyError(f"{waiting} reads of this connection wait"))
             return
+        request.park()
+        request.session.readers += 1
         hosted.readers.append(reader)
         self._readers += 1
+
+    def _share(self) -> int:
+        """Return how many reads of one connection may wait."""
+        if 2 * self._readers < READERS_MAX:
+            return READERS_OF_ONE_MAX
+        return READERS_MAX // 2 // max(1, self._connections())
 
     def _answered(self, hosted: _Hosted, reader: Reader, now: float) -> bool:
         """Answer a read if there is something, or if it has waited long enough."""
@@ -286,6 +305,11 @@ class Replicas:
             reader.request.fail(error)
             # The disk may have turned out to be damaged, which is to be reported.
             self._touch(reader.message.stream)
+            return True
+        except AssertionError:
+            raise
+        except Exception as error:
+            reader.request.fail(told(error, "Read"))
             return True
         if found is None:
             return False
@@ -323,12 +347,13 @@ class Replicas:
         readers = hosted.readers
         if not readers:
             return
-        hosted.readers = [
-            reader
-            for reader in readers
-            if (due_only and now < reader.deadline and not reader.stirs)
-            or not self._answered(hosted, reader, now)
-        ]
+        hosted.readers = []
+        for reader in readers:
+            rests = due_only and now < reader.deadline and not reader.stirs
+            if rests or not self._answered(hosted, reader, now):
+                hosted.readers.append(reader)
+            else:
+                reader.request.session.readers -= 1
         self._readers += len(hosted.readers) - len(readers)
 
     def damaged(self, error: CorruptionError, lost: Mapping[int, int]) -> set[int]:

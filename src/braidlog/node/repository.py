@@ -130,6 +130,11 @@ class RepositoryMember:
         """Whether something may follow from what came in since the last `flush`."""
         return self.group.stirred
 
+    @property
+    def version(self) -> tuple[int, int]:
+        """Return what changes with the metadata, but for who lives."""
+        return self.group.repository.index, self.group.leader
+
     def metadata(self, *, judged: bool = False) -> Metadata:
         """Return the metadata as of the last applied entry; see `Group.metadata`."""
         return self.group.metadata(judged=judged)

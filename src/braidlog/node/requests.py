@@ -7,17 +7,15 @@ client needs no more than one node that lives.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
-
-import msgspec
 
 from braidlog.errors import InvalidArgumentError, LogError, NotReadyError
 from braidlog.metarepo.waiting import Answer
 from braidlog.node.admission import admit
 from braidlog.node.forwarding import Answer as PeerAnswer
 from braidlog.node.forwarding import Forwarding
-from braidlog.node.repository import RepositoryMember
+from braidlog.node.metadata import Answers
 from braidlog.node.sessions import Request
 from braidlog.wire.messages import Execute, Executed, GetMetadata, Message, Read
 from braidlog.wire.roles import Role
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["Requests"]
 
 _NOTHING: Final = memoryview(b"")
-_WAIT_MAX_MS: Final = 60_000
-"""No question for metadata waits longer, whatever it asks for."""
 
 
 class Requests:
@@ -40,15 +36,18 @@ class Requests:
         self._node = node
         patience = node.config.timing.forward_ms / 1000
         self._forwarding = Forwarding(node.peers.request, patience)
+        self.answers = Answers(node)
 
     @property
     def waiting(self) -> int:
         """Return how many wait for other nodes, or for the repository here."""
         member = self._node.member
-        return len(self._forwarding) + (member.waiting if member is not None else 0)
+        here = member.waiting if member is not None else 0
+        return len(self._forwarding) + len(self.answers) + here
 
     def tick(self, now: float) -> None:
         """Let time pass: nobody waits for ever for a node that hangs."""
+        self.answers.tick(now)
         if self._forwarding:
             member = self._node.member
             # Who is no member sends to any that is, whoever leads.
@@ -67,10 +66,8 @@ class Requests:
         if isinstance(message, Read):
             node.replicas.read(request, message, node.now)
         elif isinstance(message, GetMetadata):
-            wait = min(message.wait_ms, _WAIT_MAX_MS)
-            message = msgspec.structs.replace(message, wait_ms=wait)
             forward = not self._votes(request.session.connection.peer)
-            self._metadata(message, _to(request), forward=forward)
+            self.answers.take(request, message, forward=forward)
         elif isinstance(message, Execute):
             self._checked(request, message, bytes(payload), role)
         else:
@@ -109,41 +106,15 @@ class Requests:
             msg = f"node {node.id} does not lead the repository; it knows {leader}"
             answer(NotReadyError(msg), _NOTHING)
 
-    def _metadata(
-        self, message: GetMetadata, answer: PeerAnswer, *, forward: bool
+    def forward(
+        self,
+        node: int,
+        message: GetMetadata,
+        done: Callable[[Message | LogError], None],
     ) -> None:
-        node = self._node
-        member = node.member
-        if member is not None and message.by_leader and member.leader != node.id:
-            self._ask_leader(message, answer, forward=forward)
-            return
-        if member is not None:
-            member.read(
-                message,
-                node.now,
-                lambda done: answer(*_metadata(member, done, message)),
-            )
-            return
-        for voter in node.voters:
-            if node.peers.is_connected(voter):
-                wait = message.wait_ms / 1000
-                self._forwarding.forward(
-                    voter, message, (), answer, node.now, wait=wait
-                )
-                return
-        answer(NotReadyError("no member of the repository is connected"), _NOTHING)
-
-    def _ask_leader(
-        self, message: GetMetadata, answer: PeerAnswer, *, forward: bool
-    ) -> None:
-        leader = self._node.way_to_leader
-        if leader and forward:
-            wait = message.wait_ms / 1000
-            now = self._node.now
-            self._forwarding.forward(leader, message, (), answer, now, wait=wait)
-            return
-        msg = f"node {self._node.id} does not lead the repository; it knows {leader}"
-        answer(NotReadyError(msg), _NOTHING)
+        """Ask another node for the metadata."""
+        now = self._node.now
+        self._forwarding.forward(node, message, (), lambda answer, _: done(answer), now)
 
 
 def _to(request: Request) -> PeerAnswer:
@@ -161,9 +132,3 @@ def _executed(done: Answer) -> tuple[Message | LogError, memoryview]:
     if done.error is not None:
         return done.error, _NOTHING
     return Executed(done.index), memoryview(done.payload)
-
-
-def _metadata(
-    member: RepositoryMember, done: Answer, asked: GetMetadata
-) -> tuple[Message | LogError, memoryview]:
-    return done.error or member.metadata(judged=asked.by_leader), _NOTHING

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
@@ -16,6 +18,7 @@ from braidlog.errors import (
     ProtocolError,
 )
 from braidlog.node.complaints import Connections
+from braidlog.node.shares import UNREAD_MAX, WORK_MAX, Shares
 from braidlog.node.transport import Outbox, Wire
 from braidlog.wire.connection import State
 from braidlog.wire.events import (
@@ -62,9 +65,17 @@ class Request(Struct, frozen=True):
         """Answer it; nothing happens if who asked has gone."""
         self.session.answer(self.number, message, payload)
 
+    def answer_encoded(self, kind: type[Message], head: bytes) -> None:
+        """Answer it with a message that was encoded for many."""
+        self.session.answer_encoded(self.number, kind, head)
+
     def fail(self, error: LogError) -> None:
         """Answer it with an error."""
         self.session.fail(self.number, error)
+
+    def park(self) -> None:
+        """Note that it waits for something new: it is no work until then."""
+        self.session.settled(self.number)
 
     @property
     def gone(self) -> bool:
@@ -74,7 +85,7 @@ class Request(Struct, frozen=True):
     @property
     def crowded(self) -> bool:
         """Whether who asked has so much to read that more should wait."""
-        return self.session.unread_bytes > self.session.window_bytes
+        return self.session.crowded
 
 
 class Handler(Protocol):
@@ -89,6 +100,9 @@ class Handler(Protocol):
     def received(self, node: int, event: Received) -> None:
         """Take a message of a peer."""
 
+    def gone(self, session: Session) -> None:
+        """Forget what a connection that ended waits for."""
+
 
 class Session(Wire):
     """One connection."""
@@ -102,7 +116,34 @@ class Session(Wire):
         self._greeting: asyncio.TimerHandle | None = None
         self._other = "a connection"
         self.gone = False
-        self.window_bytes = sessions.settings.window_bytes
+        self.readers = 0
+        """Reads of it that wait for something new."""
+        self._shares = sessions.shares
+        self._unread_max = min(sessions.settings.window_bytes, UNREAD_MAX)
+        self._backlog: deque[Requested] = deque()
+        """Requests that were read and wait for their turn."""
+        self._working: set[int] = set()
+        """Requests that were taken and are not answered."""
+
+    @property
+    def role(self) -> Role:
+        """Return what the other side may do."""
+        return self.connection.role or Role.READ
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so much waits to be read that more should wait."""
+        full = self._shares is not None and self._shares.full
+        return full or self.unread_bytes > self._unread_max
+
+    @property
+    def ready(self) -> bool:
+        """Whether a request waits and may be served."""
+        return bool(self._backlog) and self._has_room
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._working) < WORK_MAX and self.unread_bytes <= self._unread_max
 
     @property
     def unread_bytes(self) -> int:
@@ -117,7 +158,7 @@ class Session(Wire):
         elif isinstance(event, Received):
             handler.received(self.connection.peer, event)
         elif isinstance(event, Requested):
-            self._serve(event)
+            self._take(event)
         elif isinstance(event, Refused):
             # Of nodes that are not who they say the operator is told elsewhere.
             if isinstance(event.error, NodeIdentityError):
@@ -129,12 +170,43 @@ class Session(Wire):
         elif isinstance(event, Closing):
             _log.debug("a connection closes: %s", event.reason)
 
+    def _take(self, event: Requested) -> None:
+        """Serve a request now, or when it is its turn; read no more until then."""
+        shares = self._shares
+        if shares is None or self.role is Role.PEER:
+            self._serve(event)
+        elif (
+            not self._backlog and self._has_room and not shares.full and shares.takes()
+        ):
+            self._working.add(event.request)
+            self._serve(event)
+        else:
+            self._backlog.append(event)
+            self.hold(held=True)
+            shares.look(self)
+
+    def serve_one(self) -> None:
+        """Serve the request that has waited longest."""
+        event = self._backlog.popleft()
+        self._working.add(event.request)
+        self._serve(event)
+        if not self._backlog:
+            self.hold(held=False)
+
+    def settled(self, request: int) -> None:
+        """Count a request as work no more."""
+        self._working.discard(request)
+        self._look()
+
+    def _look(self) -> None:
+        if self._backlog and self._shares is not None and not self.gone:
+            self._shares.look(self)
+
     def _serve(self, event: Requested) -> None:
         """Hand a request to the node; what goes wrong ends the request alone."""
         request = Request(self, event.request)
         try:
-            role = self.connection.role or Role.READ
-            self._sessions.handler.requested(request, event, role)
+            self._sessions.handler.requested(request, event, self.role)
         except Exception as error:
             # Else it was answered before it went wrong.
             if self.connection.is_open(event.request):
@@ -144,16 +216,55 @@ class Session(Wire):
         self, request: int, message: Message, payload: Sequence[Buffer] = ()
     ) -> None:
         """Answer a request; with why not, if that does not work."""
+        send = partial(self.connection.answer, request, message, payload)
+        self._answer(request, type(message), send)
+
+    def answer_encoded(self, request: int, kind: type[Message], head: bytes) -> None:
+        """Answer a request with a message that was encoded for many."""
+        send = partial(self.connection.answer_encoded, request, kind, head)
+        self._answer(request, kind, send)
+
+    def _answer(
+        self, request: int, kind: type[Message], send: Callable[[], None]
+    ) -> None:
+        before = self.connection.queued_bytes
         try:
-            self.connection.answer(request, message, payload)
+            send()
         except Exception as error:
-            self.connection.fail(request, told(error, type(message).__name__))
+            self.connection.fail(request, told(error, kind.__name__))
+        if self._shares is not None:
+            self._shares.answered(self.connection.queued_bytes - before)
+        self.settled(request)
         self.flush_soon()
 
     def fail(self, request: int, error: LogError) -> None:
         """Answer a request with an error."""
         self.connection.fail(request, error)
+        self.settled(request)
         self.flush_soon()
+
+    def flush(self) -> None:
+        """Write what is outgoing; there may be room for more then."""
+        super().flush()
+        self._look()
+
+    def pause_writing(self) -> None:
+        """Note that answers are not taken."""
+        super().pause_writing()
+        if self._shares is not None and self.role is not Role.PEER:
+            self._shares.unread(self, asyncio.get_running_loop().time())
+
+    def resume_writing(self) -> None:
+        """Note that they are taken again."""
+        super().resume_writing()
+        if self._shares is not None:
+            self._shares.read(self)
+        self._look()
+
+    def stalls(self) -> None:
+        """Close the connection: its answers fill the memory."""
+        self._fails("closed: it does not take its answers")
+        self.abort()
 
     def broken(self, error: ProtocolError) -> None:
         """Say why the connection is closed."""
@@ -182,6 +293,8 @@ class Session(Wire):
         self.gone = True
         if self._greeting is not None:
             self._greeting.cancel()
+        self._backlog.clear()
+        self._working.clear()
         self._sessions.remove(self)
 
 
@@ -194,13 +307,16 @@ class Sessions:
         handler: Handler,
         connections_max: int,
         outbox: Outbox,
+        *,
+        shares: bool = False,
     ) -> None:
-        """Let in up to `connections_max`."""
+        """Let in up to `connections_max`; with `shares` none gets more than its own."""
         self.settings = settings
         self.outbox = outbox
         self.handler = handler
         self.complaints = Connections(_log)
         self._connections_max = connections_max
+        self.shares = Shares() if shares else None
         # A dict, for its order.
         self._sessions: dict[Session, None] = {}
 
@@ -234,6 +350,19 @@ class Sessions:
     def remove(self, session: Session) -> None:
         """Count one out."""
         self._sessions.pop(session, None)
+        if self.shares is not None:
+            self.shares.gone(session)
+        self.handler.gone(session)
+
+    @property
+    def full(self) -> bool:
+        """Whether clients have not taken as many answers as there is room for."""
+        return self.shares is not None and self.shares.full
+
+    def tick(self, now: float) -> None:
+        """Let time pass."""
+        if self.shares is not None:
+            self.shares.tick(now)
 
     def recheck(self, holds: Callable[[int, bytes, int], bool]) -> None:
         """Close the connections of nodes that are not who they are known to be."""

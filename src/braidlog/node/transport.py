@@ -113,6 +113,8 @@ class Wire(asyncio.BufferedProtocol, ABC):
         self._incoming = _buffer()
         self._waits = False
         """Whether the outbox knows of what is outgoing."""
+        self._unread = self._held = False
+        self._reads = True
 
     @abstractmethod
     def took(self, event: Event) -> None:
@@ -160,13 +162,28 @@ class Wire(asyncio.BufferedProtocol, ABC):
 
     def pause_writing(self) -> None:
         """Stop reading from somebody who does not read."""
-        if self._transport is not None:
-            self._transport.pause_reading()
+        self._unread = True
+        self._regulate()
 
     def resume_writing(self) -> None:
         """Read on."""
-        if self._transport is not None:
+        self._unread = False
+        self._regulate()
+
+    def hold(self, *, held: bool) -> None:
+        """Stop reading as long as there is no room for more, or read on."""
+        self._held = held
+        self._regulate()
+
+    def _regulate(self) -> None:
+        reads = not (self._unread or self._held)
+        if reads == self._reads or self._transport is None:
+            return
+        self._reads = reads
+        if reads:
             self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
 
     def flush_soon(self) -> None:
         """Write what is outgoing with the outbox, at the end of this turn at last."""

@@ -20,7 +20,7 @@ from braidlog.errors import (
     LocalProtocolError,
     RemoteProtocolError,
 )
-from braidlog.wire import messages
+from braidlog.wire import codec, messages
 from braidlog.wire.connection import (
     ANSWERS,
     FRAME_BYTES_MAX,
@@ -88,7 +88,8 @@ class ClientConnection(Connection):
         self._check_open()
         if type(message) not in ANSWERS:
             raise LocalProtocolError(f"{type(message).__name__} is not a request")
-        head, size = self._sized(message, payload)
+        head = codec.encode(message)
+        size = self._size(type(message), head, payload)
         if cost(size) > self.credit:
             return None
         number = self._next_number()

@@ -278,21 +278,28 @@ class Connection(ABC):
     def _queue(
         self, request: int, message: Message, payload: Sequence[Buffer] = ()
     ) -> None:
-        head, size = self._sized(message, payload)
-        self.queued_bytes += size
-        self._out += encode_frame(message.KIND, request, head, payload)
+        self._queue_encoded(request, type(message), codec.encode(message), payload)
 
-    def _sized(self, message: Message, payload: Sequence[Buffer]) -> tuple[bytes, int]:
-        """Return the head of a message and the size of its frame, which is allowed."""
-        head = codec.encode(message)
+    def _queue_encoded(
+        self,
+        request: int,
+        kind: type[Message],
+        head: bytes,
+        payload: Sequence[Buffer] = (),
+    ) -> None:
+        self.queued_bytes += self._size(kind, head, payload)
+        self._out += encode_frame(kind.KIND, request, head, payload)
+
+    def _size(self, kind: type[Message], head: bytes, payload: Sequence[Buffer]) -> int:
+        """Return the size of a frame, which is allowed."""
         size = HEADER_BYTES + len(head)
         for part in payload:
             size += memoryview(part).nbytes
         if size > self.frame_bytes_max:
-            name, limit = type(message).__name__, self.frame_bytes_max
+            name, limit = kind.__name__, self.frame_bytes_max
             reason = f"{name} of {size} bytes, a frame has at most {limit}"
             raise TooLargeError(reason, size=size, limit=limit)
-        return head, size
+        return size
 
     @abstractmethod
     def _greet(self, request: int, message: Message, events: list[Event]) -> None:

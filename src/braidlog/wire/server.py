@@ -129,6 +129,22 @@ class ServerConnection(Connection):
         self._queue(request, message, payload)
         self._settle(request)
 
+    def answer_encoded(self, request: int, kind: type[Message], head: bytes) -> None:
+        """Answer a request with a message that was encoded for many.
+
+        Raises:
+            LocalProtocolError: there is no such request, or it is answered differently.
+            TooLargeError: the answer does not fit a frame; the request stays open.
+        """
+        if self.closed:
+            return
+        asked = self._asked(request)
+        if kind is not ANSWERS[asked]:
+            msg = f"{kind.__name__} is no answer to {asked.__name__}"
+            raise LocalProtocolError(msg)
+        self._queue_encoded(request, kind, head)
+        self._settle(request)
+
     def fail(self, request: int, error: LogError) -> None:
         """Answer a request with an error; if the connection is closed, that is lost.
 

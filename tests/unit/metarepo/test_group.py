@@ -299,6 +299,18 @@ def test_a_read_that_is_refused_costs_no_other_its_answer() -> None:
         assert lone.answers[request].error is None
 
 
+def test_what_nodes_say_never_waits_behind_clients() -> None:
+    lone = Lone(requests_max=2).prepared()
+    drain = commands.encode(commands.DrainNode(1))
+    for request in (500, 501, 502):
+        lone.group.execute(request, b"", drain, 0)
+    registers = commands.RegisterNode(1, "host:1", 2)
+    lone.group.execute(503, b"", commands.encode(registers), 0)
+    lone.run()
+    assert isinstance(lone.answers[502].error, UnavailableError)
+    assert lone.answers[503].error is None
+
+
 def test_a_read_without_a_leader_fails_and_leaves_nothing() -> None:
     lone = Lone(lead=False)
     lone.group.read_metadata(500, lone.now, linearizable=True)

@@ -106,6 +106,15 @@ def test_values_that_nobody_could_use_are_refused(
         admit(encode(command), Role.PEER)
 
 
+def test_what_follows_the_fields_of_a_command_has_a_bound() -> None:
+    """A newer version may have more fields, and the least role sends commands."""
+    asked = encode(commands.GetCursors(LOG))
+    assert admit(b"\x93" + asked[1:] + b"\xc0", Role.READ) == commands.GetCursors(LOG)
+    more = b"\xc6" + (100_000).to_bytes(4, "big") + bytes(100_000)
+    with pytest.raises(TooLargeError):
+        admit(b"\x93" + asked[1:] + more, Role.READ)
+
+
 def test_what_clients_send_is_let_in() -> None:
     options = LogOptions("zstd", 1000, 0, {"archive": "/a", "newer": [1]}).encode()
     made: list[Command] = [

@@ -22,17 +22,18 @@ from braidlog.errors import (
     RemoteProtocolError,
     TooLargeError,
 )
-from braidlog.node import sessions
+from braidlog.node import replicas, sessions
 from braidlog.node.config import NodeConfig
 from braidlog.node.process import allow_files
 from braidlog.node.registration import Registration
 from braidlog.node.server import NodeServer
+from braidlog.node.shares import WORK_MAX
 from braidlog.raft.errors import RaftInvariantError
 from braidlog.wire import commands
 from braidlog.wire.client import ClientConnection
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
-from braidlog.wire.events import Answered, Event
-from braidlog.wire.messages import Execute, Hello, Message, Read, Records
+from braidlog.wire.events import Answered, Event, FailedRequest
+from braidlog.wire.messages import Execute, GetMetadata, Hello, Message, Read, Records
 from unit.node.test_server import client, config, serving
 
 
@@ -202,6 +203,109 @@ async def test_a_read_whose_asker_is_gone_is_forgotten(tmp_path: Path) -> None:
             raw.send()
             await _until(lambda: server.node.replicas._readers == 1)
         await _until(lambda: server.node.replicas._readers == 0)
+
+
+async def test_polls_of_one_connection_take_one_place(tmp_path: Path) -> None:
+    """They were counted for all clients together, and outlived their connection."""
+    settings = config(tmp_path)
+    async with serving(settings) as server, client(settings) as there:
+        log = await there.create_log("orders")
+        async with connected(settings) as raw:
+            for _ in range(4200):
+                raw.connection.request(GetMetadata(1 << 40, 60_000), ())
+            raw.send()
+            answered = 0
+            while answered < 4199:
+                answered += sum(isinstance(e, Answered) for e in await raw.events())
+            # Its own, and that of the client.
+            await _until(lambda: len(server.node.requests.answers) == 2)
+            assert await log.append(b"x") == 1
+        await _until(lambda: len(server.node.requests.answers) == 1)
+
+
+async def test_questions_without_end_stop_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One connection asks for megabytes in one read of its socket and takes nothing."""
+    monkeypatch.setattr(sessions, "UNREAD_MAX", 1 << 20)
+    settings, questions = config(tmp_path), 4000
+    async with serving(settings) as server, client(settings) as there:
+        log = await there.create_log("orders", streams=100)
+        async with connected(settings) as raw:
+            for _ in range(questions):
+                raw.connection.request(GetMetadata(), ())
+            raw.send()
+            busy = list(server.node.sessions._sessions)[-1]
+            await _until(lambda: len(busy._backlog) > 0)
+            for count in range(1, 20):
+                assert await log.append(b"x") == count
+                assert busy.unread_bytes < 2 << 20
+            await _until(lambda: busy.unread_bytes > 1 << 20)
+            held = len(busy._backlog)
+            assert held
+            await asyncio.sleep(0.1)
+            assert len(busy._backlog) == held  # Nothing is made that has no room.
+            answered = 0
+            while answered < questions:
+                answered += sum(isinstance(e, Answered) for e in await raw.events())
+                assert busy.unread_bytes < 2 << 20
+            raw.connection.request(GetMetadata(), ())
+            assert await raw.events()
+
+
+async def test_what_is_in_work_for_one_connection_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = config(tmp_path)
+    taken: list[Any] = []
+    async with serving(settings) as server, client(settings) as there:
+        log = await there.create_log("orders")
+        async with connected(settings) as raw:
+            take = server.node.requests.take
+            busy = list(server.node.sessions._sessions)[-1]
+
+            def keep(request: Any, *rest: Any) -> None:
+                if request.session is busy:
+                    taken.append((request, *rest))
+                else:
+                    take(request, *rest)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(server.node.requests, "take", keep)
+                for _ in range(2000):
+                    raw.connection.request(GetMetadata(), ())
+                raw.send()
+                await _until(lambda: len(taken) == WORK_MAX)
+                await asyncio.sleep(0.05)
+                assert len(taken) == WORK_MAX
+            assert await log.append(b"x") == 1
+            for each in taken:
+                take(*each)
+            answered = 0
+            while answered < 2000:
+                answered += sum(isinstance(e, Answered) for e in await raw.events())
+
+
+async def test_reads_of_one_connection_that_wait_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas, "READERS_OF_ONE_MAX", 100)
+    settings = config(tmp_path)
+    async with serving(settings) as server, client(settings) as there:
+        log = await there.create_log("orders")
+        await log.append(b"x")
+        stream = (await log.describe()).streams[0].stream
+        async with connected(settings) as raw:
+            for _ in range(120):
+                raw.connection.request(Read(stream, 2, False, 1, 30_000), ())
+            refused = 0
+            while refused < 20:
+                events = await raw.events()
+                refused += sum(isinstance(e, FailedRequest) for e in events)
+            assert server.node.replicas._readers == 100
+            await log.append(b"y")
+            await _until(lambda: server.node.replicas._readers == 0)
+            assert not any(each.readers for each in server.node.sessions._sessions)
 
 
 async def test_who_does_not_greet_loses_the_connection(

@@ -47,6 +47,7 @@ class Bench:
             acquaintance=SimpleNamespace(learn=lambda _: None),
             replicas=SimpleNamespace(reports=tuple),
             says=lambda: None,
+            changed=lambda: None,
         )
         self.directory = Directory(node)
         node.voters = self.directory.voters

@@ -1,0 +1,281 @@
+"""What a node answers to questions for the metadata.
+
+*Theory of operation.* The metadata is encoded once for each version, for all that ask
+within a moment. Questions that have to be passed on, or confirmed by a majority, are
+gathered: one is under way, and answers all that came before it left. So the repository
+has as much to do for one client as for ten thousand.
+
+Polls wait in a table (`braidlog.node.polls`). What is new is told to a slice of them in
+each turn of the loop, with all other work between, and to peers first.
+
+A node that is no member of the repository has the metadata of its directory, which
+waits for news at a voter, and its clients wait for that.
+
+*Invariants.* Each question is answered once, or nobody is there any more. An answer is
+never older than a question that is linearizable.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from braidlog.errors import LogError, NotReadyError
+from braidlog.node.polls import Polls
+from braidlog.node.sessions import Request, Session
+from braidlog.wire.codec import encode
+from braidlog.wire.messages import GetMetadata, Message, Metadata
+from braidlog.wire.roles import Role
+
+if TYPE_CHECKING:
+    from braidlog.node.node import ClusterNode
+
+__all__ = ["Answers", "Gathering"]
+
+WAIT_MAX_MS: Final = 60_000
+"""No question waits longer, whatever it asks for."""
+_PEER_POLLS_MAX: Final = 65_536
+"""Polls that peers have here for their clients; more are answered at once. Nodes of
+earlier versions pass on each."""
+_SLICE: Final = 128
+"""Polls that are told of news in one turn of the loop."""
+_FRESH_S: Final = 0.01
+"""For so long encoded metadata says as much of who lives as it did at first."""
+_PAUSE_S: Final = 0.05
+"""Between two looks whether there is room for answers again."""
+_PLAIN: Final = GetMetadata()
+_AGAIN_S: Final = 0.1
+"""After so long another question goes while one is under way: that may hang."""
+
+Done: TypeAlias = Callable[[Message | LogError], None]
+Ask: TypeAlias = Callable[[Done], None]
+
+
+class Gathering:
+    """Questions that one question upstream answers.
+
+    What comes while one is under way waits for the next: it may want to see what
+    happened since the first left.
+    """
+
+    def __init__(
+        self, ask: Ask, answer: Callable[[list[Request], Message | LogError], None]
+    ) -> None:
+        """Ask upstream with `ask`, and give all that wait their answer."""
+        self._ask = ask
+        self._answer = answer
+        self._waiting: list[Request] = []
+        self._flying = 0
+        self._left_at = float("-inf")
+
+    def add(self, request: Request, now: float) -> None:
+        """Take a question."""
+        self._waiting.append(request)
+        self.tick(now)
+
+    def tick(self, now: float) -> None:
+        """Ask for all that wait, unless one has just left."""
+        if not self._waiting or (self._flying and now < self._left_at + _AGAIN_S):
+            return
+        asked, self._waiting = self._waiting, []
+        self._flying += 1
+        self._left_at = now
+
+        def done(answer: Message | LogError) -> None:
+            self._flying -= 1
+            self._answer(asked, answer)
+            if not self._flying:
+                self.tick(self._left_at)
+
+        self._ask(done)
+
+
+class Answers:
+    """Answers questions for the metadata, or has them answered."""
+
+    def __init__(self, node: ClusterNode) -> None:
+        """Serve for a node."""
+        self._node = node
+        self._polls: Polls[Request] = Polls()
+        self._told = 0
+        """Revision that the polls were told."""
+        self._ready: deque[tuple[Request, bytes | LogError | None]] = deque()
+        """Those that are told next, and what; None: what is known then."""
+        self._encoded: tuple[tuple[int, ...], float, bytes] = (), 0.0, b""
+        self._heard: tuple[Metadata, bytes] | None = None
+        """The last answer of another node, and its bytes."""
+        self._confirmed = Gathering(self._confirm, self._settle)
+        self._of_voter = Gathering(self._ask_voter, self._settle)
+        self._of_leader = Gathering(self._ask_leader, self._settle)
+        self._judged = Gathering(partial(self._confirm, judged=True), self._settle)
+        self._gatherings = (
+            self._confirmed,
+            self._of_voter,
+            self._of_leader,
+            self._judged,
+        )
+
+    def __len__(self) -> int:
+        """Return how many polls wait."""
+        return len(self._polls) + len(self._ready)
+
+    # --- questions
+
+    def take(self, request: Request, message: GetMetadata, *, forward: bool) -> None:
+        """Answer a question, now or later; elsewhere only with `forward`.
+
+        Raises:
+            NotReadyError: nobody who knows can be asked.
+        """
+        node, now = self._node, self._node.now
+        member = node.member
+        if message.by_leader and not (member is not None and member.leader == node.id):
+            if not forward:
+                msg = f"node {node.id} does not lead: it knows {node.way_to_leader}"
+                raise NotReadyError(msg)
+            self._of_leader.add(request, now)
+        elif message.by_leader:
+            self._judged.add(request, now)
+        elif message.linearizable:
+            self._confirmed.add(request, now)
+        elif message.wait_ms:
+            self._wait(request, message, now)
+        elif member is not None:
+            self._answer(request, None)
+        else:
+            self._of_voter.add(request, now)
+
+    def gone(self, session: Session) -> None:
+        """Forget what a connection that ended waits for."""
+        self._polls.gone(session)
+
+    def _wait(self, request: Request, message: GetMetadata, now: float) -> None:
+        revision = self._revision
+        if not revision and self._node.member is None:
+            raise NotReadyError("no member of the repository has answered yet")
+        if revision > message.known:
+            self._answer(request, None)
+            return
+        wait = min(message.wait_ms, WAIT_MAX_MS) / 1000
+        session = request.session
+        who: Session | Request = session
+        if session.role is Role.PEER:
+            if len(self._polls) >= _PEER_POLLS_MAX:
+                self._answer(request, None)
+                return
+            who = request
+        request.park()
+        before = self._polls.wait(who, request, message.known, now + wait)
+        if before is not None:
+            self._answer(before, None)
+
+    # --- news
+
+    @property
+    def _revision(self) -> int:
+        member = self._node.member
+        if member is not None:
+            return member.group.repository.revision
+        known = self._node.directory.metadata
+        return known.index if known is not None else 0
+
+    def look(self) -> None:
+        """Look for news; asked at the end of each turn, so kept cheap."""
+        if self._told != self._revision:
+            self._told = self._revision
+            self._tell(self._polls.news(self._told))
+
+    def tick(self, now: float) -> None:
+        """Let time pass."""
+        self._tell(self._polls.due(now))
+        for each in self._gatherings:
+            each.tick(now)
+
+    def _settle(self, requests: list[Request], answer: Message | LogError) -> None:
+        what = self._bytes_of(answer) if isinstance(answer, Metadata) else answer
+        if isinstance(what, Message):
+            what = NotReadyError(f"{type(what).__name__} came instead of metadata")
+        self._tell(requests, what)
+
+    def _tell(
+        self, requests: list[Request], what: bytes | LogError | None = None
+    ) -> None:
+        """Answer at once if it is few, else in slices; peers at once."""
+        busy = bool(self._ready)
+        for number, request in enumerate(requests):
+            if request.session.role is Role.PEER or (not busy and number < _SLICE):
+                self._answer(request, what)
+            else:
+                self._ready.append((request, what))
+        if self._ready and not busy:
+            self._node.soon(self._tell_some)
+
+    def _tell_some(self) -> None:
+        # While answers are not taken, more of them would only fill the memory.
+        full = self._node.sessions.full
+        for _ in range(0 if full else min(_SLICE, len(self._ready))):
+            self._answer(*self._ready.popleft())
+        if self._ready:
+            self._node.soon(self._tell_some, _PAUSE_S if full else 0.0)
+
+    # --- answers
+
+    def _answer(self, request: Request, what: bytes | LogError | None) -> None:
+        if request.gone:
+            return
+        if isinstance(what, LogError):
+            request.fail(what)
+        else:
+            request.answer_encoded(Metadata, self._current() if what is None else what)
+
+    def _current(self) -> bytes:
+        """Return the metadata as this node knows it now, encoded."""
+        node = self._node
+        member = node.member
+        if member is None:
+            known = node.directory.metadata
+            return self._bytes_of(known) if known is not None else b""
+        version, at, encoded = self._encoded
+        now = member.version
+        if version != now or not at <= node.now < at + _FRESH_S:
+            encoded = encode(member.metadata())
+            self._encoded = now, node.now, encoded
+        return encoded
+
+    def _bytes_of(self, metadata: Metadata) -> bytes:
+        if self._heard is None or self._heard[0] is not metadata:
+            self._heard = metadata, encode(metadata)
+        return self._heard[1]
+
+    # --- upstream
+
+    def _confirm(self, done: Done, *, judged: bool = False) -> None:
+        """Ask for what is as new as the question; with `judged` as the leader."""
+        node, member = self._node, self._node.member
+        if member is None:
+            self._ask_voter(done, GetMetadata(linearizable=True))
+            return
+        member.read(
+            GetMetadata(linearizable=True),
+            node.now,
+            lambda answer: done(answer.error or member.metadata(judged=judged)),
+        )
+        node.changed()
+
+    def _ask_voter(self, done: Done, message: GetMetadata = _PLAIN) -> None:
+        node = self._node
+        for voter in node.voters:
+            if node.peers.is_connected(voter):
+                node.requests.forward(voter, message, done)
+                return
+        done(NotReadyError("no member of the repository is connected"))
+
+    def _ask_leader(self, done: Done) -> None:
+        leader = self._node.way_to_leader
+        if leader and leader != self._node.id:
+            message = GetMetadata(linearizable=True, by_leader=True)
+            self._node.requests.forward(leader, message, done)
+            return
+        done(NotReadyError("no leader of the metadata repository is known"))

@@ -1,0 +1,175 @@
+"""How much of a node each client's connection gets: turns, requests in work, answers.
+
+*Theory of operation.* Requests other than appends, which have bounds of their own, are
+taken a few in each turn of the loop, one of each connection after the other, so that
+work of peers and appends of others come between, however many one sends. What a
+connection sends beyond that waits with it, and it is not read until that was served:
+TCP holds it up. The same happens to a connection that has `WORK_MAX` requests in work,
+and to one that does not take its answers.
+
+What all clients have not taken has a bound too. At the bound nobody is served until
+there is room, and connections that have not taken theirs for `STALLED_S` are closed.
+
+*Invariants.* Peers never wait here. A request waits only while others are served, or
+while its connection has too much.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import Final, Protocol
+
+__all__ = [
+    "TURN",
+    "UNREAD_MAX",
+    "UNREAD_OF_ALL_MAX",
+    "WORK_MAX",
+    "Sharer",
+    "Shares",
+]
+
+_log = logging.getLogger(__name__)
+
+TURN: Final = 64
+"""Requests of clients that are taken in one turn of the loop."""
+WORK_MAX: Final = 256
+"""Requests of one connection that are neither answered nor wait for something new."""
+UNREAD_MAX: Final = 8 << 20
+"""Bytes of answers that one connection may not have taken when the next is made."""
+UNREAD_OF_ALL_MAX: Final = 256 << 20
+"""The same for all connections of clients."""
+STALLED_S: Final = 5.0
+"""Who has not taken its answers for so long is closed when there is no room."""
+
+_LOOK_BYTES: Final = 16 << 20
+"""After so many bytes of answers all connections are counted again."""
+
+
+class Sharer(Protocol):
+    """A connection, as it is seen here."""
+
+    @property
+    def unread_bytes(self) -> int:
+        """Return the bytes of answers that the other side has not taken."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether a request waits and may be served."""
+
+    def serve_one(self) -> None:
+        """Serve the request that has waited longest."""
+
+    def stalls(self) -> None:
+        """Be closed, because answers are not taken."""
+
+
+class Shares:
+    """All connections of clients, as far as they share."""
+
+    def __init__(self) -> None:
+        """Begin with nobody."""
+        self._loop = asyncio.get_running_loop()
+        self._left = TURN
+        self._handle: asyncio.Handle | None = None
+        # Dicts, for their order.
+        self._line: dict[Sharer, None] = {}
+        """Who has requests that may be served."""
+        self._held: dict[Sharer, None] = {}
+        """Who has requests that may not be served yet."""
+        self._unread: dict[Sharer, float] = {}
+        """Who has more to read than the socket takes, and since when."""
+        self._unseen = 0
+        self.full = False
+        """Whether all together have not taken as much as they may."""
+
+    def takes(self) -> bool:
+        """Tell whether another request may be served in this turn; then it counts."""
+        if self._left <= 0:
+            return False
+        self._left -= 1
+        self._soon()
+        return True
+
+    def look(self, sharer: Sharer) -> None:
+        """Look at a connection with requests that wait: whether they may be served."""
+        if sharer.ready:
+            self._held.pop(sharer, None)
+            self._line[sharer] = None
+            self._soon()
+        else:
+            self._line.pop(sharer, None)
+            self._held[sharer] = None
+
+    def gone(self, sharer: Sharer) -> None:
+        """Forget a connection."""
+        for known in (self._line, self._held, self._unread):
+            known.pop(sharer, None)
+
+    def _soon(self) -> None:
+        if self._handle is None:
+            self._handle = self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._handle = None
+        self._left = TURN
+        line = deque(self._line)
+        while line and self._left and not self.full:
+            sharer = line.popleft()
+            if self._line.pop(sharer, 0) is not None:
+                continue  # It has gone, or is held by now.
+            self._left -= 1
+            sharer.serve_one()
+            if sharer in self._line or sharer.ready:
+                self._line[sharer] = None
+                line.append(sharer)
+        if self._left < TURN or (self._line and not self.full):
+            self._soon()
+
+    # --- answers that are not taken
+
+    def answered(self, size: int) -> None:
+        """Count an answer."""
+        self._unseen += size
+        if self._unseen >= _LOOK_BYTES:
+            self._count()
+
+    def unread(self, sharer: Sharer, now: float) -> None:
+        """Note that the socket of a connection takes no more."""
+        self._unread.setdefault(sharer, now)
+
+    def read(self, sharer: Sharer) -> None:
+        """Note that it does again."""
+        self._unread.pop(sharer, None)
+
+    def tick(self, now: float) -> None:
+        """Let time pass."""
+        if self._unread or self.full:
+            self._count()
+        if self.full:
+            self._make_room(now)
+        for sharer in list(self._held):
+            if sharer.ready:
+                self.look(sharer)
+        if self._line:
+            self._soon()
+
+    def _count(self) -> None:
+        self._unseen = 0
+        total = sum(each.unread_bytes for each in self._unread)
+        self.full = total >= UNREAD_OF_ALL_MAX
+
+    def _make_room(self, now: float) -> None:
+        stalled = [
+            each for each, since in self._unread.items() if now >= since + STALLED_S
+        ]
+        room = sum(each.unread_bytes for each in self._unread) - UNREAD_OF_ALL_MAX // 2
+        for each in stalled:  # Who has waited longest comes first.
+            if room <= 0:
+                break
+            room -= each.unread_bytes
+            _log.warning("a connection does not take its answers: it is closed")
+            self._unread.pop(each, None)
+            each.stalls()
+        self._count()
