@@ -28,7 +28,7 @@ class Group(click.Group):
 
 @click.group(cls=Group)
 def log() -> None:
-    """Create, list, describe, delete logs."""
+    """Create, list, describe, change, delete logs."""
 
 
 @log.command()
@@ -142,6 +142,69 @@ def describe(session: Session, name: str) -> None:
         described = plain(node.log(name).describe())
     shown = _shown if session.cluster is None else _shown_in_cluster
     facts(session, {"log": described.pop("name"), **described}, shown)
+
+
+@log.command("set")
+@click.argument("name")
+@click.option(
+    "--retention",
+    "retention_ms",
+    type=parameters.retention,
+    help="Trim records older than this, for instance 7d; none keeps them.",
+)
+@click.option(
+    "--retention-bytes",
+    type=parameters.retention_bytes,
+    help="Trim the oldest records beyond this size, for instance 10GiB; none keeps"
+    " them.",
+)
+@click.option(
+    "--replication",
+    type=parameters.STREAMS,
+    help="In a cluster: nodes that have each stream.",
+)
+@click.option(
+    "--min-replicas",
+    type=parameters.STREAMS,
+    help="In a cluster: nodes that a stream needs to take appends.",
+)
+@click.option(
+    "--allow-missing",
+    is_flag=True,
+    help="In a cluster: also if there are fewer nodes than --replication.",
+)
+@click.pass_obj
+def set_(
+    session: Session,
+    /,
+    name: str,
+    *,
+    replication: int | None,
+    min_replicas: int | None,
+    allow_missing: bool,
+    **retention: Any,
+) -> None:
+    """Change settings of the log NAME; those that are not named stay as they are."""
+    given = {
+        key: value or None for key, value in retention.items() if value is not None
+    }
+    placed = {"replication": replication, "min_replicas": min_replicas}
+    placed = {key: value for key, value in placed.items() if value is not None}
+    if not given and not placed:
+        raise click.UsageError("name a setting to change; --help lists them")
+    if session.cluster is None:
+        for only in placed:
+            raise click.UsageError(f"--{only.replace('_', '-')} needs --cluster")
+    with session.changing() as node:
+        target: Any = node.log(name)
+        if placed:
+            target.set_replication(**placed, allow_missing=allow_missing)
+        if given:
+            # Both are replaced at once.
+            now = target.options
+            kept = {key: getattr(now, key) for key in retention}
+            target.set_options(**kept | given)
+    line(session, f"changed {name}", log=name, **placed, **given)
 
 
 @log.command()

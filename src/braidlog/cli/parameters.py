@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import click
@@ -22,6 +23,8 @@ __all__ = [
     "duration",
     "lease",
     "microseconds",
+    "retention",
+    "retention_bytes",
     "seconds",
     "seconds_or_off",
     "settings",
@@ -79,6 +82,24 @@ def duration(text: str) -> int:
     if not match:
         raise click.BadParameter(f"{text!r} is no duration; write 30s, 12h or 7d")
     return _bounded(int(match[1]) * _DURATIONS_MS[match[2]], text)
+
+
+def retention(text: str) -> int:
+    """Return milliseconds, or 0 for no bound."""
+    return _bound(text, duration)
+
+
+def retention_bytes(text: str) -> int:
+    """Return bytes, or 0 for no bound."""
+    return _bound(text, size)
+
+
+def _bound(text: str, convert: Callable[[str], int]) -> int:
+    if text.strip().lower() == "none":
+        return 0
+    if not (value := convert(text)):
+        raise click.BadParameter(f"{text!r} keeps nothing; to keep all, write none")
+    return value
 
 
 def lease(text: str) -> float:

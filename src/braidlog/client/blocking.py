@@ -158,6 +158,7 @@ class BlockingClusterLog(_Blocking[ClusterLog]):
     to_arrow = _call(ClusterLog.to_arrow)
     trim = _call(ClusterLog.trim)
     set_options = _call(ClusterLog.set_options)
+    set_replication = _call(ClusterLog.set_replication)
     archive = _call(ClusterLog.archive)
     set_archive = _call(ClusterLog.set_archive)
     describe = _call(ClusterLog.describe)

@@ -143,6 +143,32 @@ class KeptClusterLog:
 
         await self._alter(change)
 
+    async def set_replication(
+        self,
+        *,
+        replication: int | None = None,
+        min_replicas: int | None = None,
+        allow_missing: bool = False,
+    ) -> None:
+        """Change how many nodes have each stream, and how many it needs for appends.
+
+        None leaves a number as it is. It is durable on return; replicas are then copied
+        or given up one after the other. With ``min_replicas`` lowered, streams go on
+        that waited for more. More replicas than there are nodes are refused, unless
+        ``allow_missing``: then nodes that join get them.
+
+        Raises:
+            InvalidArgumentError: ``min_replicas`` is not from 1 to ``replication``, or
+                there are not so many nodes; nothing was changed.
+        """
+        command = commands.AlterLog(
+            self._id,
+            replication=replication,
+            min_replicas=min_replicas,
+            allow_missing=allow_missing,
+        )
+        await self._cluster.execute(command)
+
     async def _alter(self, change: Callable[[LogOptions], LogOptions]) -> None:
         """Change the options, also if another program changes others of them."""
         while True:

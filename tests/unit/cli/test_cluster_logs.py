@@ -40,6 +40,27 @@ def test_create_list_describe_delete(many: ClusterCli) -> None:
     assert many.json("log", "list") == []
 
 
+def test_settings_are_changed_one_by_one(many: ClusterCli) -> None:
+    options = ("--replication", "3", "--min-replicas", "3", "--retention", "7d")
+    many.run("log", "create", "orders", *options)
+    change = ("log", "set", "orders")
+    assert many.json(*change, "--min-replicas", "1") == [
+        {"log": "orders", "min_replicas": 1}
+    ]
+    many.run(*change, "--retention-bytes", "1GiB")
+    many.run(*change, "--retention", "none", "--replication", "2")
+    [described] = many.json("log", "describe", "orders")
+    kept = ("replication", "min_replicas", "retention_ms", "retention_bytes")
+    assert [described[name] for name in kept] == [2, 1, None, 1 << 30]
+    refused = many.run(*change, "--min-replicas", "3", code=1)
+    assert "replication 2 and min_replicas 3" in refused.stderr
+    refused = many.run(*change, "--replication", "5", code=1)
+    assert "start 2 more" in refused.stderr
+    many.run(*change, "--replication", "5", "--allow-missing")
+    [described] = many.json("log", "describe", "orders")
+    assert (described["replication"], described["replicas_missing"]) == (5, 2)
+
+
 def test_more_replicas_than_nodes_have_to_be_meant(many: ClusterCli) -> None:
     asked = ("log", "create", "orders", "--streams", "2", "--replication", "5")
     refused = many.run(*asked, code=1)

@@ -80,6 +80,25 @@ def test_exist_ok_tells_what_the_log_is_and_not_what_was_said(cli: Cli) -> None:
     assert cli.json("log", "describe", "a")[0]["retention_ms"] == kept["retention_ms"]
 
 
+def test_settings_are_changed_one_by_one(cli: Cli) -> None:
+    cli.run("log", "create", "a", "--retention", "36h")
+    assert cli.json("log", "set", "a", "--retention-bytes", "1MiB") == [
+        {"log": "a", "retention_bytes": 1 << 20}
+    ]
+    [described] = cli.json("log", "describe", "a")
+    bounds = ("retention_ms", "retention_bytes")
+    assert [described[name] for name in bounds] == [129_600_000, 1 << 20]
+    cli.run("log", "set", "a", "--retention", "none")
+    [described] = cli.json("log", "describe", "a")
+    assert [described[name] for name in bounds] == [None, 1 << 20]
+    assert "name a setting" in cli.run("log", "set", "a", code=2).stderr
+    refused = cli.run("log", "set", "a", "--min-replicas", "1", code=2)
+    assert "--min-replicas needs --cluster" in refused.stderr
+    refused = cli.run("log", "set", "a", "--retention", "0s", code=2)
+    assert "to keep all, write none" in refused.stderr
+    cli.run("log", "set", "other", "--retention", "1d", code=3)
+
+
 def test_missing_directory_and_missing_log_are_not_found(cli: Cli) -> None:
     result = cli.run("log", "list", code=3)
     assert "no data directory" in result.stderr

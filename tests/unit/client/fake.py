@@ -30,6 +30,7 @@ from braidlog.errors import (
     TooLargeError,
     TrimmedError,
 )
+from braidlog.metarepo.logs import require_shape
 from braidlog.metarepo.placement import require_nodes
 from braidlog.wire import commands, results
 from braidlog.wire.messages import (
@@ -359,6 +360,20 @@ class FakeCluster:
                 if given not in (None, found.info.options):
                     raise FencedError("the options were changed meanwhile")
                 found.info = msgspec.structs.replace(found.info, options=options)
+            case commands.AlterLog(log, replication=wanted, min_replicas=fewest):
+                found = self.logs[log]
+                shape = {
+                    "replication": wanted or found.info.replication,
+                    "min_replicas": fewest or found.info.min_replicas,
+                }
+                require_shape(shape["replication"], shape["min_replicas"], b"")
+                require_nodes(
+                    self.nodes,
+                    wanted or 0,
+                    fewest or 0,
+                    allow_missing=command.allow_missing,
+                )
+                found.info = msgspec.structs.replace(found.info, **shape)
             case commands.SetCursor(log, name, position, pin, lease, now, change):
                 known = self.logs[log].cursors.get(name)
                 if change is commands.CursorChange.MOVE and known is None:

@@ -218,8 +218,8 @@ def _writer(options: SinkOptions) -> braidlog.Node:
                 msg = (
                     f"{error.message}: it was not free for {options.lock_wait_s:g} s. "
                     "The sink has to be the writer while it stores a batch: close the "
-                    "directory in the other process, or serve it as a cluster and "
-                    "write with the option 'cluster'"
+                    "directory in the other process, or write into a log of a "
+                    "cluster with the option 'cluster'"
                 )
                 raise LockedError(msg) from error
             time.sleep(_PAUSE_S)
