@@ -230,10 +230,8 @@ def _settings(given: dict[str, Any]) -> Any:
     from braidlog.node.config import SecuritySettings
 
     files = ("certificate", "key", "tokens")
-    security = SecuritySettings(
-        **{name: str(given[name]) if given[name] else "" for name in files},
-        insecure=given["insecure"],
-    )
+    paths: dict[str, Any] = {name: str(given[name] or "") for name in files}
+    security = SecuritySettings(**paths, insecure=given["insecure"])
     return ServeSettings(listen=given["listen"], http=given["http"], security=security)
 
 

@@ -88,7 +88,10 @@ class SecuritySettings:
     tokens: str = ""
     """File of tokens and roles, made by `braidlog token create`."""
     peer_token: str = ""
-    """File with the token that the node shows to its peers."""
+    """File with the token that the node proves to its peers."""
+    peer_proof: bool = True
+    """Speak only to peers that prove that they know that token, and send it under a
+    mask. Off while nodes of an earlier version run: it is sent as it is."""
     insecure: bool = False
     """Listen beyond loopback without TLS and tokens."""
 

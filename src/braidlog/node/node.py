@@ -65,6 +65,7 @@ from braidlog.wire.messages import (
     Replicate,
     Report,
 )
+from braidlog.wire.proof import Challenger
 from braidlog.wire.roles import Role
 from braidlog.wire.server import Authorizer, ServerSettings
 
@@ -91,6 +92,7 @@ class ClusterNode:
         token: str,
         seed: int,
         faults: FaultLog | None = None,
+        challenger: Challenger | None = None,
     ) -> None:
         """Load what the store has; nothing runs before `start`."""
         self.config = config
@@ -140,17 +142,20 @@ class ClusterNode:
             config, store, self.replicas, f"{self.id} {self.incarnation}"
         )
         self.directory = Directory(self)
-        self.sessions = self._make_sessions(authorize)
+        self.sessions = self._make_sessions(authorize, challenger)
 
     def _make_peers(self, token: str, tls: ssl.SSLContext | None) -> Peers:
         name, versions = self.config.cluster.name, (VERSION_MIN, VERSION_MAX)
-        hello = Hello(*versions, name, self.id, token, "braidlog", self.identity)
+        proves = token if self.config.security.peer_proof else ""
+        given = "" if proves else token
+        hello = Hello(*versions, name, self.id, given, "braidlog", self.identity)
         return Peers(
             LinkSettings(
                 hello=hello,
                 frame_bytes_max=self.config.limits.frame_bytes_max,
                 unsent_bytes_max=self.config.limits.link_bytes_max,
                 tls=tls,
+                token=proves,
             ),
             seed=self._chance.getrandbits(64),
             on_message=self.received,
@@ -162,7 +167,9 @@ class ClusterNode:
             bound=self.acquaintance.bound,
         )
 
-    def _make_sessions(self, authorize: Authorizer) -> Sessions:
+    def _make_sessions(
+        self, authorize: Authorizer, challenger: Challenger | None
+    ) -> Sessions:
         return Sessions(
             ServerSettings(
                 self.config.cluster.name,
@@ -172,6 +179,7 @@ class ClusterNode:
                 self.config.limits.frame_bytes_max,
                 self.identity,
                 self.acquaintance.bound,
+                challenger,
             ),
             self,
             self.config.limits.connections_max,

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import secrets
 import ssl
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ from braidlog.errors import (
 )
 from braidlog.node.complaints import Connections
 from braidlog.node.config import host_and_port
+from braidlog.node.security import channel_of
 from braidlog.node.status import PeerStatus
 from braidlog.node.transport import Outbox, Wire
 from braidlog.wire.client import ClientConnection
@@ -42,6 +44,7 @@ from braidlog.wire.events import (
     Refused,
 )
 from braidlog.wire.messages import Hello, Message
+from braidlog.wire.proof import NONCE_BYTES, Secret, proving
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -70,6 +73,8 @@ class LinkSettings:
     unsent_bytes_max: int
     """Messages beyond that are dropped."""
     tls: ssl.SSLContext | None = None
+    token: str = ""
+    """What both sides prove that they know; empty: they prove nothing."""
 
 
 class _Link(Wire):
@@ -81,7 +86,11 @@ class _Link(Wire):
     def __init__(self, peer: _Peer) -> None:
         settings = peer.settings
         hello = msgspec.structs.replace(settings.hello, bound=peer.bound())
-        connection = ClientConnection(hello, settings.frame_bytes_max)
+        self._secret: Secret | None = None
+        if token := settings.token:
+            hello = proving(hello, token, secrets.token_bytes(NONCE_BYTES))
+            self._secret = Secret(token, peer.node)
+        connection = ClientConnection(hello, settings.frame_bytes_max, self._secret)
         super().__init__(connection, peer.outbox)
         self._peer = peer
         self._asked: dict[int, Answer] = {}
@@ -90,6 +99,12 @@ class _Link(Wire):
         """Directory of the other node, and the entry that gave its id to it."""
         self.settled = asyncio.Event()
         """Set when the greeting was answered, or never will be."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None and self._secret is not None:
+            self._secret.channel = channel_of(tls.getpeercert(binary_form=True) or b"")
+        super().connection_made(transport)
 
     def request(
         self, message: Message, payload: Sequence[Buffer], answer: Answer
@@ -129,6 +144,8 @@ class _Link(Wire):
         self._refused = True
         if isinstance(event.error, NodeIdentityError):
             self._peer.refused(event.error)
+        elif self._secret is not None and not self._secret.proved:
+            self._peer.fails(f"{event.error}. {_EARLIER}")
         else:
             self._peer.fails(event.error)
 
@@ -141,7 +158,10 @@ class _Link(Wire):
         self._peer.closed(self)
 
     def broken(self, error: ProtocolError) -> None:
-        self._peer.fails(error)
+        if self._secret is not None and not self._secret.proved:
+            self._peer.fails(f"{error.message}. {_EARLIER}")
+        else:
+            self._peer.fails(error)
 
 
 class _Peer:
@@ -318,6 +338,10 @@ class _Peer:
             self._link.flush()
 
 
+_EARLIER: Final = (
+    "Nodes of an earlier version, and nodes without tokens, cannot prove anything:"
+    " set [security] peer_proof = false as long as there are any"
+)
 _MESSAGE_COST: Final = 256
 _NOTHING: Final = memoryview(b"")
 

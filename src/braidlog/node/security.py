@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+import secrets
 import ssl
 from pathlib import Path
 from typing import Final
 
 from braidlog.errors import InvalidArgumentError, LogError, UnauthorizedError
 from braidlog.node.config import SecuritySettings
+from braidlog.wire.proof import NONCE_BYTES, Challenger
 from braidlog.wire.roles import Role
 from braidlog.wire.server import Authorizer, allow_all
 from braidlog.wire.tokens import Tokens, parse_tokens
 
-__all__ = ["authorizer", "contexts", "peer_token"]
+__all__ = ["authorizer", "challenger", "channel_of", "contexts", "peer_token"]
 
+# The certificate of the node is the first.
+_PEM: Final = re.compile(
+    rb"-----BEGIN CERTIFICATE-----\s.+?-----END CERTIFICATE-----", re.DOTALL
+)
 _NO_PEM: Final = "there is no certificate in PEM in it"
 
 
@@ -46,6 +54,32 @@ def peer_token(security: SecuritySettings) -> str:
             has = f"token {token.name!r} of {security.tokens} has {token.role.word}"
             raise _wrong("peer_token", file, f"a node needs the role peer, {has}")
     return text
+
+
+def challenger(security: SecuritySettings) -> Challenger | None:
+    """Return how this node proves itself to its peers; None without tokens.
+
+    Raises:
+        InvalidArgumentError: a file cannot be read, or is none.
+    """
+    if not security.tokens:
+        return None
+    channel = b""
+    if file := security.certificate:
+        pem = _PEM.search(_read("certificate", file))
+        if pem is None:
+            raise _wrong("certificate", file, _NO_PEM)
+        channel = channel_of(ssl.PEM_cert_to_DER_cert(pem[0].decode("ascii")))
+    return Challenger(
+        find=_tokens(security.tokens).digest,
+        draw=lambda: secrets.token_bytes(NONCE_BYTES),
+        channel=channel,
+    )
+
+
+def channel_of(certificate: bytes) -> bytes:
+    """Return what proofs over a connection with this certificate are bound to."""
+    return hashlib.sha256(certificate).digest()
 
 
 def _wrong(setting: str, file: str, why: object) -> InvalidArgumentError:

@@ -24,7 +24,7 @@ from braidlog.node.config import NodeConfig, host_and_port
 from braidlog.node.errors import DamagedNodeError
 from braidlog.node.identity import is_new
 from braidlog.node.node import ClusterNode
-from braidlog.node.security import authorizer, contexts, peer_token
+from braidlog.node.security import authorizer, challenger, contexts, peer_token
 from braidlog.node.syncer import Syncer, ThreadSyncer
 from braidlog.storage.streams import NodeStore
 
@@ -105,6 +105,7 @@ class NodeServer:
                 authorize=authorizer(config.security),
                 tls=tls[1],
                 token=peer_token(config.security),
+                challenger=challenger(config.security),
                 seed=self._seed,
                 faults=faults,
             )

@@ -41,6 +41,7 @@ from braidlog.wire.events import (
 from braidlog.wire.failures import decode_failure
 from braidlog.wire.frames import AppendFrames, Frame, encode_frame
 from braidlog.wire.messages import Hello, Message
+from braidlog.wire.proof import Secret
 from braidlog.wire.roles import Role
 
 if TYPE_CHECKING:
@@ -54,9 +55,19 @@ _REQUEST_MAX: Final = 2**32 - 1
 class ClientConnection(Connection):
     """The rules of a connection for the side that asks."""
 
-    def __init__(self, hello: Hello, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        """Queue the `Hello`; frames of more than `frame_bytes_max` are not taken."""
+    def __init__(
+        self,
+        hello: Hello,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        secret: Secret | None = None,
+    ) -> None:
+        """Queue the `Hello`; frames of more than `frame_bytes_max` are not taken.
+
+        With a `secret` nothing is believed, and no token is sent, before the other side
+        has proved that it knows it.
+        """
         super().__init__(frame_bytes_max)
+        self.secret = secret
         self.hello = hello
         self.welcome: messages.Welcome | None = None
         self._open: dict[int, tuple[type[Message], int]] = {}
@@ -107,7 +118,12 @@ class ClientConnection(Connection):
 
     def _greet(self, request: int, message: Message, events: list[Event]) -> None:
         self._check_one_way(request, message)
-        if isinstance(message, messages.Welcome):
+        secret = self.secret
+        if isinstance(message, messages.Challenge) and secret and not secret.proved:
+            self._queue(0, secret.answer(self.hello, message))
+        elif isinstance(message, messages.Welcome):
+            if secret is not None:
+                secret.require()
             role = self._check_welcome(message)
             self.welcome = message
             self._window = message.window_bytes

@@ -32,6 +32,10 @@ _CALL_BYTES: Final = 16
 _IDENTITY_BYTES_MAX: Final = 64
 """Identity of a command: it is remembered, and thousands of others too."""
 
+_NONCE: Final = 32
+_KEY: Final = 16
+"""Bytes of what a peer proves its token with."""
+
 _Sized: TypeAlias = messages.Records | messages.Replicate | messages.Entries
 
 
@@ -101,8 +105,16 @@ def _commit(message: messages.Commit, payload: int) -> str:
 
 
 def _hello(message: messages.Hello, payload: int) -> str:
+    if message.nonce and (len(message.nonce), len(message.key)) != (_NONCE, _KEY):
+        return f"a nonce of {len(message.nonce)} and a key of {len(message.key)} bytes"
     if message.version_min > message.version_max:
         return f"versions {message.version_min} to {message.version_max}"
+    return _bare(message, payload)
+
+
+def _challenge(message: messages.Challenge, payload: int) -> str:
+    if len(message.nonce) != _NONCE:
+        return f"a nonce of {len(message.nonce)} bytes, it has {_NONCE}"
     return _bare(message, payload)
 
 
@@ -140,5 +152,6 @@ _CHECKS: Final[dict[type[Message], Callable[[Any, int], str]]] = {
     messages.Entries: _sized,
     messages.Commit: _commit,
     messages.Hello: _hello,
+    messages.Challenge: _challenge,
     messages.Welcome: _welcome,
 }

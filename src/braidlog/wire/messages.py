@@ -35,6 +35,7 @@ __all__ = [
     "Appended",
     "Call",
     "CallResult",
+    "Challenge",
     "Commit",
     "Configure",
     "Consensus",
@@ -59,6 +60,7 @@ __all__ = [
     "Ping",
     "Pong",
     "Promote",
+    "Proof",
     "Read",
     "Recorded",
     "Records",
@@ -241,6 +243,10 @@ class Hello(Message, frozen=True, array_like=True):
     """Identity of the directory of a peer, 16 bytes; empty for clients."""
     bound: Number = 0
     """Entry of the repository that gave the id to that directory; 0: not known."""
+    nonce: bytes = b""
+    """Of a peer that proves its token and does not send it: 32 random bytes."""
+    key: bytes = b""
+    """Which token that is, see `braidlog.wire.proof`."""
 
 
 class Welcome(Message, frozen=True, array_like=True):
@@ -290,6 +296,22 @@ class Failed(Message, frozen=True, array_like=True):
     details: dict[str, int | str]
     unknown: bool = False
     """Whether the outcome of the request is unknown."""
+
+
+class Challenge(Message, frozen=True, array_like=True):
+    """Answer to a `Hello` with a nonce: the node proves that it knows the token."""
+
+    KIND = 7
+    node: Number
+    nonce: bytes
+    proof: bytes
+
+
+class Proof(Message, frozen=True, array_like=True):
+    """Answer to a `Challenge` that is right: the token, under a mask."""
+
+    KIND = 8
+    token: bytes
 
 
 # --- clients -----------------------------------------------------------------

@@ -48,7 +48,8 @@ from braidlog.wire.events import (
 )
 from braidlog.wire.failures import encode_failure
 from braidlog.wire.frames import AppendFrames, Frame
-from braidlog.wire.messages import Hello, Message
+from braidlog.wire.messages import Hello, Message, Proof
+from braidlog.wire.proof import Challenger, Exchange
 from braidlog.wire.roles import Role, check_role
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class ServerSettings:
     """Identity of the directory of the node."""
     bound: Callable[[], int] = lambda: 0
     """Gives the entry of the repository that gave the id to that directory."""
+    challenger: Challenger | None = None
+    """Proves this node to peers; None without tokens."""
 
     def __post_init__(self) -> None:
         """Refuse a window that cannot hold the largest frame."""
@@ -96,6 +99,8 @@ class ServerConnection(Connection):
         self._open: dict[int, tuple[type[Message], int]] = {}
         self.used = 0
         """Cost of the open requests."""
+        self._exchange: Exchange | None = None
+        """The proof that was begun."""
         self.role: Role | None = None
         self.peer = 0
         """Node id of the other side, 0 for clients."""
@@ -168,12 +173,14 @@ class ServerConnection(Connection):
             self.goodbye()
 
     def _greet(self, request: int, message: Message, events: list[Event]) -> None:
-        if not isinstance(message, Hello):
-            name = type(message).__name__
-            raise RemoteProtocolError(f"the first frame is {name}, not Hello")
+        hello = self._hello(message)
         self._check_one_way(request, message)
         try:
-            version, role = self._admit(message)
+            version = self._version(hello)
+            if hello.nonce and self._exchange is None:
+                self._challenge(hello)
+                return
+            role = self._admit(hello)
         except LogError as error:
             self._refuse(error)
             events.append(Refused(error))
@@ -191,19 +198,49 @@ class ServerConnection(Connection):
         )
         self._queue(0, welcome)
         self._decoder.limit(settings.frame_bytes_max)
-        self.role, self.peer = role, message.node
-        self.peer_identity = message.identity, message.bound
+        self.role, self.peer = role, hello.node
+        self.peer_identity = hello.identity, hello.bound
         self.state = State.OPEN
         # Events are logged, tokens are not.
-        events.append(Greeted(msgspec.structs.replace(message, token=""), role))
+        events.append(Greeted(msgspec.structs.replace(hello, token=""), role))
 
-    def _admit(self, hello: Hello) -> tuple[int, Role]:
-        """Return version and role; raise what the other side is told."""
+    def _hello(self, message: Message) -> Hello:
+        """Return the greeting, with the token if it was proved."""
+        name = type(message).__name__
+        if self._exchange is None:
+            if not isinstance(message, Hello):
+                raise RemoteProtocolError(f"the first frame is {name}, not Hello")
+            return message
+        if not isinstance(message, Proof):
+            raise RemoteProtocolError(f"{name} follows a Challenge, not Proof")
+        token = self._exchange.token(message)
+        return msgspec.structs.replace(self._exchange.hello, token=token)
+
+    def _challenge(self, hello: Hello) -> None:
+        """Prove to a peer that this node knows its token."""
+        challenger, node = self._settings.challenger, self._settings.node
+        if challenger is None:
+            reason = f"node {node} has no [security] tokens, so it can prove nothing"
+            raise UnauthorizedError(reason)
+        digest = challenger.find(hello.key)
+        if not digest:
+            raise UnauthorizedError("the token is not known")
+        nonce = challenger.draw()
+        exchange = Exchange(digest, hello, node, nonce, challenger.channel)
+        self._exchange = exchange
+        self._queue(0, messages.Challenge(node, nonce, exchange.proof()))
+
+    def _version(self, hello: Hello) -> int:
+        """Return the version to speak; raise what the other side is told."""
         version = min(hello.version_max, VERSION_MAX)
         if version < max(hello.version_min, VERSION_MIN):
             theirs = f"{hello.version_min} to {hello.version_max}"
             ours = f"{VERSION_MIN} to {VERSION_MAX}"
             raise ProtocolError(f"protocol versions {theirs}, this node has {ours}")
+        return version
+
+    def _admit(self, hello: Hello) -> Role:
+        """Return the role; raise what the other side is told."""
         role = self._settings.authorize(hello)
         if hello.cluster not in ("", self._settings.cluster):
             ours = self._settings.cluster
@@ -212,7 +249,7 @@ class ServerConnection(Connection):
             reason = f"a node needs the role peer, the token has {role.word}"
             raise UnauthorizedError(reason)
         # What peers say has an author.
-        return version, role if hello.node else min(role, Role.ADMIN)
+        return role if hello.node else min(role, Role.ADMIN)
 
     def _take_appends(self, frames: AppendFrames, events: list[Event]) -> None:
         for request, size in zip(frames.requests, frames.sizes, strict=True):

@@ -30,6 +30,7 @@ from typing import Any, Final
 
 from braidlog.errors import AlreadyExistsError, InvalidArgumentError, UnauthorizedError
 from braidlog.wire.messages import Hello
+from braidlog.wire.proof import key_of
 from braidlog.wire.roles import Role
 
 __all__ = [
@@ -78,6 +79,9 @@ class Tokens:
             raise InvalidArgumentError(f"{count} tokens, at most {TOKENS_MAX}")
         _refuse_twice("name", [token.name for token in self._tokens])
         _refuse_twice("sha256", [token.sha256 for token in self._tokens])
+        # Only nodes prove themselves.
+        peers = (t.sha256 for t in self._tokens if t.role >= Role.PEER)
+        self._digests = {key_of(sha256): sha256 for sha256 in peers}
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -95,6 +99,10 @@ class Tokens:
             reason = "the token is not known" if text else "a token is needed"
             raise UnauthorizedError(reason)
         return found[0]
+
+    def digest(self, key: bytes) -> str:
+        """Return the SHA-256 of the token of that name, empty if there is none."""
+        return self._digests.get(key, "")
 
     def authorize(self, hello: Hello) -> Role:
         """Return the role of whoever connects.

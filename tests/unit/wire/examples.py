@@ -57,12 +57,14 @@ APP = m.AppStatus(
 )
 
 EXAMPLES: list[tuple[Message, bytes]] = [
-    (m.Hello(1, 1, "test", 3, "secret", "braidlog 1", LOG, 12), b""),
+    (m.Hello(1, 1, "test", 3, "", "braidlog 1", LOG, 12, LOG * 2, LOG), b""),
     (m.Welcome(1, "test", 1, "admin", 1 << 25, 1 << 24, LOG, 12), b""),
     (m.Goodbye("done"), b""),
     (m.Ping(1.5), b""),
     (m.Pong(1.5), b""),
     (m.Failed(20, "trimmed", {"first": 7}, False), b""),
+    (m.Challenge(1, LOG * 2, LOG * 2), b""),
+    (m.Proof(b"masked"), b""),
     (m.Append(3, 2), b"batch"),
     (m.Appended(1, 38, 3, 9), b""),
     (m.Read(3, 1, True, 4096, 100), b""),

@@ -144,7 +144,16 @@ def test_a_client_takes_only_what_is_for_clients() -> None:
 
 
 def test_every_message_has_its_place() -> None:
-    common = {m.Hello, m.Welcome, m.Goodbye, m.Ping, m.Pong, m.Failed}
+    common = {
+        m.Hello,
+        m.Challenge,
+        m.Proof,
+        m.Welcome,
+        m.Goodbye,
+        m.Ping,
+        m.Pong,
+        m.Failed,
+    }
     every = common | set(ANSWERS) | set(ANSWERS.values()) | ONE_WAY
     assert every == set(MESSAGES.values())
     assert set(NEEDED) == set(ANSWERS) | ONE_WAY

@@ -10,7 +10,7 @@ import pytest
 
 from braidlog.wire.codec import decode, encode
 from braidlog.wire.frames import AppendFrames, FrameDecoder, encode_frame
-from braidlog.wire.messages import Message, Metadata
+from braidlog.wire.messages import Hello, Message, Metadata
 from unit.wire.examples import EXAMPLES
 
 GOLDEN = Path(__file__).with_name("golden.txt")
@@ -68,6 +68,18 @@ def test_metadata_of_nodes_that_do_not_say_who_is_in_sync_is_read() -> None:
     ((stream,),) = [log.streams for log in read.logs]
     assert (stream.in_sync, stream.damaged, stream.lacking_ms) == (None, (), 0)
     assert read.nodes[0].silent_ms == 0
+
+
+def test_the_greeting_of_nodes_that_prove_nothing_is_read() -> None:
+    old = (
+        "2e000000d5281a7d01000000070000002e000000980101a47465737403a6736563726574"
+        "aa62726169646c6f672031c410000102030405060708090a0b0c0d0e0f0c"
+    )
+    (frame,) = FrameDecoder(1 << 16).feed(bytes.fromhex(old))
+    assert not isinstance(frame, AppendFrames)
+    read = decode(frame.kind, frame.head, frame.payload)
+    assert isinstance(read, Hello)
+    assert (read.token, read.bound, read.nonce, read.key) == ("secret", 12, b"", b"")
 
 
 def test_nothing_was_taken_away() -> None:
