@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import re
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import braidlog
 from braidlog import Log, errors
 from braidlog.cli import failures, main
+from braidlog.metarepo.events import EventName
 from braidlog.node.config import NodeConfig
 from braidlog.storage.catalog import LogStats
 from braidlog.storage.node import Node, NodeStats, open_node
@@ -77,6 +79,15 @@ def test_settings_of_a_node() -> None:
         for name, kind in sections.items()
         for each in dataclasses.fields(kind)  # type: ignore[arg-type]
     }
+
+
+def test_events_of_a_node() -> None:
+    said = {
+        event.strip("` ")
+        for row in table(OPERATING, "event", "told by")
+        for event in row["event"].split(",")
+    }
+    assert said == set(typing.get_args(EventName))
 
 
 def shown(default: object) -> str:

@@ -63,6 +63,8 @@ def _lack(log: LogInfo, stream: StreamInfo, alive: Mapping[int, bool]) -> str:
     there = _in_sync(stream, alive)
     text = f"stream {stream.stream} of {log.name} has {len(there)} of {log.replication}"
     text += f" replicas in sync{_since(stream.lacking_ms)}"
+    if stream.lacking_why:
+        return f"{text}: {stream.lacking_why}"
     behind = [node for node in stream.replicas if node not in there]
     for nodes, what in (
         (behind, "not in sync"),

@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +28,13 @@ __all__ = ["serve", "up"]
 _WATCH_S: Final = 0.2
 
 
+_log_level = click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="The least that a node logs; in place of [log] level [default: info].",
+)
+
+
 @click.command(cls=NodeCommand)
 @click.option(
     "--config",
@@ -41,6 +49,7 @@ _WATCH_S: Final = 0.2
     help="Check the settings and the files of [security], and stop.",
 )
 @click.option("--lifeline", type=int, hidden=True, help="Stop when this pipe ends.")
+@_log_level
 @click.pass_obj
 def serve(
     session: Session,
@@ -50,6 +59,7 @@ def serve(
     *,
     check: bool,
     lifeline: int | None,
+    log_level: str | None,
 ) -> None:
     """Run one node of a cluster until SIGTERM or Ctrl-C.
 
@@ -59,11 +69,13 @@ def serve(
     and is refused if it names another one than the file.
     """
     # Late: everything else works without the extra that these need.
-    from braidlog.node.config import load
+    from braidlog.node.config import LogSettings, load
     from braidlog.node.process import run
     from braidlog.node.security import authorizer, contexts, peer_token
 
     settings = load(config, data=str(data) if data else "")
+    if log_level is not None:
+        settings = replace(settings, log=LogSettings(level=log_level))
     if check:
         # What a start reads as well, and refuses.
         for read in (authorizer, contexts, peer_token):
@@ -81,8 +93,9 @@ def serve(
     type=click.IntRange(1, 9),
     help="How many [default: those that the directory has; 3 in a new one].",
 )
+@_log_level
 @click.pass_obj
-def up(session: Session, /, *, nodes: int | None) -> None:
+def up(session: Session, /, *, nodes: int | None, log_level: str | None) -> None:
     """Run a cluster on this machine until Ctrl-C.
 
     Each node is a process with a directory of its own below the data directory; a later
@@ -101,7 +114,8 @@ def up(session: Session, /, *, nodes: int | None) -> None:
         )
     directory = session.data.absolute()
     there = nodes or len(kept_ports(directory)) // 2 or 3
-    cluster = LocalCluster(there, directory=directory)
+    level = {"log": {"level": log_level}} if log_level is not None else {}
+    cluster = LocalCluster(there, directory=directory, settings=level)
     with contextlib.suppress(KeyboardInterrupt), stopped_by_signals():
         try:
             with cluster:

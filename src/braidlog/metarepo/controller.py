@@ -29,6 +29,7 @@ from typing import Final
 
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.collector import Collector
+from braidlog.metarepo.events import Event, EventName, Value
 from braidlog.metarepo.faults import holds
 from braidlog.metarepo.placement import Loads
 from braidlog.metarepo.state import REPLICAS_MAX, State, StreamState
@@ -73,6 +74,10 @@ class _Watch:
     changes: int = 0
     lacking: float | None = None
     """Since when the stream has not had all it should have."""
+    told: EventName | None = None
+    """The event that the operator was told last, None if the stream was whole."""
+    why: str = ""
+    """What it lacks, in words."""
     done: dict[int, tuple[int, set[type]]] = field(default_factory=dict)
     """By node, the start of it that counts, and the changes made for it since."""
 
@@ -112,9 +117,12 @@ class Controller:
     def __init__(self, settings: ControllerSettings) -> None:
         """Begin without memory."""
         self._settings = settings
+        self._now = 0.0
         self._watches: dict[int, _Watch] = {}
         self.calm = False
         """Whether time alone will bring nothing to do: every stream is complete."""
+        self._reasons: dict[int, str] = {}
+        self._events: list[Event] = []
 
     def decide(
         self,
@@ -127,6 +135,9 @@ class Controller:
         """Return commands for streams that have none under way."""
         for gone in self._watches.keys() - state.streams.keys():
             del self._watches[gone]
+        self._now = now
+        for gone in self._reasons.keys() - state.streams.keys():
+            del self._reasons[gone]
         look = _Look(self._settings, state, collector, dead, now)
         commands: list[Command] = []
         self.calm = not pending
@@ -135,22 +146,76 @@ class Controller:
             if number in pending or len(commands) >= self._settings.changes_max:
                 continue
             view = look.view(stream, watch.since)
-            if look.complete(view):
-                watch.lacking = None
-            else:
-                self.calm = False
-                watch.lacking = now if watch.lacking is None else watch.lacking
-            command = look.urgent(view) or self._unhurried(look, view, watch, now)
+            complete = look.complete(view)
+            self.calm &= complete
+            why = "" if complete else look.why(view)
+            command = look.urgent(view)
+            told = None if complete else watch.told
+            if not complete and look.is_short(view):
+                told = "stream_degraded"
+                if command is None and view.bad and look.is_decided(view):
+                    told = "stream_unavailable"
+            self._note(stream, state, watch, why, complete=complete, told=told)
+            command = command or self._unhurried(look, view, watch, now)
             if command is not None:
                 commands.append(command)
+                self._reasons[number] = look.reason(view, command)
         return commands
 
-    def lacking(self, stream: int, now: float) -> float:
-        """Return for how many seconds a stream has not had all it should have."""
+    def lacking(self, stream: int, now: float) -> tuple[float, str]:
+        """Return for how many seconds a stream has lacked something, and what."""
         watch = self._watches.get(stream)
         if watch is None or watch.lacking is None:
-            return 0.0
-        return max(0.0, now - watch.lacking)
+            return 0.0, ""
+        return max(0.0, now - watch.lacking), watch.why
+
+    def reason(self, stream: int) -> str:
+        """Return why the last command for a stream was decided."""
+        return self._reasons.get(stream, "")
+
+    def take_events(self) -> list[Event]:
+        """Return which streams have become whole, degraded or unavailable."""
+        events, self._events = self._events, []
+        return events
+
+    def _note(
+        self,
+        stream: StreamState,
+        state: State,
+        watch: _Watch,
+        why: str,
+        *,
+        complete: bool,
+        told: EventName | None,
+    ) -> None:
+        """Remember how a stream stands, and tell if that is another way than before."""
+        if complete:
+            before, watch.lacking = watch.lacking, None
+        else:
+            watch.lacking = before = (
+                self._now if watch.lacking is None else watch.lacking
+            )
+        watch.why = why
+        if told == watch.told:
+            return
+        watch.told = told
+        name = state.logs[stream.log].name
+        fields: dict[str, Value] = {
+            "stream": stream.stream,
+            "log": name,
+            "epoch": stream.epoch,
+            "reason": why,
+        }
+        lasted = self._now - (self._now if before is None else before)
+        text = f"stream {stream.stream} of {name} "
+        if told is None:
+            text += f"has all its replicas again, after {lasted:.2f} s"
+        elif told == "stream_unavailable":
+            text += f"takes no appends: {why}"
+        else:
+            text += f"is degraded: {why}"
+        event = Event(told or "stream_whole", text, fields, told is not None)
+        self._events.append(event)
 
     def _unhurried(
         self, look: _Look, view: _View, watch: _Watch, now: float
@@ -243,6 +308,72 @@ class _Look:
             and not stream.learners
             and len(self._staying(stream)) == wanted
         )
+
+    # --- what the operator is told
+
+    def is_short(self, view: _View) -> bool:
+        """Tell whether a stream lacks replicas; what is not heard yet is not lacking.
+
+        One that has all and moves one of them elsewhere lacks nothing.
+        """
+        wanted = self._state.logs[view.stream.log].replication
+        whole = [n for n in view.good if not self._damaged(view.stream, n)]
+        return len(whole) + len(view.unknown) < wanted
+
+    def is_decided(self, view: _View) -> bool:
+        """Tell whether nothing more has to be heard before something is done."""
+        return not view.unknown and not self._unlisted(view.stream)
+
+    def why(self, view: _View) -> str:
+        """Return what a stream lacks, in words; empty if it is only on its way."""
+        stream = view.stream
+        found = [self._trouble(view, node) for node in stream.replicas]
+        wanted = self._state.logs[stream.log].replication
+        if (count := len(stream.replicas)) < wanted:
+            found.append(f"it has {count} of {wanted} replicas")
+        if stream.move is not None:
+            found.append(
+                f"it moves from node {stream.move[0]} to node {stream.move[1]}"
+            )
+        found += [f"node {node} copies it" for node in stream.learners]
+        if all(self._damaged(stream, node) for node in stream.replicas):
+            found.append(
+                "no replica is undamaged, add a node that copies from them all"
+            )
+        return ", ".join(filter(None, found))
+
+    def _trouble(self, view: _View, node: int) -> str:
+        stream = view.stream
+        report = self._collector.report(node, stream.stream)
+        known = self._state.nodes.get(node)
+        if node in self._dead:
+            return f"node {node} is lost"
+        if node in view.back:
+            return f"node {node} was started again"
+        if node in view.slow:
+            return f"node {node} is not in epoch {stream.epoch} yet"
+        if report is not None and report.state in _BROKEN:
+            return f"the replica on node {node} failed"
+        if self._damaged(stream, node):
+            return f"the replica on node {node} is damaged"
+        if known is None or known.draining:
+            return f"node {node} is drained"
+        return ""
+
+    def reason(self, view: _View, command: Command) -> str:
+        """Return why a command is decided, in words."""
+        stream = view.stream
+        troubles = [self._trouble(view, node) for node in stream.replicas]
+        if isinstance(command, DropLearner):
+            if command.node in self._dead:
+                return f"node {command.node} is lost"
+            known = self._state.nodes.get(command.node)
+            drained = known is None or known.draining
+            return f"node {command.node} is drained" if drained else "it is not needed"
+        if isinstance(command, Reconfigure) and command.learned:
+            learned = ", ".join(map(str, command.learned))
+            return f"node {learned} has copied what it lacked"
+        return ", ".join(filter(None, troubles)) or self.why(view)
 
     # --- replicas that failed
 

@@ -24,6 +24,7 @@ from msgspec import Struct
 from braidlog.errors import LogError, TimeoutError_, UnavailableError
 from braidlog.metarepo.admission import stamped
 from braidlog.metarepo.controller import ControllerSettings
+from braidlog.metarepo.events import Elections, Event
 from braidlog.metarepo.leadership import Leadership
 from braidlog.metarepo.liveness import LivenessSettings
 from braidlog.metarepo.pushing import PusherSettings
@@ -93,10 +94,18 @@ class GroupEffects(Struct, frozen=True):
     answers: tuple[Answer, ...] = ()
     committed: int = 0
     """Entries that were applied."""
+    events: tuple[Event, ...] = ()
+    """What the operator is told."""
 
     def __bool__(self) -> bool:
         """Tell whether there is anything to do."""
-        return bool(self.writes or self.messages or self.answers or self.committed)
+        return bool(
+            self.writes
+            or self.messages
+            or self.answers
+            or self.committed
+            or self.events
+        )
 
 
 _NOTHING: Final = GroupEffects()
@@ -131,6 +140,8 @@ class Group:
         self._news: dict[int, News] = {}
         self._reads: dict[int, int] = {}
         self._sealing: list[Sealing] = []
+        self._elections = Elections(raft.id, now)
+        self._events: list[Event] = []
         self._writes: list[Write] = []
         self._messages: list[Outgoing] = []
         self._answers: list[Answer] = []
@@ -206,6 +217,7 @@ class Group:
             self._missed = ()
         if self.leadership is not None:
             self.leadership.liveness.called(self._now)
+        self._events += self._elections.tick(self._now)
         self._expire()
 
     def report(self, report: Report, now: float) -> None:
@@ -333,8 +345,10 @@ class Group:
             tuple(self._messages),
             tuple(self._answers),
             self._applied,
+            tuple(self._events),
         )
         self._writes, self._messages, self._answers = [], [], []
+        self._events = []
         self._applied = 0
         return done
 
@@ -353,6 +367,13 @@ class Group:
             self.raft.applied(effects.install.index)
             self._folded = effects.install.index
         if effects.soft_state:
+            self._events += self._elections.see(
+                effects.soft_state,
+                self._now,
+                elected_by=self.raft.core.elected_by,
+                voters=self.raft.core.membership.voters,
+                broke=bool(self._missed),
+            )
             self._change_role(effects.soft_state.role, effects.soft_state.term)
         for entry in effects.committed:
             self._apply(entry)
@@ -404,8 +425,10 @@ class Group:
             self.repository.skip(entry.index)
             return
         self._folded_bytes += len(entry.data)
+        facts = leads.facts(self.repository, entry.index) if leads else None
         result = self.repository.apply(entry.index, entry.data)
         if leads is not None:
+            leads.happened(self.repository, entry.index, facts, result)
             leads.applied(self.repository, entry, result, self.raft)
         if entry.index in self._pending:
             request, command = self._pending.pop(entry.index)
@@ -457,6 +480,7 @@ class Group:
             if not self._log(leads, cut):
                 collector.dropped(cut)
                 break
+        self._events += leads.take_events()
         for node, message in leads.take_messages():
             self._send(node, message)
         self._answer_seals(leads)

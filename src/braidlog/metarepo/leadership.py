@@ -19,6 +19,7 @@ from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.admission import Room
 from braidlog.metarepo.collector import Collector
 from braidlog.metarepo.controller import Controller
+from braidlog.metarepo.events import Event, Facts, Value, facts_of, happened
 from braidlog.metarepo.guard import Guard
 from braidlog.metarepo.liveness import Liveness
 from braidlog.metarepo.logs import require_shape
@@ -58,6 +59,16 @@ _OF_STREAM = (
     commands.Seal,
     commands.Unseal,
 )
+_UNTOLD = (
+    commands.Cut,
+    commands.Trim,
+    commands.SetCursor,
+    commands.DeleteCursor,
+    commands.GetCursors,
+    commands.AllocateProducer,
+    commands.ChangeFaults,
+)
+"""What happens all the time, and what concerns one client alone."""
 
 
 class Leadership:
@@ -84,6 +95,15 @@ class Leadership:
         self._news = True
         self.gone: frozenset[int] = frozenset()
         """Nodes that were taken for dead at the last look."""
+        self._told: dict[int, tuple[Command, str]] = {}
+        """Commands whose effect the operator is told, by entry, with the reason."""
+        self._full: set[int] = set()
+        """Nodes that are drained and not empty yet."""
+        self._lost: frozenset[int] = frozenset()
+        """Nodes of which the operator was told that they are lost."""
+        self._awaited: set[int] = set()
+        """Nodes that registered in this term and have not reported yet."""
+        self._events: list[Event] = []
 
     def dead(self, node: int, now: float) -> bool:
         """Tell whether a node is taken for dead."""
@@ -102,11 +122,13 @@ class Leadership:
             if not self.dead(node, now) and not self.liveness.doubted(node)
         ]
         entered = self.collector.entered(stream)
+        lacking, why = self._controller.lacking(stream.stream, now)
         reports = {n: self.collector.report(n, stream.stream) for n in stream.replicas}
         return Standing(
             in_sync=tuple(node for node in live if node in entered),
             damaged=tuple(n for n, report in reports.items() if _is_damaged(report)),
-            lacking_ms=_ms(self._controller.lacking(stream.stream, now)),
+            lacking_ms=_ms(lacking),
+            lacking_why=why,
         )
 
     @property
@@ -137,6 +159,8 @@ class Leadership:
 
     def begun(self, index: int, command: Command) -> None:
         """Note a command that was logged."""
+        if not isinstance(command, _UNTOLD):
+            self._told[index] = command, self._reason(command)
         if isinstance(command, commands.Cut):
             self.collector.proposed(index, command)
             self._cuts[index] = command.cuts
@@ -148,6 +172,27 @@ class Leadership:
             self._changing[index] = command.stream
         else:
             self._room.begun(index, command)
+
+    def take_events(self) -> list[Event]:
+        """Return what the operator has to be told."""
+        events, self._events = self._events, []
+        return events
+
+    def facts(self, repository: Repository, index: int) -> Facts | None:
+        """Return what an entry may change, None if nobody is told of it."""
+        told = self._told.get(index)
+        return facts_of(repository.state, told[0]) if told is not None else None
+
+    def happened(
+        self, repository: Repository, index: int, facts: Facts | None, result: Result
+    ) -> None:
+        """Tell what an entry has changed."""
+        command, reason = self._told.pop(index, (None, ""))
+        if isinstance(command, commands.RegisterNode):
+            self._awaited.add(command.node)
+        if command is None or facts is None or isinstance(result, Refused):
+            return
+        self._events += happened(repository.state, command, facts, reason)
 
     def applied(
         self, repository: Repository, entry: Entry, result: Result, raft: RaftNode
@@ -278,6 +323,44 @@ class Leadership:
         self._news |= stirred
         return True
 
+    def _reason(self, command: Command) -> str:
+        if isinstance(command, commands.Seal | commands.Unseal | commands.MoveReplica):
+            return "it was asked for"
+        stream = getattr(command, "stream", 0)
+        return self._controller.reason(stream)
+
+    def _tell_of_nodes(self, state: State, dead: frozenset[int], now: float) -> None:
+        """Tell which nodes were lost, are back, or are empty."""
+        self._awaited = {n for n in self._awaited if not self.liveness.known(n)}
+        lost, before = dead - (self._awaited - self._lost), self._lost
+        self._lost = lost
+        for node in sorted(lost - before):
+            seconds = self.liveness.silence(node, now)
+            reason = f"it was silent for {seconds:.1f} s"
+            if self.liveness.doubted(node):
+                reason = "the connection to it broke"
+            elif not seconds:
+                reason = "it has not been heard since this node leads"
+            fields: dict[str, Value] = {"peer": node, "reason": reason}
+            text = f"node {node} is lost: {reason}"
+            self._events.append(Event("node_lost", text, fields, warning=True))
+        for node in sorted((before & state.nodes.keys()) - lost):
+            self._events.append(
+                Event("node_back", f"node {node} is back", {"peer": node})
+            )
+        draining = {each.node for each in state.nodes.values() if each.draining}
+        if not draining and not self._full:
+            return
+        used = {
+            node
+            for stream in state.streams.values()
+            for node in (*stream.replicas, *stream.learners)
+        }
+        for node in sorted(self._full & draining - used):
+            text = f"node {node} is drained: nothing is left on it"
+            self._events.append(Event("drain_done", text, {"peer": node}))
+        self._full = draining & used
+
     def decide(self, repository: Repository, now: float) -> list[Command]:
         """Return repairs."""
         known = set(repository.state.nodes)
@@ -289,12 +372,14 @@ class Leadership:
         dead = frozenset(node for node in known if self.liveness.dead(node, now))
         # An idle cluster would be looked at in vain, all streams ten times in a second.
         quiet = self._controller.calm and not self._news and dead == self.gone
-        self.gone, self._news = dead, False
         repairs: list[Command] = []
         if not quiet:
+            self._tell_of_nodes(state, dead, now)
             repairs = self._controller.decide(
                 state, self.collector, dead.__contains__, now, self.changing
             )
+            self._events += self._controller.take_events()
+        self.gone, self._news = dead, False
         if not self._fault_logs:
             return repairs
         change = self.guard.decide(

@@ -81,6 +81,10 @@ class Liveness:
         heard = self._heard.get(node)
         return heard is None or now - heard >= self._settings.failure_timeout
 
+    def known(self, node: int) -> bool:
+        """Tell whether a node was ever heard of."""
+        return node in self._heard
+
     def doubted(self, node: int) -> bool:
         """Tell whether the connection to a node broke and it was not heard since."""
         return node in self._lost

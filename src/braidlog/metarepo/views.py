@@ -19,6 +19,7 @@ class Standing:
     in_sync: tuple[int, ...] | None = None
     damaged: tuple[int, ...] = ()
     lacking_ms: int = 0
+    lacking_why: str = ""
 
 
 Judge = Callable[[StreamState], Standing]
@@ -116,4 +117,5 @@ def _stream(stream: StreamState, judge: Judge) -> StreamInfo:
         damaged=standing.damaged,
         lacking_ms=standing.lacking_ms,
         move=stream.move,
+        lacking_why=standing.lacking_why,
     )

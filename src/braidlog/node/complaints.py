@@ -39,11 +39,12 @@ class Complaints:
         told = {"stream": stream}
         if (defect := self._replica.defect) != self._defect:
             self._defect = defect
+            damage = {"event": "replica_damaged", "reason": defect, **told}
             whose = (
                 "it is the only one" if self._replica.is_alone else "others repair it"
             )
             msg = f"the replica of stream %d is damaged, {whose}: %s"
-            _log.error(msg, stream, defect, extra=told)
+            _log.error(msg, stream, defect, extra=damage)
         room = self._replica.lacks_room
         if room and not self._cramped:
             msg = "the replica of stream %d waits for room: %s"

@@ -21,8 +21,10 @@ from braidlog.logstream.effects import Limits
 from braidlog.wire.connection import FRAME_BYTES_MAX
 
 __all__ = [
+    "LOG_LEVELS",
     "ClusterSettings",
     "LimitSettings",
+    "LogSettings",
     "NodeConfig",
     "NodeSettings",
     "SecuritySettings",
@@ -33,6 +35,8 @@ __all__ = [
     "parse",
     "replica_limits",
 ]
+
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 _PREFIX: Final = "BRAIDLOG_"
 _BATCH_BYTES_MAX: Final = 16 << 20
@@ -207,6 +211,20 @@ class LimitSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """What the node says on stderr."""
+
+    level: str = "info"
+    """The least that is logged: debug, info, warning or error."""
+
+    def __post_init__(self) -> None:
+        """Refuse a level that there is not."""
+        if self.level not in LOG_LEVELS:
+            msg = f"[log] level: {self.level!r} is none of {', '.join(LOG_LEVELS)}"
+            raise InvalidArgumentError(msg)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
     """All settings."""
 
@@ -215,6 +233,7 @@ class NodeConfig:
     security: SecuritySettings = field(default_factory=SecuritySettings)
     timing: TimingSettings = field(default_factory=TimingSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
+    log: LogSettings = field(default_factory=LogSettings)
 
     def __post_init__(self) -> None:
         """Refuse what cannot serve, before anything is opened.

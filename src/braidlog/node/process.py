@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from braidlog.errors import LogError
@@ -59,7 +60,9 @@ def run(
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    handler.addFilter(partial(_named, config.node.id))
+    level = logging.getLevelNamesMapping()[config.log.level.upper()]
+    logging.basicConfig(level=level, handlers=[handler], force=True)
     allow_files()
     try:
         import uvloop
@@ -70,6 +73,12 @@ def run(
         _log.critical("the node stops: %s", error)  # noqa: TRY400, RUF100
         return code_of(error)
     return 0
+
+
+def _named(node: int, record: logging.LogRecord) -> bool:
+    """Give every line the node that says it."""
+    vars(record).setdefault("node", node)
+    return True
 
 
 def allow_files() -> None:

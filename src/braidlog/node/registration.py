@@ -7,6 +7,8 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from braidlog.errors import LogError
+from braidlog.metarepo.events import Event
+from braidlog.node.telling import tell
 from braidlog.wire.commands import RegisterNode, encode
 from braidlog.wire.messages import Message
 
@@ -63,4 +65,5 @@ class Registration:
             self._retry_s = min(2 * self._retry_s, _RETRY_MAX_S)
             return
         self.done = True
-        _log.info("the node is registered")
+        event = Event("node_registered", "the node is registered and serves")
+        tell(_log, self._node.id, event)

@@ -27,6 +27,7 @@ from braidlog.logstream.effects import Limits
 from braidlog.logstream.replica import Replica
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.adoption import about
+from braidlog.metarepo.events import Event, Value
 from braidlog.node.complaints import Complaints
 from braidlog.node.latency import Latencies
 from braidlog.node.peers import Peers
@@ -35,6 +36,7 @@ from braidlog.node.reader import Reader
 from braidlog.node.replica_store import ReplicaStore
 from braidlog.node.sessions import Request, told
 from braidlog.node.status import ReplicaStatus
+from braidlog.node.telling import tell
 from braidlog.storage.streams import NodeStore
 from braidlog.wire.codec import split
 from braidlog.wire.commands import StoredReplica
@@ -88,6 +90,8 @@ class _Hosted:
         self.config: StreamConfig | None = None
         self.remembered: StreamConfig | None = None
         """What was stored beside the replica since the start."""
+        self.told = ""
+        """The role that the operator was told last."""
         self.complaints = Complaints(replica)
         self.waits = False
         """Whether there is no room to store under which configuration it is here."""
@@ -170,6 +174,8 @@ class Replicas:
         hosted.storage.share_order(config.log)
         hosted.config = config
         hosted.replica.configure(config)
+        if self._node in config.learners:
+            self._tell_role(hosted, config)
         self._touch(config.stream)
 
     def _drop(self, stream: int) -> None:
@@ -193,7 +199,10 @@ class Replicas:
             _log.warning("stream %d cannot be deleted yet: %s", stream, error)
             self._host(stream)
             return
-        _log.info("stream %d is no longer here", stream, extra={"stream": stream})
+        name = hosted.config.name if hosted.config is not None else ""
+        fields: dict[str, Value] = {"stream": stream, "log": name}
+        text = f"the replica of stream {stream} is no longer needed here: it is deleted"
+        tell(_log, self._node, Event("replica_dropped", text, fields))
 
     def commit(self, message: Commit) -> None:
         """Apply cuts, in their order, to the replicas of their logs."""
@@ -453,7 +462,27 @@ class Replicas:
                 return False
         hosted.waits = False
         hosted.remembered = config
+        self._tell_role(hosted, config)
         return True
+
+    def _tell_role(self, hosted: _Hosted, config: StreamConfig) -> None:
+        """Log which part this node has in a stream, if it is another one than before.
+
+        Which epochs there are says the leader of the repository, and why.
+        """
+        role = _role(self._node, config)
+        if role == hosted.told:
+            return
+        hosted.told = role
+        text = f"stream {config.stream} of {config.name}, epoch {config.epoch}"
+        fields: dict[str, Value] = {
+            "stream": config.stream,
+            "log": config.name,
+            "epoch": config.epoch,
+            "role": role,
+        }
+        event = Event("replica_role", f"{role} of {text}", fields)
+        tell(_log, self._node, event)
 
     def stored(self) -> tuple[StoredReplica, ...]:
         """Return what is on the disk of each replica."""

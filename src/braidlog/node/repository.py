@@ -22,6 +22,7 @@ from braidlog.node.peers import Peers
 from braidlog.node.presented import read_seed
 from braidlog.node.raft_log import GroupLog
 from braidlog.node.status import GroupStatus
+from braidlog.node.telling import tell
 from braidlog.raft import Base, Membership, RaftConfig, Role
 from braidlog.storage.streams import NodeStore
 from braidlog.wire.messages import (
@@ -190,6 +191,8 @@ class RepositoryMember:
             return False
         effects = self.group.effects()
         self._measure()
+        for event in effects.events:
+            tell(_log, self._node, event)
         self._complain()
         back = bool(effects.answers or effects.committed)
         own: list[Message] = []

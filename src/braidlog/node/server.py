@@ -20,12 +20,14 @@ from braidlog.errors import (
 )
 from braidlog.faultlog.log import FaultLog
 from braidlog.faultlog.ring import Ring
+from braidlog.metarepo.events import Event, EventName
 from braidlog.node.config import NodeConfig, host_and_port
 from braidlog.node.errors import DamagedNodeError
 from braidlog.node.identity import is_new
 from braidlog.node.node import ClusterNode
 from braidlog.node.security import authorizer, challenger, contexts, peer_token
 from braidlog.node.syncer import Syncer, ThreadSyncer
+from braidlog.node.telling import tell
 from braidlog.storage.streams import NodeStore
 
 __all__ = ["NodeServer"]
@@ -129,7 +131,12 @@ class NodeServer:
             "node %d listens on %s",
             config.node.id,
             config.node.listen,
-            extra={"node": config.node.id, "incarnation": self.node.incarnation},
+            extra={
+                "event": "node_listens",
+                "node": config.node.id,
+                "address": config.node.listen,
+                "incarnation": self.node.incarnation,
+            },
         )
 
     def _open_faults(self, store: NodeStore) -> FaultLog | None:
@@ -165,7 +172,7 @@ class NodeServer:
         """Hand leadership over, and answer what is open, as long as that takes."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._config.timing.drain_ms / 1000
-        _log.info("the node stops")
+        self._say("node_stops", "the node stops")
         self.node.drain()
         while self.node.unanswered and loop.time() < deadline:
             if hurry.is_set():
@@ -174,6 +181,10 @@ class NodeServer:
         # First, or who is told would be back at once.
         self._listener.close()
         self.node.sessions.goodbye("the node stops")
+        self._say("node_stopped", "the node has stopped")
+
+    def _say(self, name: EventName, text: str) -> None:
+        tell(_log, self._config.node.id, Event(name, text))
 
 
 def open_store(config: NodeConfig) -> NodeStore:

@@ -69,6 +69,8 @@ class Core:
         self.role = Role.REMOVED if hard.removed else Role.FOLLOWER
         self.leader = 0
         self.votes: dict[int, bool] = {}
+        self.elected_by: tuple[int, ...] = ()
+        """Who voted for this node when it became leader last."""
         self.elapsed = 0
         self.timeout = 0
         self.suspected = False

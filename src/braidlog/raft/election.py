@@ -126,6 +126,7 @@ def on_vote_response(core: Core, response: VoteResponse) -> None:
     core.votes.setdefault(response.sender, response.granted)
     outcome = tally(core.membership.halves, core.votes)
     if outcome is Vote.WON:
+        core.elected_by = tuple(sorted(n for n, yes in core.votes.items() if yes))
         leader.lead(core)
     elif outcome is Vote.LOST:
         core.follow(core.term, 0)

@@ -206,6 +206,8 @@ class StreamInfo(Value, frozen=True, array_like=True):
     """For how long the stream has lacked a replica, as far as the leader knows."""
     move: tuple[Number, Number] | None = None
     """(source, target) of a move that is under way."""
+    lacking_why: str = ""
+    """What the stream lacks in the words of the leader."""
 
 
 class LogInfo(Value, frozen=True, array_like=True):

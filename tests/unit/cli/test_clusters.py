@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -97,6 +98,10 @@ def test_health_names_what_the_leader_knows() -> None:
         "stream 7 of orders has 1 of 3 replicas in sync, for 2.5 s;"
         " not in sync: node 1; copying it: node 3; damaged: node 1"
     )
+    known = msgspec.structs.replace(stream, lacking_why="node 1 was started again")
+    log = msgspec.structs.replace(log, streams=(known,))
+    _, lack = health.lacks(Metadata(9, 1, "test", nodes, (log,)))
+    assert lack.endswith("in sync, for 2.5 s: node 1 was started again")
     [lack] = health.lacks(Metadata(9, 0, "test", nodes, (log,)))
     assert "no leader" in lack
 

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 import braidlog
 from braidlog.cli import main
 from braidlog.cli.failures import CORRUPTION, LOCKED
+from braidlog.node.config import NodeConfig
 
 ALONE = '[cluster.voters]\n1 = "127.0.0.1:7400"\n'
 
@@ -202,6 +203,25 @@ def test_the_directory_of_a_node_may_be_said(
     monkeypatch.setenv("BRAIDLOG_DATA", "there")
     assert "BRAIDLOG_DATA says there" in check(code=1)
     assert "can serve here" in check("-d", "here")
+
+
+def test_the_level_of_the_log_may_be_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tmp_path / "node.toml"
+    text = f'{ALONE}[node]\nid = 1\ndata = "{tmp_path}"\n[log]\nlevel = "error"\n'
+    settings.write_text(text)
+    levels = []
+
+    def run(config: NodeConfig, *_: object) -> int:
+        levels.append(config.log.level)
+        return 0
+
+    monkeypatch.setattr("braidlog.node.process.run", run)
+    for said in ([], ["--log-level", "debug"]):
+        result = CliRunner().invoke(main, ["serve", "-c", str(settings), *said])
+        assert result.exit_code == 0, result.output
+    assert levels == ["error", "debug"]
 
 
 def test_a_node_that_cannot_serve_ends_with_a_code_of_its_own(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from braidlog.errors import (
     UnavailableError,
 )
 from braidlog.logstream.states import ReplicaState
+from braidlog.metarepo.events import Event
 from braidlog.metarepo.group import Group, GroupEffects, GroupSettings
 from braidlog.metarepo.leadership import takers
 from braidlog.metarepo.state import State
@@ -65,6 +66,7 @@ class Lone:
         self.group = Group(settings, raft, base, self.now)
         self.sent: list[object] = []
         self.answers: dict[int, Answer] = {}
+        self.events: list[Event] = []
         self.base = base.base
         self.entries: list[Entry] = []
         self.hard = HardState()
@@ -84,6 +86,7 @@ class Lone:
             self._keep(effects)
             self.sent += [out.message for out in effects.messages]
             self.answers |= {each.request: each for each in effects.answers}
+            self.events += effects.events
 
     def _keep(self, effects: GroupEffects) -> None:
         for write in effects.writes:
@@ -104,9 +107,9 @@ class Lone:
         assert answer.error is None
         return decode_result(answer.payload)
 
-    def tell(self, *streams: StreamReport, node: int = 1) -> None:
+    def tell(self, *streams: StreamReport, node: int = 1, incarnation: int = 1) -> None:
         self.numbers += 1
-        report = Report(node, 1, self.numbers, True, streams)
+        report = Report(node, incarnation, self.numbers, True, streams)
         self.group.report(report, self.now)
         self.run()
 

@@ -34,6 +34,7 @@ def test_the_environment_wins() -> None:
         "BRAIDLOG_TIMING_HEARTBEAT_MS": "50",
         "BRAIDLOG_CLUSTER_VOTERS": "1=a:1,2=b:2",
         "BRAIDLOG_SECURITY_INSECURE": "true",
+        "BRAIDLOG_LOG_LEVEL": "warning",
         "BRAIDLOG_OTHER_THING": "1",
         "HOME": "/",
     }
@@ -42,6 +43,7 @@ def test_the_environment_wins() -> None:
     assert config.timing.heartbeat_ms == 50
     assert config.cluster.voters == {1: "a:1", 2: "b:2"}
     assert config.security.insecure
+    assert config.log.level == "warning"
 
 
 def test_who_says_the_directory() -> None:
@@ -95,6 +97,7 @@ def test_voters_of_a_file() -> None:
         (SMALL + "[limits]\nwal_bytes_max = 268435455\n", "at least 268435456"),
         (SMALL + "[timing]\nfailure_ms = 150\n", "[timing] failure_ms"),
         (SMALL + "[timing]\ntick_ms = 0\n", "[timing] all times"),
+        (SMALL + '[log]\nlevel = "loud"\n', "'loud' is none of debug, info"),
         (SMALL + '[security]\nkey = "k"\n', "[security] certificate"),
     ],
 )

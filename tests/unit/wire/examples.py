@@ -22,7 +22,17 @@ CONFIG = m.StreamConfig(
     options=b"o",
 )
 STREAM = m.StreamInfo(
-    3, 2, m.StreamStatus.SEALED, (1, 2), (3,), 4, (1,), (2,), 1500, (2, 3)
+    3,
+    2,
+    m.StreamStatus.SEALED,
+    (1, 2),
+    (3,),
+    4,
+    (1,),
+    (2,),
+    1500,
+    (2, 3),
+    "node 2 is lost",
 )
 INFO = m.LogInfo(LOG, "orders", (STREAM,), 9, 40, 1, 2, 1, b"o", 1_700_000_000_000_000)
 NODE = m.NodeInfo(1, "localhost:7400", True, True, False, LOG, True, 1500)
