@@ -46,7 +46,7 @@ _log_level = click.option(
 @click.option(
     "--check",
     is_flag=True,
-    help="Check the settings and the files of [security], and stop.",
+    help="Say whether a start would be refused, and start nothing.",
 )
 @click.option("--lifeline", type=int, hidden=True, help="Stop when this pipe ends.")
 @_log_level
@@ -71,18 +71,19 @@ def serve(
     # Late: everything else works without the extra that these need.
     from braidlog.node.config import LogSettings, load
     from braidlog.node.process import run
-    from braidlog.node.security import authorizer, contexts, peer_token
 
     settings = load(config, data=str(data) if data else "")
     if log_level is not None:
         settings = replace(settings, log=LogSettings(level=log_level))
     if check:
-        # What a start reads as well, and refuses.
-        for read in (authorizer, contexts, peer_token):
-            read(settings.security)
-        node = settings.node
+        # Late: a start needs none of it.
+        from braidlog.node.preflight import preflight
+
+        notes, node = preflight(settings), settings.node
         text = f"the settings of node {node.id} can serve {node.data}"
-        line(session, text, node=node.id, data=node.data)
+        line(session, text, node=node.id, data=node.data, notes=notes)
+        for note in () if session.as_json else notes:
+            message(f"note: {note}")
         return
     sys.exit(run(settings, lambda error: explain(error).exit_code, lifeline))
 

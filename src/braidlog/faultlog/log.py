@@ -22,7 +22,7 @@ from braidlog.faultlog.record import NO_DIGEST, FaultRecord, digest_of, encode
 from braidlog.faultlog.ring import Ring, RingFile
 from braidlog.faultlog.scan import SLOTS_MAX, SLOTS_MIN, offsets_of, scan
 
-__all__ = ["SLOTS_DEFAULT", "FaultLog"]
+__all__ = ["SLOTS_DEFAULT", "FaultLog", "check_owner"]
 
 SLOTS_DEFAULT = 256
 
@@ -45,7 +45,7 @@ class FaultLog:
         self.notes = found.notes
         """What was torn or damaged and changes nothing, for the operator."""
         if found.newest is not None:
-            self._check_owner(found.newest)
+            check_owner(found.newest, cluster, node, ring.path)
             if found.incomplete:
                 self._write(found.newest)
 
@@ -148,14 +148,6 @@ class FaultLog:
         if self._closed:
             raise ClosedError(f"{self._ring.path} is closed")
 
-    def _check_owner(self, record: FaultRecord) -> None:
-        if (record.cluster, record.node) != (self.cluster, self.node):
-            msg = (
-                f"{self._ring.path} is of node {record.node} of {record.cluster!r},"
-                f" not of node {self.node} of {self.cluster!r}"
-            )
-            raise ForeignFormatError(msg, path=self._ring.path)
-
     def _check_number(self, newest: FaultRecord, configuration: Configuration) -> None:
         if configuration.contradicts(newest.configuration):
             msg = f"there are two configurations {configuration.number}"
@@ -178,3 +170,17 @@ class FaultLog:
             msg = f"{self._ring.path}: {error.strerror}"
             raise StoreFailedError(msg) from error
         self._failed = False
+
+
+def check_owner(record: FaultRecord, cluster: str, node: int, path: str) -> None:
+    """Make sure that a record of a ring is of this node of this cluster.
+
+    Raises:
+        ForeignFormatError: It is not.
+    """
+    if (record.cluster, record.node) != (cluster, node):
+        msg = (
+            f"{path} is of node {record.node} of {record.cluster!r},"
+            f" not of node {node} of {cluster!r}"
+        )
+        raise ForeignFormatError(msg, path=path)

@@ -249,6 +249,9 @@ class NodeConfig:
             raise InvalidArgumentError(msg)
         for key, address in self._addresses().items():
             host_and_port(address, key)
+        if self.node.http and self.node.http == self.node.listen:
+            msg = "[node] http: it is the address of [node] listen; give it another"
+            raise InvalidArgumentError(msg)
         self._check_voters()
         self._check_exposure()
 

@@ -18,6 +18,7 @@ from braidlog.storage.streams import NodeStore
 
 __all__ = [
     "IDENTITY_BYTES",
+    "NAME",
     "Identity",
     "begin_incarnation",
     "is_new",
@@ -26,7 +27,7 @@ __all__ = [
 
 IDENTITY_BYTES: Final = 16
 
-_NAME: Final = "node"
+NAME: Final = "node"
 _HEAD: Final = struct.Struct("<4sI")
 _FORMAT: Final = struct.Struct("<4sIQ16sQQ")
 _FORMAT_1: Final = struct.Struct("<4sIQ")
@@ -50,7 +51,7 @@ class Identity:
 
 def is_new(store: NodeStore) -> bool:
     """Tell whether no node was ever started here."""
-    return store.options(_NAME) is None
+    return store.options(NAME) is None
 
 
 def begin_incarnation(store: NodeStore, draw: Callable[[int], bytes]) -> Identity:
@@ -61,22 +62,22 @@ def begin_incarnation(store: NodeStore, draw: Callable[[int], bytes]) -> Identit
     Raises:
         CorruptionError: what is stored is neither.
     """
-    stored = store.options(_NAME)
+    stored = store.options(NAME)
     last = _read(stored) if stored is not None else Identity(b"", 0)
     # A directory of the first format had none.
     directory = last.directory or draw(IDENTITY_BYTES)
     who = replace(last, directory=directory, incarnation=last.incarnation + 1)
     if stored is None:
-        store.create(_NAME, _pack(who))
+        store.create(NAME, _pack(who))
     else:
-        store.open(_NAME).alter(_pack(who))
+        store.open(NAME).alter(_pack(who))
     store.sync()
     return who
 
 
 def note_bound(store: NodeStore, who: Identity) -> None:
     """Store which entry gave the id to this directory; durable with the next sync."""
-    store.open(_NAME).alter(_pack(who))
+    store.open(NAME).alter(_pack(who))
 
 
 def _pack(who: Identity) -> bytes:

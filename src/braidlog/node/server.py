@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +30,7 @@ from braidlog.node.syncer import Syncer, ThreadSyncer
 from braidlog.node.telling import tell
 from braidlog.storage.streams import NodeStore
 
-__all__ = ["NodeServer"]
+__all__ = ["NodeServer", "damage_explained", "refuse_embedded"]
 
 _log = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class NodeServer:
             loop = asyncio.get_running_loop()
             ready = config.limits.wal_ready_bytes
             await loop.run_in_executor(None, store.provision, ready)
-        with _damage_explained(config):
+        with damage_explained(config):
             faults = self._open_faults(store)
             self.node = ClusterNode(
                 config,
@@ -195,7 +195,7 @@ def open_store(config: NodeConfig) -> NodeStore:
         ForeignFormatError: it has the logs of an embedded log.
         LogError: see `braidlog.open`.
     """
-    with _damage_explained(config):
+    with damage_explained(config):
         store = NodeStore(
             Path(config.node.data),
             entropy=secrets.randbits(64),
@@ -203,8 +203,22 @@ def open_store(config: NodeConfig) -> NodeStore:
             wal_bytes_max=config.limits.wal_bytes_max,
             segment_bytes=config.limits.segment_bytes,
         )
-    if is_new(store) and (names := store.names()):
+    try:
+        if is_new(store):
+            refuse_embedded(config, store.names())
+    except BaseException:
         store.close()
+        raise
+    return store
+
+
+def refuse_embedded(config: NodeConfig, names: Sequence[str]) -> None:
+    """Refuse a directory that has logs, and in which no node was ever started.
+
+    Raises:
+        ForeignFormatError: there are ``names`` of logs.
+    """
+    if names:
         data = config.node.data
         msg = (
             f"{data} is an embedded log with {names[0]!r}, not the directory of a node"
@@ -212,11 +226,11 @@ def open_store(config: NodeConfig) -> NodeStore:
         foreign = ForeignFormatError(msg, path=data)
         foreign.hint = _OWN_DIRECTORY  # type: ignore[misc]
         raise foreign
-    return store
 
 
 @contextmanager
-def _damage_explained(config: NodeConfig) -> Iterator[None]:
+def damage_explained(config: NodeConfig) -> Iterator[None]:
+    """Say of damage that is found in the block whose it is."""
     try:
         yield
     except NotFoundError as error:

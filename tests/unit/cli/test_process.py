@@ -174,7 +174,8 @@ def test_a_check_reads_the_files_of_a_start(tmp_path: Path, names: str) -> None:
     settings = tmp_path / "node.toml"
 
     def check(security: str, code: int) -> str:
-        settings.write_text(f'{ALONE}[node]\nid = 1\ndata = "{tmp_path}"\n{security}')
+        node = f'id = 1\ndata = "{tmp_path}"\nlisten = "127.0.0.1:0"\n'
+        settings.write_text(f"{ALONE}[node]\n{node}{security}")
         result = CliRunner().invoke(main, ["serve", "--check", "-c", str(settings)])
         assert result.exit_code == code, result.output
         return result.stderr
@@ -189,7 +190,9 @@ def test_the_directory_of_a_node_may_be_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = tmp_path / "node.toml"
-    settings.write_text(f'{ALONE}[node]\nid = 1\ndata = "{tmp_path}/file"\n')
+    settings.write_text(
+        f'{ALONE}[node]\nid = 1\ndata = "{tmp_path}/file"\nlisten = "127.0.0.1:0"\n'
+    )
 
     def check(*said: str, code: int = 0) -> str:
         command = ["serve", "--check", "-c", str(settings), *said]

@@ -1,0 +1,143 @@
+"""What a start of a node would refuse, found without starting it: `serve --check`.
+
+*Theory of operation.* Everything is only looked at: nothing is made, locked or written,
+and no port is listened on. So it may run beside the node whose settings were changed;
+its directory is in use then, and its ports are taken by itself, so they are not tried.
+The errors are those of the start.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import ExitStack
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+from braidlog.errors import CorruptionError, UnavailableError
+from braidlog.faultlog.log import check_owner
+from braidlog.faultlog.ring import FILE_NAME, read_ring
+from braidlog.faultlog.scan import scan
+from braidlog.node.config import NodeConfig, host_and_port
+from braidlog.node.identity import NAME
+from braidlog.node.security import authorizer, contexts, peer_token
+from braidlog.node.server import damage_explained, refuse_embedded
+from braidlog.storage import inspect
+
+__all__ = ["preflight"]
+
+# Of a directory that was begun; other files may lie beside them.
+_SIGNS: Final = ("IDENTITY", "CURRENT", "wal")
+
+
+def preflight(config: NodeConfig) -> list[str]:
+    """Return what an operator should know, though the node would start.
+
+    Raises:
+        LogError: a start would be refused.
+        ImportError: a package that the settings need is missing.
+    """
+    for read in (authorizer, contexts, peer_token):
+        read(config.security)
+    import_module("uvloop")
+    if config.node.http:
+        import_module("braidlog.node.http")
+    notes = _doubts(config)
+    if holder := _check_directory(config):
+        notes.append(
+            f"{holder} has {config.node.data} open: if it is this node, the settings"
+            " count from its next start on; its addresses were not tried"
+        )
+    else:
+        _check_addresses(config)
+    return notes
+
+
+def _doubts(config: NodeConfig) -> list[str]:
+    """Return what a start takes, and what keeps the node out of its cluster."""
+    notes = []
+    security, voters = config.security, config.cluster.voters
+    if security.tokens and not security.peer_token and len(voters) > 1:
+        notes.append(
+            "[security] peer_token is missing: nodes whose [security] tokens are set"
+            " do not let this one in"
+        )
+    said = voters.get(config.node.id, config.advertise)
+    if said != config.advertise:
+        notes.append(
+            f"[cluster] voters.{config.node.id} is {said}, and the node tells others"
+            f" to connect to {config.advertise}: set [node] advertise"
+        )
+    return notes
+
+
+def _check_directory(config: NodeConfig) -> str:
+    """Return which process has the directory open, if one has."""
+    data = Path(config.node.data)
+    if not data.exists():
+        _check_parent(data)
+        return ""
+    _check_usable(data)
+    if not any((data / name).exists() for name in _SIGNS):
+        return ""
+    state = inspect.state(data)
+    if state.recovery == "in use":
+        return state.holder or "a process"
+    names = [log.name for log in state.logs]
+    if NAME not in names:
+        refuse_embedded(config, names)
+    with damage_explained(config):
+        if state.recovery == "corruption":
+            raise CorruptionError(state.fault or "it cannot be read", path=str(data))
+        if NAME in names:
+            _check_faults(config, data)
+    return ""
+
+
+def _check_faults(config: NodeConfig, data: Path) -> None:
+    path = str(data / FILE_NAME)
+    newest = scan(read_ring(data), path=path).newest
+    if newest is not None:
+        check_owner(newest, config.cluster.name, config.node.id, path)
+
+
+def _check_parent(data: Path) -> None:
+    there = next(each for each in data.absolute().parents if each.exists())
+    _check_usable(there)
+
+
+def _check_usable(path: Path) -> None:
+    why = ""
+    if not path.is_dir():
+        why = "it is no directory"
+    elif not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        why = "this user cannot write there"
+    if why:
+        msg = f"[node] data, {path}: {why}"
+        raise UnavailableError(msg, path=str(path))
+
+
+def _check_addresses(config: NodeConfig) -> None:
+    with ExitStack() as stack:
+        for setting in ("listen", "http"):
+            if address := getattr(config.node, setting):
+                try:
+                    _bind(stack, *host_and_port(address))
+                except OSError as error:
+                    why = error.strerror or error
+                    msg = f"[node] {setting}: cannot listen on {address}: {why}"
+                    raise UnavailableError(msg) from error
+
+
+def _bind(stack: ExitStack, host: str, port: int) -> None:
+    found = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    for family, kind, protocol, _, address in dict.fromkeys(found):
+        bound = stack.enter_context(socket.socket(family, kind, protocol))
+        # As the node does: what was closed a moment ago is free.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind(address)
