@@ -278,6 +278,12 @@ impl Error {
         }
     }
 
+    /// Whether the process or the system had no descriptor left. The operation was not begun, so the same one may
+    /// be tried again; it says nothing about the disk.
+    pub fn is_exhausted(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if lacks_descriptors(source))
+    }
+
     /// Damage to durable bytes.
     pub fn corrupt(path: impl Into<PathBuf>, offset: u64, reason: impl Into<String>) -> Self {
         Self::Corruption {
@@ -286,6 +292,12 @@ impl Error {
             reason: reason.into(),
         }
     }
+}
+
+/// Whether an operation failed because no descriptor was left, of the process or of the system.
+pub(crate) fn lacks_descriptors(source: &std::io::Error) -> bool {
+    let errno = Errno::from_io_error(source);
+    errno.is_some_and(|errno| [Errno::MFILE, Errno::NFILE].contains(&errno))
 }
 
 /// Whether the bytes are gone: the device cannot read them, the file system says that they are wrong, or the

@@ -34,6 +34,10 @@ pub const SEGMENT_BYTES_MAX: u64 = 2 << 30;
 /// most 0.2 % of the data, and a lookup scans at most this much plus one frame.
 pub const SAMPLE_BYTES: u64 = 4096;
 
+/// Segments of which readers keep the file open: a log of 64 GiB has a thousand, and a process often no more
+/// descriptors than that.
+pub const READERS_MAX: usize = 64;
+
 /// What lookups keep of the batches they were in: heads and offsets are a few per cent of the data, so
 /// this serves some hundred MiB of it.
 pub const LOOKUP_BYTES_DEFAULT: usize = 16 << 20;

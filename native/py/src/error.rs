@@ -105,6 +105,10 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     };
     let class = py.import("braidlog.errors")?.getattr(name)?;
     let value = class.call((error.to_string(),), Some(&fields))?;
+    if error.is_exhausted() {
+        let hint = "Close files, or raise the limit of open files (ulimit -n), then retry";
+        value.setattr("hint", hint)?;
+    }
     if matches!(error, Error::StateFull { .. }) {
         // That of the class is for records.
         let hint = "Delete logs or cursors, or make a directory with larger segments";

@@ -229,6 +229,7 @@ impl<V: Version> Manifest<V> {
     /// - [`Error::InvalidArgument`] (it does not apply), [`Error::TooLarge`] and
     ///   [`Error::Failed`] (no new file could be started): the edit was not written. The manifest
     ///   is usable; after `Failed` the next commit tries again.
+    /// - an error that [`Error::is_exhausted`]: as `Failed`, for only a new file needs a descriptor.
     /// - anything else: **the outcome is unknown**. After a crash now the edit may turn up. So the
     ///   caller deletes and reuses nothing that either version names, until [`Self::settle`] or
     ///   another commit succeeds: from then on the edit is known not to have happened.
@@ -240,8 +241,13 @@ impl<V: Version> Manifest<V> {
         codec::check_fields(&fields)?;
         let mut version = self.validate(operations)?;
         if self.needs_new_file() {
-            self.start_file().map_err(|error| Error::Failed {
-                reason: format!("cannot start a manifest file, the edit was not written: {error}"),
+            self.start_file().map_err(|error| match error {
+                error if error.is_exhausted() => error,
+                error => Error::Failed {
+                    reason: format!(
+                        "cannot start a manifest file, the edit was not written: {error}"
+                    ),
+                },
             })?;
             // The snapshot took edit numbers.
             version = self.validate(operations)?;

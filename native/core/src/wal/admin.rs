@@ -258,13 +258,13 @@ impl Store {
                 return Ok(());
             }
         }
-        self.sync()?;
+        self.sync_last()?;
         if self.files.lock().is_untouched() {
             return Ok(());
         }
         self.checkpoint_rest()?;
         match self.change(0, None, 0, &Change::Close) {
-            Ok(group) => self.wait(group)?,
+            Ok(_) => self.sync_last()?,
             // No room for the mark: the next open looks for a torn tail, and finds none.
             Err(Error::LogFull { .. }) => {}
             Err(error) => return Err(error),

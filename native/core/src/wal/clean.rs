@@ -93,15 +93,24 @@ impl Store {
                 .collect()
         };
         let mut files = self.files.lock();
-        self.view.set_segments(kept(&self.view.segments()));
+        let listed = self.view.segments();
+        self.view.set_segments(kept(&listed));
         let dropped = files.drop_segments(&dead);
-        drop(files);
-        let mut inner = self.inner.lock();
         if let Err(error) = dropped {
+            if error.is_exhausted() {
+                // They are listed as before. Nothing was begun meanwhile: that takes the lock of the files.
+                self.view.set_segments(listed.to_vec());
+                return Err(error);
+            }
             // Which segments the manifest lists is unknown now; nothing may be reused.
-            inner.failed.get_or_insert_with(|| error.to_string());
+            self.inner
+                .lock()
+                .failed
+                .get_or_insert_with(|| error.to_string());
             return Err(error);
         }
+        drop(files);
+        let mut inner = self.inner.lock();
         // Blocks in memory keep these segments for long, but not their files.
         for segment in segments.iter() {
             if dead.contains(&segment.number) {

@@ -169,8 +169,11 @@ impl Files {
     pub fn take_slot(&mut self, bytes: u64) -> Result<u32> {
         let free: Vec<u32> = self.manifest()?.version().free_slots().collect();
         for slot in &free {
-            if open_slot(&*self.vfs, &slot_path(&self.dir, *slot), bytes).is_ok() {
-                return Ok(*slot);
+            match open_slot(&*self.vfs, &slot_path(&self.dir, *slot), bytes) {
+                Ok(_) => return Ok(*slot),
+                // That says nothing about the file.
+                Err(error) if error.is_exhausted() => return Err(error),
+                Err(_) => {}
             }
         }
         match free.first() {
@@ -277,10 +280,14 @@ impl Files {
                 there => there.is_err(),
             }
         });
-        if self.leftover_sides.len() < before {
-            vfs.sync_dir(&dir.join("wal"))?;
+        if self.leftover_sides.len() == before {
+            return Ok(());
         }
-        Ok(())
+        match vfs.sync_dir(&dir.join("wal")) {
+            // One that is there again after a crash is found by the open.
+            Err(error) if error.is_exhausted() => Ok(()),
+            other => other,
+        }
     }
 
     /// How many side files of dropped segments are still there.

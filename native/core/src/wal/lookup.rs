@@ -50,7 +50,7 @@ impl View {
 
     fn get_from_file(&self, stream: &StreamView, llsn: u64) -> Result<OwnedRecord> {
         let place = self.locate(stream, llsn)?;
-        let file = place.segment.reader(&*self.vfs)?;
+        let file = self.reader(&place.segment)?;
         // Where a lookup begins stands a large batch, or a small one before those that are not indexed.
         if let Some(kept) = self.cache.head(place.segment.seed, place.offset)
             && self.holds(stream, &place, &kept.frame, llsn)?

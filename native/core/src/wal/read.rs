@@ -197,7 +197,7 @@ impl View {
         {
             place.offset = offset;
         }
-        let file = place.segment.reader(&*self.vfs)?;
+        let file = self.reader(&place.segment)?;
         let limit = place
             .segment
             .sealed()

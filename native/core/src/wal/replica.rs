@@ -291,7 +291,11 @@ impl Store {
         let latest = {
             let mut inner = self.guard()?;
             while self.may_lead(&inner) && inner.flights.is_empty() {
-                self.lead(&mut inner)?;
+                match self.lead(&mut inner) {
+                    // The wait tries again.
+                    Err(error) if error.is_exhausted() => break,
+                    led => led?,
+                }
             }
             inner.appender.latest()
         };

@@ -121,6 +121,16 @@ impl Segment {
         Ok(Arc::clone(self.reader.write().get_or_insert(file)))
     }
 
+    /// Whether the read handle is open.
+    pub fn is_open(&self) -> bool {
+        self.reader.read().is_some()
+    }
+
+    /// Drop the read handle; a read that is under way keeps its own.
+    pub fn close_reader(&self) {
+        *self.reader.write() = None;
+    }
+
     /// Take a write handle of one's own.
     pub fn take_writer(&self, vfs: &dyn Vfs, method: SyncMethod) -> Result<Arc<dyn VfsFile>> {
         match self.writers.lock().pop() {
@@ -142,7 +152,7 @@ impl Segment {
     /// Drop all handles; a read that is under way keeps its own.
     pub fn close_files(&self) {
         self.close_writers();
-        *self.reader.write() = None;
+        self.close_reader();
     }
 
     /// Check the header block against what the manifest says.
@@ -269,6 +279,8 @@ impl Segment {
                 .and_then(|bytes| decode_summary(&bytes))
             {
                 Ok((header, summaries)) if self.is_mine(&header) => summaries,
+                // A rebuild would need a descriptor as well.
+                Err(error) if error.is_exhausted() => return Err(error),
                 Ok(_) | Err(_) => self.with_index(vfs, dir, SegmentIndex::summaries)?,
             },
         };
@@ -355,6 +367,7 @@ impl Segment {
             .and_then(|bytes| decode(&bytes))
         {
             Ok((header, index)) if self.is_mine(&header) => Ok(index),
+            Err(error) if error.is_exhausted() => Err(error),
             Ok(_) | Err(_) => self.rebuild(vfs),
         }
     }

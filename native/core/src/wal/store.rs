@@ -14,10 +14,12 @@
 //! - A group that opens a segment is written alone; the segment before it is sealed first.
 //! - After a failed write or sync nothing is acknowledged any more: the store is failed for good, because
 //!   what the failed write left behind is unknown (the fsync lesson of `PostgreSQL`).
+//! - A lack of descriptors is no failed write: the group stays where it is until somebody can write it, and
+//!   nothing is placed behind it before.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -111,6 +113,15 @@ pub(super) struct Flight {
     /// Where those who wait for the group sleep.
     pub(super) turn: Turn,
     pub(super) done: bool,
+    /// Why its write was given up for now.
+    pub(super) stalled: Option<Stalled>,
+}
+
+/// An operation for which there was no descriptor.
+pub(super) struct Stalled {
+    pub(super) op: &'static str,
+    pub(super) path: PathBuf,
+    pub(super) errno: Option<i32>,
 }
 
 pub(super) struct Inner {
@@ -219,7 +230,7 @@ impl Store {
             cleaning: Mutex::new(()),
             lock: Mutex::new(Some(lock)),
         };
-        store.sync()?;
+        store.write_first()?;
         store.publish_watermark(&store.inner.lock())?;
         Ok(store)
     }
@@ -271,8 +282,9 @@ impl Store {
     /// Whether an append of about `bytes` would return without waiting for anything.
     pub fn would_wait(&self, stream: u32, bytes: usize) -> bool {
         let inner = self.inner.lock();
-        let crowded =
-            inner.bulk.contains(&stream) || inner.unsynced() > self.options.unsynced_bytes_max;
+        let crowded = inner.bulk.contains(&stream)
+            || inner.unsynced() > self.options.unsynced_bytes_max
+            || inner.stalled().is_some();
         crowded || !matches!(inner.room(bytes), Ok(Room::Ready) | Err(_))
     }
 
@@ -284,7 +296,8 @@ impl Store {
         timeout: std::time::Duration,
     ) -> Result<()> {
         let mut inner = self.guard()?;
-        let full = inner.unsynced() > self.options.unsynced_bytes_max;
+        let stalled = inner.stalled().is_some();
+        let full = stalled || inner.unsynced() > self.options.unsynced_bytes_max;
         if full && self.may_lead(&inner) {
             self.lead(&mut inner)
         } else if full || inner.bulk.contains(&stream) {
@@ -302,6 +315,12 @@ impl Store {
     pub(super) fn admit(&self, stream: Option<u32>, bytes: usize) -> Result<MutexGuard<'_, Inner>> {
         let mut inner = self.guard()?;
         loop {
+            if inner.stalled().is_some() && self.may_lead(&inner) {
+                // Nothing is placed behind what cannot be written now, so the caller may try again.
+                self.lead(&mut inner)?;
+                inner.check()?;
+                continue;
+            }
             let bulk = stream.is_some_and(|stream| inner.bulk.contains(&stream));
             if bulk || inner.unsynced() > self.options.unsynced_bytes_max {
                 inner = self.make_room(inner)?;
@@ -453,6 +472,14 @@ impl Inner {
         let mut flights = self.flights.iter();
         let flight = flights.find(|flight| flight.group.number == group)?;
         Some(&flight.turn)
+    }
+
+    /// Why a group waits for a descriptor, if one does.
+    pub(super) fn stalled(&self) -> Option<Error> {
+        let stalled = self.flights.iter().find_map(|each| each.stalled.as_ref())?;
+        let errno = stalled.errno.unwrap_or_default();
+        let source = std::io::Error::from_raw_os_error(errno);
+        Some(Error::io(stalled.op, stalled.path.clone(), source))
     }
 
     /// Bytes appended and not yet durable.

@@ -10,11 +10,17 @@ use parking_lot::MutexGuard;
 use crate::error::{Error, Result};
 use crate::wal::parts::{Effect, Group, Part};
 use crate::wal::spare::wants_slot;
-use crate::wal::store::{Flight, Inner, Store};
+use crate::wal::store::{Flight, Inner, Stalled, Store};
 use crate::wal::turn::{Baton, Turn};
 
 /// How long a leader waits for one more record of the callers it expects.
 const GATHER_SLICE: Duration = Duration::from_micros(100);
+
+/// Between attempts to write what lacked a descriptor.
+const STALL_PAUSE: Duration = Duration::from_millis(20);
+
+/// A close waits no longer for a descriptor: what is placed is lost then, and the caller is told.
+const STALL_MAX: Duration = Duration::from_secs(5);
 
 /// Most slices a leader waits: a few syncs' worth, while records keep coming.
 const GATHER_SLICES: usize = 20;
@@ -24,6 +30,26 @@ impl Store {
     pub fn sync(&self) -> Result<()> {
         let latest = self.guard()?.appender.latest();
         self.wait(latest)
+    }
+
+    /// Write what an open has placed; nobody else is there yet, and a descriptor that lacks fails the open.
+    pub(super) fn write_first(&self) -> Result<()> {
+        let mut inner = self.guard()?;
+        while inner.appender.has_unsealed() {
+            self.lead(&mut inner)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Store::sync`], but not for longer than [`STALL_MAX`] for want of a descriptor.
+    pub(super) fn sync_last(&self) -> Result<()> {
+        let latest = self.guard()?.appender.latest();
+        while !self.wait_for(latest, STALL_MAX)? {
+            if let Some(error) = self.guard()?.stalled() {
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Whether the group is durable.
@@ -74,13 +100,23 @@ impl Store {
         let mut deadline = None;
         while inner.durable_group < group {
             inner.check()?;
+            let mut until = None;
             if self.may_lead(inner) {
                 self.gather(inner);
-                self.lead(inner)?;
-                continue;
+                match self.lead(inner) {
+                    // It is as if the disk were slow: what is placed is written once it can be.
+                    Err(error) if error.is_exhausted() => {
+                        until = Some(Instant::now() + STALL_PAUSE);
+                    }
+                    led => {
+                        led?;
+                        continue;
+                    }
+                }
             }
             let deadline = *deadline.get_or_insert_with(|| Instant::now() + timeout);
-            if turn.wait_until(inner, deadline).timed_out() {
+            let until = until.map_or(deadline, |until| until.min(deadline));
+            if turn.wait_until(inner, until).timed_out() && until == deadline {
                 return Ok(inner.durable_group >= group);
             }
         }
@@ -120,9 +156,13 @@ impl Store {
             if inner.durable_group > seen {
                 return Some(inner.durable_group);
             }
-            if inner.appender.has_unsealed() && self.may_lead(&inner) {
+            if self.may_lead(&inner) {
                 // A failure shows in the next check.
-                let _ = self.lead(&mut inner);
+                if let Err(error) = self.lead(&mut inner)
+                    && error.is_exhausted()
+                {
+                    self.flushed.wait_for(&mut inner, STALL_PAUSE);
+                }
             } else {
                 self.flushed.wait(&mut inner);
             }
@@ -135,8 +175,13 @@ impl Store {
     }
 
     pub(super) fn may_lead(&self, inner: &Inner) -> bool {
+        if inner.gathering {
+            return false;
+        }
+        if inner.stalled().is_some() {
+            return true;
+        }
         inner.appender.has_unsealed()
-            && !inner.gathering
             && (inner.flights.is_empty()
                 || (inner.flights.len() < self.options.sync_depth
                     && inner.appender.unsealed_bytes() >= self.options.gather_bytes
@@ -160,26 +205,24 @@ impl Store {
     /// Seal the gathered group, write it without the lock, retire what is done.
     pub(super) fn lead(&self, inner: &mut MutexGuard<'_, Inner>) -> Result<()> {
         inner.arrivals = 0;
-        let group = match inner.appender.seal() {
-            Ok(group) => Arc::new(group),
-            Err(error) => return Err(self.fail(inner, &error)),
-        };
-        let turn = mem::take(&mut inner.turn);
-        inner.flights.push_back(Flight {
-            group: Arc::clone(&group),
-            turn,
-            done: false,
-        });
-        inner.appender.in_flight = inner.flights.len();
+        let group = self.next_group(inner)?;
         while group.rolls() && inner.flights.len() > 1 {
+            if let Some(error) = inner.stalled() {
+                // Nobody else may be there to write the one before.
+                return Err(self.stall(inner, &group, error));
+            }
             self.flushed.wait(inner);
             inner.check()?;
         }
         inner.writing += 1;
         let written = MutexGuard::unlocked(inner, || self.write(&group));
         inner.writing -= 1;
-        if let Err(error) = written {
-            return Err(self.fail(inner, &error));
+        match written {
+            Err(error) if error.is_exhausted() && inner.check().is_ok() => {
+                return Err(self.stall(inner, &group, error));
+            }
+            Err(error) => return Err(self.fail(inner, &error)),
+            Ok(()) => {}
         }
         if let Err(error) = inner.check() {
             self.wake_all(inner);
@@ -207,6 +250,48 @@ impl Store {
         inner.turn.notify_one();
         self.flushed.notify_all();
         Ok(())
+    }
+
+    /// The group to write: one that lacked a descriptor, or what was gathered.
+    fn next_group(&self, inner: &mut MutexGuard<'_, Inner>) -> Result<Arc<Group>> {
+        if let Some(flight) = inner
+            .flights
+            .iter_mut()
+            .find(|flight| flight.stalled.is_some())
+        {
+            flight.stalled = None;
+            return Ok(Arc::clone(&flight.group));
+        }
+        let group = match inner.appender.seal() {
+            Ok(group) => Arc::new(group),
+            Err(error) => return Err(self.fail(inner, &error)),
+        };
+        let turn = mem::take(&mut inner.turn);
+        inner.flights.push_back(Flight {
+            group: Arc::clone(&group),
+            turn,
+            done: false,
+            stalled: None,
+        });
+        inner.appender.in_flight = inner.flights.len();
+        Ok(group)
+    }
+
+    /// Leave a group where it is: whoever leads next writes it, from its beginning. What was written of it
+    /// lies where nothing is shown, and is written there again.
+    fn stall(&self, inner: &mut MutexGuard<'_, Inner>, group: &Group, error: Error) -> Error {
+        let mut flights = inner.flights.iter_mut();
+        if let Some(flight) = flights.find(|flight| flight.group.number == group.number)
+            && let Error::Io { op, path, source } = &error
+        {
+            flight.stalled = Some(Stalled {
+                op,
+                path: path.clone(),
+                errno: source.raw_os_error(),
+            });
+        }
+        self.wake_all(inner);
+        error
     }
 
     pub(super) fn fail(&self, inner: &mut MutexGuard<'_, Inner>, error: &Error) -> Error {
@@ -257,8 +342,11 @@ impl Store {
     /// Write the first part of a segment, then list it, and seal the one before: only then does it exist.
     pub(super) fn open_segment(&self, part: &Part) -> Result<()> {
         let mut files = self.files.lock();
-        let slot = files.take_slot(u64::from(part.segment.bytes))?;
-        part.segment.set_slot(&self.view.dir, slot);
+        // An attempt that lacked a descriptor has chosen one.
+        if part.segment.slot().is_none() {
+            let slot = files.take_slot(u64::from(part.segment.bytes))?;
+            part.segment.set_slot(&self.view.dir, slot);
+        }
         self.write_part(part)?;
         files.open_segment(&self.view, &part.segment, part.seals.as_ref())?;
         let mut segments = self.view.segments().to_vec();

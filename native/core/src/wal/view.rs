@@ -18,7 +18,8 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::error::{Error, Result};
 use crate::index::NATIVE;
-use crate::vfs::{BufPool, Vfs};
+use crate::limits::READERS_MAX;
+use crate::vfs::{BufPool, Vfs, VfsFile};
 use crate::wal::cache::LookupCache;
 use crate::wal::parts::{Part, Placed};
 use crate::wal::segments::Segment;
@@ -312,6 +313,18 @@ impl View {
         if let Some(stream) = removed {
             stream.set_gone();
         }
+    }
+
+    /// The file of a segment, open for reading. Those that are kept open are bounded; a read under way keeps its own.
+    pub(super) fn reader(&self, segment: &Segment) -> Result<Arc<dyn VfsFile>> {
+        if segment.is_open() {
+            return segment.reader(&*self.vfs);
+        }
+        let segments = self.segments();
+        let others = || segments.iter().filter(|each| each.is_open());
+        let over = (others().count() + 1).saturating_sub(READERS_MAX);
+        others().take(over).for_each(|each| each.close_reader());
+        segment.reader(&*self.vfs)
     }
 
     /// Drop the handles of all segments and what lookups keep: nobody reads any more.

@@ -64,6 +64,8 @@ pub enum Fault {
     ReadOnly,
     /// `EACCES`: not permitted.
     Denied,
+    /// `EMFILE`: the process has no descriptor left.
+    NoDescriptor,
 }
 
 impl Fault {
@@ -73,6 +75,7 @@ impl Fault {
             Self::NoSpace => Errno::NOSPC,
             Self::ReadOnly => Errno::ROFS,
             Self::Denied => Errno::ACCESS,
+            Self::NoDescriptor => Errno::MFILE,
         }
         .into()
     }

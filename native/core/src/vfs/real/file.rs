@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::super::{AlignedBuf, SyncMethod, VfsFile, check_blocks};
+use super::spares::Refill;
 use crate::error::{Error, Result};
 use crate::limits::BLOCK_BYTES;
 
@@ -14,6 +15,8 @@ pub(super) struct RealFile {
     path: PathBuf,
     /// What `write_durable_at` does; `Direct` also means that the file is open with `O_DIRECT`.
     method: SyncMethod,
+    /// Dropped behind the file.
+    _refill: Refill,
 }
 
 /// Whether the kernel knows `pwritev2`: an empty list of buffers writes nothing.
@@ -88,7 +91,12 @@ fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> 
 impl RealFile {
     pub(super) fn new(file: File, path: &Path, method: SyncMethod) -> Self {
         let path = path.into();
-        Self { file, path, method }
+        Self {
+            file,
+            path,
+            method,
+            _refill: Refill,
+        }
     }
 
     /// A direct read moves whole blocks into aligned memory; copy the asked part out of them.

@@ -3,6 +3,7 @@
 mod file;
 mod lock;
 mod open;
+mod spares;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -44,9 +45,8 @@ impl Vfs for RealVfs {
         } else {
             "open"
         };
-        let file = options
-            .open(path)
-            .map_err(|source| Error::io(op, path, source))?;
+        let file =
+            spares::open(|| options.open(path)).map_err(|source| Error::io(op, path, source))?;
         Ok(Arc::new(RealFile::new(file, path, SyncMethod::Fdatasync)))
     }
 
@@ -56,19 +56,22 @@ impl Vfs for RealVfs {
         options.read(true).write(true);
         let file = match method {
             SyncMethod::Fdatasync => None,
-            SyncMethod::Dsync => Some(options.open(path).map_err(error)?),
-            SyncMethod::Direct => open::open_direct(&mut options.clone(), path).map_err(error)?,
+            SyncMethod::Dsync => Some(spares::open(|| options.open(path)).map_err(error)?),
+            SyncMethod::Direct => {
+                spares::open(|| open::open_direct(&mut options.clone(), path)).map_err(error)?
+            }
         };
         if let Some(file) = file.filter(file::knows_dsync) {
             return Ok(Arc::new(RealFile::new(file, path, method)));
         }
-        let file = options.open(path).map_err(error)?;
+        let file = spares::open(|| options.open(path)).map_err(error)?;
         Ok(Arc::new(RealFile::new(file, path, SyncMethod::Fdatasync)))
     }
 
     fn create_zeroed(&self, path: &Path, len: u64) -> Result<()> {
         let error = |source| Error::io("create", path, source);
-        let file = open::create_uncached(path).map_err(error)?;
+        let _refill = spares::Refill;
+        let file = spares::open(|| open::create_uncached(path)).map_err(error)?;
         open::fill_with_zeros(&file, len).map_err(|source| {
             // The first failure is the one to report; what is left behind is only removed.
             let _ = fs::remove_file(path);
@@ -78,7 +81,8 @@ impl Vfs for RealVfs {
 
     fn read(&self, path: &Path, max: u64) -> Result<Vec<u8>> {
         let error = |source| Error::io("read", path, source);
-        let file = File::open(path).map_err(error)?;
+        let _refill = spares::Refill;
+        let file = spares::open(|| File::open(path)).map_err(error)?;
         let size = file.metadata().map_err(error)?.len();
         let mut data = Vec::with_capacity(size.min(max) as usize);
         if size <= max {
@@ -102,7 +106,8 @@ impl Vfs for RealVfs {
     fn list(&self, dir: &Path) -> Result<Vec<String>> {
         let error = |source| Error::io("list", dir, source);
         let mut names = Vec::new();
-        for entry in fs::read_dir(openable(dir)).map_err(error)? {
+        let _refill = spares::Refill;
+        for entry in spares::open(|| fs::read_dir(openable(dir))).map_err(error)? {
             names.extend(entry.map_err(error)?.file_name().into_string());
         }
         names.sort_unstable();
@@ -126,7 +131,8 @@ impl Vfs for RealVfs {
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
-        File::open(openable(dir))
+        let _refill = spares::Refill;
+        spares::open(|| File::open(openable(dir)))
             .and_then(|file| file.sync_all())
             .map_err(|source| Error::io("sync", dir, source))
     }
@@ -135,13 +141,8 @@ impl Vfs for RealVfs {
         let error = |source| Error::io("lock", path, source);
         let mut options = OpenOptions::new();
         // Not truncated on open: the note belongs to the holder until we are the holder.
-        let mut file = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(error)?;
+        options.read(true).write(true).create(true).truncate(false);
+        let mut file = spares::open(|| options.open(path)).map_err(error)?;
         if !lock::lock_exclusive(&file).map_err(error)? {
             let mut holder = Vec::new();
             file.take(NOTE_BYTES_MAX)
@@ -167,7 +168,7 @@ impl Vfs for RealVfs {
 
     fn is_locked(&self, path: &Path) -> Result<bool> {
         let error = |source| Error::io("lock", path, source);
-        let file = match File::open(path) {
+        let file = match spares::open(|| File::open(path)) {
             Ok(file) => file,
             Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(false),
             Err(source) => return Err(error(source)),

@@ -9,6 +9,7 @@ mod checkpoint;
 mod concurrency;
 mod crash;
 mod damage;
+mod descriptors;
 mod directory;
 mod driver;
 mod faults;
