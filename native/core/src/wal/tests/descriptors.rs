@@ -58,9 +58,8 @@ fn run(vfs: &FaultVfs, context: &str) {
                 "{context}"
             );
         }
-        match store.close() {
-            Err(error) => assert!(error.is_exhausted(), "{context}: {error}"),
-            Ok(()) => {}
+        if let Err(error) = store.close() {
+            assert!(error.is_exhausted(), "{context}: {error}");
         }
     }
 }
