@@ -30,7 +30,7 @@ from braidlog.wire.events import (
     Refused,
     Requested,
 )
-from braidlog.wire.messages import Message
+from braidlog.wire.messages import Message, Read
 from braidlog.wire.roles import Role
 from braidlog.wire.server import ServerConnection, ServerSettings
 
@@ -142,6 +142,11 @@ class Session(Wire):
         return bool(self._backlog) and self._has_room
 
     @property
+    def paced(self) -> bool:
+        """Return whether the request that is next counts for the rate."""
+        return not isinstance(self._backlog[0].message, Read)
+
+    @property
     def _has_room(self) -> bool:
         return len(self._working) < WORK_MAX and self.unread_bytes <= self._unread_max
 
@@ -176,7 +181,10 @@ class Session(Wire):
         if shares is None or self.role is Role.PEER:
             self._serve(event)
         elif (
-            not self._backlog and self._has_room and not shares.full and shares.takes()
+            not self._backlog
+            and self._has_room
+            and not shares.full
+            and shares.takes(paced=not isinstance(event.message, Read))
         ):
             self._working.add(event.request)
             self._serve(event)

@@ -7,6 +7,10 @@ connection sends beyond that waits with it, and it is not read until that was se
 TCP holds it up. The same happens to a connection that has `WORK_MAX` requests in work,
 and to one that does not take its answers.
 
+Questions for the metadata and commands have a rate besides, of all connections
+together, and each gets its turn: they need the leader, which appends of everybody need
+too, and a client that does its work asks for few.
+
 What all clients have not taken has a bound too. At the bound nobody is served until
 there is room, and connections that have not taken theirs for `STALLED_S` are closed.
 
@@ -22,6 +26,8 @@ from collections import deque
 from typing import Final, Protocol
 
 __all__ = [
+    "BURST",
+    "RATE",
     "TURN",
     "UNREAD_MAX",
     "UNREAD_OF_ALL_MAX",
@@ -32,8 +38,12 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-TURN: Final = 64
+TURN: Final = 32
 """Requests of clients that are taken in one turn of the loop."""
+RATE: Final = 5000
+"""Questions for the metadata and commands of clients that are taken in a second."""
+BURST: Final = 250
+"""How many of them are taken at once when there were few."""
 WORK_MAX: Final = 256
 """Requests of one connection that are neither answered nor wait for something new."""
 UNREAD_MAX: Final = 8 << 20
@@ -43,6 +53,8 @@ UNREAD_OF_ALL_MAX: Final = 256 << 20
 STALLED_S: Final = 5.0
 """Who has not taken its answers for so long is closed when there is no room."""
 
+_PACE_S: Final = 0.005
+"""Between two looks whether the rate allows more."""
 _LOOK_BYTES: Final = 16 << 20
 """After so many bytes of answers all connections are counted again."""
 
@@ -57,6 +69,10 @@ class Sharer(Protocol):
     @property
     def ready(self) -> bool:
         """Whether a request waits and may be served."""
+
+    @property
+    def paced(self) -> bool:
+        """Return whether the request that is next counts for the rate."""
 
     def serve_one(self) -> None:
         """Serve the request that has waited longest."""
@@ -76,6 +92,11 @@ class Shares:
         # Dicts, for their order.
         self._line: dict[Sharer, None] = {}
         """Who has requests that may be served."""
+        self._paced: dict[Sharer, None] = {}
+        """Who has some that the rate allows later."""
+        self._pacing: asyncio.Handle | None = None
+        self._allowed = float(BURST)
+        self._filled_at = self._loop.time()
         self._held: dict[Sharer, None] = {}
         """Who has requests that may not be served yet."""
         self._unread: dict[Sharer, float] = {}
@@ -84,27 +105,39 @@ class Shares:
         self.full = False
         """Whether all together have not taken as much as they may."""
 
-    def takes(self) -> bool:
+    def takes(self, *, paced: bool) -> bool:
         """Tell whether another request may be served in this turn; then it counts."""
-        if self._left <= 0:
+        if self._left <= 0 or (paced and (self._paced or not self._allows())):
             return False
+        self._allowed -= paced
         self._left -= 1
         self._soon()
         return True
+
+    def _allows(self) -> bool:
+        """Tell whether the rate allows one more."""
+        if self._allowed < 1:
+            now = self._loop.time()
+            more = (now - self._filled_at) * RATE
+            self._allowed = min(BURST, self._allowed + more)
+            self._filled_at = now
+        return self._allowed >= 1
 
     def look(self, sharer: Sharer) -> None:
         """Look at a connection with requests that wait: whether they may be served."""
         if sharer.ready:
             self._held.pop(sharer, None)
-            self._line[sharer] = None
-            self._soon()
+            if sharer not in self._paced:
+                self._line[sharer] = None
+                self._soon()
         else:
             self._line.pop(sharer, None)
+            self._paced.pop(sharer, None)
             self._held[sharer] = None
 
     def gone(self, sharer: Sharer) -> None:
         """Forget a connection."""
-        for known in (self._line, self._held, self._unread):
+        for known in (self._line, self._paced, self._held, self._unread):
             known.pop(sharer, None)
 
     def _soon(self) -> None:
@@ -119,12 +152,29 @@ class Shares:
             sharer = line.popleft()
             if self._line.pop(sharer, 0) is not None:
                 continue  # It has gone, or is held by now.
+            if (paced := sharer.paced) and not self._allows():
+                self._pace(sharer)
+                continue
+            self._allowed -= paced
             self._left -= 1
             sharer.serve_one()
             if sharer in self._line or sharer.ready:
                 self._line[sharer] = None
                 line.append(sharer)
         if self._left < TURN or (self._line and not self.full):
+            self._soon()
+
+    def _pace(self, sharer: Sharer) -> None:
+        self._paced[sharer] = None
+        if self._pacing is None:
+            self._pacing = self._loop.call_later(_PACE_S, self._again)
+
+    def _again(self) -> None:
+        """Let those in line again that the rate held, before those that came since."""
+        self._pacing = None
+        paced, self._paced = self._paced, {}
+        self._line = {**paced, **self._line}
+        if self._line:
             self._soon()
 
     # --- answers that are not taken

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
+import pytest
+
 from braidlog.node import shares
 from braidlog.node.shares import Shares
 
@@ -15,9 +17,14 @@ class Client:
     def __init__(self, waiting: int = 0) -> None:
         self.waiting = waiting
         self.room = True
+        self.counts = False
         self.unread_bytes = 0
         self.served: list[int] = []
         self.closed: list[bool] = []
+
+    @property
+    def paced(self) -> bool:
+        return self.counts
 
     @property
     def ready(self) -> bool:
@@ -64,10 +71,47 @@ async def test_turns_go_round() -> None:
 
 async def test_a_turn_has_a_bound() -> None:
     share = Shares()
-    assert [share.takes() for _ in range(shares.TURN + 1)][-2:] == [True, False]
+    taken = [share.takes(paced=False) for _ in range(shares.TURN + 1)]
+    assert taken[-2:] == [True, False]
     await turn()
     await turn()
-    assert share.takes()
+    assert share.takes(paced=False)
+
+
+async def test_questions_and_commands_have_a_rate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Reads of others go on meanwhile, and all who ask get their turn."""
+    ORDER.clear()
+    share = Shares()
+    now = asyncio.get_running_loop().time()
+    monkeypatch.setattr(share._loop, "time", lambda: now)
+    share._filled_at = now
+    greedy, other, reader = Client(10_000), Client(1), Client(1000)
+    greedy.counts = other.counts = True
+    share.look(greedy)
+    for _ in range(100):
+        await turn()
+    assert len(greedy.served) == shares.BURST
+    share.look(other)
+    share.look(reader)
+    for _ in range(100):
+        await turn()
+    assert len(reader.served) == 1000
+    assert len(greedy.served) == shares.BURST
+    assert not other.served
+    assert not share.takes(paced=True)
+    now += 3.5 / shares.RATE
+    share._again()
+    await turn()
+    assert len(greedy.served) == shares.BURST + 2
+    assert len(other.served) == 1
+    now += 3600.0
+    share._again()
+    for _ in range(100):
+        await turn()
+    assert len(greedy.served) == 2 * shares.BURST + 2
+    share.gone(greedy)
 
 
 async def test_who_has_no_room_is_looked_at_again() -> None:
