@@ -27,7 +27,7 @@ use crate::wal::inspect::{Coverage, Found, Scan};
 use crate::wal::segment::FIRST_FRAME;
 use crate::wal::segments::{Segment, is_data};
 use crate::wal::store::Store;
-use crate::wal::view::{Extent, StreamView};
+use crate::wal::view::{Extent, StreamView, View};
 use crate::wal::walk::Walk;
 
 /// Where a pass goes on; the default is before all segments.
@@ -150,7 +150,7 @@ impl Store {
             Error::Missing { path, reason } => (path, 0, reason),
             other => return Err(other),
         };
-        let lost = self.lost_in(segment)?;
+        let lost = self.view.lost_in(segment)?;
         Ok(Damage {
             path,
             offset,
@@ -158,11 +158,14 @@ impl Store {
             lost,
         })
     }
+}
 
-    fn lost_in(&self, segment: &Segment) -> Result<BTreeMap<u32, u64>> {
+impl View {
+    /// Streams of which a reader meets damage in a sealed segment, each with the first LLSN at which it does.
+    pub fn lost_in(&self, segment: &Segment) -> Result<BTreeMap<u32, u64>> {
         let mut stakes = self.stakes(segment)?;
         let (mut seen, mut lost) = (Coverage::default(), BTreeMap::new());
-        if let Ok(file) = segment.reader(&*self.view.vfs) {
+        if let Ok(file) = segment.reader(&*self.vfs) {
             let limit = segment.sealed().map_or(segment.bytes, |sealed| sealed.end);
             let mut scan = Scan::new(file, segment.seed, limit);
             while let Some(found) = scan.next_found().filter(|_| !stakes.is_empty()) {
@@ -183,8 +186,8 @@ impl Store {
     /// What readers look for in a segment.
     fn stakes(&self, segment: &Segment) -> Result<Vec<Stake>> {
         let mut stakes = Vec::new();
-        for stream in self.view.streams().into_values() {
-            let (extents, cut) = self.view.owned(&stream)?;
+        for stream in self.streams().into_values() {
+            let (extents, cut) = self.owned(&stream)?;
             let range = stream.range();
             let end = range.durable.min(cut);
             let here = |extent: &&Extent| extent.segment.number == segment.number;
@@ -205,7 +208,7 @@ impl Store {
             let Some(llsn) = holes.first().map(|hole| hole.start) else {
                 return true;
             };
-            let read = self.view.read_stored(stream, llsn);
+            let read = self.read_stored(stream, llsn);
             let gone = matches!(read, Err(Error::Corruption { .. } | Error::Missing { .. }));
             if gone {
                 let first = lost.entry(stream.number).or_insert(llsn);

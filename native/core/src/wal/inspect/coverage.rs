@@ -6,6 +6,10 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::codec::Take;
+use crate::error::Result;
+use crate::index::CommitRun;
+use crate::wal::change::Change;
 use crate::wal::frame::{Frame, Kind};
 
 /// Consecutive LLSNs whose frames stand in one segment, in order.
@@ -149,4 +153,33 @@ fn clear(runs: &mut Vec<Run>, range: Range<u64>) {
         }
     }
     runs.splice(from..from, kept);
+}
+
+/// The places in the order of its log that a frame gives to records of its stream.
+pub fn commit_runs(frame: &Frame, payload: &[u8]) -> Vec<CommitRun> {
+    match frame.header.kind {
+        Kind::Commit => match Change::decode(&frame.header, payload) {
+            Ok(Change::Commit(context)) => vec![CommitRun {
+                glsn_begin: context.glsn_begin,
+                llsn_begin: context.llsn_begin,
+                length: context.length,
+            }],
+            _ => Vec::new(),
+        },
+        Kind::MovedRuns => moved_runs(payload).unwrap_or_default(),
+        _ => Vec::new(),
+    }
+}
+
+fn moved_runs(payload: &[u8]) -> Result<Vec<CommitRun>> {
+    let mut take = Take::new("moved runs", payload);
+    (0..take.count(24)?)
+        .map(|_| {
+            Ok(CommitRun {
+                glsn_begin: take.u64()?,
+                llsn_begin: take.u64()?,
+                length: take.u64()?,
+            })
+        })
+        .collect()
 }

@@ -21,7 +21,7 @@ mod sides;
 mod survey;
 
 pub use condition::{Condition, LogCondition, condition, strangers};
-pub use coverage::{Coverage, Run};
+pub use coverage::{Coverage, Run, commit_runs};
 pub use edits::{EditRow, Edits, edits};
 pub use fold::{Fold, newest_state};
 pub use frames::{BatchDetails, FrameRow, Frames};

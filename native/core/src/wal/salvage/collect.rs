@@ -4,13 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::codec::Take;
 use crate::error::Result;
 use crate::index::CommitRun;
 use crate::vfs::{Access, Vfs};
-use crate::wal::change::Change;
 use crate::wal::frame::{Frame, Kind};
-use crate::wal::inspect::{Bad, Coverage, Ending, Fold, Found, Lap, Scan, Survey};
+use crate::wal::inspect::{Bad, Coverage, Ending, Fold, Found, Lap, Scan, Survey, commit_runs};
 use crate::wal::segment::FIRST_FRAME;
 use crate::wal::segments::is_data;
 use crate::wal::verify::{Progress, cancelled};
@@ -135,23 +133,12 @@ impl Collected {
         if is_data(header.kind) {
             self.coverage.note(at, frame);
         }
-        match header.kind {
-            Kind::Rollback => self.coverage.cut(header.stream, header.llsn),
-            Kind::Commit => {
-                if let Ok(Change::Commit(context)) = Change::decode(header, payload) {
-                    let run = CommitRun {
-                        glsn_begin: context.glsn_begin,
-                        llsn_begin: context.llsn_begin,
-                        length: context.length,
-                    };
-                    self.runs.entry(header.stream).or_default().push(run);
-                }
-            }
-            Kind::MovedRuns => {
-                let runs = moved_runs(payload).unwrap_or_default();
-                self.runs.entry(header.stream).or_default().extend(runs);
-            }
-            _ => {}
+        if header.kind == Kind::Rollback {
+            self.coverage.cut(header.stream, header.llsn);
+        }
+        let runs = commit_runs(frame, payload);
+        if !runs.is_empty() {
+            self.runs.entry(header.stream).or_default().extend(runs);
         }
     }
 
@@ -173,17 +160,4 @@ fn whole(limit: u32, reason: String) -> Bad {
         frame: None,
         frames: 0,
     }
-}
-
-fn moved_runs(payload: &[u8]) -> Result<Vec<CommitRun>> {
-    let mut take = Take::new("moved runs", payload);
-    (0..take.count(24)?)
-        .map(|_| {
-            Ok(CommitRun {
-                glsn_begin: take.u64()?,
-                llsn_begin: take.u64()?,
-                length: take.u64()?,
-            })
-        })
-        .collect()
 }

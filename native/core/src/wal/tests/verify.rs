@@ -1,9 +1,9 @@
 //! A healthy directory has no findings, whatever was done to it; damage anywhere is found where it is.
 
 use super::*;
-use crate::wal::inspect::{Frames, condition, edits, index, samples, segments};
+use crate::wal::inspect::{FrameRow, Frames, condition, edits, index, samples, segments};
 use crate::wal::verify::{Report, Severity, verify};
-use crate::wal::{CHECKPOINT, CommitContext, Cursor, ProducerId};
+use crate::wal::{CHECKPOINT, CommitContext, Cursor, Follower, Options, ProducerId};
 
 pub fn disk(vfs: &MemoryVfs) -> Arc<dyn Vfs> {
     Arc::new(vfs.clone())
@@ -165,11 +165,11 @@ fn a_flipped_bit_is_found_at_its_place() {
             for at in [frame.offset, frame.offset + frame.length - padding - 1] {
                 let harmed = vfs.snapshot();
                 harmed.flip_bit(&row.path, at, 3).unwrap();
-                let found = damage(&harmed);
-                let here = format!("{} Some({}):", row.path.display(), frame.offset);
+                let found = check(&harmed).findings;
+                let here = (&row.path, Some(frame.offset));
                 assert!(
-                    found.iter().any(|what| what.starts_with(&here)),
-                    "bit at {at} of {here} {found:?}"
+                    found.iter().any(|f| (&f.path, f.offset) == here),
+                    "bit at {at} of {here:?} {found:?}"
                 );
                 let bad = Frames::open(&disk(&harmed), dir, number, None, 0).unwrap();
                 let bad: Vec<_> = bad.filter(|row| row.problem.is_some()).collect();
@@ -178,6 +178,80 @@ fn a_flipped_bit_is_found_at_its_place() {
             }
         }
     }
+}
+
+/// Everything that readers see, read on and on, and record by record.
+fn readable(vfs: &MemoryVfs) -> crate::Result<Vec<(u32, u64, Vec<u8>)>> {
+    let follower = Follower::open(disk(vfs), Path::new("/data"), &Options::default())?;
+    let (view, mut seen) = (follower.view(), Vec::new());
+    for (number, stream) in view.streams() {
+        let (range, mut position) = (stream.range(), crate::wal::Position::default());
+        let mut next = range.first;
+        while next < range.end {
+            let found = view.read(&stream, next, range.end, 1 << 20, &mut position)?;
+            for batch in &found {
+                next = batch.next();
+            }
+        }
+        for llsn in range.first..range.end {
+            seen.push((number, llsn, view.get(&stream, llsn)?.value));
+        }
+    }
+    Ok(seen)
+}
+
+#[test]
+fn damage_is_of_dead_bytes_only_if_every_reader_comes_past_it() {
+    let vfs = MemoryVfs::new();
+    busy(&vfs).close().unwrap();
+    let (dir, whole) = (Path::new("/data"), readable(&vfs).unwrap());
+    let (mut dead, mut live) = (0, 0);
+    for row in segments(&disk(&vfs), dir).unwrap() {
+        let Some(number) = row.number else { continue };
+        for frame in Frames::open(&disk(&vfs), dir, number, None, 0).unwrap() {
+            let harmed = vfs.snapshot();
+            harmed.flip_bit(&row.path, frame.offset + 3, 0).unwrap();
+            let report = check(&harmed);
+            if report.damage().next().is_some() {
+                live += 1;
+                continue;
+            }
+            assert!(report.findings[0].what.contains("dead bytes"));
+            assert_eq!(readable(&harmed).unwrap(), whole, "{report:?}");
+            dead += 1;
+        }
+    }
+    assert!(dead > 20 && live > 200, "{dead} dead, {live} live");
+}
+
+#[test]
+fn what_is_left_of_a_log_that_was_deleted_is_dead() {
+    let vfs = MemoryVfs::new();
+    let (store, _) = open_at(&vfs).unwrap();
+    let kept = create(&store, "kept");
+    append(&store, kept, b"first").unwrap();
+    let gone = create(&store, "gone");
+    let at = append(&store, gone, &[7; 3000]).unwrap();
+    while store.stats().segments < 3 {
+        append(&store, kept, &[1; 3000]).unwrap();
+    }
+    store.sync().unwrap();
+    let rows = Frames::open(&disk(&vfs), Path::new("/data"), 1, Some("gone"), 0).unwrap();
+    let mine = |row: &FrameRow| row.frame.as_ref().is_some_and(|f| f.header.llsn == at);
+    let frame = rows.filter(mine).last().unwrap();
+    let path = &segments(&disk(&vfs), Path::new("/data")).unwrap()[0].path;
+    // Its records, not its header: readers of the other log step over it.
+    let offset = frame.offset + 1000;
+    let id = u128::from(crc32c::crc32c(b"gone")) + 1;
+    let before = vfs.snapshot();
+    before.flip_bit(path, offset, 0).unwrap();
+    assert!(!damage(&before).is_empty());
+    store.delete_log(id).unwrap();
+    store.close().unwrap();
+    vfs.flip_bit(path, offset, 0).unwrap();
+    assert_eq!(damage(&vfs), [""; 0]);
+    let notes = check(&vfs).findings;
+    assert!(notes[0].what.contains("dead bytes"), "{notes:?}");
 }
 
 #[test]
@@ -273,6 +347,9 @@ fn a_directory_in_the_place_of_a_file_is_damage() {
                 .any(|what| what.contains("a directory where a file")),
             "{found:?}"
         );
+        let report = check(&vfs);
+        let here = report.findings.iter().filter(|f| f.path == path);
+        assert_eq!(here.count(), 1, "one thing is said of it: {report:?}");
     }
 }
 

@@ -127,6 +127,9 @@ impl Verifier<'_> {
 
     fn watermark(&mut self) {
         let path = self.survey.dir.join(WATERMARK);
+        if self.vfs.list(&path).is_ok() {
+            return; // A directory: that is found as one.
+        }
         let Some(mark) = self.survey.watermark else {
             let exists = self.vfs.exists(&path).unwrap_or(false);
             let what = if exists { "not whole" } else { "missing" };

@@ -13,6 +13,7 @@
 mod files;
 mod segment;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::wal::checkpoint::Checkpoint;
 use crate::wal::inspect::{Coverage, Ending, Lap, Survey};
 use crate::wal::segment::FIRST_FRAME;
 use crate::wal::state::State;
+use crate::wal::{Follower, Options};
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -164,6 +166,8 @@ pub fn verify(vfs: &Arc<dyn Vfs>, dir: &Path, progress: Progress<'_>) -> Result<
         checkpoint: Checkpoint::read(&**vfs, dir, bytes_max),
         newest_end: None,
         coverage: Coverage::default(),
+        places: BTreeMap::new(),
+        damaged: Vec::new(),
         state: None,
         recycled: false,
         report: Report::default(),
@@ -186,6 +190,10 @@ struct Verifier<'a> {
     /// Where the newest segment ends, unless that is damage.
     newest_end: Option<u32>,
     coverage: Coverage,
+    /// LLSNs by stream that frames give a place in the order of their log.
+    places: BTreeMap<u32, Vec<Range<u64>>>,
+    /// Findings of bytes of sealed segments that are no frames, with the number of the segment.
+    damaged: Vec<(usize, u64)>,
     /// Number of the last segment and the state behind it, if nothing was damaged.
     state: Option<(u64, State)>,
     /// Whether a writer recycled a segment meanwhile.
@@ -238,6 +246,7 @@ impl Verifier<'_> {
             self.segment(at, lap, done)?;
             if self.report.findings.len() > before && self.survey.alive && self.is_gone(lap) {
                 self.report.findings.truncate(before);
+                self.damaged.retain(|(at, _)| *at < before);
                 self.recycled = true;
             }
             done += u64::from(self.limit(lap).saturating_sub(FIRST_FRAME));
@@ -264,12 +273,44 @@ impl Verifier<'_> {
         })
     }
 
+    /// Whether every record that can be read was seen, and what gives it its position.
+    fn nothing_is_missing(&self, state: &State) -> bool {
+        state.streams.iter().all(|(number, stream)| {
+            let places = self.places.get(number).map_or(&[][..], Vec::as_slice);
+            let placed = !stream.explicit_commit || covers(places, &(stream.low..stream.committed));
+            let records = stream.low..stream.next;
+            placed && self.coverage.holes(*number, &records).is_empty()
+        })
+    }
+
+    /// Damage in which no reader of any log comes by is no reason to repair anything.
+    fn spare_the_dead(&mut self) {
+        let options = Options::default();
+        let opened = Follower::open(Arc::clone(self.vfs), &self.survey.dir, &options);
+        // What an open is refused for was found already.
+        let Ok(follower) = opened else { return };
+        let segments = follower.view().segments();
+        for (at, number) in std::mem::take(&mut self.damaged) {
+            let segment = segments.iter().find(|segment| segment.number == number);
+            let lost = segment.map(|segment| follower.view().lost_in(segment));
+            if matches!(lost, Some(Ok(lost)) if lost.is_empty()) {
+                let finding = &mut self.report.findings[at];
+                finding.severity = Severity::Note;
+                finding.what += "; dead bytes: no record that can be read is there";
+                finding.next = "nothing: the file is used again when nothing in it is alive";
+            }
+        }
+    }
+
     /// Every record that can be read was seen.
     fn check_records(&mut self) {
         // Records of a segment that is gone were trimmed, or moved to where this did not look.
         let Some((_, state)) = self.state.take().filter(|_| !self.recycled) else {
             return;
         };
+        if !self.damaged.is_empty() && self.nothing_is_missing(&state) {
+            self.spare_the_dead();
+        }
         for log in state.logs.values() {
             let Some(stream) = state.streams.get(&log.stream) else {
                 continue;
@@ -292,4 +333,18 @@ impl Verifier<'_> {
             }
         }
     }
+}
+
+/// Whether ranges in any order have all of another one.
+fn covers(ranges: &[Range<u64>], all: &Range<u64>) -> bool {
+    let mut sorted = ranges.to_vec();
+    sorted.sort_by_key(|range| range.start);
+    let mut next = all.start;
+    for range in sorted {
+        if range.start > next {
+            break;
+        }
+        next = next.max(range.end);
+    }
+    next >= all.end
 }

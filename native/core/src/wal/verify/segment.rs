@@ -9,7 +9,7 @@ use crate::index::{SegmentIndex, decode};
 use crate::vfs::{Access, VfsFile};
 use crate::wal::checkpoint::{CHECKPOINT, Checkpoint};
 use crate::wal::frame::{FLAG_MORE, Frame, Kind};
-use crate::wal::inspect::{Found, Lap, Scan, read_header};
+use crate::wal::inspect::{Found, Lap, Scan, commit_runs, read_header};
 use crate::wal::segment::{FIRST_FRAME, SegmentHeader};
 use crate::wal::segments::{is_data, side_path};
 use crate::wal::state::{State, Stream};
@@ -53,8 +53,7 @@ impl Verifier<'_> {
                     };
                     // How the newest segment ends was judged before.
                     if lap.sealed.is_some() {
-                        let offset = u64::from(bad.offset);
-                        self.find(Finding::corruption(&lap.path, offset, what));
+                        self.damage(lap, bad.offset, what);
                     }
                 }
                 Found::Frame(frame) => {
@@ -141,6 +140,13 @@ impl Verifier<'_> {
         if frame.header.kind == Kind::Rollback {
             self.coverage.cut(frame.header.stream, frame.header.llsn);
         }
+        for run in commit_runs(frame, payload) {
+            let places = self.places.entry(frame.header.stream).or_default();
+            match places.last_mut() {
+                Some(last) if last.end == run.llsn_begin => last.end = run.llsn_end(),
+                _ => places.push(run.llsn_begin..run.llsn_end()),
+            }
+        }
         if sum.broken {
             return;
         }
@@ -217,11 +223,16 @@ impl Verifier<'_> {
     /// A sealed segment ends where the manifest says.
     fn end(&mut self, lap: &Lap, scan: &Scan) {
         let Some(sealed) = lap.sealed else { return };
-        let offset = u64::from(scan.offset);
         if scan.offset < sealed.end {
             let what = format!("{}; it was sealed at {}", scan.ended, sealed.end);
-            self.find(Finding::corruption(&lap.path, offset, what));
+            self.damage(lap, scan.offset, what);
         }
+    }
+
+    /// Bytes of a sealed segment that are no frames: what they cost is known in the end.
+    fn damage(&mut self, lap: &Lap, offset: u32, what: String) {
+        self.damaged.push((self.report.findings.len(), lap.number));
+        self.find(Finding::corruption(&lap.path, u64::from(offset), what));
     }
 
     /// The side file says exactly what the frames say.
