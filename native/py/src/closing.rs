@@ -22,7 +22,7 @@ enum Progress {
     Done(Option<Result<()>>),
 }
 
-/// The one close of a store. A thread of its own does it: whoever waits may turn away, but what was
+/// The one close of a store. A thread of its own does it, if the system has one: whoever waits may turn away, but what was
 /// begun cannot be left half-way, and the directory is not free before it is done.
 #[derive(Default)]
 pub struct Closing {
@@ -39,7 +39,7 @@ impl Closing {
         timeout: Option<Seconds>,
     ) -> PyResult<()> {
         let deadline = timeout.map(|Seconds(time)| Instant::now() + time);
-        self.begin(store)?;
+        self.begin(py, store);
         loop {
             let left = deadline.map_or(SIGNAL_INTERVAL, |deadline| {
                 SIGNAL_INTERVAL.min(deadline.saturating_duration_since(Instant::now()))
@@ -63,21 +63,28 @@ impl Closing {
         }
     }
 
-    fn begin(self: &Arc<Self>, store: &Arc<wal::Store>) -> PyResult<()> {
-        let mut progress = self.progress.lock();
-        if !matches!(*progress, Progress::Open) {
-            return Ok(());
+    fn begin(self: &Arc<Self>, py: Python<'_>, store: &Arc<wal::Store>) {
+        {
+            let mut progress = self.progress.lock();
+            if !matches!(*progress, Progress::Open) {
+                return;
+            }
+            *progress = Progress::Closing;
         }
-        let (closing, store) = (Arc::clone(self), Arc::clone(store));
-        let run = move || {
-            let result = store.close();
-            *closing.progress.lock() = Progress::Done(Some(result));
-            closing.changed.notify_all();
-        };
-        thread::Builder::new()
+        let (closing, closed) = (Arc::clone(self), Arc::clone(store));
+        let started = thread::Builder::new()
             .name("braidlog-close".into())
-            .spawn(run)?;
-        *progress = Progress::Closing;
-        Ok(())
+            .spawn(move || closing.finish(&closed));
+        // The directory must become free, also where there is no thread for it: then who closes waits,
+        // however long a write takes.
+        if started.is_err() {
+            py.detach(|| self.finish(store));
+        }
+    }
+
+    fn finish(&self, store: &wal::Store) {
+        let result = store.close();
+        *self.progress.lock() = Progress::Done(Some(result));
+        self.changed.notify_all();
     }
 }

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 
 use crate::error::to_py;
+use crate::exit::detach;
 use crate::number::Unsigned;
 
 /// What a sync is made of.
@@ -65,7 +66,7 @@ impl MemoryDisk {
                 ))));
             }
         };
-        let image = py.detach(|| {
+        let image = detach(py, || {
             let trace = self.memory.trace();
             trace.crash(trace.len(), policy)
         });

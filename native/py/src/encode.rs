@@ -17,6 +17,7 @@ use crate::append::{sequenced, with_bytes};
 use crate::arrow::{Checks, Owner, columns_of, export_batch, import_records};
 use crate::columns::{ListColumns, Piece};
 use crate::error::to_py;
+use crate::exit::detach;
 use crate::log::projection;
 use crate::number::Unsigned;
 use crate::record::{Record, record_object};
@@ -78,7 +79,7 @@ pub fn encode_pieces<'py>(
     } = SCRATCH.take();
     let columns = ListColumns::gather(&pieces, values)?;
     encoded.clear();
-    py.detach(|| {
+    detach(py, || {
         let columns = columns.borrow();
         let rows = 0..columns.len;
         encode_columns(&columns, rows, producer, compression, &mut encoded)
@@ -124,7 +125,7 @@ pub fn encode_batch<'py>(
     let producer = sequenced(producer, sequence)?;
     let compression = self::compression(compression)?;
     let columns = ListColumns::from_py(values, keys, timestamps, headers, now())?;
-    let encoded = py.detach(|| {
+    let encoded = detach(py, || {
         let columns = columns.borrow();
         encode(&columns, 0..columns.len, producer, compression)
     });
@@ -145,7 +146,7 @@ pub fn encode_arrow<'py>(
     let producer = sequenced(producer, sequence)?;
     let compression = self::compression(compression)?;
     let (batches, stamp) = (import_records(data)?, now());
-    let encoded = py.detach(|| {
+    let encoded = detach(py, || {
         let (mut done, mut encoded) = (0, Vec::new());
         for batch in batches {
             let columns = columns_of(&batch?, done, stamp)?;
@@ -177,7 +178,7 @@ pub fn route_arrow<'py>(
     streams: usize,
 ) -> PyResult<(Vec<Bound<'py, PyBytes>>, usize)> {
     let batches = import_records(data)?;
-    let routed = py.detach(|| {
+    let routed = detach(py, || {
         let (mut done, mut all) = (0_u64, Routed::default());
         for batch in batches {
             if done > 0 {
@@ -243,7 +244,7 @@ impl Batch {
     #[new]
     fn new(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Self> {
         let bytes = with_bytes(data, "batch", <[u8]>::to_vec)?;
-        let seen = py.detach(|| {
+        let seen = detach(py, || {
             let view = BatchView::parse(&bytes)?;
             let head = view.head();
             let timestamps = (head.min_timestamp(), head.max_timestamp());
@@ -326,7 +327,7 @@ impl Batch {
         let projection = projection(columns.as_deref())?;
         let owner: Arc<dyn Owner> = Arc::new(Held(Arc::clone(&self.bytes)));
         let range = 0..self.bytes.len();
-        let batch = py.detach(|| {
+        let batch = detach(py, || {
             export_batch(
                 &owner,
                 range,

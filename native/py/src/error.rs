@@ -4,13 +4,15 @@ use braidlog_core::Error;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::exit::with_python;
+
 /// The Python exception for an error of the core.
 #[expect(
     clippy::needless_pass_by_value,
     reason = "it is the argument of `map_err`"
 )]
 pub fn to_py(error: Error) -> PyErr {
-    Python::attach(|py| build(py, &error).unwrap_or_else(|failure| failure))
+    Python::attach(|py| with_python(py, || build(py, &error).unwrap_or_else(|failure| failure)))
 }
 
 fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {

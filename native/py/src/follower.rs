@@ -9,6 +9,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::entry::{Entry, entries_dict};
 use crate::error::to_py;
+use crate::exit::detach;
 use crate::gate::{Following, Gate, Reader};
 use crate::log::LogView;
 use crate::number::Unsigned;
@@ -38,7 +39,7 @@ impl Follower {
         } else {
             wal::Follower::open
         };
-        let opened = py.detach(|| open(Arc::new(RealVfs), &path, &options));
+        let opened = detach(py, || open(Arc::new(RealVfs), &path, &options));
         Ok(Self {
             follower: Arc::new(Following::new(opened.map_err(to_py)?)),
             gate: Arc::default(),
@@ -47,13 +48,12 @@ impl Follower {
 
     /// Show what has become durable since; true if anything changed.
     fn refresh(&self, py: Python<'_>) -> PyResult<bool> {
-        py.detach(|| self.follower.with(wal::Follower::refresh))
-            .map_err(to_py)
+        detach(py, || self.follower.with(wal::Follower::refresh)).map_err(to_py)
     }
 
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let all = |follower: &mut wal::Follower| Ok(follower.with_state(Entry::all));
-        let entries = py.detach(|| self.follower.with(all)).map_err(to_py)?;
+        let entries = detach(py, || self.follower.with(all)).map_err(to_py)?;
         entries_dict(py, entries)
     }
 
@@ -61,14 +61,14 @@ impl Follower {
     fn entry<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let one =
             |follower: &mut wal::Follower| Ok(follower.with_state(|state| Entry::of(state, name)));
-        let found = py.detach(|| self.follower.with(one)).map_err(to_py)?;
+        let found = detach(py, || self.follower.with(one)).map_err(to_py)?;
         found.map(|entry| entry.into_row(py)).transpose()
     }
 
     #[pyo3(signature = (stream, log=None))]
     fn view(&self, py: Python<'_>, stream: u32, log: Option<&str>) -> PyResult<LogView> {
         let view = |follower: &mut wal::Follower| Ok(Arc::clone(follower.view()));
-        let view = py.detach(|| self.follower.with(view)).map_err(to_py)?;
+        let view = detach(py, || self.follower.with(view)).map_err(to_py)?;
         let stream = view.stream(stream).map_err(to_py)?;
         Ok(LogView::new(Reader {
             view,
@@ -91,7 +91,7 @@ impl Follower {
     ) -> PyResult<Vec<Batch<'py>>> {
         let read =
             |follower: &mut wal::Follower| follower.read_encoded(stream, begin.0, end.0, bytes_max);
-        let found = py.detach(|| self.follower.with(read)).map_err(to_py)?;
+        let found = detach(py, || self.follower.with(read)).map_err(to_py)?;
         Ok(batches(py, &found))
     }
 
@@ -104,7 +104,7 @@ impl Follower {
             };
             follower.with_state(standing)
         };
-        py.detach(|| self.follower.with(look)).map_err(to_py)
+        detach(py, || self.follower.with(look)).map_err(to_py)
     }
 
     /// Commit runs of the LLSNs `begin..end`: (LLSN, GLSN, length).
@@ -117,7 +117,7 @@ impl Follower {
     ) -> PyResult<Vec<Run>> {
         let look =
             |follower: &mut wal::Follower| follower.view().commit_runs(stream, begin.0, end.0);
-        let found = py.detach(|| self.follower.with(look)).map_err(to_py)?;
+        let found = detach(py, || self.follower.with(look)).map_err(to_py)?;
         Ok(runs(&found))
     }
 
@@ -129,13 +129,13 @@ impl Follower {
         glsn: Unsigned,
     ) -> PyResult<Option<(u64, u64)>> {
         let look = |follower: &mut wal::Follower| follower.view().glsn_ceil(stream, glsn.0);
-        let found = py.detach(|| self.follower.with(look)).map_err(to_py)?;
+        let found = detach(py, || self.follower.with(look)).map_err(to_py)?;
         Ok(found.map(|point| (point.glsn, point.llsn)))
     }
 
     /// End everything that was made from this; there is no lock to release.
     fn close(&self, py: Python<'_>) {
         self.gate.close();
-        py.detach(|| self.follower.close());
+        detach(py, || self.follower.close());
     }
 }

@@ -19,6 +19,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::error::to_py;
+use crate::exit::detach;
 use judgements::{PlanRow, RepairRow, ReportRow, StateRow};
 use rows::{EditRow, FrameRow, IndexRow, SampleRow, SegmentRow};
 
@@ -47,7 +48,7 @@ fn look<R: Send>(
     py: Python<'_>,
     work: impl FnOnce(&Arc<dyn Vfs>) -> CoreResult<R> + Send,
 ) -> PyResult<R> {
-    py.detach(|| work(&disk())).map_err(to_py)
+    detach(py, || work(&disk())).map_err(to_py)
 }
 
 #[pyfunction]
@@ -85,7 +86,7 @@ impl FrameIterator {
     }
 
     fn __next__(&self, py: Python<'_>) -> Option<FrameRow> {
-        py.detach(|| self.frames.lock().next()).map(FrameRow::from)
+        detach(py, || self.frames.lock().next()).map(FrameRow::from)
     }
 }
 
@@ -235,7 +236,9 @@ impl Caller {
         py: Python<'_>,
         work: impl FnOnce(&Arc<dyn Vfs>, verify::Progress<'_>) -> CoreResult<R> + Send,
     ) -> PyResult<R> {
-        let result = py.detach(|| work(&disk(), &mut |done, total| self.tell(done, total)));
+        let result = detach(py, || {
+            work(&disk(), &mut |done, total| self.tell(done, total))
+        });
         match self.raised.lock().take() {
             Some(error) => Err(error),
             None => result.map_err(to_py),

@@ -16,6 +16,7 @@ mod disk;
 mod encode;
 mod entry;
 mod error;
+mod exit;
 mod follower;
 mod gate;
 mod held;
@@ -57,6 +58,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<wire::FrameDecoder>()?;
     m.add_function(wrap_pyfunction!(wire::frame_header, m)?)?;
     inspect::register(m)?;
+    m.add_function(wrap_pyfunction!(exit::exiting, m)?)?;
     m.add_function(wrap_pyfunction!(log_schema, m)?)?;
     m.add_function(wrap_pyfunction!(encode::batch_header, m)?)?;
     m.add_function(wrap_pyfunction!(encode::bytes_of, m)?)?;

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::error::to_py;
+use crate::exit::detach;
 use crate::number::Unsigned;
 
 /// The writer of a list.
@@ -35,7 +36,7 @@ impl Listing {
         py: Python<'_>,
         work: impl FnOnce(&mut Manifest<Entries>) -> CoreResult<R> + Send,
     ) -> PyResult<R> {
-        py.detach(|| match self.open.lock().as_mut() {
+        detach(py, || match self.open.lock().as_mut() {
             Some(open) => work(&mut open.manifest),
             None => Err(Error::Closed),
         })
@@ -57,7 +58,7 @@ impl Listing {
             object: id(owner),
             node: id(holder),
         };
-        let open = py.detach(|| -> CoreResult<Open> {
+        let open = detach(py, || -> CoreResult<Open> {
             let vfs: Arc<dyn Vfs> = Arc::new(RealVfs);
             vfs.create_dir_all(&path)?;
             let lock = vfs.lock(&path.join("LOCK"), &process)?;
@@ -117,6 +118,6 @@ impl Listing {
             Some(open) => open.manifest.close(),
             None => Ok(()),
         };
-        py.detach(close).map_err(to_py)
+        detach(py, close).map_err(to_py)
     }
 }

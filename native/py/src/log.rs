@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use crate::append::with_bytes;
 use crate::arrow::Projection;
 use crate::error::to_py;
+use crate::exit::detach;
 use crate::gate::Reader;
 use crate::number::{Micros, Seconds, Unsigned};
 use crate::pending::SIGNAL_INTERVAL;
@@ -88,7 +89,7 @@ impl LogView {
             self.reader.refresh()?;
             self.reader.read(|view, stream| view.get(stream, position))
         };
-        let found = py.detach(get).map_err(to_py)?;
+        let found = detach(py, get).map_err(to_py)?;
         owned_object(py, position, &found)
     }
 
@@ -128,7 +129,7 @@ impl LogView {
 
     fn find(&self, py: Python<'_>, timestamp: Micros) -> PyResult<Option<u64>> {
         let Micros(timestamp) = timestamp;
-        py.detach(|| {
+        detach(py, || {
             self.reader
                 .read(|view, stream| view.find(stream, timestamp))
         })
@@ -147,7 +148,7 @@ impl LogView {
                     .saturating_duration_since(Instant::now())
                     .min(SIGNAL_INTERVAL)
             });
-            match py.detach(|| stream.wait(position.0, slice, Some(&self.cancel))) {
+            match detach(py, || stream.wait(position.0, slice, Some(&self.cancel))) {
                 Waited::Ready => return Ok(true),
                 Waited::Cancelled => return Err(to_py(self.reader.ended())),
                 Waited::TimedOut if deadline.is_some_and(|deadline| Instant::now() >= deadline) => {
@@ -165,7 +166,7 @@ impl LogView {
 
     /// Where the log is stored, by segment; the newest last.
     fn segments(&self, py: Python<'_>) -> PyResult<Vec<SegmentRow>> {
-        py.detach(|| self.reader.read(segment_rows)).map_err(to_py)
+        detach(py, || self.reader.read(segment_rows)).map_err(to_py)
     }
 }
 

@@ -7,6 +7,7 @@ use braidlog_core::wal::{self, Ticket};
 use pyo3::prelude::*;
 
 use crate::error::to_py;
+use crate::exit::detach;
 use crate::gate::Gate;
 use crate::number::Seconds;
 
@@ -50,7 +51,7 @@ pub fn wait_group(
             SIGNAL_INTERVAL.min(deadline.saturating_duration_since(Instant::now()))
         });
         // With the GIL held again, the baton lets the next waiting thread wake up to take it.
-        let (durable, _baton) = py.detach(|| store.wait_turn(group, slice)).map_err(to_py)?;
+        let (durable, _baton) = detach(py, || store.wait_turn(group, slice)).map_err(to_py)?;
         if durable {
             return Ok(true);
         }

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::error::to_py;
+use crate::exit::detach;
 use crate::gate::Reader;
 
 /// Bytes read from the log at a time.
@@ -229,7 +230,7 @@ impl RecordIterator {
                 // Filters may pass over much of the log.
                 py.check_signals()?;
                 let (from, to, position) = (self.next, self.wanted.end, &mut self.position);
-                let found = py.detach(|| {
+                let found = detach(py, || {
                     self.reader
                         .read(|view, stream| view.read(stream, from, to, READ_BYTES, position))
                 });

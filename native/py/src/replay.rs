@@ -16,6 +16,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::arrow::{Checks, Owner, Projection, export_batch};
 use crate::error::to_py;
+use crate::exit::detach;
 use crate::number::Unsigned;
 use crate::replicas::{Context, Standing, context_of, standing_of};
 use crate::scan::ArrowBatch;
@@ -71,7 +72,7 @@ impl RawDirectory {
             holder,
             ..Options::default()
         };
-        let opened = py.detach(|| Directory::open(Arc::new(RealVfs), &path, options));
+        let opened = detach(py, || Directory::open(Arc::new(RealVfs), &path, options));
         let directory = Arc::new(opened.map_err(to_py)?);
         Ok(Self {
             directory: Mutex::new(Some(directory)),
@@ -237,7 +238,7 @@ impl RawMerge {
         f: impl FnOnce(&mut Reader) -> Result<R> + Send,
     ) -> PyResult<R> {
         let reader = &self.reader.0;
-        py.detach(|| match reader.lock().as_mut() {
+        detach(py, || match reader.lock().as_mut() {
             Some(reader) => f(reader),
             None => Err(Error::Closed),
         })
@@ -271,7 +272,7 @@ impl RawMerge {
             opened.push((directory.get().get()?, streams));
         }
         let (begin, end) = (begin.map(|begin| begin.0), end.map(|end| end.0));
-        let merge = py.detach(|| Merge::new(&opened, begin, end, on_hole));
+        let merge = detach(py, || Merge::new(&opened, begin, end, on_hole));
         let merge = merge.map_err(to_py)?;
         let reader = Reader {
             merge,

@@ -9,6 +9,7 @@ use pyo3::types::PyBytes;
 
 use crate::append::with_bytes;
 use crate::error::to_py;
+use crate::exit::detach;
 use crate::gate::Gate;
 use crate::held::Held;
 use crate::number::{Micros, Unsigned};
@@ -108,11 +109,10 @@ impl Replicas {
         let batches: Vec<&[u8]> = batches.iter().map(Held::as_slice).collect();
         let bytes: usize = batches.iter().map(|batch| batch.len() + 1024).sum();
         while store.would_wait(stream, bytes) {
-            py.detach(|| store.wait_for_room(stream, bytes, SIGNAL_INTERVAL))
-                .map_err(to_py)?;
+            detach(py, || store.wait_for_room(stream, bytes, SIGNAL_INTERVAL)).map_err(to_py)?;
             py.check_signals()?;
         }
-        py.detach(|| {
+        detach(py, || {
             let verified: Result<Vec<_>, _> =
                 batches.iter().copied().map(Verified::check).collect();
             place(store, &verified?)
@@ -148,7 +148,7 @@ impl Replicas {
             name,
             options,
         };
-        py.detach(|| store.create_log(log)).map_err(to_py)
+        detach(py, || store.create_log(log)).map_err(to_py)
     }
 
     /// Replace a log's options; the ticket.
@@ -294,9 +294,8 @@ impl Replicas {
         bytes_max: usize,
     ) -> PyResult<Vec<Batch<'py>>> {
         let store = self.check()?;
-        let found = py
-            .detach(|| store.read_encoded(stream, begin.0, end.0, bytes_max))
-            .map_err(to_py)?;
+        let found =
+            detach(py, || store.read_encoded(stream, begin.0, end.0, bytes_max)).map_err(to_py)?;
         Ok(batches(py, &found))
     }
 
@@ -309,9 +308,7 @@ impl Replicas {
         end: Unsigned,
     ) -> PyResult<Vec<Run>> {
         let store = self.check()?;
-        let found = py
-            .detach(|| store.commit_runs(stream, begin.0, end.0))
-            .map_err(to_py)?;
+        let found = detach(py, || store.commit_runs(stream, begin.0, end.0)).map_err(to_py)?;
         Ok(runs(&found))
     }
 
@@ -323,7 +320,7 @@ impl Replicas {
         glsn: Unsigned,
     ) -> PyResult<Option<(u64, u64)>> {
         let store = self.check()?;
-        let found = py.detach(|| store.glsn_floor(stream, glsn.0));
+        let found = detach(py, || store.glsn_floor(stream, glsn.0));
         Ok(found.map_err(to_py)?.map(|point| (point.glsn, point.llsn)))
     }
 
@@ -335,7 +332,7 @@ impl Replicas {
         glsn: Unsigned,
     ) -> PyResult<Option<(u64, u64)>> {
         let store = self.check()?;
-        let found = py.detach(|| store.glsn_ceil(stream, glsn.0));
+        let found = detach(py, || store.glsn_ceil(stream, glsn.0));
         Ok(found.map_err(to_py)?.map(|point| (point.glsn, point.llsn)))
     }
 
@@ -358,7 +355,7 @@ impl Replicas {
     /// Make everything so far durable, in this thread.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.check()?;
-        py.detach(|| store.flush()).map_err(to_py)
+        detach(py, || store.flush()).map_err(to_py)
     }
 
     /// Check frames of sealed segments from (segment, offset, ordinal) on: (where to go on, bytes, damage), or
@@ -377,9 +374,7 @@ impl Replicas {
             offset,
             ordinal,
         };
-        let seen = py
-            .detach(|| store.scrub(place, before, bytes_max))
-            .map_err(to_py)?;
+        let seen = detach(py, || store.scrub(place, before, bytes_max)).map_err(to_py)?;
         Ok(seen.map(|seen| {
             let next = (seen.next.segment, seen.next.offset, seen.next.ordinal);
             let damage = seen.damage.map(|damage| {
@@ -394,7 +389,7 @@ impl Replicas {
     /// Drop segments that hold nothing alive; how many.
     fn reclaim(&self, py: Python<'_>) -> PyResult<u64> {
         let store = self.check()?;
-        let done = py.detach(|| store.reclaim()).map_err(to_py)?;
+        let done = detach(py, || store.reclaim()).map_err(to_py)?;
         Ok(done.segments)
     }
 }

@@ -19,6 +19,7 @@ use crate::arrow::{
     Checks, Owner, Projection, array_capsules, export_batch, schema_capsule, stream_capsule,
 };
 use crate::error::to_py;
+use crate::exit::detach;
 use crate::gate::Reader;
 
 /// Bytes read from the log at a time.
@@ -225,7 +226,7 @@ impl BatchIterator {
         let Some(scan) = self.scan.as_mut() else {
             return Ok(None);
         };
-        let found = py.detach(|| scan.next_batch()).map_err(to_py)?;
+        let found = detach(py, || scan.next_batch()).map_err(to_py)?;
         Ok(found.map(|batch| ArrowBatch { batch }))
     }
 

@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 
 use crate::arrow::{Bytes, RecordBatches, columns_of, import_stream};
 use crate::error::to_py;
+use crate::exit::detach;
 use crate::scan::ArrowBatch;
 
 /// Rows that are looked at together: their hash table stays in the cache of a processor.
@@ -33,7 +34,7 @@ pub fn split_by_key(
     parts: u32,
 ) -> PyResult<(ArrowBatch, Vec<usize>)> {
     let batches = import_stream(data)?;
-    py.detach(|| {
+    detach(py, || {
         let (rows, bounds) = split(&one(batches)?, parts)?;
         Ok((named("row", rows)?, bounds))
     })
@@ -46,7 +47,7 @@ pub fn split_by_key(
 #[pyfunction]
 pub fn latest_by_key(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<ArrowBatch> {
     let batches = import_stream(data)?;
-    py.detach(|| {
+    detach(py, || {
         let batch = one(batches)?;
         let latest = latest(&keys_of(&batch)?, batch.num_rows())?;
         named("latest", BooleanArray::from(latest))
@@ -59,7 +60,7 @@ pub fn latest_by_key(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<ArrowB
 #[pyfunction]
 pub fn digest_records(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<ArrowBatch> {
     let batches = import_stream(data)?;
-    py.detach(|| {
+    detach(py, || {
         let columns = columns_of(&one(batches)?, 0, 0)?;
         named("digest", Int64Array::from(columns.digests()))
     })

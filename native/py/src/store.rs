@@ -18,6 +18,7 @@ use crate::columns::ListColumns;
 use crate::disk::MemoryDisk;
 use crate::entry::{Entry, entries_dict};
 use crate::error::to_py;
+use crate::exit::detach;
 use crate::gate::{Gate, Reader};
 use crate::log::LogView;
 use crate::number::{Micros, Seconds, Unsigned};
@@ -131,8 +132,7 @@ impl Store {
             .sum();
         let bytes = 1024 + length(value) + key.map_or(0, length) + of_headers;
         while store.would_wait(stream, bytes) {
-            py.detach(|| store.wait_for_room(stream, bytes, SIGNAL_INTERVAL))
-                .map_err(to_py)?;
+            detach(py, || store.wait_for_room(stream, bytes, SIGNAL_INTERVAL)).map_err(to_py)?;
             py.check_signals()?;
         }
         let append = |value: &[u8], key: Option<&[u8]>| {
@@ -172,7 +172,7 @@ impl Store {
         let options = options(keywords)?;
         let simulated = disk.is_some();
         let vfs = disk.unwrap_or_else(|| Arc::new(RealVfs));
-        let opened = py.detach(|| wal::open(vfs, &path, options));
+        let opened = detach(py, || wal::open(vfs, &path, options));
         let (store, report) = opened.map_err(to_py)?;
         let store = Self {
             inner: Arc::new(store),
@@ -206,9 +206,8 @@ impl Store {
         let producer = sequenced(producer, sequence)?;
         let columns = ListColumns::from_py(values, keys, timestamps, headers, now())?;
         let bulk = Bulk::new(store, stream, producer);
-        let ticket = py
-            .detach(|| bulk.columns(&columns.borrow()))
-            .map_err(|broken| broken.into_py(py))?;
+        let ticket =
+            detach(py, || bulk.columns(&columns.borrow())).map_err(|broken| broken.into_py(py))?;
         store.nudge();
         Ok(Pending::new(store, &self.gate, ticket, true))
     }
@@ -227,9 +226,8 @@ impl Store {
         let producer = sequenced(producer, sequence)?;
         let batches = import_records(data)?;
         let (stamp, bulk) = (now(), Bulk::new(store, stream, producer));
-        let ticket = py
-            .detach(|| bulk.batches(batches, stamp))
-            .map_err(|broken| broken.into_py(py))?;
+        let ticket =
+            detach(py, || bulk.batches(batches, stamp)).map_err(|broken| broken.into_py(py))?;
         store.nudge();
         Ok(Pending::new(store, &self.gate, ticket, true))
     }
@@ -237,6 +235,7 @@ impl Store {
     /// Serve as the sync thread until the store closes; after each sync 1 is added to the eventfd-like
     /// descriptor `notify`, if it is not negative.
     fn run_syncer(&self, py: Python<'_>, notify: i32) {
+        // The thread is joined by who closes the store.
         py.detach(|| {
             let mut durable = 0;
             while let Some(group) = self.inner.sync_next(durable) {
@@ -253,7 +252,7 @@ impl Store {
 
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.check()?;
-        py.detach(|| {
+        detach(py, || {
             if self.simulated {
                 store.flush()
             } else {
@@ -274,8 +273,7 @@ impl Store {
         let view = Arc::clone(store.view());
         let stream = view.stream(stream).or_else(|_| {
             // Another thread may be creating the log: the state has it, readers will when it is durable.
-            py.detach(|| store.sync().and_then(|()| view.stream(stream)))
-                .map_err(to_py)
+            detach(py, || store.sync().and_then(|()| view.stream(stream))).map_err(to_py)
         })?;
         Ok(LogView::new(Reader {
             view,
@@ -306,18 +304,17 @@ impl Store {
             name,
             options,
         };
-        py.detach(|| store.create_log(log)).map_err(to_py)
+        detach(py, || store.create_log(log)).map_err(to_py)
     }
 
     fn delete_log(&self, py: Python<'_>, log_id: u128) -> PyResult<()> {
         let store = self.check()?;
-        py.detach(|| store.delete_log(log_id)).map_err(to_py)
+        detach(py, || store.delete_log(log_id)).map_err(to_py)
     }
 
     fn alter_log(&self, py: Python<'_>, log_id: u128, options: Vec<u8>) -> PyResult<()> {
         let store = self.check()?;
-        py.detach(|| store.alter_log(log_id, options))
-            .map_err(to_py)
+        detach(py, || store.alter_log(log_id, options)).map_err(to_py)
     }
 
     fn set_compression(&self, stream: u32, compression: &str) -> PyResult<()> {
@@ -336,7 +333,7 @@ impl Store {
         pinned_at: Option<i64>,
     ) -> PyResult<u64> {
         let store = self.check()?;
-        py.detach(|| match pinned_at {
+        detach(py, || match pinned_at {
             Some(now) => store.trim_unpinned(stream, first.0, now),
             None => store.trim(stream, first.0),
         })
@@ -401,20 +398,19 @@ impl Store {
 
     fn delete_cursor(&self, py: Python<'_>, stream: u32, name: &str) -> PyResult<()> {
         let store = self.check()?;
-        py.detach(|| store.delete_cursor(stream, name))
-            .map_err(to_py)
+        detach(py, || store.delete_cursor(stream, name)).map_err(to_py)
     }
 
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let store = self.check()?;
-        let entries = py.detach(|| store.with_state(Entry::all));
+        let entries = detach(py, || store.with_state(Entry::all));
         entries_dict(py, entries)
     }
 
     /// One log of the state, or `None`.
     fn entry<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let store = self.check()?;
-        let found = py.detach(|| store.with_state(|state| Entry::of(state, name)));
+        let found = detach(py, || store.with_state(|state| Entry::of(state, name)));
         found.map(|entry| entry.into_row(py)).transpose()
     }
 
@@ -443,7 +439,7 @@ impl Store {
 
     /// Wait until a free slot should be made, at most `timeout` seconds; `None` once the store is closed.
     fn wait_housekeeping(&self, py: Python<'_>, timeout: f64) -> Option<bool> {
-        py.detach(|| {
+        detach(py, || {
             self.inner
                 .wait_housekeeping(Duration::from_secs_f64(timeout))
         })
@@ -451,18 +447,18 @@ impl Store {
 
     fn prepare_slot(&self, py: Python<'_>) -> PyResult<bool> {
         let store = self.check()?;
-        py.detach(|| store.prepare_slot()).map_err(to_py)
+        detach(py, || store.prepare_slot()).map_err(to_py)
     }
 
     fn provision(&self, py: Python<'_>, size: Unsigned) -> PyResult<u64> {
         let store = self.check()?;
-        py.detach(|| store.provision(size.0)).map_err(to_py)
+        detach(py, || store.provision(size.0)).map_err(to_py)
     }
 
     /// Free up to `target` segments by moving live records; (segments freed, bytes moved).
     fn clean(&self, py: Python<'_>, target: u64, live_max: f64) -> PyResult<(u64, u64)> {
         let store = self.check()?;
-        let done = py.detach(|| store.clean(target, live_max)).map_err(to_py)?;
+        let done = detach(py, || store.clean(target, live_max)).map_err(to_py)?;
         Ok((done.segments, done.moved_bytes))
     }
 
@@ -475,7 +471,7 @@ impl Store {
         };
         self.gate.close();
         if self.simulated {
-            return py.detach(|| store.close()).map_err(to_py);
+            return detach(py, || store.close()).map_err(to_py);
         }
         self.closing.close(py, store, timeout)
     }

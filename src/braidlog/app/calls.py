@@ -31,6 +31,8 @@ from braidlog.app.syncing import make_directory
 from braidlog.app.waiting import PendingCall, late
 from braidlog.app.watchdog import WATCHDOG_S
 from braidlog.errors import InvalidArgumentError
+from braidlog.storage.arguments import checked_timeout
+from braidlog.storage.threads import close_in_thread, in_thread
 
 __all__ = ["AsyncHost", "Host", "beside", "open_host"]
 
@@ -290,7 +292,12 @@ def open_host(
             watchdog=watchdog,
             stop=stop,
         )
-        host = Host(runner, keeper, Promoter(runner))
+        # From here on the runner closes log and state; both may be closed twice.
+        stack.callback(runner.close)
+        promoter = Promoter(runner)
+        stack.callback(promoter.close)
+        stack.callback(keeper.close)
+        host = Host(runner, keeper, promoter)
         keeper.start(runner)
         stack.pop_all()
     return host
@@ -363,7 +370,7 @@ class AsyncHost:
     async def __aenter__(self) -> Self:
         """Open the directory."""
         opening = asyncio.create_task(
-            asyncio.to_thread(open_host, self.application, self._path, **self._options)
+            in_thread(open_host, self.application, self._path, **self._options)
         )
         try:
             self._host = await asyncio.shield(opening)
@@ -437,7 +444,7 @@ class AsyncHost:
             future = self.submit(procedure, *arguments, call_id=call, **named)
             return await (future if timeout is None else _within(future, call, timeout))
         # Reads and effects run the procedure: in a thread of their own.
-        return await asyncio.to_thread(
+        return await in_thread(
             self.blocking.call,
             procedure,
             *arguments,
@@ -450,16 +457,16 @@ class AsyncHost:
 
     async def hashes(self) -> tuple[int, list[bytes]]:
         """Return a position and the state hash of each partition there."""
-        return await asyncio.to_thread(self.blocking.hashes)
+        return await in_thread(self.blocking.hashes)
 
     async def snapshot(self) -> Snapshot:
         """Take a snapshot now; see `Host.snapshot`."""
-        return await asyncio.to_thread(self.blocking.snapshot)
+        return await in_thread(self.blocking.snapshot)
 
     async def close(self) -> None:
         """Wait for the calls on their way, store everything, release the directory."""
         if self._host is not None:
-            closing = asyncio.create_task(asyncio.to_thread(self._host.close))
+            closing = asyncio.create_task(close_in_thread(self._host.close))
             await asyncio.shield(closing)
 
 
@@ -468,7 +475,7 @@ async def _within(
     call: CallId,
     timeout: float,  # noqa: ASYNC109
 ) -> Any:
-    done, _ = await asyncio.wait([future], timeout=timeout)
+    done, _ = await asyncio.wait([future], timeout=checked_timeout(timeout))
     if not done:
         future.cancel()  # Nobody waits for it; the call itself goes on.
         raise late(call, timeout)

@@ -24,6 +24,7 @@ from braidlog.client.client import Client
 from braidlog.client.log import ClusterLog
 from braidlog.client.retry import Backoff, Verdict, verdict_of
 from braidlog.errors import ClosedError, LogError, NotFoundError, TimeoutError_
+from braidlog.storage.arguments import checked_timeout
 from braidlog.storage.retention import lowest_pin
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class ClusteredLog:
     async def _ask(self, timeout: float | None) -> int:  # noqa: ASYNC109
         began = time.monotonic()
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(checked_timeout(timeout)):
                 end = (await self._log.refresh()).stop
         except TimeoutError as error:
             if isinstance(error, LogError):

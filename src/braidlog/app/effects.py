@@ -28,6 +28,7 @@ from braidlog.app.role import Role
 from braidlog.app.snapshots import Gauge
 from braidlog.app.waiting import PendingCall, Waiter
 from braidlog.errors import LogError, TimeoutError_
+from braidlog.storage.arguments import checked_timeout
 
 __all__ = ["Effects"]
 
@@ -182,7 +183,8 @@ class _Deadline:
 
     def __init__(self, call: CallId, timeout: float | None) -> None:
         self._call, self._timeout = call, timeout
-        self._end = None if timeout is None else time.monotonic() + timeout
+        left = checked_timeout(timeout)
+        self._end = None if left is None else time.monotonic() + left
 
     def left(self) -> float | None:
         """Return the seconds that are left; None without a bound."""

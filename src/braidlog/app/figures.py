@@ -23,6 +23,7 @@ from braidlog.app.source import CommandLog
 from braidlog.app.state import State
 from braidlog.app.waiting import Calls, unknown
 from braidlog.errors import ClosedError, LogError, NotReadyError, TimeoutError_
+from braidlog.storage.arguments import checked_timeout
 
 __all__ = ["Figures"]
 
@@ -98,6 +99,7 @@ class Figures:
         Raises:
             TimeoutError_: it was not within ``timeout`` seconds.
         """
+        left = checked_timeout(timeout)
         if self.position >= position:
             return
         with self._progress:
@@ -105,7 +107,7 @@ class Figures:
             try:
                 done = self._progress.wait_for(
                     lambda: self.position >= position or self._failure is not None,
-                    timeout,
+                    left,
                 )
             finally:
                 self._watchers -= 1

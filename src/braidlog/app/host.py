@@ -49,6 +49,7 @@ from braidlog.errors import (
     TrimmedError,
     UnavailableError,
 )
+from braidlog.storage.threads import start_thread
 
 __all__ = ["Runner"]
 
@@ -144,10 +145,11 @@ class Runner(Effects):
         self.applied = 0
         limit = max(1, min(_CALLS_MAX, self._executor.shared.results_kept // 2))
         self._calls = Calls(application.partitions, limit)
-        self._thread = threading.Thread(
-            target=self._serve, name=f"braidlog-{application.name}", daemon=True
-        )
-        self._thread.start()
+        try:
+            self._thread = start_thread(f"braidlog-{application.name}", self._serve)
+        except BaseException:
+            self._abandoner.close()
+            raise
 
     # -- opening -----------------------------------------------------------------
 

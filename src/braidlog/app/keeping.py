@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from braidlog.app.succession import BEAT_S
 from braidlog.errors import LogError
+from braidlog.storage.threads import start_thread
 
 __all__ = ["LEASE_S", "SNAPSHOT_LEASE_S", "CursorKeeper", "Keeping"]
 
@@ -53,10 +54,7 @@ class CursorKeeper:
         self._stopping = threading.Event()
         self._moving = threading.Lock()
         self.move()
-        self._thread = threading.Thread(
-            target=self._serve, name="braidlog-keeper", daemon=True
-        )
-        self._thread.start()
+        self._thread = start_thread("braidlog-keeper", self._serve)
 
     def follow(
         self,

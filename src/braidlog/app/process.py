@@ -24,6 +24,7 @@ from braidlog.node.process import JsonFormatter, on_end
 from braidlog.node.security import authorizer, contexts
 from braidlog.node.sessions import Sessions
 from braidlog.node.transport import Outbox
+from braidlog.storage.threads import close_in_thread, in_thread
 from braidlog.wire.messages import AppStatus
 from braidlog.wire.server import ServerSettings
 
@@ -215,7 +216,7 @@ async def _run(open_host: Callable[[Stop], Host], settings: ServeSettings) -> No
 
     on_end(loop, end)
     try:
-        host = await asyncio.to_thread(open_host, opening)
+        host = await in_thread(open_host, opening)
     except ClosedError:
         if not opening.is_set():
             raise
@@ -230,4 +231,4 @@ async def _run(open_host: Callable[[Stop], Host], settings: ServeSettings) -> No
             )
             await server.serve(stop)
     finally:
-        await asyncio.to_thread(host.close)
+        await close_in_thread(host.close)

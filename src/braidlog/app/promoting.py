@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from braidlog.app.succession import Succession, View
 from braidlog.errors import LogError, LogFullError, TimeoutError_
+from braidlog.storage.threads import start_thread
 
 if TYPE_CHECKING:
     from braidlog.app.host import Runner
@@ -56,11 +57,9 @@ class Promoter:
         self._clock = clock
         self._stopping = threading.Event()
         self._said = ""
-        self._thread = threading.Thread(
-            target=self._serve, name="braidlog-promoter", daemon=True
-        )
+        self._thread: threading.Thread | None = None
         if see is not None or runner.role.waiting:
-            self._thread.start()
+            self._thread = start_thread("braidlog-promoter", self._serve)
 
     @property
     def alarms(self) -> tuple[str, ...]:
@@ -133,5 +132,5 @@ class Promoter:
     def close(self) -> None:
         """Promote nobody any more; one that is under way ends first."""
         self._stopping.set()
-        if self._thread.is_alive():
+        if self._thread is not None and self._thread.is_alive():
             self._thread.join()

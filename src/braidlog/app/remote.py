@@ -34,6 +34,7 @@ from braidlog.errors import (
     RemoteProtocolError,
     TimeoutError_,
 )
+from braidlog.storage.arguments import checked_timeout
 from braidlog.wire.messages import (
     AppStatus,
     Call,
@@ -163,13 +164,14 @@ class AsyncCaller:
         behind: int | None,
     ) -> Outcome:
         payload = encode([list(arguments), named])
-        within = self._settings.timeout_s if timeout is None else timeout
+        left = checked_timeout(timeout)
+        within = self._settings.timeout_s if left is None else left
         call = await self.new_call_id() if call_id is None else call_id
         message = Call(
             bytes(call),  # The encoder takes no subclass.
             procedure,
             max(1, int(within * 1000)),
-            int((stale or 0) * 1_000_000),
+            int((checked_timeout(stale) or 0) * 1_000_000),
             behind or 0,
         )
         given, body = await self._ask(message, payload, within)

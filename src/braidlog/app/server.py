@@ -34,6 +34,7 @@ from braidlog.errors import (
     UnauthorizedError,
 )
 from braidlog.node.sessions import Request, Session
+from braidlog.storage.threads import begin_in
 from braidlog.wire.events import Appends, Received, Requested
 from braidlog.wire.messages import (
     AppStatus,
@@ -212,8 +213,8 @@ class CallServer:
         if self._in_pool >= _WAITING_MAX:
             msg = f"{_WAITING_MAX} reads are on their way"
             raise BusyError(msg)
+        task = begin_in(self._pool, function)
         self._in_pool += 1
-        task = self._loop.run_in_executor(self._pool, function)
         task.add_done_callback(partial(self._ended, request))
 
     def _ended(self, request: Request, task: asyncio.Future[Any]) -> None:

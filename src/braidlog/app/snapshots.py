@@ -44,6 +44,7 @@ from braidlog.app.snapshotfiles import Progress, Snapshot, SnapshotFiles, close_
 from braidlog.app.source import KeptCommandLog
 from braidlog.app.state import State
 from braidlog.errors import ClosedError, LogError
+from braidlog.storage.threads import start_thread
 
 if TYPE_CHECKING:
     from braidlog.app.host import Runner
@@ -203,10 +204,7 @@ class Keeper:
         self._runner = runner
         self._try("reserve", self._reserve)
         if self._settings.automatic:
-            self._thread = threading.Thread(
-                target=self._serve, name="braidlog-snapshots", daemon=True
-            )
-            self._thread.start()
+            self._thread = start_thread("braidlog-snapshots", self._serve)
 
     def take(self, progress: Progress | None = None) -> Snapshot:
         """Take a snapshot, and trim the log as far as it allows.

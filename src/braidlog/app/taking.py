@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from braidlog.app.snapshotfiles import Snapshot
 from braidlog.errors import CorruptionError, LogError, NotFoundError
+from braidlog.storage.threads import start_thread
 from braidlog.wire.messages import SnapshotProgress, TakeSnapshot
 
 if TYPE_CHECKING:
@@ -84,9 +86,9 @@ class Takings:
 
     def _begin(self, number: int) -> _Job:
         self._host.snapshot_status()  # It may be a host that takes none.
-        self._job = job = _Job(number)
-        name = "braidlog-snapshot"
-        threading.Thread(target=self._take, args=[job], name=name, daemon=True).start()
+        job = _Job(number)
+        start_thread("braidlog-snapshot", partial(self._take, job))
+        self._job = job
         return job
 
     def _take(self, job: _Job) -> None:

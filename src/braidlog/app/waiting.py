@@ -11,6 +11,7 @@ from braidlog.app.entries import CallId
 from braidlog.app.errors import BusyError, OutcomeUnknownError
 from braidlog.app.outcome import Outcome
 from braidlog.errors import TimeoutError_
+from braidlog.storage.arguments import checked_timeout
 
 __all__ = ["Calls", "PendingCall", "Waiter", "late", "unknown"]
 
@@ -54,7 +55,8 @@ class PendingCall:
             TimeoutError_: none came within ``timeout`` seconds; it may still come.
         """
         if self._outcome is None:
-            if not self._lock.acquire(timeout=-1 if timeout is None else timeout):
+            left = checked_timeout(timeout)
+            if not self._lock.acquire(timeout=-1 if left is None else max(left, 0)):
                 raise late(self.call_id, timeout)
             self._lock.release()  # For others who wait for the same call.
         if isinstance(self._outcome, Exception):

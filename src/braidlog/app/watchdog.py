@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from braidlog.app.errors import GiveUp
+from braidlog.storage.threads import start_thread
 
 __all__ = ["WATCHDOG_S", "Watchdog"]
 
@@ -58,10 +59,7 @@ class Watchdog:
         self._command: _Command | None = None
         self._closing = threading.Condition()
         self._closed = False
-        self._thread = threading.Thread(
-            target=self._run, name="braidlog-watchdog", daemon=True
-        )
-        self._thread.start()
+        self._thread = start_thread("braidlog-watchdog", self._run)
 
     def __enter__(self) -> Self:
         """Begin a command in this thread."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from braidlog.cli import health
 from braidlog.errors import InvalidArgumentError
+from braidlog.storage.threads import no_thread
 
 if TYPE_CHECKING:
     from braidlog.wire.messages import Metadata
@@ -70,7 +71,11 @@ class Statuses:
         if not self._urls:
             return {}, ()
         with ThreadPoolExecutor(min(_THREADS_MAX, len(self._urls))) as pool:
-            found = [status for status in pool.map(_status, self._urls) if status]
+            try:
+                asked = pool.map(_status, self._urls)
+            except RuntimeError as error:
+                raise no_thread("to ask for statuses", error) from error
+            found = [status for status in asked if status]
         nodes = {status["node"]: status for status in found if "node" in status}
         return nodes, tuple(status for status in found if "application" in status)
 

@@ -23,7 +23,7 @@ from braidlog.errors import (
     NotReadyError,
     SequenceGapError,
 )
-from braidlog.storage.arguments import checked_producer
+from braidlog.storage.arguments import checked_producer, checked_timeout
 from braidlog.storage.catalog import LogOptions
 from braidlog.types import Producer
 
@@ -337,6 +337,7 @@ class Appending:
         return self._any_stream() if key is None else self.stream_of(key)
 
     def _deadline(self, timeout: float | None) -> float:
+        timeout = checked_timeout(timeout)
         if timeout is None:
             timeout = self._settings.timeout_s
         elif not timeout > 0:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from braidlog.errors import TrimmedError
 from braidlog.storage.archived import Archived, named
+from braidlog.storage.threads import in_thread
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,7 +75,7 @@ class ArchivedReading:
         if self._archive is None:
             self._archive = await self._log.archive(self._place)
         else:
-            await asyncio.to_thread(self._archive.refresh)
+            await in_thread(self._archive.refresh)
         archived = self._archived()
         piece = seam.next_piece(self.position, self.end, first, archived)
         if piece is None:
@@ -159,10 +160,10 @@ async def stepwise(items: Iterator[T]) -> AsyncGenerator[T, None]:
             return (item,)
         return None
 
-    ahead = asyncio.ensure_future(asyncio.to_thread(step))
+    ahead = asyncio.ensure_future(in_thread(step))
     try:
         while (item := await ahead) is not None:
-            ahead = asyncio.ensure_future(asyncio.to_thread(step))
+            ahead = asyncio.ensure_future(in_thread(step))
             yield item[0]
     finally:
         # A thread cannot be stopped; its step is short, and must not be left alone

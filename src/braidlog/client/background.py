@@ -9,6 +9,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, Final, TypeVar
 
 from braidlog.errors import ClosedError
+from braidlog.storage.threads import start_thread
 
 __all__ = ["BackgroundLoop", "new_loop"]
 
@@ -31,17 +32,22 @@ class BackgroundLoop:
     """Runs what other threads give it. Safe to use from many threads."""
 
     def __init__(self) -> None:
-        """Start the thread."""
+        """Start the thread.
+
+        Raises:
+            UnavailableError: the system gives no more threads.
+        """
         self._loop = new_loop()
         self._waited: set[Future[Any]] = set()
         self._interrupted = False
         # Held where a call is begun, so that none is begun that nobody runs any more.
         self._beginning = threading.Lock()
         self._ended = False
-        self._thread = threading.Thread(
-            target=self._serve, name="braidlog-client", daemon=True
-        )
-        self._thread.start()
+        try:
+            self._thread = start_thread("braidlog-client", self._serve)
+        except BaseException:
+            self._loop.close()
+            raise
 
     def _serve(self) -> None:
         self._loop.run_forever()

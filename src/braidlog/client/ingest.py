@@ -22,6 +22,7 @@ from braidlog.client.cluster import Cluster
 from braidlog.client.log import ClusterLog
 from braidlog.client.scan import Scan
 from braidlog.errors import FencedError, LogError, TrimmedError
+from braidlog.storage.threads import in_thread
 from braidlog.types import Producer
 
 __all__ = ["Ingest"]
@@ -107,8 +108,8 @@ class Ingest:
         arrow = iter(data)
         try:
             # Reading and encoding take time, and the loop has answers to read.
-            while (rows := await asyncio.to_thread(next, arrow, None)) is not None:
-                for batch in await asyncio.to_thread(
+            while (rows := await in_thread(next, arrow, None)) is not None:
+                for batch in await in_thread(
                     self._encode, rows, producer, sequence, size
                 ):
                     if len(under_way) >= _AHEAD:

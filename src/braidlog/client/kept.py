@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import operator
 import os
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from braidlog.storage.archived import located
 from braidlog.storage.arguments import checked_name, checked_position
 from braidlog.storage.catalog import LogOptions
 from braidlog.storage.retention import lease_us
+from braidlog.storage.threads import in_thread
 from braidlog.types import Compression
 from braidlog.wire import commands, results
 from braidlog.wire.messages import LogInfo, StreamInfo
@@ -188,7 +188,7 @@ class KeptClusterLog:
         if location is None:
             await self._cluster.linearize()
         place = located(self.name, self.options.archive, location)
-        return await asyncio.to_thread(open_archive, place, log_id=self.id)
+        return await in_thread(open_archive, place, log_id=self.id)
 
     async def set_archive(self, location: str | os.PathLike[str] | None) -> None:
         """Record where the log's archive is; see `Log.set_archive`."""

@@ -29,6 +29,7 @@ from braidlog.storage.arguments import (
     checked_values,
     optional,
 )
+from braidlog.storage.threads import in_thread
 from braidlog.types import Producer, Timestamp
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ class ClusterLog(KeptClusterLog):
         self._cluster.check_open()
         from braidlog.client.arrow import columns_of
 
-        values, keys, timestamps, headers = await asyncio.to_thread(columns_of, data)
+        values, keys, timestamps, headers = await in_thread(columns_of, data)
         rows = self._appending.rows.many(values, keys, timestamps, headers)
         return await self._appending.append_many(rows, producer, sequence, timeout)
 

@@ -19,6 +19,7 @@ from braidlog.errors import (
     RemoteProtocolError,
     UnauthorizedError,
 )
+from braidlog.storage.threads import no_thread
 from braidlog.wire.client import ClientConnection
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
 from braidlog.wire.events import (
@@ -273,7 +274,10 @@ async def _connected(
     loop = asyncio.get_running_loop()
     # By itself: where a connection is given up, uvloop leaves the lookup that belongs
     # to it alone, and its error is printed as one that nobody wanted to know.
-    found = await loop.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+    try:
+        found = await loop.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+    except RuntimeError as error:
+        raise no_thread(f"to look {host} up", error) from error
     refused = OSError("the host has no address")
     for *_, (ip, *_) in found:
         try:

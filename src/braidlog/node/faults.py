@@ -15,6 +15,7 @@ from braidlog.faultlog.configuration import Configuration
 from braidlog.faultlog.log import FaultLog
 from braidlog.faultlog.record import FaultRecord
 from braidlog.node.errors import left_behind
+from braidlog.storage.threads import in_thread
 from braidlog.wire.messages import Faults, Message, Recorded
 
 __all__ = ["FaultKeeper"]
@@ -84,11 +85,10 @@ class FaultKeeper:
         self._log.close()
 
     async def _work(self) -> None:
-        loop = asyncio.get_running_loop()
         try:
             while (message := self._next) is not None:
                 self._next = None
-                await loop.run_in_executor(None, self._record, message)
+                await in_thread(self._record, message)
                 if (said := self.says()) is not None:
                     self._recorded(said)
         except LogError as error:

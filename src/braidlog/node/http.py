@@ -10,7 +10,6 @@ import asyncio
 import json
 import logging
 import socket
-import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from socketserver import TCPServer, ThreadingMixIn
@@ -24,6 +23,7 @@ from prometheus_client.registry import Collector
 
 from braidlog.errors import UnavailableError
 from braidlog.node.config import host_and_port
+from braidlog.storage.threads import close_in_thread, start_thread
 
 __all__ = ["Asker", "Status", "StatusServer"]
 
@@ -119,10 +119,11 @@ class StatusServer(Generic[S]):
             msg = f"cannot serve HTTP on {address}, which {setting} says: {error}"
             raise UnavailableError(msg) from error
         self._server.set_app(self._answer)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, name="braidlog-http", daemon=True
-        )
-        self._thread.start()
+        try:
+            start_thread("braidlog-http", self._server.serve_forever)
+        except BaseException:
+            self._server.server_close()
+            raise
 
     async def __aenter__(self) -> Self:
         """Serve until the block ends."""
@@ -135,8 +136,10 @@ class StatusServer(Generic[S]):
         trace: TracebackType | None,
     ) -> None:
         """Stop listening."""
-        await self._loop.run_in_executor(None, self._server.shutdown)
-        self._server.server_close()
+        try:
+            await close_in_thread(self._server.shutdown)
+        finally:
+            self._server.server_close()
 
     def _on_loop(self, call: Callable[[], T]) -> T:
         async def called() -> T:

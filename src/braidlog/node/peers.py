@@ -244,8 +244,8 @@ class _Peer:
                 # answers, so nobody else would tell.
                 await link.settled.wait()
         # A timeout is one of the first. What was registered by an earlier version may
-        # be no address, or no name that can be looked up.
-        except (OSError, InvalidArgumentError, UnicodeError) as error:
+        # be no address, or no name that can be looked up; that takes a thread, too.
+        except (OSError, InvalidArgumentError, RuntimeError, UnicodeError) as error:
             if not isinstance(error, OSError) or isinstance(error, ssl.SSLError):
                 # TLS on one side alone does not get better by itself.
                 self.fails(error)

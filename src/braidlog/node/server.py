@@ -29,6 +29,7 @@ from braidlog.node.security import authorizer, challenger, contexts, peer_token
 from braidlog.node.syncer import Syncer, ThreadSyncer
 from braidlog.node.telling import tell
 from braidlog.storage.streams import NodeStore
+from braidlog.storage.threads import in_thread
 
 __all__ = ["NodeServer", "damage_explained", "refuse_embedded"]
 
@@ -95,9 +96,7 @@ class NodeServer:
         syncer = self._syncer or ThreadSyncer(store)
         stack.push_async_callback(syncer.close)
         if config.limits.wal_ready_bytes:
-            loop = asyncio.get_running_loop()
-            ready = config.limits.wal_ready_bytes
-            await loop.run_in_executor(None, store.provision, ready)
+            await in_thread(store.provision, config.limits.wal_ready_bytes)
         with damage_explained(config):
             faults = self._open_faults(store)
             self.node = ClusterNode(

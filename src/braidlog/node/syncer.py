@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from braidlog.errors import ClosedError, LogError
+from braidlog.errors import ClosedError, LogError, UnavailableError
 from braidlog.storage.streams import NodeStore
+from braidlog.storage.threads import close_in_thread, start_thread
 
 __all__ = ["Syncer", "ThreadSyncer"]
 
@@ -60,9 +61,7 @@ class ThreadSyncer:
         """Serve a store."""
         self._store = store
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._keeper = threading.Thread(
-            target=self._keep_house, name="braidlog-house", daemon=True
-        )
+        self._keeper: threading.Thread | None = None
         self._synced: Callable[[], None] | None = None
         self._threaded = False
         self._slow = 0.0
@@ -72,11 +71,15 @@ class ThreadSyncer:
         self._told = 0
 
     def start(self, synced: Callable[[], None]) -> None:
-        """Start the threads."""
+        """Start the threads.
+
+        Raises:
+            UnavailableError: the system gives no more threads.
+        """
         self._synced = synced
         self._loop = asyncio.get_running_loop()
+        self._keeper = start_thread("braidlog-house", self._keep_house)
         self._loop.add_reader(self._event, self._on_event)
-        self._keeper.start()
 
     def wake(self) -> None:
         """Sync at the end of the turn; the thread hears in the core what it has to."""
@@ -111,9 +114,14 @@ class ThreadSyncer:
         self._bytes = 0
         self._slow = max(0.0, self._slow + (1.0 if slow else -0.25))
         if self._slow >= _SLOW_MAX:
+            self._slow = 0.0
+            try:
+                self._store.start_syncer(self._event)
+            except UnavailableError as error:
+                _log.warning("the loop goes on syncing: %s", error)
+                return
             _log.info("syncs take long: a thread makes them from now on")
             self._threaded = True
-            self._store.start_syncer(self._event)
 
     def _on_event(self) -> None:
         try:
@@ -141,8 +149,8 @@ class ThreadSyncer:
         """Close the store, which ends the threads."""
         self._synced = None
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self._store.close)
-        if self._keeper.is_alive():
-            await loop.run_in_executor(None, self._keeper.join)
+        await close_in_thread(self._store.close)
+        if self._keeper is not None:
+            await close_in_thread(self._keeper.join)
         loop.remove_reader(self._event)
         os.close(self._event)

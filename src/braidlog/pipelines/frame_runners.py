@@ -32,6 +32,7 @@ import msgspec
 from braidlog.errors import InvalidArgumentError, LogError, UnavailableError
 from braidlog.handover import check_landmarks, here
 from braidlog.pipelines.frame import Attempt, Result, Runner, Work
+from braidlog.storage.threads import no_thread
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -178,7 +179,10 @@ class SparkRunner:
         tag = f"braidlog-{secrets.token_hex(6)}"
         try:
             while wave := list(islice(left, size)):
-                running.add(pool.submit(self._wave, wave, work, blank, tag))
+                try:
+                    running.add(pool.submit(self._wave, wave, work, blank, tag))
+                except RuntimeError as error:
+                    raise no_thread("for a wave of tasks", error) from error
                 if len(running) >= _WAVES:
                     done, running = wait(running, return_when=FIRST_COMPLETED)
                     for future in done:

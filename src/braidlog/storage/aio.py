@@ -26,6 +26,7 @@ from braidlog.storage.cursor import Cursor
 from braidlog.storage.log import Log
 from braidlog.storage.node import Node, NodeStats
 from braidlog.storage.opening import Opening
+from braidlog.storage.threads import close_in_thread, in_thread
 from braidlog.storage.waits import Waits
 from braidlog.types import Producer, Timestamp
 
@@ -60,7 +61,11 @@ class _Waker:
         self._close_event.atexit = False
         # The sync thread has a descriptor of its own: it may outlive the loop, and must
         # not write into whatever gets the number then.
-        backend.start_syncer(os.dup(self._event))
+        try:
+            backend.start_syncer(os.dup(self._event))
+        except BaseException:
+            self._close_event()
+            raise
         self._loop.add_reader(self._event, self._wake)
 
     def wait(self, pending: Pending) -> asyncio.Future[Any]:
@@ -194,20 +199,20 @@ class AsyncLog:
     async def append_many(self, values: Iterable[Buffer], **options: Any) -> range:
         """Append many records at consecutive positions; see `Log.append_many`."""
         waker = self._node._waker()
-        pending = await asyncio.to_thread(self.blocking.submit_many, values, **options)
+        pending = await in_thread(self.blocking.submit_many, values, **options)
         positions: range = await waker.wait(pending)
         return positions
 
     async def append_arrow(self, data: Any, **options: Any) -> range:
         """Append Arrow data at consecutive positions; see `Log.append_arrow`."""
         waker = self._node._waker()
-        pending = await asyncio.to_thread(self.blocking.submit_arrow, data, **options)
+        pending = await in_thread(self.blocking.submit_arrow, data, **options)
         positions: range = await waker.wait(pending)
         return positions
 
     async def get(self, position: int) -> Record:
         """Return the record at ``position``; see `Log.get`."""
-        return await asyncio.to_thread(self.blocking.get, position)
+        return await in_thread(self.blocking.get, position)
 
     async def read(
         self, start: int | None = None, end: int | None = None, **filters: Any
@@ -216,11 +221,11 @@ class AsyncLog:
         if filters.get("include_archive"):
             # Looks for the archive first, which may be far away.
             read = self.blocking.read
-            records = await asyncio.to_thread(read, start, end, **filters)
+            records = await in_thread(read, start, end, **filters)
         else:
             records = self.blocking.read(start, end, **filters)
         while True:
-            chunk = await asyncio.to_thread(list, itertools.islice(records, _CHUNK))
+            chunk = await in_thread(list, itertools.islice(records, _CHUNK))
             if not chunk:
                 return
             for record in chunk:
@@ -233,9 +238,7 @@ class AsyncLog:
     async def wait(self, position: int, *, timeout: float | None = None) -> bool:  # noqa: ASYNC109
         """Wait until ``position`` can be read; see `Log.wait`."""
         if timeout is not None and not timeout > 0:
-            return await asyncio.to_thread(
-                self.blocking.wait, position, timeout=timeout
-            )
+            return await in_thread(self.blocking.wait, position, timeout=timeout)
         return await self._node._waiting_tasks().wait(self.blocking, position, timeout)
 
     async def subscribe(
@@ -260,7 +263,7 @@ class AsyncLog:
 
     async def find(self, timestamp: Timestamp) -> int | None:
         """Return the first position at or after a time; see `Log.find`."""
-        return await asyncio.to_thread(self.blocking.find, timestamp)
+        return await in_thread(self.blocking.find, timestamp)
 
     async def to_arrow(
         self,
@@ -272,20 +275,20 @@ class AsyncLog:
     ) -> pa.Table:
         """Return the log as an Arrow table; see `Log.to_arrow`."""
         read, options = self.blocking.to_arrow, {"include_archive": include_archive}
-        return await asyncio.to_thread(read, start, end, columns=columns, **options)
+        return await in_thread(read, start, end, columns=columns, **options)
 
     async def archive(self, location: str | os.PathLike[str] | None = None) -> Archive:
         """Open the log's archive to read; see `Log.archive`."""
-        return await asyncio.to_thread(self.blocking.archive, location)
+        return await in_thread(self.blocking.archive, location)
 
     async def set_archive(self, location: str | os.PathLike[str] | None) -> None:
         """Record where the log's archive is; see `Log.set_archive`."""
-        await asyncio.to_thread(self.blocking.set_archive, location)
+        await in_thread(self.blocking.set_archive, location)
 
     async def trim(self, before: int, *, ignore_pins: bool = False) -> int:
         """Let records go; see `Log.trim`."""
         trim = self.blocking.trim
-        return await asyncio.to_thread(trim, before, ignore_pins=ignore_pins)
+        return await in_thread(trim, before, ignore_pins=ignore_pins)
 
     async def cursor(
         self, name: str, *, pin: bool = False, lease: float | None = None
@@ -296,7 +299,7 @@ class AsyncLog:
         the loop for a sync. ``await asyncio.to_thread(cursor.commit, position)`` does
         not.
         """
-        return await asyncio.to_thread(self.blocking.cursor, name, pin=pin, lease=lease)
+        return await in_thread(self.blocking.cursor, name, pin=pin, lease=lease)
 
     async def set_cursor(
         self,
@@ -307,29 +310,29 @@ class AsyncLog:
         lease: float | None = None,
     ) -> Cursor:
         """Store all of a cursor; see `Log.set_cursor`."""
-        return await asyncio.to_thread(
+        return await in_thread(
             self.blocking.set_cursor, name, position, pin=pin, lease=lease
         )
 
     async def cursors(self) -> list[Cursor]:
         """Return the cursors of the log, by name."""
-        return await asyncio.to_thread(self.blocking.cursors)
+        return await in_thread(self.blocking.cursors)
 
     async def next_sequence(self, producer: Producer) -> int:
         """Return the producer's next sequence; see `Log.next_sequence`."""
-        return await asyncio.to_thread(self.blocking.next_sequence, producer)
+        return await in_thread(self.blocking.next_sequence, producer)
 
     async def set_options(self, **options: Any) -> None:
         """Replace the log's retention; see `Log.set_options`."""
-        await asyncio.to_thread(self.blocking.set_options, **options)
+        await in_thread(self.blocking.set_options, **options)
 
     async def describe(self) -> LogDescription:
         """Return what there is to know of the log."""
-        return await asyncio.to_thread(self.blocking.describe)
+        return await in_thread(self.blocking.describe)
 
     async def stats(self) -> LogStats:
         """Return figures of the log."""
-        return await asyncio.to_thread(self.blocking.stats)
+        return await in_thread(self.blocking.stats)
 
 
 class AsyncNode:
@@ -359,7 +362,7 @@ class AsyncNode:
             raise RuntimeError(msg)
         opening = Opening(self._path, self._options)
         try:
-            node = await asyncio.to_thread(opening.run)
+            node = await in_thread(opening.run)
             loop = asyncio.get_running_loop()
             waits = Waits(node)
             backend = node._backend
@@ -414,31 +417,31 @@ class AsyncNode:
     async def create_log(self, name: str, **options: Any) -> AsyncLog:
         """Create a log; see `Node.create_log`."""
         create = self.blocking.create_log
-        return AsyncLog(self, await asyncio.to_thread(create, name, **options))
+        return AsyncLog(self, await in_thread(create, name, **options))
 
     async def log(self, name: str) -> AsyncLog:
         """Return an existing log; see `Node.log`."""
-        return AsyncLog(self, await asyncio.to_thread(self.blocking.log, name))
+        return AsyncLog(self, await in_thread(self.blocking.log, name))
 
     async def logs(self) -> list[str]:
         """Return the names of all logs."""
-        return await asyncio.to_thread(self.blocking.logs)
+        return await in_thread(self.blocking.logs)
 
     async def delete_log(self, name: str) -> None:
         """Delete a log; see `Node.delete_log`."""
-        await asyncio.to_thread(self.blocking.delete_log, name)
+        await in_thread(self.blocking.delete_log, name)
 
     async def stats(self) -> NodeStats:
         """Return figures of the node."""
-        return await asyncio.to_thread(self.blocking.stats)
+        return await in_thread(self.blocking.stats)
 
     async def sync(self) -> None:
         """Make everything submitted so far durable."""
-        await asyncio.to_thread(self.blocking.sync)
+        await in_thread(self.blocking.sync)
 
     async def maintain(self) -> None:
         """Keep house now; see `Node.maintain`."""
-        await asyncio.to_thread(self.blocking.maintain)
+        await in_thread(self.blocking.maintain)
 
     async def close(self) -> None:
         """Make everything durable and release the directory. Idempotent.
@@ -449,7 +452,7 @@ class AsyncNode:
             return
         if self._loop is not None and not self._loop.is_closed():
             self._check_loop()
-        closing = asyncio.create_task(asyncio.to_thread(self._node.close))
+        closing = asyncio.create_task(close_in_thread(self._node.close))
         ending = functools.partial(_end_waits, self._loop, self._waits)
         # A write that hangs holds up the close, but not those who wait for a record.
         asyncio.get_running_loop().call_later(_CLOSING_S, ending)

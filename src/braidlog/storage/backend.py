@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import threading
 import weakref
@@ -19,6 +20,7 @@ from braidlog.errors import (
     TimeoutError_,
 )
 from braidlog.storage.catalog import CatalogEntry
+from braidlog.storage.threads import start_thread
 
 if TYPE_CHECKING:
     from braidlog.storage.keeping import KeptLog
@@ -115,16 +117,19 @@ class WriterBackend:
         """Start the thread that makes submitted records durable, once.
 
         After each sync 1 is added to the eventfd ``notify``, which the thread closes.
+
+        Raises:
+            UnavailableError: the system gives no more threads.
         """
         with self._starting:
             if self._syncer is None:
-                self._syncer = threading.Thread(
-                    target=_sync,
-                    args=(self.store, notify),
-                    name="braidlog-sync",
-                    daemon=True,
-                )
-                self._syncer.start()
+                run = functools.partial(_sync, self.store, notify)
+                try:
+                    self._syncer = start_thread("braidlog-sync", run)
+                except LogError:
+                    if notify >= 0:
+                        os.close(notify)
+                    raise
 
     def close(self, timeout: float | None = None) -> None:
         """Make everything durable and release the directory. Idempotent."""
@@ -165,6 +170,8 @@ def _close_at_exit() -> None:
     for backend in list(_OPEN):
         with contextlib.suppress(LogError):
             backend.close()
+    # A daemon thread may call on: it must not be in the core when the interpreter ends.
+    _native.exiting()
 
 
 atexit.register(_close_at_exit)

@@ -30,6 +30,7 @@ from braidlog.storage.backend import Backend, FollowerBackend, WriterBackend
 from braidlog.storage.catalog import CatalogEntry, LogOptions
 from braidlog.storage.log import Log
 from braidlog.storage.space import clean_if_full
+from braidlog.storage.threads import start_thread
 from braidlog.types import Compression
 
 __all__ = ["Node", "NodeStats", "open_node"]
@@ -93,10 +94,7 @@ class Node:
             )
         for entry in backend.catalog().values():
             backend.store.set_compression(entry.stream, entry.options.compression)
-        self._housekeeper = threading.Thread(
-            target=self._keep_house, name="braidlog-house", daemon=True
-        )
-        self._housekeeper.start()
+        self._housekeeper = start_thread("braidlog-house", self._keep_house)
 
     def __enter__(self) -> Self:
         """Return the node."""

@@ -17,6 +17,7 @@ and of the disk's seed.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import threading
@@ -30,6 +31,7 @@ from typing_extensions import Buffer
 from braidlog import _native
 from braidlog.errors import CorruptionError, NotFoundError
 from braidlog.storage.space import clean_if_full
+from braidlog.storage.threads import start_thread
 
 __all__ = [
     "GROUP_PREFIX",
@@ -225,15 +227,13 @@ class NodeStore:
         """Start a thread that syncs what is written, once.
 
         After each sync it adds 1 to the eventfd `notify`, if that is not negative.
+
+        Raises:
+            UnavailableError: the system gives no more threads.
         """
         if self._syncer is None:
-            self._syncer = threading.Thread(
-                target=self._store.run_syncer,
-                args=(notify,),
-                name="braidlog-sync",
-                daemon=True,
-            )
-            self._syncer.start()
+            run = functools.partial(self._store.run_syncer, notify)
+            self._syncer = start_thread("braidlog-sync", run)
 
     # -- space -------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 from braidlog.errors import ClosedError, LogError, StoreFailedError
 from braidlog.storage.log import POLL_MAX_S, POLL_MIN_S, Log
 from braidlog.storage.node import Node
+from braidlog.storage.threads import in_thread
 
 __all__ = ["Waits"]
 
@@ -91,7 +92,7 @@ class Waits:
         """Wait until ``position`` can be read; see `Log.wait`."""
         # Checks the arguments too, and that there is something to wait for.
         if self._node.read_only:
-            there = await asyncio.to_thread(log.wait, position, timeout=0)
+            there = await in_thread(log.wait, position, timeout=0)
         else:
             there = log.wait(position, timeout=0)
         # Its own: a log from before the node was entered again has a former one.
@@ -131,7 +132,7 @@ class Waits:
         while self._queues:
             await asyncio.sleep(pause)
             try:
-                await asyncio.to_thread(self._node._backend.refresh)
+                await in_thread(self._node._backend.refresh)
             except Exception as error:
                 # Whatever it is, those who wait have to hear of it.
                 self.end(error)

@@ -89,6 +89,49 @@ def test_what_is_wrong_with_a_call_is_said_before_it_is_logged(host: Host) -> No
     assert host.runner.end() == end
 
 
+@pytest.mark.parametrize("timeout", [1e10, 1e300, float("inf"), 10**400])
+def test_a_timeout_longer_than_any_clock(host: Host, timeout: float) -> None:
+    assert host.call("deposit", 1, 100, timeout=timeout) == 100
+    assert host.call("total", timeout=timeout, behind=0) == 100
+    assert host.submit("deposit", 1, 1).result(timeout) == 101
+    host.wait_applied(host.position, timeout)
+
+
+def test_a_timeout_that_is_none_raises_its_error(host: Host) -> None:
+    with pytest.raises(TimeoutError_):
+        host.wait_applied(host.position + 1, -5.0)
+    with pytest.raises(InvalidArgumentError, match="not a number of seconds"):
+        host.wait_applied(host.position + 1, float("nan"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["braidlog-house", "braidlog-sync", "braidlog-watchdog", "braidlog-snapshots", ""],
+)
+def test_a_host_without_a_thread_is_refused_and_opens_later(
+    bank: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    start, before = threading.Thread.start, threading.active_count()
+    name = name or f"braidlog-{bank.name}"
+
+    def refuse(self: threading.Thread) -> None:
+        if self.name == name:
+            msg = "can't start new thread"
+            raise RuntimeError(msg)
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with (
+        pytest.raises(UnavailableError, match=f"no thread for {name}"),
+        bank.open(tmp_path, **OPTIONS) as host,
+    ):
+        host.call("deposit", 1, 1)  # The syncer is started when it is needed.
+    monkeypatch.undo()
+    assert threading.active_count() == before
+    with bank.open(tmp_path, **OPTIONS) as host:
+        assert host.call("total") == 0
+
+
 def test_a_read_only_procedure_changes_nothing(tmp_path: Path) -> None:
     bank = make_bank()
 

@@ -276,8 +276,8 @@ impl Verifier<'_> {
     /// Whether every record that can be read was seen, and what gives it its position.
     fn nothing_is_missing(&self, state: &State) -> bool {
         state.streams.iter().all(|(number, stream)| {
-            let places = self.places.get(number).map_or(&[][..], Vec::as_slice);
-            let placed = !stream.explicit_commit || covers(places, &(stream.low..stream.committed));
+            let known = self.places.get(number).map_or(&[][..], Vec::as_slice);
+            let placed = !stream.explicit_commit || covers(known, &(stream.low..stream.committed));
             let records = stream.low..stream.next;
             placed && self.coverage.holes(*number, &records).is_empty()
         })
