@@ -9,11 +9,10 @@ import click
 
 from braidlog.cli import health, parameters
 from braidlog.cli.commands import ClusterCommand
-from braidlog.cli.failures import NOT_FOUND, WAIT, Problem, explain
+from braidlog.cli.failures import NOT_FOUND, WAIT, Problem
 from braidlog.cli.output import facts, line, message, rows
 from braidlog.cli.session import Session
 from braidlog.cli.text import counted
-from braidlog.errors import UnavailableError
 
 if TYPE_CHECKING:
     from braidlog.wire.messages import Metadata
@@ -37,20 +36,39 @@ def cluster() -> None:
 
 
 @cluster.command()
+@click.option(
+    "--check",
+    is_flag=True,
+    help="End with exit code 8 unless the cluster is ok.",
+)
 @click.pass_obj
-def status(session: Session) -> None:
-    """Show nodes, leader, logs, streams and health."""
-    with session.client() as client:
-        described = health.described(client.metadata())
+def status(session: Session, *, check: bool) -> None:
+    """Show nodes, leader, logs, streams and health, and why it is not ok.
+
+    Takes two seconds at most. The leader says how the cluster is; without one each node
+    that answers says what it knows, and `told_by` names those nodes.
+    """
+    described = health.looked(session.look())
     if session.as_json:
         facts(session, described)
-        return
-    tables = {name: described.pop(name) for name in ("nodes", "logs", "streams")}
+    else:
+        _show(session, dict(described))
+    if check and (found := described["health"]) != health.OK:
+        raise Problem(f"the cluster is {found}", exit_code=WAIT)
+
+
+def _show(session: Session, described: dict[str, Any]) -> None:
+    names = ("why", "nodes", "logs", "streams")
+    tables = {name: described.pop(name) for name in names}
     facts(session, described)
+    for row in tables["why"]:
+        for name in ("what", "seconds", "nodes", "log", "stream"):
+            del row[name]
     for name, table in tables.items():
         if table:
             click.echo()
-        rows(session, table, empty=f"no {name}")
+        if table or name != "why":
+            rows(session, table, empty=f"no {name}")
 
 
 @cluster.command("health")
@@ -72,10 +90,10 @@ def health_(session: Session, *, wait: bool, timeout_ms: int) -> None:
     """
     begin = time.monotonic()
     end = begin + (timeout_ms / 1000 if wait else 0.0)
-    lacking = _lacking(session, end if wait else None)
+    lacking = _lacking(session, wait=wait)
     while lacking and time.monotonic() < end:
         time.sleep(_LOOK_S)
-        lacking = _lacking(session, end)
+        lacking = _lacking(session, wait=True)
     if not lacking:
         waited = round(time.monotonic() - begin, 1)
         line(session, "all replicas are in sync", in_sync=True, waited_s=waited)
@@ -89,19 +107,18 @@ def health_(session: Session, *, wait: bool, timeout_ms: int) -> None:
     )
 
 
-def _lacking(session: Session, end: float | None) -> list[str]:
+def _lacking(session: Session, *, wait: bool) -> list[str]:
     """Return what the cluster lacks; a cluster that does not answer lacks a leader."""
-    left = None if end is None else max(_LOOK_S, end - time.monotonic())
     try:
-        with session.client(timeout_s=left) as client:
-            return health.lacks(client.metadata())
-    except (UnavailableError, Problem) as error:
-        failure = explain(error)
+        look = session.look()
+    except Problem as error:
         # The only node that was named may be the one that is restarted just now.
-        reached = failure.exit_code != NOT_FOUND and isinstance(error, Problem)
-        if end is None or reached:
+        if not wait or error.failure.exit_code != NOT_FOUND:
             raise
-        return [failure.message]
+        return [error.failure.message]
+    if look.judged is not None:
+        return health.lacks(look.judged)
+    return [each["why"] for each in health.leaderless(look)["why"]]
 
 
 @click.group(cls=Group)

@@ -1,83 +1,158 @@
-"""How well a cluster is, judged by its metadata alone.
-
-A stream that takes no appends although nobody sealed it makes the cluster
-*unavailable*; one that has fewer live replicas than it should, or a node that does not
-answer, makes it *degraded*. A sealed stream is as somebody wanted it.
-"""
+"""Rows about a cluster, of its metadata; and what there is to say without a leader."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from braidlog.metarepo import health
+
 if TYPE_CHECKING:
+    from braidlog.client.look import Look
     from braidlog.wire.messages import LogInfo, Metadata, NodeInfo, StreamInfo
 
-__all__ = ["described", "lacks", "log_row", "node_row", "node_rows", "stream_rows"]
+__all__ = [
+    "OK",
+    "described",
+    "lacks",
+    "leaderless",
+    "log_row",
+    "looked",
+    "node_row",
+    "node_rows",
+    "stream_rows",
+]
 
-OK: Final = "ok"
-DEGRADED: Final = "degraded"
-UNAVAILABLE: Final = "unavailable"
-SEALED: Final = "sealed"
+OK: Final = health.OK
+_REASONS_MAX: Final = 50
+
+
+def looked(look: Look) -> dict[str, Any]:
+    """Return the whole cluster for programs, as far as it could be seen."""
+    if look.judged is not None:
+        return described(look.judged)
+    return leaderless(look)
 
 
 def described(metadata: Metadata) -> dict[str, Any]:
-    """Return the whole cluster for programs."""
-    streams = stream_rows(metadata)
-    nodes = node_rows(metadata)
-    return {
-        "cluster": metadata.cluster,
-        "health": _health(metadata, nodes, streams),
-        "leader": metadata.leader or None,
-        "index": metadata.index,
+    """Return the whole cluster for programs, as the leader knows it."""
+    return _facts(metadata, health.health(metadata), _why(metadata)) | {
+        "told_by": metadata.leader or None,
+        "nodes": node_rows(metadata),
+        "logs": [log_row(metadata, log) for log in _by_name(metadata)],
+        "streams": stream_rows(metadata),
+    }
+
+
+def leaderless(look: Look) -> dict[str, Any]:
+    """Return what nodes that answer know for themselves, when nobody leads."""
+    metadata = look.newest
+    if metadata is None:
+        return {"health": health.UNAVAILABLE, "leader": None}
+    nodes = [
+        node_row(metadata, node) | _answers(look, node)
+        for node in sorted(metadata.nodes, key=lambda node: node.node)
+    ]
+    streams = [
+        row | {"state": _without_leader(row["state"])} for row in stream_rows(metadata)
+    ]
+    told = [row["node"] for row in nodes if row["state"] == "answers"]
+    why = [_no_leader(metadata, told)]
+    why += [
+        _reason("node_down", f"node {row['node']} ({row['address']}): {row['says']}")
+        | {"nodes": [row["node"]]}
+        for row in nodes
+        if row["state"] != "answers"
+    ]
+    return _facts(metadata, health.UNAVAILABLE, why) | {
+        "leader": None,
+        "told_by": told,
         "nodes": nodes,
         "logs": [log_row(metadata, log) for log in _by_name(metadata)],
         "streams": streams,
     }
 
 
+def _facts(metadata: Metadata, state: str, why: list[dict[str, Any]]) -> dict[str, Any]:
+    since = [each["since"] for each in why if each["since"]]
+    return {
+        "cluster": metadata.cluster,
+        "health": state,
+        "since": min(since, default=None) if state != health.OK else None,
+        "why": why,
+        "leader": metadata.leader or None,
+        "index": metadata.index,
+    }
+
+
 def lacks(metadata: Metadata) -> list[str]:
     """Return what keeps the cluster from being whole, a sentence each; empty: nothing.
 
-    It is whole when a leader is known, every node answers, and every stream has all its
-    replicas in sync. A sealed stream is no trouble, and neither is a node that drains.
+    See `braidlog.metarepo.health.reasons`.
     """
-    if not metadata.leader:
-        return ["no leader of the metadata repository is known"]
-    alive = _alive(metadata)
+    return [
+        f"{each.fact}{f', for {each.for_ms / 1000:.1f} s' if each.for_ms else ''}"
+        f"{each.details}"
+        for each in health.reasons(metadata)
+    ]
+
+
+def _why(metadata: Metadata) -> list[dict[str, Any]]:
+    reasons = list(health.reasons(metadata))
     found = [
-        f"node {node.node} is {_node_state(node)}{_since(node.silent_ms)}"
-        for node in sorted(metadata.nodes, key=lambda node: node.node)
-        if not node.alive or node.readmitting
+        _reason(each.what, each.fact + each.details, each.for_ms)
+        | {"nodes": list(each.nodes), "log": each.log, "stream": each.stream or None}
+        for each in reasons[:_REASONS_MAX]
     ]
-    found += [
-        _lack(log, stream, alive)
-        for log in _by_name(metadata)
-        for stream in sorted(log.streams, key=lambda stream: stream.stream)
-        if stream.damaged or stream.learners or _missing(log, stream, alive)
-    ]
+    if len(reasons) > _REASONS_MAX:
+        found.append(_reason("more", f"and {len(reasons) - _REASONS_MAX} more"))
     return found
 
 
-def _lack(log: LogInfo, stream: StreamInfo, alive: Mapping[int, bool]) -> str:
-    there = _in_sync(stream, alive)
-    text = f"stream {stream.stream} of {log.name} has {len(there)} of {log.replication}"
-    text += f" replicas in sync{_since(stream.lacking_ms)}"
-    if stream.lacking_why:
-        return f"{text}: {stream.lacking_why}"
-    behind = [node for node in stream.replicas if node not in there]
-    for nodes, what in (
-        (behind, "not in sync"),
-        (stream.learners, "copying it"),
-        (stream.damaged, "damaged"),
-    ):
-        if nodes:
-            text += f"; {what}: node {', '.join(map(str, nodes))}"
-    return text
+def _reason(what: str, text: str, for_ms: int = 0) -> dict[str, Any]:
+    since = None
+    if for_ms:
+        began = datetime.fromtimestamp(time.time() - for_ms / 1000, UTC)
+        since = began.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "what": what,
+        "why": text,
+        "since": since,
+        "seconds": round(for_ms / 1000, 1) if for_ms else None,
+        "nodes": [],
+        "log": "",
+        "stream": None,
+    }
 
 
-def _since(ms: int) -> str:
-    return f", for {ms / 1000:.1f} s" if ms else ""
+def _no_leader(metadata: Metadata, told: list[int]) -> dict[str, Any]:
+    voters = [node.node for node in metadata.nodes if node.voter]
+    here = sum(node in told for node in voters)
+    needed = len(voters) // 2 + 1
+    text = (
+        "no node leads the metadata repository, so nothing is committed:"
+        f" {here} of the {len(voters)} that vote in it answer"
+    )
+    if here < needed:
+        text += f", and {needed} are needed"
+    else:
+        text += "; an election takes a second, unless they cannot reach one another"
+    return _reason("no_leader", text)
+
+
+def _answers(look: Look, node: NodeInfo) -> dict[str, Any]:
+    """Say whether a node answered, and what: the leader is not there to say it."""
+    if (known := look.known.get(node.address)) is not None:
+        leader = f"node {known.leader}" if known.leader else "no leader"
+        return {"state": "answers", "says": f"it knows {leader}"}
+    if (error := look.silent.get(node.address)) is not None:
+        return {"state": "silent", "says": error.message}
+    return {"state": "silent", "says": "it did not answer in time"}
+
+
+def _without_leader(state: str) -> str:
+    return state if state == health.SEALED else health.UNAVAILABLE
 
 
 def node_rows(metadata: Metadata) -> list[dict[str, Any]]:
@@ -92,7 +167,7 @@ def node_row(metadata: Metadata, node: NodeInfo) -> dict[str, Any]:
     return {
         "node": node.node,
         "address": node.address,
-        "state": _node_state(node),
+        "state": health.node_state(node),
         "leader": node.node == metadata.leader,
         "voter": node.voter,
         "primary_of": sum(each.replicas[:1] == (node.node,) for each in placed),
@@ -103,7 +178,7 @@ def node_row(metadata: Metadata, node: NodeInfo) -> dict[str, Any]:
 
 def log_row(metadata: Metadata, log: LogInfo) -> dict[str, Any]:
     """Return one log; ``missing`` counts the replicas that its streams lack."""
-    alive = _alive(metadata)
+    alive = health.alive_nodes(metadata)
     first, end = max(1, log.trim), log.high_watermark + 1
     return {
         "log": log.name,
@@ -113,79 +188,33 @@ def log_row(metadata: Metadata, log: LogInfo) -> dict[str, Any]:
         "streams": len(log.streams),
         "replication": log.replication,
         "min_replicas": log.min_replicas,
-        "missing": sum(_missing(log, stream, alive) for stream in log.streams),
+        "missing": sum(health.missing(log, stream, alive) for stream in log.streams),
     }
 
 
 def stream_rows(metadata: Metadata, log: str | None = None) -> list[dict[str, Any]]:
     """Return all streams, or those of one log."""
-    alive = _alive(metadata)
+    alive = health.alive_nodes(metadata)
     return [
-        _stream_row(each, stream, alive)
+        {
+            "log": each.name,
+            "stream": stream.stream,
+            "state": health.stream_state(each, stream, alive),
+            "epoch": stream.epoch,
+            "primary": stream.replicas[0] if stream.replicas else None,
+            "replicas": list(stream.replicas),
+            "learners": list(stream.learners),
+            "missing": health.missing(each, stream, alive),
+            "committed": stream.committed,
+        }
         for each in _by_name(metadata)
         if log in (None, each.name)
-        for stream in sorted(each.streams, key=lambda stream: stream.stream)
+        for stream in _by_number(each)
     ]
 
 
-def _alive(metadata: Metadata) -> dict[int, bool]:
-    return {node.node: node.alive for node in metadata.nodes}
-
-
-def _in_sync(stream: StreamInfo, alive: Mapping[int, bool]) -> list[int]:
-    """Return the replicas in sync; nodes of before only say which nodes live."""
-    if stream.in_sync is not None:
-        return list(stream.in_sync)
-    return [node for node in stream.replicas if alive.get(node)]
-
-
-def _missing(log: LogInfo, stream: StreamInfo, alive: Mapping[int, bool]) -> int:
-    return max(0, log.replication - len(_in_sync(stream, alive)))
-
-
-def _stream_row(
-    log: LogInfo, stream: StreamInfo, alive: Mapping[int, bool]
-) -> dict[str, Any]:
-    return {
-        "log": log.name,
-        "stream": stream.stream,
-        "state": _stream_state(log, stream, alive),
-        "epoch": stream.epoch,
-        "primary": stream.replicas[0] if stream.replicas else None,
-        "replicas": list(stream.replicas),
-        "learners": list(stream.learners),
-        "missing": _missing(log, stream, alive),
-        "committed": stream.committed,
-    }
-
-
-def _stream_state(log: LogInfo, stream: StreamInfo, alive: Mapping[int, bool]) -> str:
-    live = [node for node in stream.replicas if alive.get(node)]
-    if stream.status.name == "SEALED":
-        return SEALED
-    # A cut needs every replica of the epoch.
-    if not live or len(live) < len(stream.replicas):
-        return UNAVAILABLE
-    return OK if len(live) >= log.replication else DEGRADED
-
-
-def _node_state(node: NodeInfo) -> str:
-    if node.readmitting:
-        return "readmitting"
-    if not node.alive:
-        return "down"
-    return "draining" if node.draining else "up"
-
-
-def _health(
-    metadata: Metadata, nodes: list[dict[str, Any]], streams: list[dict[str, Any]]
-) -> str:
-    states = {stream["state"] for stream in streams}
-    if not metadata.leader or UNAVAILABLE in states:
-        return UNAVAILABLE
-    if DEGRADED in states or any(node["state"] == "down" for node in nodes):
-        return DEGRADED
-    return OK
+def _by_number(log: LogInfo) -> list[StreamInfo]:
+    return sorted(log.streams, key=lambda stream: stream.stream)
 
 
 def _by_name(metadata: Metadata) -> list[LogInfo]:

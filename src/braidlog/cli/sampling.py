@@ -137,7 +137,8 @@ class Sampler:
         if sample.metadata is None:
             return {}
         described = health.described(sample.metadata)
-        described.pop("index")
+        for name in ("index", "why", "since", "told_by"):
+            described.pop(name)
         described["logs"] = [
             row | self._moved(row["log"], sample, before, elapsed)
             for row in described["logs"]

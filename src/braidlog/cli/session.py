@@ -20,6 +20,7 @@ from braidlog.errors import NotFoundError
 
 if TYPE_CHECKING:
     from braidlog.client import BlockingClient, BlockingClusterLog
+    from braidlog.client.look import Look
 
     Logs: TypeAlias = braidlog.Node | BlockingClient
     Log: TypeAlias = braidlog.Log | BlockingClusterLog
@@ -59,6 +60,23 @@ class Session:
         with self.writer(create=create) as node:
             yield node
 
+    def look(self) -> Look:
+        """Look at the cluster, which takes two seconds at most.
+
+        Raises:
+            Problem: None was named, or no node says anything.
+        """
+        return self._named().look()
+
+    def _named(self) -> Target:
+        if self.cluster is None:
+            raise Problem(
+                "no cluster is named",
+                "say --cluster HOST:PORT, or set BRAIDLOG_CLUSTER",
+                USAGE,
+            )
+        return self.cluster
+
     @contextmanager
     def client(self, *, timeout_s: float | None = None) -> Iterator[BlockingClient]:
         """Connect to the cluster, whose answers may take `timeout_s`.
@@ -66,13 +84,7 @@ class Session:
         Raises:
             Problem: None was named, or no node can be reached.
         """
-        if self.cluster is None:
-            raise Problem(
-                "no cluster is named",
-                "say --cluster HOST:PORT, or set BRAIDLOG_CLUSTER",
-                USAGE,
-            )
-        with self.cluster.connect(timeout_s=timeout_s) as client:
+        with self._named().connect(timeout_s=timeout_s) as client:
             yield client
 
     @contextmanager

@@ -15,6 +15,7 @@ from braidlog.cli.failures import NOT_FOUND, USAGE, Problem
 
 if TYPE_CHECKING:
     from braidlog.client import BlockingClient
+    from braidlog.client.look import Look
 
 __all__ = ["Target", "probe", "token_of"]
 
@@ -53,6 +54,32 @@ class Target:
             seeds, token=self.token, ssl=context, settings=settings
         ) as client:
             yield client
+
+    def look(self) -> Look:
+        """Return what there is to see of the cluster, within two seconds.
+
+        Raises:
+            Problem: no node says anything.
+        """
+        from braidlog.client import connect_sync
+        from braidlog.client.routing import parse_seeds
+
+        seeds = parse_seeds(self.seeds)
+        client = connect_sync(seeds, token=self.token, ssl=self.context())
+        try:
+            found = client.look()
+        finally:
+            client.close()
+        if found.newest is None and found.judged is None:
+            said = [
+                found.silent[seed].message
+                if seed in found.silent
+                else f"{seed} did not answer in time"
+                for seed in seeds
+            ]
+            text = f"no node says how the cluster is ({'; '.join(said)})"
+            raise Problem(text, _HINT, NOT_FOUND)
+        return found
 
     def context(self) -> ssl.SSLContext | None:
         """Return what TLS connections use; None without TLS.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 from rich import box
@@ -15,7 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from braidlog.cli import parameters
+from braidlog.cli import health, parameters
 from braidlog.cli.commands import ClusterCommand, command
 from braidlog.cli.failures import USAGE, Problem
 from braidlog.cli.fitting import fitted
@@ -26,7 +27,9 @@ from braidlog.cli.text import clock, counted, human_bytes, printable
 from braidlog.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from braidlog.client import BlockingClient
+    from braidlog.wire.messages import Metadata
+
+    Metadatas: TypeAlias = Callable[[], Metadata | None]
 
 __all__ = ["after", "frame", "hosts", "top"]
 
@@ -81,15 +84,18 @@ def top(session: Session, *, once: bool, interval: float, statuses: str | None) 
         text = "a live view needs a terminal that can move its cursor"
         raise Problem(text, "say --once for one frame, or --json for lines", USAGE)
     asked = Statuses(status_urls(statuses))
-    # Whoever watches wants to see that nothing answers, and not to wait for it.
-    within = None if once else _PATIENCE_S
     try:
         # The terminal gets its screen back also when the process is told to end.
         with ExitStack() as stack, stopped_by_signals():
-            client = None
+            metadata: Metadatas = _nothing
             if session.cluster is not None or not statuses:
-                client = stack.enter_context(session.client(timeout_s=within))
-            looks = _looks(client, asked, interval, once=once)
+                if once:
+                    metadata = partial(_judged, session)
+                else:
+                    # Whoever watches wants to see that nothing answers, not to wait.
+                    client = stack.enter_context(session.client(timeout_s=_PATIENCE_S))
+                    metadata = client.metadata
+            looks = _looks(metadata, asked, interval, once=once)
             if session.as_json:
                 _print_lines(session, looks)
             elif once:
@@ -104,19 +110,40 @@ def _is_live() -> bool:
     return sys.stdout.isatty() and not Console().is_dumb_terminal
 
 
+def _nothing() -> None:
+    """Look at no cluster: hosts of applications alone are asked for."""
+
+
+def _judged(session: Session) -> Metadata:
+    """Return what the leader says, or raise what the nodes say without one."""
+    look = session.look()
+    if look.judged is not None:
+        return look.judged
+    raise LeaderlessError(health.leaderless(look))
+
+
+class LeaderlessError(UnavailableError):
+    """Nobody leads; `found` is what each node knows."""
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        """Say why, as `braidlog cluster status` does."""
+        super().__init__(found["why"][0]["why"])
+        self.found = found
+
+
 def _looks(
-    client: BlockingClient | None, statuses: Statuses, interval: float, *, once: bool
+    metadata: Metadatas, statuses: Statuses, interval: float, *, once: bool
 ) -> Iterator[dict[str, Any]]:
     """Yield look after look; a rate needs two, so the first is not shown."""
     sampler, looked = Sampler(), False
     while True:
         try:
-            rows = sampler.rows(_sample(client, statuses))
+            rows = sampler.rows(_sample(metadata, statuses))
         except UnavailableError as error:
-            if once:
-                raise
             # Nobody decides anything: what the nodes say of themselves is all there is.
             yield {"time": _now()} | _unavailable(error, *statuses.ask())
+            if once:
+                return
         else:
             if looked:
                 yield {"time": _now(), **rows}
@@ -131,14 +158,19 @@ def _unavailable(
     nodes: dict[int, dict[str, Any]],
     hosts: tuple[dict[str, Any], ...],
 ) -> dict[str, Any]:
+    said = {
+        node: {"node": node, "ready": status["ready"], "why": status["why"]}
+        for node, status in nodes.items()
+    }
+    if isinstance(error, LeaderlessError):
+        for row in error.found["nodes"]:
+            answer = {"node": row["node"], "ready": False, "why": row["says"]}
+            said.setdefault(row["node"], answer)
     return {
         "error": error.message,
         "health": "unavailable",
         "leader": None,
-        "said": [
-            {"node": node, "ready": status["ready"], "why": status["why"]}
-            for node, status in sorted(nodes.items())
-        ],
+        "said": [row for _, row in sorted(said.items())],
         "hosts": list(hosts),
     }
 
@@ -147,9 +179,9 @@ def _now() -> int:
     return time.time_ns() // 1000
 
 
-def _sample(client: BlockingClient | None, statuses: Statuses) -> Sample:
-    metadata = client.metadata() if client is not None else None
-    return Sample(time.monotonic(), metadata, *statuses.ask())
+def _sample(metadata: Metadatas, statuses: Statuses) -> Sample:
+    found = metadata()
+    return Sample(time.monotonic(), found, *statuses.ask())
 
 
 def _print_lines(session: Session, looks: Iterator[dict[str, Any]]) -> None:

@@ -319,6 +319,7 @@ class BlockingClient(_Blocking[Client]):
     delete_log = _call(Client.delete_log)
     describe = _call(Client.describe)
     metadata = _call(Client.metadata)
+    look = _call(Client.look)
     nodes = _call(Client.nodes)
     drain_node = _call(Client.drain_node)
     remove_node = _call(Client.remove_node)

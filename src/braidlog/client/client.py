@@ -12,6 +12,7 @@ from braidlog.client.cluster import Cluster
 from braidlog.client.ingest import Ingest
 from braidlog.client.link import Connector
 from braidlog.client.log import ClusterLog
+from braidlog.client.look import Look
 from braidlog.client.routing import KEY_STREAMS, Routes, parse_seeds
 from braidlog.client.scan import Scan
 from braidlog.client.settings import ClientSettings
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["Client", "connect"]
 
 _LOG_BYTES: Final = 16
+LOOK_S: Final = 1.5
+"""How long a look takes where nobody leads; with the rest of a command below 2 s."""
 
 
 class Client:
@@ -207,6 +210,17 @@ class Client:
         alive and which replicas are in sync.
         """
         return await self._cluster.judged()
+
+    async def look(self, within: float | None = None) -> Look:
+        """Return how the cluster is in 1.5 seconds, whatever is left of it.
+
+        The leader says it, if there is one; else each node that answers says what it
+        knows. Works without `__aenter__`, which needs a node that serves.
+
+        Raises:
+            UnauthorizedError: the token is refused.
+        """
+        return await self._cluster.look(LOOK_S if within is None else within)
 
     # -- nodes -------------------------------------------------------------------
 

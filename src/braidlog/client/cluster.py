@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from braidlog.client.attempts import UNREACHED, Said, first_of, shared
 from braidlog.client.link import Answer, Connector, Link
 from braidlog.client.links import Links
+from braidlog.client.look import Look, look
 from braidlog.client.retry import Backoff, Verdict, verdict_of
 from braidlog.client.routing import Routes
 from braidlog.client.settings import ClientSettings
@@ -161,6 +162,11 @@ class Cluster:
         """Return the metadata as it is now or later, never as it was before."""
         self.check_open()
         return await self._any_metadata(GetMetadata(linearizable=True))
+
+    async def look(self, within: float) -> Look:
+        """Return what there is to see of the cluster; see `braidlog.client.look`."""
+        self.check_open()
+        return await look(self._links, self._addresses(), within)
 
     async def judged(self) -> Metadata:
         """Return the metadata with what only the leader knows of nodes and replicas."""

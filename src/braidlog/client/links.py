@@ -32,8 +32,8 @@ class Links:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         links, self._links = self._links, {}
-        for link in links.values():
-            await link.close()
+        # All at a time: one that hangs is waited for.
+        await asyncio.gather(*(link.close() for link in links.values()))
 
     def _check_open(self) -> None:
         if self.closed:

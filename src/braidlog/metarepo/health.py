@@ -24,7 +24,9 @@ __all__ = [
     "STREAM_STATES",
     "UNAVAILABLE",
     "Reason",
+    "alive_nodes",
     "health",
+    "in_sync",
     "missing",
     "node_state",
     "reasons",
@@ -44,17 +46,18 @@ class Reason:
     """One thing that is not as it should be."""
 
     what: str
-    """`no_leader`, `node_down`, `unavailable`, `replicas_missing`, `damaged` or
-    `not_in_sync`."""
-    text: str
-    """For people."""
-    since_ms: int = 0
+    """`no_leader`, `node_down`, `readmitting`, `unavailable`, `replicas_missing`,
+    `damaged` or `copying`."""
+    fact: str
+    """What is so; for people."""
+    details: str = ""
+    """Which nodes it is about; goes on where `fact` ends."""
+    for_ms: int = 0
     """For how long, as far as the leader knows; 0: not known."""
     nodes: tuple[int, ...] = ()
     """The nodes that it is about."""
     log: str = ""
-    streams: tuple[int, ...] = ()
-    """The streams that are alike in this."""
+    stream: int = 0
 
 
 def node_state(node: NodeInfo) -> str:
@@ -78,18 +81,25 @@ def stream_state(log: LogInfo, stream: StreamInfo, alive: Mapping[int, bool]) ->
 
 
 def missing(log: LogInfo, stream: StreamInfo, alive: Mapping[int, bool]) -> int:
-    """Return how many replicas are not there and in sync, of those the log asks for."""
-    return max(0, log.replication - len(_live(stream, alive)))
+    """Return how many replicas are not in sync, of those that the log asks for."""
+    return max(0, log.replication - len(in_sync(stream, alive)))
 
 
-def _live(stream: StreamInfo, alive: Mapping[int, bool]) -> list[int]:
-    in_sync = stream.replicas if stream.in_sync is None else stream.in_sync
-    return [node for node in in_sync if alive.get(node)]
+def in_sync(stream: StreamInfo, alive: Mapping[int, bool]) -> list[int]:
+    """Return the replicas in sync; nodes of before only say which nodes live."""
+    if stream.in_sync is not None:
+        return list(stream.in_sync)
+    return [node for node in stream.replicas if alive.get(node)]
+
+
+def alive_nodes(metadata: Metadata) -> dict[int, bool]:
+    """Return which nodes live."""
+    return {node.node: node.alive for node in metadata.nodes}
 
 
 def health(metadata: Metadata) -> str:
     """Return `ok`, `degraded` or `unavailable`."""
-    alive = {node.node: node.alive for node in metadata.nodes}
+    alive = alive_nodes(metadata)
     placed = [(log, stream) for log in metadata.logs for stream in log.streams]
     waits = any(stream_state(*each, alive) == UNAVAILABLE for each in placed)
     if not metadata.leader or waits:
@@ -100,91 +110,69 @@ def health(metadata: Metadata) -> str:
 
 
 def reasons(metadata: Metadata) -> Iterator[Reason]:
-    """Return why the cluster is not well, the worst first."""
+    """Return why the cluster is not whole.
+
+    It is whole when a leader is known, every node answers, and every stream has all its
+    replicas in sync. A sealed stream is no trouble, and neither is a node that drains.
+    """
     if not metadata.leader:
-        text = "no leader of the metadata repository is known: nothing is committed"
-        yield Reason(what="no_leader", text=text)
-    alive = {node.node: node.alive for node in metadata.nodes}
-    for node in metadata.nodes:
-        if not node.alive and not node.readmitting:
+        fact = "no leader of the metadata repository is known"
+        yield Reason(what="no_leader", fact=fact)
+        return  # Only the leader knows the rest.
+    for node in sorted(metadata.nodes, key=lambda node: node.node):
+        state = node_state(node)
+        if not node.alive or node.readmitting:
             yield Reason(
-                what="node_down",
-                text=f"node {node.node} ({node.address}) does not answer",
-                since_ms=node.silent_ms,
+                what="node_down" if state == "down" else state,
+                fact=f"node {node.node} is {state}",
+                for_ms=node.silent_ms,
                 nodes=(node.node,),
             )
-    found = [
-        (kind, each, log, stream)
-        for log in metadata.logs
-        for stream in log.streams
-        for kind, each in _of_stream(log, stream, alive)
-    ]
-    yield from _gathered(found)
+    alive = alive_nodes(metadata)
+    for log in sorted(metadata.logs, key=lambda log: log.name):
+        for stream in sorted(log.streams, key=lambda stream: stream.stream):
+            if stream.damaged or stream.learners or missing(log, stream, alive):
+                yield _of_stream(log, stream, metadata.nodes)
 
 
-_Found = tuple[str, tuple[int, ...], "LogInfo", "StreamInfo"]
-_ORDER: Final = ("unavailable", "replicas_missing", "damaged", "not_in_sync")
-
-
-def _of_stream(
-    log: LogInfo, stream: StreamInfo, alive: Mapping[int, bool]
-) -> Iterator[tuple[str, tuple[int, ...]]]:
-    gone = tuple(node for node in stream.replicas if not alive.get(node))
-    live = _live(stream, alive)
-    entering = tuple(n for n in stream.replicas if alive.get(n) and n not in live)
-    if gone:
-        yield "unavailable", gone
-    elif len(stream.replicas) < log.replication:
-        yield "replicas_missing", stream.learners
-    if stream.damaged:
-        yield "damaged", stream.damaged
-    if entering:
-        yield "not_in_sync", entering
-
-
-def _gathered(found: list[_Found]) -> Iterator[Reason]:
-    """Say once what holds for many streams of a log."""
-    groups: dict[tuple[int, str, tuple[int, ...], int], list[_Found]] = {}
-    for each in found:
-        kind, nodes, log, stream = each
-        key = _ORDER.index(kind), log.name, nodes, len(stream.replicas)
-        groups.setdefault(key, []).append(each)
-    for key in sorted(groups):
-        alike = groups[key]
-        kind, nodes, log, stream = alike[0]
-        streams = tuple(each[3].stream for each in alike)
-        sealed = stream.status.name == "SEALED"
-        yield Reason(
-            what=kind,
-            text=f"{_named(streams)} of {log.name} {_said(kind, nodes, log, stream)}"
-            + (", sealed" if sealed else ""),
-            since_ms=max(each[3].lacking_ms for each in alike),
-            nodes=nodes,
-            log=log.name,
-            streams=streams,
+def _of_stream(log: LogInfo, stream: StreamInfo, nodes: tuple[NodeInfo, ...]) -> Reason:
+    alive = {node.node: node.alive for node in nodes}
+    there = in_sync(stream, alive)
+    behind = tuple(node for node in stream.replicas if node not in there)
+    details = "".join(
+        f"; {what}: node {', '.join(map(str, nodes))}"
+        for nodes, what in (
+            (behind, "not in sync"),
+            (stream.learners, "copying it"),
+            (stream.damaged, "damaged"),
         )
-
-
-def _said(kind: str, nodes: tuple[int, ...], log: LogInfo, stream: StreamInfo) -> str:
-    on = ", ".join(map(str, nodes))
-    have, want = len(stream.replicas), log.replication
-    where = ", ".join(map(str, stream.replicas))
-    match kind:
-        case "unavailable":
-            return f"waits for the replica on node {on} (replicas on {where})"
-        case "replicas_missing" if nodes:
-            return f"has {have} of {want} replicas, on {where}; node {on} copies it"
-        case "replicas_missing":
-            return f"has {have} of {want} replicas, on {where}; no other node takes one"
-        case "damaged":
-            return f"has a damaged replica on node {on}"
-        case _:
-            return f"has a replica on node {on} that is catching up"
-
-
-def _named(streams: tuple[int, ...]) -> str:
-    if len(streams) == 1:
-        return f"stream {streams[0]}"
-    first = ", ".join(map(str, streams[:4]))
-    more = ", ..." if len(streams) > 4 else ""  # noqa: PLR2004, RUF100
-    return f"each of {len(streams)} streams ({first}{more})"
+        if nodes
+    )
+    away: tuple[int, ...] = ()
+    if missing(log, stream, alive) and not behind and not stream.learners:
+        held = {*stream.replicas, *stream.learners}
+        others = [node for node in nodes if node.node not in held]
+        if not any(node_state(node) == "up" for node in others):
+            details += "; no other node can take one"
+            away = tuple(n.node for n in others if node_state(n) != "draining")
+        if away:
+            details += f": node {', '.join(map(str, away))} is not there"
+    if stream.lacking_why:
+        details = f": {stream.lacking_why}"
+    what = "copying"
+    if stream_state(log, stream, alive) == UNAVAILABLE:
+        what = "unavailable"
+    elif missing(log, stream, alive):
+        what = "replicas_missing"
+    elif stream.damaged:
+        what = "damaged"
+    return Reason(
+        what=what,
+        fact=f"stream {stream.stream} of {log.name} has {len(there)} of"
+        f" {log.replication} replicas in sync",
+        details=details,
+        for_ms=stream.lacking_ms,
+        nodes=tuple(dict.fromkeys((*behind, *stream.learners, *stream.damaged, *away))),
+        log=log.name,
+        stream=stream.stream,
+    )

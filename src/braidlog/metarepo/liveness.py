@@ -45,6 +45,7 @@ class Liveness:
         self._settings = settings
         self._heard: dict[int, float] = {}
         self._lost: dict[int, float] = {}
+        self._began = now
         self._patient_until = now + settings.grace
         self._called = now
 
@@ -90,8 +91,13 @@ class Liveness:
         return node in self._lost
 
     def silence(self, node: int, now: float) -> float:
-        """Return for how many seconds a node was not heard; 0 if it never was."""
-        return max(0.0, now - self._heard.get(node, now))
+        """Return for how many seconds a node was not heard.
+
+        Who was never heard was not for as long as this leader has listened, or since
+        the connection to it broke.
+        """
+        unheard = min(self._began, self._lost.get(node, self._began))
+        return max(0.0, now - self._heard.get(node, unheard))
 
     def alive(self, node: int, now: float) -> bool:
         """Tell whether a node was heard of and is not taken for dead."""

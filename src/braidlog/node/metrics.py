@@ -210,7 +210,7 @@ def _of_replicas(replicas: Iterable[ReplicaStatus]) -> Iterator[Metric]:
 
 def _of_cluster(seen: Observed, metadata: Metadata) -> Iterator[Metric]:
     """Return what the leader knows of all nodes and streams."""
-    alive = {each.node: each.alive for each in metadata.nodes}
+    alive = health.alive_nodes(metadata)
     nodes = Counter(dict.fromkeys(health.NODE_STATES, 0))
     nodes.update(health.node_state(each) for each in metadata.nodes)
     text = "Nodes by state, as the leader takes them."

@@ -558,7 +558,9 @@ class ClusterNode:
             measured["cut"] = member.cut_latency
         return Observed(
             status=self.status(),
-            metadata=member.metadata() if member is not None and leads else None,
+            metadata=(
+                member.metadata(judged=True) if member is not None and leads else None
+            ),
             copying=member.copying() if member is not None and leads else {},
             cuts_in_flight=member.cuts_in_flight if member is not None else 0,
             latencies={name: each.copy() for name, each in measured.items()},

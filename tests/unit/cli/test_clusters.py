@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import stat
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,71 @@ def test_health(orders: ClusterCli) -> None:
     assert judged() == ("ok", ["ok"] * 2)
     orders.run("stream", "seal", "1", "--yes")
     assert judged() == ("ok", ["sealed", "ok"])
+
+
+def test_status_says_why_and_since_when(orders: ClusterCli) -> None:
+    [well] = orders.json("cluster", "status", "--check")
+    assert (well["health"], well["why"], well["since"]) == ("ok", [], None)
+    assert well["told_by"] == well["leader"] == 1
+    orders.fake.dead.add(3)
+    orders.fake.silent_ms = 61_000
+    [said] = orders.json("cluster", "status", "--check", code=8)
+    assert [each["what"] for each in said["why"]] == [
+        "node_down",
+        "unavailable",
+        "unavailable",
+    ]
+    down, first, _ = said["why"]
+    assert (down["nodes"], down["seconds"]) == ([3], 61)
+    assert said["since"] == down["since"]
+    assert abs(_age_s(said["since"]) - 61) < 30
+    assert (first["nodes"], first["stream"], first["log"]) == ([3], 1, "orders")
+    text = orders.run("cluster", "status").stdout
+    assert "node 3 is down" in text
+    assert "stream 2 of orders has 2 of 3 replicas in sync; not in sync: node 3" in text
+    assert "the cluster is unavailable" in (
+        orders.run("cluster", "status", "--check", code=8).stderr
+    )
+
+
+def _age_s(text: str) -> float:
+    return (datetime.now(UTC) - datetime.fromisoformat(text)).total_seconds()
+
+
+def test_without_a_leader_each_node_says_what_it_knows(
+    orders: ClusterCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("braidlog.client.client.LOOK_S", 0.1)
+    orders.fake.leaderless = True
+    orders.fake.dead.add(3)
+    [said] = orders.json("cluster", "status")
+    assert (said["health"], said["leader"]) == ("unavailable", None)
+    assert said["told_by"] == [1, 2]
+    states = [(node["state"], node["says"]) for node in said["nodes"]]
+    assert states[:2] == [("answers", "it knows no leader")] * 2
+    assert states[2] == ("silent", "n3:7400 refused the connection")
+    assert [stream["state"] for stream in said["streams"]] == ["unavailable"] * 2
+    none, silent = said["why"]
+    assert "2 of the 3 that vote in it answer; an election takes" in none["why"]
+    assert (silent["what"], silent["nodes"]) == ("node_down", [3])
+    orders.fake.dead.add(2)
+    [said] = orders.json("cluster", "status", "--check", code=8)
+    assert (
+        "1 of the 3 that vote in it answer, and 2 are needed" in said["why"][0]["why"]
+    )
+    [look] = orders.json("top", "--once")
+    assert look["health"] == "unavailable"
+    assert "1 of the 3 that vote in it answer" in look["error"]
+    assert [(row["node"], row["ready"]) for row in look["said"]] == [
+        (1, False),
+        (2, False),
+        (3, False),
+    ]
+    assert "node 2: n2:7400 refused" in orders.run("top", "--once").stdout
+    orders.fake.dead.add(1)
+    for command in (["cluster", "status"], ["top", "--once"]):
+        result = orders.run(*command, code=3)
+        assert "no node says how the cluster is (n1:7400 refused" in result.stderr
 
 
 def test_health_is_an_exit_code(orders: ClusterCli) -> None:

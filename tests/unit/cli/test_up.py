@@ -148,7 +148,7 @@ def test_the_cluster_and_its_streams(up: Up) -> None:
     assert len(up.run("node", "list", "--json").splitlines()) == 3
     look = json.loads(up.run("top", "--once", "--interval", "0.1", "--json"))
     [seen] = [each for each in look["streams"] if each["stream"] == first["stream"]]
-    assert set(seen["lag"]) == set(map(str, first["replicas"]))
+    assert set(seen["lag"]) >= set(map(str, first["replicas"]))
     assert all(node["connections"] > 0 for node in look["nodes"])
     assert all(node["wal_bytes"] > 0 for node in look["nodes"])
     assert "moved" in up.run("top", "--once", "--interval", "0.1")

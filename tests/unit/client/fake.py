@@ -25,6 +25,7 @@ from braidlog.errors import (
     LogError,
     NotFoundError,
     NotPrimaryError,
+    NotReadyError,
     SealedError,
     SequenceGapError,
     TooLargeError,
@@ -96,6 +97,9 @@ class FakeCluster:
     def __init__(self, nodes: int = 3) -> None:
         self.nodes = {n: f"n{n}:7400" for n in range(1, nodes + 1)}
         self.dead: set[int] = set()
+        self.leaderless = False
+        self.silent_ms = 0
+        """For how long dead nodes have been silent."""
         self.draining: set[int] = set()
         self.voters = set(self.nodes)
         self.index = 1
@@ -186,6 +190,8 @@ class FakeCluster:
                     return Records(message.stream, (), (), (), 0, 1, 1), NOTHING
                 return await self._read(message)
             case GetMetadata():
+                if message.by_leader and self.leaderless:
+                    raise NotReadyError(f"node {node} knows no leader")
                 if message.wait_ms and self.index <= message.known:
                     await self._wait(message.wait_ms)
                 return self._metadata(), memoryview(b"")
@@ -294,7 +300,7 @@ class FakeCluster:
     def _metadata(self) -> Metadata:
         return Metadata(
             self.index,
-            next(iter(n for n in self.nodes if n not in self.dead), 0),
+            self._leader(),
             "fake",
             tuple(
                 NodeInfo(
@@ -303,11 +309,16 @@ class FakeCluster:
                     n not in self.dead,
                     voter=n in self.voters,
                     draining=n in self.draining,
+                    silent_ms=self.silent_ms if n in self.dead else 0,
                 )
                 for n, address in self.nodes.items()
             ),
             tuple(self._info(log) for log in self.logs.values()),
         )
+
+    def _leader(self) -> int:
+        alive = [] if self.leaderless else [n for n in self.nodes if n not in self.dead]
+        return next(iter(alive), 0)
 
     def _info(self, log: FakeLog) -> LogInfo:
         return LogInfo(

@@ -58,7 +58,7 @@ def test_a_healthy_cluster_shows_nothing_to_worry_about() -> None:
 def test_what_is_lacking_and_since_when() -> None:
     short = stream(1, replicas=(2, 3), in_sync=(2, 3), learners=(1,), lacking_ms=9_000)
     waits = stream(2, in_sync=(2, 3), lacking_ms=4_000)
-    rotten = stream(3, damaged=(2,))
+    rotten = stream(3, in_sync=(2, 3), damaged=(2,))
     cluster = metadata(log("orders", short, waits, rotten), down=[1], silent_ms=5_000)
     found = series(observed(metadata=cluster, copying={1: 70}))
     assert found['braidlog_cluster_nodes{state="down"}'] == 1
