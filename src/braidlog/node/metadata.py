@@ -150,6 +150,8 @@ class Answers:
     def gone(self, session: Session) -> None:
         """Forget what a connection that ended waits for."""
         self._polls.gone(session)
+        if session.role is Role.PEER:
+            self._polls.drop(lambda who: isinstance(who, tuple) and who[0] is session)
 
     def _wait(self, request: Request, message: GetMetadata, now: float) -> None:
         revision = self._revision
@@ -160,12 +162,12 @@ class Answers:
             return
         wait = min(message.wait_ms, WAIT_MAX_MS) / 1000
         session = request.session
-        who: Session | Request = session
+        who: Session | tuple[Session, Request] = session
         if session.role is Role.PEER:
             if len(self._polls) >= _PEER_POLLS_MAX:
                 self._answer(request, None)
                 return
-            who = request
+            who = session, request
         request.park()
         before = self._polls.wait(who, request, message.known, now + wait)
         if before is not None:

@@ -14,7 +14,7 @@ same however many wait, and nothing is left behind.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
@@ -70,6 +70,11 @@ class Polls(Generic[_Request]):
             del self._slices[poll.slice]
         request: _Request = poll.request  # type: ignore[assignment]
         return request
+
+    def drop(self, gone: Callable[[Hashable], bool]) -> None:
+        """Forget the polls of all for whom `gone` holds; every one is looked at."""
+        for who in [who for who in self._polls if gone(who)]:
+            self.gone(who)
 
     def due(self, now: float) -> list[_Request]:
         """Return and forget those that have waited long enough, the oldest first."""

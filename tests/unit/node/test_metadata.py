@@ -142,6 +142,10 @@ def test_a_node_of_an_earlier_version_asks_for_its_clients() -> None:
     assert len(bench.answers) == 100
     bench.publish()
     assert all(len(each.answers) == 1 for each in requests)
+    for each in requests:
+        bench.ask(each, GetMetadata(bench.revision, 60_000))
+    bench.answers.gone(session)  # type: ignore[arg-type]
+    assert len(bench.answers) == 0
 
 
 def test_a_poll_that_waited_long_enough_is_answered() -> None:
