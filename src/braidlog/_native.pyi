@@ -106,12 +106,14 @@ class LogView:
         since: int | None = None,
         until: int | None = None,
         limit: int | None = None,
+        skip_holes: bool = False,
     ) -> RecordIterator: ...
     def batches(
         self,
         start: int | None = None,
         end: int | None = None,
         columns: list[str] | None = None,
+        skip_holes: bool = False,
     ) -> BatchIterator: ...
     def find(self, timestamp: int) -> int | None: ...
     def wait(self, position: int, timeout: float | None = None) -> bool: ...
@@ -485,7 +487,7 @@ def verify(
 ) -> dict[str, Any]: ...
 def repair_plan(
     data: str | Path,
-    keep: str = "most",
+    keep: str = "all",
     progress: Callable[[int, int], object] | None = None,
 ) -> dict[str, Any]: ...
 def repair(

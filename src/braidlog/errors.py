@@ -9,6 +9,7 @@
     │  ├─ ConnectionLostError  connect again, then retry
     │  └─ TimeoutError_        the deadline passed; the outcome may still come
     ├─ TrimmedError            go on from ``first``
+    ├─ LostRecordsError        go on from ``end``: a repair could not save them
     ├─ BeyondEndError          wait until ``next`` is written
     ├─ SealedError             refresh the metadata, then retry
     ├─ ClosedError             open again
@@ -68,6 +69,7 @@ __all__ = [
     "LockedError",
     "LogError",
     "LogFullError",
+    "LostRecordsError",
     "MetadataFullError",
     "MissingFileError",
     "NewerFormatError",
@@ -200,6 +202,22 @@ class TrimmedError(LogError, IndexError):
         """Give the first position that can still be read."""
         super().__init__(message)
         self.first = first
+
+
+class LostRecordsError(LogError, IndexError):
+    """The records are lost: a repair could not save them, and declared it.
+
+    Their positions are not given to others. What comes before was read.
+    """
+
+    code = 23
+    hint = "Read on from `end`, or with skip_holes=True"
+
+    def __init__(self, message: str = "", *, first: int = 0, end: int = 0) -> None:
+        """Give the positions: from ``first``, before ``end``."""
+        super().__init__(message)
+        self.first = first
+        self.end = end
 
 
 class BeyondEndError(LogError, IndexError):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import braidlog
-from braidlog.errors import SequenceGapError
+from braidlog.errors import LostRecordsError, SequenceGapError
 from braidlog.storage import inspect
 from compat.contents import contents
 from compat.directory import Directory
@@ -106,3 +106,16 @@ def test_the_document_still_describes_it(
     assert ranges == {
         name: [log["first"], log["end"]] for name, log in expected.items()
     }
+
+
+def test_a_directory_with_a_declared_hole_is_read(tmp_path: Path) -> None:
+    with zipfile.ZipFile(GOLDEN / "holes.zip") as archive:
+        archive.extractall(tmp_path)
+    with braidlog.open(tmp_path) as node:
+        log = node.log("orders")
+        found = {record.position: record.value for record in log.read(skip_holes=True)}
+        there = [*range(1, 11), *range(16, 41)]
+        assert found == {n: b"%d" % (n - 1) for n in there}
+        with pytest.raises(LostRecordsError):
+            log.get(13)
+        assert log.append(b"next") == 41

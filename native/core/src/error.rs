@@ -112,6 +112,16 @@ pub enum Error {
     /// The handle was closed.
     #[error("closed")]
     Closed,
+    /// Records that a repair could not save; their positions are kept.
+    #[error(
+        "positions {first} to {end} are a declared hole: a repair could not save their records"
+    )]
+    Lost {
+        /// First position of the hole, or of the part that was met.
+        first: u64,
+        /// One past the last.
+        end: u64,
+    },
     /// Something is over its limit; nothing was written.
     #[error("{what} of {size} exceeds the limit of {max}")]
     TooLarge {

@@ -247,6 +247,7 @@ impl Batch {
         let seen = detach(py, || {
             let view = BatchView::parse(&bytes)?;
             let head = view.head();
+            head.check_there(0)?;
             let timestamps = (head.min_timestamp(), head.max_timestamp());
             Ok((view.count(), head.producer(), timestamps))
         });

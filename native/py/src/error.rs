@@ -72,6 +72,11 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
             fields.set_item("first", first)?;
             "TrimmedError"
         }
+        Error::Lost { first, end } => {
+            fields.set_item("first", first)?;
+            fields.set_item("end", end)?;
+            "LostRecordsError"
+        }
         Error::BeyondEnd { next, .. } => {
             fields.set_item("next", next)?;
             "BeyondEndError"
@@ -107,6 +112,12 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     };
     let class = py.import("braidlog.errors")?.getattr(name)?;
     let value = class.call((error.to_string(),), Some(&fields))?;
+    hint(error, &value)?;
+    Ok(PyErr::from_value(value))
+}
+
+/// What to do where it is not what the class says.
+fn hint(error: &Error, value: &Bound<'_, PyAny>) -> PyResult<()> {
     if error.is_exhausted() {
         let hint = "Close files, or raise the limit of open files (ulimit -n), then retry";
         value.setattr("hint", hint)?;
@@ -116,5 +127,5 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
         let hint = "Delete logs or cursors, or make a directory with larger segments";
         value.setattr("hint", hint)?;
     }
-    Ok(PyErr::from_value(value))
+    Ok(())
 }

@@ -151,13 +151,13 @@ fn verify_files(py: Python<'_>, data: PathBuf, progress: Option<Py<PyAny>>) -> P
 fn choice(keep: &str) -> PyResult<Keep> {
     Keep::named(keep).ok_or_else(|| {
         to_py(Error::InvalidArgument(format!(
-            "keep {keep:?} is not most, newest or oldest"
+            "keep {keep:?} is not all, most, newest or oldest"
         )))
     })
 }
 
 #[pyfunction]
-#[pyo3(signature = (data, keep="most", progress=None))]
+#[pyo3(signature = (data, keep="all", progress=None))]
 fn repair_plan(
     py: Python<'_>,
     data: PathBuf,

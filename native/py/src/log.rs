@@ -93,7 +93,7 @@ impl LogView {
         owned_object(py, position, &found)
     }
 
-    #[pyo3(signature = (start=None, end=None, key=None, since=None, until=None, limit=None))]
+    #[pyo3(signature = (start=None, end=None, key=None, since=None, until=None, limit=None, skip_holes=false))]
     fn records(
         &self,
         start: Option<Unsigned>,
@@ -102,6 +102,7 @@ impl LogView {
         since: Option<Micros>,
         until: Option<Micros>,
         limit: Option<Unsigned>,
+        skip_holes: bool,
     ) -> PyResult<RecordIterator> {
         let (start, end) = self.bounds(start, end)?;
         let wanted = Selection {
@@ -113,18 +114,21 @@ impl LogView {
             since: since.map(|Micros(since)| since),
             until: until.map(|Micros(until)| until),
             limit: limit.map_or(u64::MAX, |Unsigned(limit)| limit),
+            skip_holes,
         };
         Ok(RecordIterator::new(self.reader.clone(), wanted))
     }
 
-    #[pyo3(signature = (start=None, end=None, columns=None))]
+    #[pyo3(signature = (start=None, end=None, columns=None, skip_holes=false))]
     fn batches(
         &self,
         start: Option<Unsigned>,
         end: Option<Unsigned>,
         columns: Option<Vec<String>>,
+        skip_holes: bool,
     ) -> PyResult<BatchIterator> {
-        Ok(BatchIterator::new(self.scan(start, end, columns)?))
+        let scan = self.scan(start, end, columns)?;
+        Ok(BatchIterator::new(scan.skipping(skip_holes)))
     }
 
     fn find(&self, py: Python<'_>, timestamp: Micros) -> PyResult<Option<u64>> {

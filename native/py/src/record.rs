@@ -179,6 +179,8 @@ pub struct Selection {
     pub until: Option<i64>,
     /// At most so many records.
     pub limit: u64,
+    /// Whether to read on behind records that a repair declared lost.
+    pub skip_holes: bool,
 }
 
 impl Selection {
@@ -252,6 +254,10 @@ impl RecordIterator {
         let view = BatchView::parse_verified(batch.bytes()).map_err(to_py)?;
         let wanted = &self.wanted;
         let head = view.head();
+        if head.is_hole() && wanted.skip_holes {
+            return Ok(());
+        }
+        head.check_there(batch.llsn).map_err(to_py)?;
         if wanted.is_before(head.max_timestamp()) || wanted.is_after(head.min_timestamp()) {
             return Ok(());
         }

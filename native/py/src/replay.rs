@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use braidlog_core::batch::{BatchBuilder, BatchView, Compression};
+use braidlog_core::batch::{BatchBuilder, BatchView, Compression, parse_head};
 use braidlog_core::replay::{Damage, Directory, Merge, OnHole, Options, Piece};
 use braidlog_core::vfs::RealVfs;
 use braidlog_core::{Error, Result};
@@ -153,10 +153,14 @@ impl Reader {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
-        match self.next.take() {
-            None => self.merge.next(),
-            found => Ok(found),
+        let found = match self.next.take() {
+            None => self.merge.next()?,
+            found => found,
+        };
+        if let Some(piece) = &found {
+            parse_head(piece.bytes())?.check_there(piece.glsn - u64::from(piece.first))?;
         }
+        Ok(found)
     }
 
     /// The next piece for a batch that was begun; a failure is kept for the next one.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 use braidlog_core::Result;
-use braidlog_core::batch::{BatchBuilder, BatchView, Compression};
+use braidlog_core::batch::{BatchBuilder, BatchView, Compression, parse_head};
 use braidlog_core::wal::{BatchRef, Position, StreamView, View};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -50,6 +50,8 @@ pub struct Scan {
     end: u64,
     position: Position,
     batches: VecDeque<BatchRef>,
+    /// Whether to read on behind records that a repair declared lost.
+    skip_holes: bool,
 }
 
 impl Scan {
@@ -63,20 +65,30 @@ impl Scan {
             end,
             position,
             batches,
+            skip_holes: false,
         }
     }
 
+    /// Read on behind holes, or not.
+    pub fn skipping(self, skip_holes: bool) -> Self {
+        Self { skip_holes, ..self }
+    }
+
     fn peek(&mut self) -> Result<Option<&BatchRef>> {
-        if self.batches.is_empty() && self.next < self.end {
+        while self.batches.is_empty() && self.next < self.end {
             let (from, to, position) = (self.next, self.end, &mut self.position);
             let read = |view: &View, stream: &StreamView| {
                 view.read(stream, from, to, READ_BYTES, position)
             };
             let found = self.reader.read(read)?;
-            if let Some(last) = found.last() {
-                self.next = last.next();
+            let Some(last) = found.last() else { break };
+            self.next = last.next();
+            for batch in found {
+                let hole = parse_head(batch.bytes())?.is_hole();
+                if !(hole && self.skip_holes) {
+                    self.batches.push_back(batch);
+                }
             }
-            self.batches.extend(found);
         }
         Ok(self.batches.front())
     }
@@ -86,6 +98,10 @@ impl Scan {
         let small = |batch: &BatchRef| batch.bytes().len() < SMALL_BYTES;
         match self.peek()? {
             None => Ok(None),
+            Some(batch) if is_hole(batch)? => {
+                parse_head(batch.bytes())?.check_there(batch.llsn)?;
+                Ok(None)
+            }
             Some(batch) if small(batch) => self.gather().map(Some),
             Some(_) => {
                 let batch = self.batches.pop_front();
@@ -111,14 +127,20 @@ impl Scan {
     fn gather(&mut self) -> Result<RecordBatch> {
         let mut builder = BatchBuilder::new();
         let first = self.batches.front().map_or(0, BatchRef::first);
+        let mut next = first;
         while builder.encoded_len_max() < GATHERED_BYTES {
             match self.peek()? {
-                Some(batch) if batch.bytes().len() < SMALL_BYTES => {}
+                // Positions of one Arrow batch are consecutive.
+                Some(batch)
+                    if batch.bytes().len() < SMALL_BYTES
+                        && batch.first() == next
+                        && !is_hole(batch)? => {}
                 _ => break,
             }
             let Some(batch) = self.batches.pop_front() else {
                 break;
             };
+            next = batch.next();
             let view = BatchView::parse_verified(batch.bytes())?;
             for i in batch.begin..batch.end {
                 if let Some(record) = view.record(i) {
@@ -141,6 +163,10 @@ impl Scan {
             Checks::Verified,
         )
     }
+}
+
+fn is_hole(batch: &BatchRef) -> Result<bool> {
+    Ok(parse_head(batch.bytes())?.is_hole())
 }
 
 impl Iterator for Scan {

@@ -18,7 +18,7 @@ import click
 from braidlog.cli import parameters
 from braidlog.cli.commands import EitherCommand, command
 from braidlog.cli.failures import NOT_FOUND, USAGE, Problem
-from braidlog.cli.including import archive_options, include
+from braidlog.cli.including import archive_options, hole_option, include, skipping
 from braidlog.cli.output import line
 from braidlog.cli.progress import Meter, meter
 from braidlog.cli.records import encoder, escape, json_value
@@ -58,6 +58,7 @@ _SUFFIXES = {
 @click.option("--start", type=parameters.POSITION, help="From this position on.")
 @click.option("--end", type=parameters.POSITION, help="Up to before this position.")
 @archive_options
+@hole_option
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @click.pass_obj
 def export(
@@ -71,6 +72,7 @@ def export(
     force: bool,
     include_archive: bool,
     archive: str | None,
+    skip_holes: bool,
 ) -> None:
     """Write a log to a file.
 
@@ -89,7 +91,9 @@ def export(
     if start is not None and end is not None and end < start:
         raise click.UsageError(f"--end {end} is before --start {start}")
     with session.logs() as node:
-        source = _Reach(node.log(log), include(include_archive, archive))
+        known = node.log(log)
+        more = skipping(known, skip_holes)
+        source = _Reach(known, include(include_archive, archive), more)
         begin = source.first if start is None else start
         stop = source.end if end is None else min(end, source.end)
         with meter("export", max(0, stop - begin), unit="records") as progress:
@@ -98,7 +102,7 @@ def export(
                 return
             with _replacing(file) as stream:
                 write(source, begin, stop, stream, progress)
-    records, size = max(0, stop - begin), file.stat().st_size
+    records, size = source.given, file.stat().st_size
     line(
         session,
         f"exported {counted(records, 'record')} to {file}, {human_bytes(size)}",
@@ -109,12 +113,15 @@ def export(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Reach:
     """A log, and how far back it is read."""
 
     log: Log
     archive: bool | str
+    more: dict[str, Any]
+    given: int = 0
+    """Records so far."""
 
     @property
     def first(self) -> int:
@@ -133,11 +140,19 @@ class _Reach:
 
     def read(self, begin: int, end: int) -> Iterator[Record]:
         """Iterate over records."""
-        return self.log.read(begin, end, include_archive=self.archive)
+        for record in self.log.read(
+            begin, end, include_archive=self.archive, **self.more
+        ):
+            self.given += 1
+            yield record
 
     def batches(self, begin: int, end: int) -> Iterator[Any]:
         """Iterate over batches."""
-        return self.log.batches(begin, end, include_archive=self.archive)
+        for batch in self.log.batches(
+            begin, end, include_archive=self.archive, **self.more
+        ):
+            self.given += batch.num_rows
+            yield batch
 
     def schema(self) -> Any:
         """Return the columns."""

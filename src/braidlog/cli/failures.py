@@ -45,6 +45,7 @@ _EXIT_CODES: tuple[tuple[type[BaseException], int], ...] = (
     (errors.LockedError, LOCKED),
     (errors.CorruptionError, CORRUPTION),
     (errors.TrimmedError, OUT_OF_RANGE),
+    (errors.LostRecordsError, CORRUPTION),
     (errors.BeyondEndError, OUT_OF_RANGE),
     (errors.LogFullError, LOG_FULL),
     (FileNotFoundError, NOT_FOUND),
@@ -72,6 +73,8 @@ _HINTS: dict[type[BaseException], str] = {
     errors.ProtocolError: "check that a Braidlog node of this version listens there,"
     " and whether it wants --tls-ca",
     errors.TrimmedError: "`braidlog read LOG --start {first}` begins with what is left",
+    errors.LostRecordsError: "`--skip-holes` reads on behind them;"
+    " `braidlog verify` lists all such holes",
     errors.BeyondEndError: "`braidlog tail LOG --follow` waits for more;"
     " `braidlog log list` shows how far each log goes",
     errors.ClosedError: "run it again",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import click
 
-__all__ = ["archive_options", "include"]
+from braidlog import Log
+
+__all__ = ["archive_options", "hole_option", "include", "skipping"]
 
 
 def archive_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -25,6 +28,22 @@ def archive_options(function: Callable[..., None]) -> Callable[..., None]:
     ):
         function = option(function)
     return function
+
+
+hole_option = click.option(
+    "--skip-holes",
+    is_flag=True,
+    help="Go on behind positions of which a repair declared the records lost.",
+)
+
+
+def skipping(log: Any, skip_holes: bool) -> dict[str, Any]:
+    """Return what the option says, for the calls of a log."""
+    if not skip_holes:
+        return {}
+    if not isinstance(log, Log):
+        raise click.UsageError("--skip-holes is for data directories: no node repairs")
+    return {"skip_holes": True}
 
 
 def include(include_archive: bool, archive: str | None) -> bool | str:

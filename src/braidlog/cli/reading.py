@@ -12,7 +12,7 @@ import click
 import braidlog
 from braidlog.cli import parameters
 from braidlog.cli.commands import EitherCommand, command
-from braidlog.cli.including import archive_options, include
+from braidlog.cli.including import archive_options, hole_option, include, skipping
 from braidlog.cli.records import encoder
 from braidlog.cli.session import Session
 
@@ -59,6 +59,7 @@ def layout_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("--until", type=parameters.timestamp, help="Only up to before this time.")
 @click.option("--limit", type=parameters.COUNT, help="At most so many records.")
 @archive_options
+@hole_option
 @layout_options
 @click.pass_obj
 def read(
@@ -74,6 +75,7 @@ def read(
     delimiter: bytes,
     include_archive: bool,
     archive: str | None,
+    skip_holes: bool,
     **bounds: Any,
 ) -> None:
     """Print records.
@@ -96,6 +98,7 @@ def read(
         else:
             encoded = None if key is None else os.fsencode(key)
             begin = source.first if start is None and not included else start
+            filters |= skipping(source, skip_holes)
             records = source.read(
                 begin, key=encoded, include_archive=included, **filters
             )

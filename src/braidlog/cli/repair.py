@@ -60,10 +60,10 @@ def verify(context: click.Context) -> None:
 )
 @click.option(
     "--keep",
-    type=click.Choice(["most", "newest", "oldest"]),
-    default="most",
+    type=click.Choice(["all", "most", "newest", "oldest"]),
+    default="all",
     show_default=True,
-    help="Which side of a hole to keep: positions must stay dense.",
+    help="What to keep of a log with a hole: all, with the hole declared, or one side.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would be lost.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -72,7 +72,7 @@ def repair(
     session: Session,
     *,
     output: Path | None,
-    keep: Literal["most", "newest", "oldest"],
+    keep: Literal["all", "most", "newest", "oldest"],
     dry_run: bool,
     yes: bool,
 ) -> None:

@@ -247,13 +247,15 @@ class AsyncLog:
         *,
         key: Buffer | None = None,
         timeout: float | None = None,  # noqa: ASYNC109
+        skip_holes: bool = False,
     ) -> AsyncIterator[Record]:
         """Follow the log; see `Log.subscribe`."""
         position = self.first if start is None else start
         try:
             while await self.wait(position, timeout=timeout):
                 end = self.end
-                async for record in self.read(position, end, key=key):
+                ahead = self.read(position, end, key=key, skip_holes=skip_holes)
+                async for record in ahead:
                     yield record
                 position = end
         except StoreFailedError:
@@ -272,9 +274,14 @@ class AsyncLog:
         *,
         columns: list[str] | None = None,
         include_archive: Archived = False,
+        skip_holes: bool = False,
     ) -> pa.Table:
         """Return the log as an Arrow table; see `Log.to_arrow`."""
-        read, options = self.blocking.to_arrow, {"include_archive": include_archive}
+        read = self.blocking.to_arrow
+        options: dict[str, Any] = {
+            "include_archive": include_archive,
+            "skip_holes": skip_holes,
+        }
         return await in_thread(read, start, end, columns=columns, **options)
 
     async def archive(self, location: str | os.PathLike[str] | None = None) -> Archive:

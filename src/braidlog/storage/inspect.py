@@ -62,7 +62,7 @@ __all__ = [
 Progress: TypeAlias = Callable[[int, int], object]
 """Called with the bytes done and the bytes in all, a few times a segment."""
 
-Keep: TypeAlias = Literal["most", "newest", "oldest"]
+Keep: TypeAlias = Literal["all", "most", "newest", "oldest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +163,13 @@ def verify(data: Path, *, progress: Progress | None = None) -> Report:
 
 
 def repair_plan(
-    data: Path, *, keep: Keep = "most", progress: Progress | None = None
+    data: Path, *, keep: Keep = "all", progress: Progress | None = None
 ) -> Plan:
     """Tell what a repair would keep and lose.
 
-    Positions have no holes, so of a log with damage in its middle one side is kept:
-    the one with more records, or the one that `keep` names.
+    Of a log with damage in its middle both sides are kept, with a declared hole between
+    them: lost records keep their positions. `keep` may name one side instead: the one
+    with most records, the newest, the oldest.
 
     Raises:
         LockedError: A writer is running.
@@ -178,7 +179,7 @@ def repair_plan(
 
 
 def repair(
-    data: Path, target: Path, *, keep: Keep = "most", progress: Progress | None = None
+    data: Path, target: Path, *, keep: Keep = "all", progress: Progress | None = None
 ) -> Repaired:
     """Make a new directory at `target` of everything that can be saved.
 

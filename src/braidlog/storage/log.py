@@ -12,7 +12,12 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from braidlog import _native
-from braidlog.errors import ClosedError, NotFoundError, StoreFailedError
+from braidlog.errors import (
+    ClosedError,
+    InvalidArgumentError,
+    NotFoundError,
+    StoreFailedError,
+)
 from braidlog.storage.archived import Archived, read_batches, read_records
 from braidlog.storage.arguments import checked_producer, checked_timeout
 from braidlog.storage.keeping import KeptLog
@@ -37,6 +42,12 @@ def _who(producer: Any) -> tuple[int, int] | None:
         return None
     producer = checked_producer(producer)
     return producer.id, producer.epoch
+
+
+def _refuse_holes(skip_holes: bool) -> None:
+    if skip_holes:
+        msg = "an archive has no holes: read it and the log apart to skip those"
+        raise InvalidArgumentError(msg)
 
 
 class Log(KeptLog, _native.Appender):
@@ -168,6 +179,7 @@ class Log(KeptLog, _native.Appender):
         """Return the record at ``position``.
 
         Raises:
+            LostRecordsError: it is in a declared hole; see `read`.
             TrimmedError: the position is below ``first``.
             BeyondEndError: the position is not written yet.
         """
@@ -187,6 +199,7 @@ class Log(KeptLog, _native.Appender):
         until: Timestamp | None = None,
         limit: int | None = None,
         include_archive: Archived = False,
+        skip_holes: bool = False,
     ) -> Iterator[Record]:
         """Iterate over records ``start`` to ``end`` (half-open) in position order.
 
@@ -199,7 +212,12 @@ class Log(KeptLog, _native.Appender):
         the log at the first position that the log has, also while it is trimmed. It
         needs the extra ``arrow``.
 
+        A log that was repaired may have declared holes: positions of which the records
+        are lost. A read raises there, when it has given what comes before; with
+        ``skip_holes`` it goes on behind them.
+
         Raises:
+            LostRecordsError: the next position is in a declared hole.
             TrimmedError: ``start`` is below ``first``, or was trimmed meanwhile; with
                 the archive, that lacks the records too.
             BeyondEndError: ``start`` is above the end.
@@ -207,6 +225,7 @@ class Log(KeptLog, _native.Appender):
             ArchiveDamagedError: a file of the archive is gone or damaged.
         """
         if include_archive:
+            _refuse_holes(skip_holes)
             return read_records(
                 self,
                 include_archive,
@@ -218,7 +237,7 @@ class Log(KeptLog, _native.Appender):
                 limit=limit,
             )
         self._backend.refresh()
-        return self._view.records(start, end, key, since, until, limit)
+        return self._view.records(start, end, key, since, until, limit, skip_holes)
 
     def __iter__(self) -> Iterator[Record]:
         """Iterate over everything that can be read now."""
@@ -230,14 +249,16 @@ class Log(KeptLog, _native.Appender):
         *,
         key: Buffer | None = None,
         timeout: float | None = None,
+        skip_holes: bool = False,
     ) -> Iterator[Record]:
         """Follow the log from ``start`` (default: its first record) for ever.
 
         Each record is seen exactly once, in order, when it is durable. Ends after
         ``timeout`` seconds without a new one; without a timeout it ends only when the
-        node is closed.
+        node is closed. ``skip_holes`` is that of `read`.
 
         Raises:
+            LostRecordsError: the next position is in a declared hole.
             TrimmedError: the reader was overtaken by trimming.
             NotFoundError: the log was deleted.
             StoreFailedError: nothing more will come.
@@ -246,7 +267,7 @@ class Log(KeptLog, _native.Appender):
         try:
             while self.wait(position, timeout=timeout):
                 end = self._view.range()[1]
-                yield from self._view.records(position, end, key)
+                yield from self._view.records(position, end, key, skip_holes=skip_holes)
                 position = end
         except StoreFailedError:
             raise
@@ -301,20 +322,22 @@ class Log(KeptLog, _native.Appender):
         *,
         columns: list[str] | None = None,
         include_archive: Archived = False,
+        skip_holes: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """Iterate over the log as `pyarrow.RecordBatch` of about 1 MiB, without copies.
 
         Schema: position int64, timestamp timestamp[us, UTC], key binary, value binary,
         headers map<string, binary>. ``columns`` chooses and orders.
-        ``include_archive`` is that of `read`.
+        ``include_archive`` and ``skip_holes`` are those of `read`.
         """
         import pyarrow as pa
 
         if include_archive:
+            _refuse_holes(skip_holes)
             yield from read_batches(self, include_archive, start, end, columns)
             return
         self._backend.refresh()
-        for batch in self._view.batches(start, end, columns):
+        for batch in self._view.batches(start, end, columns, skip_holes):
             yield pa.record_batch(batch)
 
     def to_arrow(
@@ -324,6 +347,7 @@ class Log(KeptLog, _native.Appender):
         *,
         columns: list[str] | None = None,
         include_archive: Archived = False,
+        skip_holes: bool = False,
     ) -> pa.Table:
         """Return the log, or positions ``start`` to ``end`` of it, as one Arrow table.
 
@@ -334,9 +358,10 @@ class Log(KeptLog, _native.Appender):
         self._backend.refresh()
         if include_archive:
             schema = pa.schema(self._view.batches(columns=columns))
+            _refuse_holes(skip_holes)
             found = read_batches(self, include_archive, start, end, columns)
             return pa.Table.from_batches(found, schema)
-        batches = self._view.batches(start, end, columns)
+        batches = self._view.batches(start, end, columns, skip_holes)
         # One by one: through Arrow's own stream our errors would arrive as its errors.
         return pa.Table.from_batches(map(pa.record_batch, batches), pa.schema(batches))
 

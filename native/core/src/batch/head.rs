@@ -6,9 +6,9 @@ use std::ops::Range;
 
 use super::compress::Compression;
 use super::header::{CHECKSUM_OFFSET, HEADER_BYTES, Header, Producer, u32_at};
-use super::layout::{Counts, FLAG_HEADERS, FLAG_KEYS, Layout, head_len, pages_of};
+use super::layout::{Counts, FLAG_HEADERS, FLAG_HOLE, FLAG_KEYS, Layout, head_len, pages_of};
 use super::malformed;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::limits::PAGE_BYTES;
 
 /// Complete a batch of which the stored body is in place: page table, header and checksum.
@@ -24,6 +24,19 @@ pub(super) fn seal(batch: &mut [u8], header: &Header) {
     header.write(head);
     let checksum = head_checksum(head);
     head[CHECKSUM_OFFSET..HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// Make a batch of empty records, which have one timestamp, stand for lost ones.
+pub(super) fn declare_hole(batch: &mut [u8]) -> Result<()> {
+    let head = parse_head(batch)?;
+    let (mut header, len) = (head.header, head.head_len());
+    header.counts.flags |= FLAG_HOLE;
+    header.check_counts()?;
+    let head = &mut batch[..len];
+    header.write(head);
+    let checksum = head_checksum(head);
+    head[CHECKSUM_OFFSET..HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
+    Ok(())
 }
 
 fn head_checksum(head: &[u8]) -> u32 {
@@ -138,6 +151,22 @@ impl BatchHead<'_> {
     /// Records, at least one.
     pub fn count(&self) -> u32 {
         self.header.counts.records as u32
+    }
+
+    /// Whether it stands for records that are lost.
+    pub fn is_hole(&self) -> bool {
+        self.header.counts.has(FLAG_HOLE)
+    }
+
+    /// Refuse a batch that stands for records that are lost; its first record has this position.
+    pub fn check_there(&self, position: u64) -> Result<()> {
+        if self.is_hole() {
+            return Err(Error::Lost {
+                first: position,
+                end: position + u64::from(self.count()),
+            });
+        }
+        Ok(())
     }
 
     /// How the body is stored.

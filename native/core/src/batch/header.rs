@@ -4,7 +4,8 @@
 
 use super::compress::Compression;
 use super::layout::{
-    Counts, FLAG_HEADERS, FLAG_KEYS, FLAG_NULL_KEYS, FLAG_ONE_TIMESTAMP, Layout, head_len,
+    Counts, FLAG_HEADERS, FLAG_HOLE, FLAG_KEYS, FLAG_NULL_KEYS, FLAG_ONE_TIMESTAMP, Layout,
+    head_len,
 };
 use super::malformed;
 use crate::error::{Error, Result};
@@ -34,7 +35,10 @@ pub const HEADER_BYTES: usize = CHECKSUM_OFFSET + 4;
 
 const MAGIC: [u8; 4] = *b"BRB1";
 const VERSION: u8 = 1;
-const FLAGS_KNOWN: u16 = FLAG_KEYS | FLAG_NULL_KEYS | FLAG_HEADERS | FLAG_ONE_TIMESTAMP;
+
+/// Of a batch that stands for records that are lost: builds that do not know of it must refuse it.
+const VERSION_HOLE: u8 = 2;
+const FLAGS_KNOWN: u16 = FLAG_KEYS | FLAG_NULL_KEYS | FLAG_HEADERS | FLAG_ONE_TIMESTAMP | FLAG_HOLE;
 
 /// Who wrote a batch, for idempotence. All zero: nobody in particular.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,7 +86,12 @@ impl Header {
         };
         let counts = &self.counts;
         put(MAGIC_OFFSET, &MAGIC);
-        put(VERSION_OFFSET, &[VERSION]);
+        let version = if counts.has(FLAG_HOLE) {
+            VERSION_HOLE
+        } else {
+            VERSION
+        };
+        put(VERSION_OFFSET, &[version]);
         put(COMPRESSION_OFFSET, &[self.compression.code()]);
         put(FLAGS_OFFSET, &counts.flags.to_le_bytes());
         put(STORED_OFFSET, &self.stored.to_le_bytes());
@@ -112,7 +121,13 @@ impl Header {
         if bytes[..4] != MAGIC {
             return Err(malformed(MAGIC_OFFSET as u64, "no batch magic"));
         }
-        if bytes[VERSION_OFFSET] != VERSION {
+        let flags = u16::from_le_bytes([bytes[FLAGS_OFFSET], bytes[FLAGS_OFFSET + 1]]);
+        let expected = if flags & FLAG_HOLE == 0 {
+            VERSION
+        } else {
+            VERSION_HOLE
+        };
+        if bytes[VERSION_OFFSET] != expected {
             let reason = format!("format version {} is unknown", bytes[VERSION_OFFSET]);
             return Err(malformed(VERSION_OFFSET as u64, reason));
         }
@@ -124,7 +139,7 @@ impl Header {
         Ok(Self {
             compression,
             counts: Counts {
-                flags: u16::from_le_bytes([bytes[FLAGS_OFFSET], bytes[FLAGS_OFFSET + 1]]),
+                flags,
                 records: count(RECORDS_OFFSET),
                 key_bytes: count(KEY_BYTES_OFFSET),
                 value_bytes: count(VALUE_BYTES_OFFSET),
@@ -194,6 +209,11 @@ impl Header {
                 HEADER_ENTRIES_OFFSET as u64,
                 "header data without headers",
             ));
+        }
+        if counts.has(FLAG_HOLE)
+            && (counts.flags != FLAG_HOLE | FLAG_ONE_TIMESTAMP || counts.value_bytes != 0)
+        {
+            return Err(malformed(FLAGS_OFFSET as u64, "a hole with records"));
         }
         let timestamps_fit = if counts.has(FLAG_ONE_TIMESTAMP) {
             self.min_timestamp == self.max_timestamp

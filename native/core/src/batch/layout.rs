@@ -13,6 +13,8 @@ pub const FLAG_NULL_KEYS: u16 = 2;
 pub const FLAG_HEADERS: u16 = 4;
 /// All records have one timestamp, stored only in the header.
 pub const FLAG_ONE_TIMESTAMP: u16 = 8;
+/// The records are lost: they have positions and nothing else.
+pub const FLAG_HOLE: u16 = 16;
 
 /// What decides the size of a raw body. 64-bit, so that sums over untrusted counts cannot wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

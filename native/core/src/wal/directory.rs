@@ -87,6 +87,7 @@ pub(super) fn create_identity(
         node: random(1) << 64 | random(2),
         wal: random(3) << 64 | random(4),
         segment_bytes: options.segment_bytes as u32,
+        holes: false,
     };
     vfs.replace(&dir.join(IDENTITY), &identity.encode())?;
     Ok(identity)

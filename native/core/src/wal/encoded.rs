@@ -207,6 +207,7 @@ fn whole_of(batch: &BatchRef) -> Result<EncodedBatch> {
 /// A batch with its first `count` records.
 fn whole(encoded: &[u8], llsn: u64, count: u32) -> Result<EncodedBatch> {
     let head = parse_head(encoded)?;
+    head.check_there(llsn)?;
     let bytes = if head.count() == count {
         encoded.to_vec()
     } else {

@@ -14,8 +14,11 @@ use crate::vfs::Vfs;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"BRID");
 
-/// Newest directory format this build reads, and the one it writes.
-pub const FORMAT: u32 = 1;
+/// Newest directory format this build reads; that of a directory with declared holes.
+pub const FORMAT: u32 = 2;
+
+/// What a directory without declared holes is written as: older builds read it.
+const FORMAT_DENSE: u32 = 1;
 
 /// Name of the file in the node directory.
 pub const IDENTITY: &str = "IDENTITY";
@@ -29,6 +32,8 @@ pub struct NodeIdentity {
     pub wal: u128,
     /// Length of every segment file.
     pub segment_bytes: u32,
+    /// Whether there may be declared holes, which older builds cannot read.
+    pub holes: bool,
 }
 
 impl NodeIdentity {
@@ -36,7 +41,7 @@ impl NodeIdentity {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.put_u32(MAGIC);
-        out.put_u32(FORMAT);
+        out.put_u32(if self.holes { FORMAT } else { FORMAT_DENSE });
         out.put_u128(self.node);
         out.put_u128(self.wal);
         out.put_u32(self.segment_bytes);
@@ -89,6 +94,7 @@ impl NodeIdentity {
                 node: take.u128()?,
                 wal: take.u128()?,
                 segment_bytes: take.u32()?,
+                holes: format > FORMAT_DENSE,
             };
             Ok((identity, take.u32()?))
         };
@@ -120,6 +126,7 @@ mod tests {
             node: 1,
             wal: 2,
             segment_bytes,
+            holes: false,
         };
         identity.encode()
     }

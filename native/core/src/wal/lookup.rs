@@ -42,6 +42,7 @@ impl View {
             let at = placed.at as usize;
             let bytes = &part.buf[at..at + placed.len as usize];
             let head = parse_head(bytes)?;
+            head.check_there(placed.llsn)?;
             let body = &bytes[head.head_len()..];
             return read_record(&head, (llsn - placed.llsn) as u32, |range| Ok(&body[range]));
         }
@@ -151,6 +152,7 @@ impl View {
         let (frame, seed) = (lookup.frame, lookup.place.segment.seed);
         let body = frame.offset + FRAME_HEADER as u32 + frame.head;
         let mut read = || {
+            lookup.head.check_there(frame.header.llsn)?;
             let index = (lookup.llsn - frame.header.llsn) as u32;
             let mut plan = PointPlan::new(&lookup.head, index)?;
             let mut absent = Vec::new();
@@ -240,7 +242,7 @@ impl View {
             let batches = self.read(stream, from, range.end, 1 << 20, &mut position)?;
             for batch in &batches {
                 let head = parse_head(batch.bytes())?;
-                if head.max_timestamp() >= timestamp {
+                if head.max_timestamp() >= timestamp && !head.is_hole() {
                     let view = BatchView::parse_verified(batch.bytes())?;
                     if let Some(found) = first_wanted(&view, timestamp, batch.begin, batch.end) {
                         return Ok(Some(batch.llsn + u64::from(found)));

@@ -60,6 +60,7 @@ impl<'a> Verified<'a> {
     pub fn check(bytes: &'a [u8]) -> Result<Self> {
         let view = BatchView::parse(bytes)?;
         let head = view.head();
+        head.check_there(0)?; // Only a repair declares records lost.
         let from = head.producer();
         let id = ProducerId {
             id: from.id,

@@ -34,6 +34,7 @@ impl Target for Identity {
             node: id(rng),
             wal: id(rng),
             segment_bytes: 4096 * rng.within(16..=1 << 19) as u32,
+            holes: rng.within(0..=1) == 1,
         };
         Input::single(identity.encode())
     }

@@ -29,7 +29,7 @@ pub fn refuse_existing(vfs: &dyn Vfs, target: &Path) -> Result<()> {
 }
 
 /// The same node with a log of its own, so that no file of the old directory is taken for one of its.
-pub fn identity(survey: &Survey, entropy: u64) -> Result<NodeIdentity> {
+pub fn identity(survey: &Survey, holes: bool, entropy: u64) -> Result<NodeIdentity> {
     let known = survey.identity.as_ref().ok().copied().flatten();
     let bytes = known.map(|identity| identity.segment_bytes);
     let bytes = bytes.or(survey.newest().map(|lap| lap.bytes));
@@ -42,6 +42,7 @@ pub fn identity(survey: &Survey, entropy: u64) -> Result<NodeIdentity> {
         node: survey.node,
         wal: random(3) << 64 | random(4),
         segment_bytes,
+        holes: holes || known.is_some_and(|identity| identity.holes),
     })
 }
 

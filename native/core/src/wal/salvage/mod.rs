@@ -4,8 +4,9 @@
 //!
 //! All valid frames are read, also those behind damage, and also where the manifest, `CURRENT` or the
 //! identity is lost: a segment's header block names it. Each log then has stretches of records with
-//! holes between them. Positions must stay dense, so one stretch is kept: by default the one with the
-//! most records, or the newest or oldest one. The [`Plan`] says what that loses.
+//! holes between them. All are kept, and the holes are declared: lost records keep their positions, so that
+//! these stay dense. On demand one stretch alone is kept, and so is one of a log with explicit commits. The
+//! [`Plan`] says what that loses.
 //!
 //! The new directory begins with a preamble in which each log is empty at the first kept position, with
 //! the cursors and with what is known of producers below it. Then the batches are appended at their own
@@ -82,7 +83,8 @@ pub fn salvage(
     let plan = plan::decide(&survey, &collected, options.keep);
     let total = collected.bytes;
     let note = note(&plan)?;
-    let identity = create::identity(&survey, options.entropy)?;
+    let holes = plan.logs.iter().any(|log| !log.holes.is_empty());
+    let identity = create::identity(&survey, holes, options.entropy)?;
     let state = write::first_state(&collected, &plan);
     let store = create::store(vfs, target, &identity, state, &survey, options)?;
     let written = &mut |done: u64| progress(total + done.min(total), 3 * total);

@@ -7,11 +7,13 @@ use super::collect::{Collected, Place};
 use crate::wal::inspect::Survey;
 use crate::wal::state::{Log, Stream};
 
-/// Which stretch of a log with holes is kept.
+/// What of a log with holes is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keep {
-    /// The one with the most records.
+    /// Everything, with the holes declared.
     #[default]
+    All,
+    /// The stretch with the most records.
     Most,
     /// The one at the end.
     Newest,
@@ -23,6 +25,7 @@ impl Keep {
     /// The choice of that name.
     pub fn named(name: &str) -> Option<Self> {
         Some(match name {
+            "all" => Self::All,
             "most" => Self::Most,
             "newest" => Self::Newest,
             "oldest" => Self::Oldest,
@@ -32,7 +35,7 @@ impl Keep {
 
     fn choose(self, stretches: &[Range<u64>]) -> Option<&Range<u64>> {
         match self {
-            Self::Most => stretches.iter().max_by_key(|range| range.end - range.start),
+            Self::All | Self::Most => stretches.iter().max_by_key(|range| range.end - range.start),
             Self::Newest => stretches.last(),
             Self::Oldest => stretches.first(),
         }
@@ -65,6 +68,8 @@ pub struct LogPlan {
     pub range: Range<u64>,
     /// What is kept of it.
     pub kept: Range<u64>,
+    /// Positions in there of which the records are lost.
+    pub holes: Vec<Range<u64>>,
 }
 
 /// A damaged place.
@@ -117,17 +122,24 @@ impl Plan {
     fn log(&mut self, log: &Log, stream: &Stream, collected: &Collected, keep: Keep) {
         let range = stream.low..stream.next;
         let islands = collected.coverage.islands(log.stream, &range);
-        let kept = keep
-            .choose(&islands)
-            .cloned()
-            .unwrap_or(range.end..range.end);
+        // A replica is made whole by the others: it must not have holes that they do not have.
+        let all = keep == Keep::All && !stream.explicit_commit;
+        let kept = match islands.first() {
+            Some(first) if all => first.start..range.end,
+            _ => keep
+                .choose(&islands)
+                .cloned()
+                .unwrap_or(range.end..range.end),
+        };
+        let holes = collected.coverage.holes(log.stream, &kept);
         let name = &log.log.name;
         let mut lost: Vec<(Range<u64>, &str)> = Vec::new();
         for hole in collected.coverage.holes(log.stream, &range) {
             lost.push((hole, "damaged"));
         }
-        for island in islands.into_iter().filter(|island| *island != kept) {
-            lost.push((island, "whole, but positions must have no hole"));
+        let left = |island: &Range<u64>| island.start < kept.start || island.end > kept.end;
+        for island in islands.into_iter().filter(left) {
+            lost.push((island, "whole, but only one side of the hole is kept"));
         }
         lost.sort_by_key(|(range, _)| range.start);
         self.losses
@@ -152,6 +164,7 @@ impl Plan {
             stream,
             range,
             kept,
+            holes,
         });
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::collect::Collected;
 use super::plan::{LogPlan, Plan};
-use crate::batch::{BatchBuilder, BatchView};
+use crate::batch::{BatchBuilder, BatchView, encode_hole};
 use crate::error::Result;
 use crate::index::CommitRun;
 use crate::vfs::{Access, Vfs};
@@ -19,6 +19,9 @@ use crate::wal::verify::cancelled;
 
 /// Bytes between two calls of the progress callback.
 const PROGRESS_BYTES: u64 = 8 << 20;
+
+/// Records that one batch of a hole stands for: few enough for the smallest segments.
+const HOLE_RECORDS: u64 = 1 << 16;
 
 /// Commits gathered in memory.
 const COMMITS_PER_SYNC: usize = 4096;
@@ -65,6 +68,7 @@ pub fn records(
     progress: &mut dyn FnMut(u64) -> bool,
 ) -> Result<()> {
     let mut writer = Writer {
+        latest: 0,
         vfs,
         survey,
         store,
@@ -79,6 +83,7 @@ pub fn records(
         for run in collected.coverage.runs(log.stream) {
             writer.run(log, stream, run)?;
         }
+        writer.fill(log.stream, log.kept.end)?;
         writer.epochs(log.stream, stream, u64::MAX, u64::MAX)?;
         for (i, commit) in commits(collected, log, stream).into_iter().enumerate() {
             if i % COMMITS_PER_SYNC == 0 {
@@ -92,6 +97,8 @@ pub fn records(
 }
 
 struct Writer<'a> {
+    /// Largest timestamp so far of the log at hand: that of its next hole, which nobody looks for.
+    latest: i64,
     vfs: &'a Arc<dyn Vfs>,
     survey: &'a Survey,
     store: &'a Store,
@@ -132,12 +139,16 @@ impl Writer<'_> {
         range: Range<u64>,
     ) -> Result<()> {
         let header = &frame.header;
+        self.fill(header.stream, range.start)?;
         self.epochs(header.stream, stream, header.epoch, range.start)?;
         let epoch = self
             .store
             .with_state(|state| state.stream(header.stream).map(|stream| stream.epoch))?
             .max(header.epoch);
         let view = BatchView::parse(payload)?;
+        if !view.head().is_hole() {
+            self.latest = view.head().max_timestamp();
+        }
         let part = (range.start - header.llsn) as u32..(range.end - header.llsn) as u32;
         let smaller;
         let batch = if part == (0..view.count()) {
@@ -158,6 +169,21 @@ impl Writer<'_> {
         Ok(())
     }
 
+    /// Declare what is missing in front of `end` lost.
+    fn fill(&self, number: u32, end: u64) -> Result<()> {
+        loop {
+            let (next, epoch) = self
+                .store
+                .with_state(|state| state.stream(number).map(|s| (s.next, s.epoch)))?;
+            if next >= end {
+                return Ok(());
+            }
+            let count = (end - next).min(HOLE_RECORDS) as usize;
+            let batch = encode_hole(count, self.latest)?;
+            self.store.append_encoded(number, epoch, next, &batch)?;
+        }
+    }
+
     /// Enter the epochs up to `epoch` that began at or below `llsn`.
     fn epochs(&self, number: u32, stream: &Stream, epoch: u64, llsn: u64) -> Result<()> {
         let current = self
@@ -176,6 +202,9 @@ impl Writer<'_> {
 
 /// Some records of a batch as a batch of their own.
 fn subset(view: &BatchView<'_>, part: Range<u32>) -> Result<Vec<u8>> {
+    if view.head().is_hole() {
+        return encode_hole(part.len(), view.head().min_timestamp());
+    }
     let mut builder = BatchBuilder::new();
     let producer = view.head().producer().after(part.start.into());
     builder.set_producer(producer.id, producer.epoch, producer.base_sequence);

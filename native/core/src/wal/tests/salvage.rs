@@ -4,6 +4,7 @@ use super::verify::{busy, disk};
 use super::*;
 use crate::wal::inspect::{Frames, SALVAGED, condition, segments};
 use crate::wal::salvage::{Keep, Options as How, Plan, salvage};
+use crate::wal::verify::verify;
 use crate::wal::{CommitContext, Kind, State};
 
 const COPY: &str = "/copy";
@@ -143,6 +144,94 @@ fn a_hole_leaves_the_side_that_was_chosen() {
         assert_eq!(contents(copy.view(), 2).unwrap(), b);
         assert_eq!(append(&copy, 1, b"next").unwrap(), expected.end);
     }
+}
+
+/// What can be read of a stream, and where nothing can.
+fn with_holes(store: &Store, stream: u32) -> (Vec<(u64, Vec<u8>)>, Vec<(u64, u64)>) {
+    let (view, mut found, mut holes) = (store.view(), Vec::new(), Vec::new());
+    let stream = view.stream(stream).unwrap();
+    let range = stream.range();
+    for llsn in range.first..range.end {
+        match view.get(&stream, llsn) {
+            Ok(record) => found.push((llsn, record.value)),
+            Err(crate::Error::Lost { first, end }) if (first..end).contains(&llsn) => {
+                if holes.last() != Some(&(first, end)) {
+                    holes.push((first, end));
+                }
+            }
+            Err(error) => panic!("{llsn}: {error}"),
+        }
+    }
+    (found, holes)
+}
+
+#[test]
+fn both_sides_of_a_hole_are_kept_and_the_hole_is_declared() {
+    for at in [1, 30, 100] {
+        let vfs = MemoryVfs::new();
+        let (a, b) = plain(&vfs);
+        let (segment, frame) = batches(&vfs, "a")[at - 1];
+        let path = path_of(&vfs, segment);
+        vfs.flip_bit(&path, u64::from(frame.offset) + 2000, 1)
+            .unwrap();
+        let plan = rescue(&vfs, Keep::All).unwrap();
+        let log = plan.logs.iter().find(|log| log.name == "a").unwrap();
+        let lost = at as u64..at as u64 + 1;
+        // Nobody can be reading before the first record that is left.
+        let hole = (at > 1).then(|| lost.clone());
+        assert_eq!(log.kept, if at == 1 { 2..101 } else { 1..101 });
+        assert_eq!(log.holes, hole.iter().cloned().collect::<Vec<_>>());
+        assert_eq!(plan.losses.len(), 1);
+        let survivors: Vec<_> = a.into_iter().filter(|(n, _)| !lost.contains(n)).collect();
+        let holes: Vec<_> = hole.iter().map(|hole| (hole.start, hole.end)).collect();
+        let identity = vfs.read(&Path::new(COPY).join("IDENTITY"), 64).unwrap();
+        assert_eq!(identity[4], if hole.is_some() { 2 } else { 1 });
+        for _ in 0..2 {
+            let copy = open_copy(&vfs);
+            assert_eq!(with_holes(&copy, 1), (survivors.clone(), holes.clone()));
+            assert_eq!(contents(copy.view(), 2).unwrap(), b);
+            copy.close().unwrap();
+        }
+        let report = verify(&disk(&vfs), Path::new(COPY), &mut |_, _| true).unwrap();
+        let declared = report.findings.iter().filter(|f| f.what.contains("hole"));
+        assert_eq!(declared.count(), holes.len(), "{report:?}");
+        assert_eq!(report.damage().count(), 0);
+        // A position is never given to another record.
+        assert_eq!(append(&open_copy(&vfs), 1, b"next").unwrap(), 101);
+    }
+}
+
+#[test]
+fn a_declared_hole_survives_the_cleaner_another_repair_and_more_damage() {
+    let vfs = MemoryVfs::new();
+    let (a, _) = plain(&vfs);
+    let frames = batches(&vfs, "a");
+    for at in [20, 21, 60] {
+        let (segment, frame) = frames[at - 1];
+        let path = path_of(&vfs, segment);
+        vfs.flip_bit(&path, u64::from(frame.offset) + 2000, 1)
+            .unwrap();
+    }
+    rescue(&vfs, Keep::All).unwrap();
+    let lost = [20, 21, 60];
+    let survivors: Vec<_> = a.into_iter().filter(|(n, _)| !lost.contains(n)).collect();
+    let holes = vec![(20, 22), (60, 61)];
+    let copy = open_copy(&vfs);
+    assert_eq!(with_holes(&copy, 1), (survivors.clone(), holes.clone()));
+    let stream = copy.view().stream(1).unwrap();
+    assert_eq!(copy.view().find(&stream, i64::MIN).unwrap(), Some(1));
+    copy.clean(64, 1.0).unwrap();
+    assert_eq!(with_holes(&copy, 1), (survivors.clone(), holes.clone()));
+    copy.close().unwrap();
+    drop(copy);
+    let how = How::default();
+    let (from, to) = (Path::new(COPY), Path::new("/again"));
+    let note = |_: &Plan| Ok(Vec::new());
+    let done = salvage(&disk(&vfs), from, to, &how, &note, &mut |_, _| true).unwrap();
+    assert_eq!(done.plan.losses, []);
+    let again = open(disk(&vfs), to, options()).unwrap().0;
+    assert_eq!(with_holes(&again, 1), (survivors, holes));
+    assert_eq!(vfs.read(&to.join("IDENTITY"), 64).unwrap()[4], 2);
 }
 
 #[test]

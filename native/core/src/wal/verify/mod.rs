@@ -167,6 +167,7 @@ pub fn verify(vfs: &Arc<dyn Vfs>, dir: &Path, progress: Progress<'_>) -> Result<
         newest_end: None,
         coverage: Coverage::default(),
         places: BTreeMap::new(),
+        holes: BTreeMap::new(),
         damaged: Vec::new(),
         state: None,
         recycled: false,
@@ -190,6 +191,8 @@ struct Verifier<'a> {
     /// Where the newest segment ends, unless that is damage.
     newest_end: Option<u32>,
     coverage: Coverage,
+    /// LLSNs by stream that a repair declared lost.
+    holes: BTreeMap<u32, Vec<Range<u64>>>,
     /// LLSNs by stream that frames give a place in the order of their log.
     places: BTreeMap<u32, Vec<Range<u64>>>,
     /// Findings of bytes of sealed segments that are no frames, with the number of the segment.
@@ -321,6 +324,12 @@ impl Verifier<'_> {
                 let what = format!("log {name:?}: records {start}..{end} are in no segment");
                 self.find(Finding::corruption(&self.survey.dir.clone(), None, what));
             }
+            let holes = self.holes.remove(&log.stream).unwrap_or_default();
+            for Range { start, end } in joined(holes, &(stream.low..stream.next)) {
+                let what = format!("log {name:?}: positions {start}..{end} are a declared hole");
+                let next = "nothing: a repair could not save their records";
+                self.find(Finding::note(&self.survey.dir.clone(), None, what, next));
+            }
             for (cursor, at) in &stream.cursors {
                 if at.position > stream.next {
                     let what = format!(
@@ -333,6 +342,21 @@ impl Verifier<'_> {
             }
         }
     }
+}
+
+/// Ranges in any order as few rising ones, within `all`.
+fn joined(mut ranges: Vec<Range<u64>>, all: &Range<u64>) -> Vec<Range<u64>> {
+    ranges.sort_by_key(|range| range.start);
+    let mut out: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        let range = range.start.max(all.start)..range.end.min(all.end);
+        match out.last_mut() {
+            _ if range.is_empty() => {}
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => out.push(range),
+        }
+    }
+    out
 }
 
 /// Whether ranges in any order have all of another one.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{Finding, Severity, Verifier};
+use crate::batch::parse_head;
 use crate::error::{Error, Result};
 use crate::index::{SegmentIndex, decode};
 use crate::vfs::{Access, VfsFile};
@@ -135,6 +136,14 @@ impl Verifier<'_> {
         self.report.frames += 1;
         if is_data(frame.header.kind) {
             self.report.records += u64::from(frame.header.count);
+            if parse_head(payload).is_ok_and(|head| head.is_hole()) {
+                let begin = frame.header.llsn;
+                let lost = begin..begin.saturating_add(frame.header.count.into());
+                self.holes
+                    .entry(frame.header.stream)
+                    .or_default()
+                    .push(lost);
+            }
             self.coverage.note(at, frame);
         }
         if frame.header.kind == Kind::Rollback {
