@@ -543,6 +543,7 @@ class ClusterNode:
                 **dataclasses.asdict(self.replicas.counters),
                 **dataclasses.asdict(self._scrub.counters),
                 "messages_dropped": self.peers.dropped,
+                "connections_refused": self.sessions.refused,
             },
             storage=self._store.stats(),
         )

@@ -324,6 +324,8 @@ class Sessions:
         self.handler = handler
         self.complaints = Connections(_log)
         self._connections_max = connections_max
+        self.refused = 0
+        """Connections that were sent away for want of room."""
         self.shares = Shares() if shares else None
         # A dict, for its order.
         self._sessions: dict[Session, None] = {}
@@ -350,6 +352,7 @@ class Sessions:
     def add(self, session: Session) -> None:
         """Count one in."""
         if len(self._sessions) >= self._connections_max:
+            self.refused += 1
             _log.warning("more than %d connections", self._connections_max)
             session.abort()
             return

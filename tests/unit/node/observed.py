@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import msgspec
@@ -11,6 +12,8 @@ from prometheus_client.core import Metric
 
 from braidlog.node.latency import Histogram
 from braidlog.node.metrics import StatusCollector
+from braidlog.node.replicas import Counters
+from braidlog.node.scrub import ScrubCounters
 from braidlog.node.status import (
     GroupStatus,
     NodeStatus,
@@ -80,8 +83,8 @@ def status(**changes: Any) -> NodeStatus:
             role="leader", term=2, leader=1, commit=9, applied=9, voters=(1, 2, 3),
             lags={2: 0, 3: 1},
         ),
-        "counters": {"appends": 7, "refused": 1, "messages_dropped": 0,
-            "scrub_damages": 0, "connections_refused": 0},
+        "counters": asdict(Counters()) | asdict(ScrubCounters())
+        | {"messages_dropped": 0, "connections_refused": 0},
         "storage": {"syncs": 3, "synced_bytes": 4096, "segments": 4,
             "segments_max": 16, "segment_bytes": 1 << 20, "free_slots": 1,
             "index_memory": 1, "index_bytes": 1, "side_files_left": 0},

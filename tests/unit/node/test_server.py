@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import socket
 import ssl
@@ -37,6 +38,8 @@ from braidlog.wire.messages import Hello
 from braidlog.wire.roles import Role
 from braidlog.wire.tokens import make_token, token_entry
 from cluster.hosts import free_ports
+from unit.node.promql import names
+from unit.node.test_alerts import EXPRESSIONS
 
 
 def free_port() -> int:
@@ -140,6 +143,9 @@ async def test_pages(tmp_path: Path) -> None:
         assert 'braidlog_log_committed_position{log="orders"} 1.0' in metrics
         assert 'braidlog_replicas{role="primary",state="running"} 1.0' in metrics
         assert 'braidlog_cluster_streams{state="ok"} 1.0' in metrics
+        exported = set(re.findall(r"^(?:# TYPE )?(braidlog_\w+)", metrics, re.M))
+        for expression in EXPRESSIONS:
+            assert names(expression) <= exported
         for name in ("append", "sync", "cut"):
             assert f"braidlog_{name}_duration_seconds_count 0.0" not in metrics
             assert f'braidlog_{name}_duration_seconds_bucket{{le="30.0"}}' in metrics
