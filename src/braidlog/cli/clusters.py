@@ -98,7 +98,11 @@ def health_(session: Session, *, wait: bool, timeout_ms: int) -> None:
         waited = round(time.monotonic() - begin, 1)
         line(session, "all replicas are in sync", in_sync=True, waited_s=waited)
         return
-    line(session, "\n".join(lacking), in_sync=False, lacking=lacking)
+    if session.as_json:
+        line(session, "", in_sync=False, lacking=lacking)
+    else:
+        for each in lacking:
+            line(session, each)
     after = f" after {timeout_ms / 1000:g} s" if wait else ""
     raise Problem(
         f"not all replicas are in sync{after}",

@@ -10,7 +10,7 @@ from braidlog.cli import health, parameters
 from braidlog.cli.clusters import find_node
 from braidlog.cli.commands import ClusterCommand
 from braidlog.cli.failures import NOT_FOUND, Problem
-from braidlog.cli.output import line, rows
+from braidlog.cli.output import line, message, rows
 from braidlog.cli.session import Session
 
 if TYPE_CHECKING:
@@ -74,15 +74,30 @@ def unseal(session: Session, number: int) -> None:
 
 @stream.command()
 @click.argument("number", metavar="STREAM", type=parameters.POSITION)
-@click.option("--from", "source", type=parameters.NODE, required=True, help="Node.")
-@click.option("--to", "target", type=parameters.NODE, required=True, help="Node.")
+@click.option("--from", "source", type=parameters.NODE, help="Node.")
+@click.option("--to", "target", type=parameters.NODE, help="Node.")
+@click.option("--cancel", is_flag=True, help="Give up the move that is under way.")
 @click.pass_obj
-def move(session: Session, number: int, *, source: int, target: int) -> None:
+def move(
+    session: Session,
+    number: int,
+    *,
+    source: int | None,
+    target: int | None,
+    cancel: bool,
+) -> None:
     """Move a replica of STREAM to another node.
 
     It goes on after the command: the new node copies the stream first, and the old one
-    leaves when nothing is missing.
+    leaves when nothing is missing. If the new node is down, the move waits for it.
     """
+    if cancel:
+        if source is not None or target is not None:
+            raise click.UsageError("--cancel takes neither --from nor --to")
+        _cancel(session, number)
+        return
+    if source is None or target is None:
+        raise click.UsageError("a move needs --from and --to")
     with session.client() as client:
         found = _find(client, number)
         if source not in found["replicas"]:
@@ -92,11 +107,39 @@ def move(session: Session, number: int, *, source: int, target: int) -> None:
                 f"`braidlog stream list {found['log']}` shows where they are",
                 NOT_FOUND,
             )
-        find_node(client.metadata(), target)
+        state = find_node(client.metadata(), target)["state"]
         client.move_replica(number, source, target)
     line(
         session,
         f"stream {number} of {found['log']} moves from node {source} to {target}",
+        log=found["log"],
+        stream=number,
+        source=source,
+        target=target,
+    )
+    if state == "down":
+        message(
+            f"note: node {target} is down, and the move waits for it; `braidlog stream"
+            f" move {number} --cancel` gives it up"
+        )
+
+
+def _cancel(session: Session, number: int) -> None:
+    with session.client() as client:
+        found = _find(client, number)
+        infos = client.streams(found["log"])
+        moves = [each.move for each in infos if each.stream == number]
+        if not moves or moves[0] is None:
+            raise Problem(
+                f"no replica of stream {number} is being moved",
+                f"`braidlog stream list {found['log']}` shows where they are",
+                NOT_FOUND,
+            )
+        source, target = moves[0]
+        client.drop_learner(number, target)
+    line(
+        session,
+        f"the move of stream {number} from node {source} to {target} is given up",
         log=found["log"],
         stream=number,
         source=source,

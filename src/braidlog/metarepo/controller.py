@@ -335,7 +335,11 @@ class _Look:
             found.append(
                 f"it moves from node {stream.move[0]} to node {stream.move[1]}"
             )
-        found += [f"node {node} copies it" for node in stream.learners]
+        for node in stream.learners:
+            lost = node in self._dead
+            found.append(
+                f"node {node}{' is lost, it was to copy' if lost else ' copies'} it"
+            )
         if all(self._damaged(stream, node) for node in stream.replicas):
             found.append(
                 "no replica is undamaged, add a node that copies from them all"
@@ -428,7 +432,8 @@ class _Look:
         stream = view.stream
         first = self._primary(view, members)
         kept = [node for node in (*stream.replicas, *learned) if node in members]
-        waiting = {*stream.learners, *view.back, *view.slow} - set(members) - self._dead
+        waiting = {*stream.learners, *view.back, *view.slow} - set(members)
+        waiting -= {node for node in self._dead if not self._awaited(stream, node)}
         return Reconfigure(
             stream=stream.stream,
             expected=stream.epoch,
@@ -475,7 +480,7 @@ class _Look:
         Those that failed may never be back, or be back without what they had.
         """
         stream = view.stream
-        there = len(view.good) + len(stream.learners)
+        there = len(view.good) + len(self._live_learners(stream))
         enough = there >= fewest_replicas(self._state, stream)
         if enough or not self._hold_all(view, view.good):
             return None
@@ -500,9 +505,22 @@ class _Look:
             known = self._state.nodes.get(node)
             report = self._collector.report(node, stream.stream)
             broken = report is not None and report.state in _BROKEN
-            if known is None or known.draining or node in self._dead or broken:
+            dead = node in self._dead and not self._awaited(stream, node)
+            if known is None or known.draining or dead or broken:
                 return DropLearner(stream.stream, node)
         return None
+
+    def _awaited(self, stream: StreamState, node: int) -> bool:
+        """Tell whether a node that is down is waited for, as the target of a move.
+
+        It may be away for a restart. Whoever moved it there may take that back.
+        """
+        known = self._state.nodes.get(node)
+        gone = known is None or known.draining or known.readmitting
+        return not gone and stream.move is not None and stream.move[1] == node
+
+    def _live_learners(self, stream: StreamState) -> list[int]:
+        return [node for node in stream.learners if node not in self._dead]
 
     def _promote(self, view: _View) -> Command | None:
         stream = view.stream
@@ -567,7 +585,9 @@ class _Look:
         stream = view.stream
         whole = [n for n in view.entered if not self._damaged(stream, n)]
         damaged = [n for n in stream.replicas if self._damaged(stream, n)]
-        if not damaged or stream.learners or len(view.entered) < len(stream.replicas):
+        if not damaged or len(view.entered) < len(stream.replicas):
+            return None
+        if self._live_learners(stream):
             return None
         enough = len(whole) >= fewest_replicas(self._state, stream)
         if not enough or not self._hold_all(view, whole):

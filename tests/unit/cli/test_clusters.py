@@ -126,6 +126,19 @@ def test_without_a_leader_each_node_says_what_it_knows(
         assert "no node says how the cluster is (n1:7400 refused" in result.stderr
 
 
+def test_a_move_to_a_node_that_is_down_can_be_given_up(orders: ClusterCli) -> None:
+    orders.fake.nodes[4] = "n4:7400"
+    orders.fake.dead.add(4)
+    moved = orders.run("stream", "move", "1", "--from", "2", "--to", "4")
+    assert "node 4 is down, and the move waits for it" in moved.stderr
+    [given] = orders.json("stream", "move", "1", "--cancel")
+    assert (given["source"], given["target"]) == (2, 4)
+    nothing = orders.run("stream", "move", "1", "--cancel", code=3)
+    assert "no replica of stream 1 is being moved" in nothing.stderr
+    orders.run("stream", "move", "1", "--cancel", "--to", "4", code=2)
+    orders.run("stream", "move", "1", "--to", "4", code=2)
+
+
 def test_health_is_an_exit_code(orders: ClusterCli) -> None:
     assert "all replicas are in sync" in orders.run("cluster", "health").stdout
     orders.fake.dead.add(3)
@@ -136,6 +149,8 @@ def test_health_is_an_exit_code(orders: ClusterCli) -> None:
         "stream 1 of orders has 2 of 3 replicas in sync; not in sync: node 3",
         "stream 2 of orders has 2 of 3 replicas in sync; not in sync: node 3",
     ]
+    shown = orders.run("cluster", "health", code=8).stdout
+    assert shown.splitlines() == said["lacking"]
     late = orders.run("cluster", "health", "--wait", "--timeout", "300ms", code=8)
     assert "not all replicas are in sync after 0.3 s" in late.stderr
 

@@ -76,6 +76,7 @@ class Stream:
     next: int = 1
     producers: dict[int, tuple[int, int]] = field(default_factory=dict)
     placed: dict[tuple[int, int, int], Appended] = field(default_factory=dict)
+    move: tuple[int, int] | None = None
 
 
 @dataclass
@@ -325,7 +326,9 @@ class FakeCluster:
             log.info.log,
             log.info.name,
             tuple(
-                StreamInfo(s.number, s.epoch, s.status, s.replicas, (), s.next)
+                StreamInfo(
+                    s.number, s.epoch, s.status, s.replicas, (), s.next, move=s.move
+                )
                 for s in log.streams
             ),
             log.high_watermark,
@@ -413,9 +416,14 @@ class FakeCluster:
                 (self.voters.add if voter else self.voters.discard)(node)
             case commands.MoveReplica(stream, source, target):
                 moved = self.streams[stream]
+                if target in self.dead:
+                    moved.move = source, target
+                    return results.Done()
                 moved.replicas = tuple(
                     target if node == source else node for node in moved.replicas
                 )
+            case commands.DropLearner(stream):
+                self.streams[stream].move = None
             case _:
                 raise InvalidArgumentError(f"the fake does not know {command}")
         return results.Done()

@@ -444,3 +444,50 @@ def test_a_replica_that_flaps_by_itself_is_spaced_out() -> None:
     assert times[-1] > 5.0, times
     # A new start of it is taken back at once.
     assert lose_and_take_back(bench, 3) < 0.2
+
+
+def test_a_move_waits_for_its_target() -> None:
+    bench = repair(1, 2, 3)
+    bench.dead = {4}
+    assert not isinstance(bench.do(commands.MoveReplica(1, 3, 4)), Refused)
+    assert bench.decide(1) == []
+    assert bench.repository.state.streams[1].move == (3, 4)
+    # Another replica is lost and left out meanwhile: the move is not forgotten.
+    bench.dead = {2, 4}
+    left = bench.one()
+    assert isinstance(left, Reconfigure)
+    assert (set(left.replicas), left.learners) == ({1, 3}, (4,))
+    bench.run_all(1, 1, 3)
+    bench.dead = {2}
+    bench.tell(4, 1, 1, epoch=2, state=ReplicaState.LEARNING)
+    joined = bench.one(1)
+    assert isinstance(joined, Reconfigure)
+    assert set(joined.replicas) >= {1, 4}
+    bench.run_all(1, *joined.replicas)
+    bench.dead = set()
+    bench.idle(2)
+    stream = bench.repository.state.streams[1]
+    for _ in range(8):
+        for command in bench.decide(5):
+            bench.do(command)
+        bench.run_all(1, *stream.replicas)
+        for node in stream.learners:
+            bench.tell(node, 1, 1, epoch=stream.epoch, state=ReplicaState.LEARNING)
+    assert stream.move is None
+    assert set(stream.replicas) == {1, 2, 4}
+
+
+def test_a_move_to_a_node_that_is_gone_for_good_is_given_up() -> None:
+    bench = repair(1, 2, 3)
+    bench.do(commands.MoveReplica(1, 3, 4))
+    bench.dead = {4}
+    bench.do(commands.DrainNode(4))
+    assert bench.one(1) == DropLearner(1, 4)
+    assert bench.repository.state.streams[1].move is None
+
+
+def test_a_target_that_is_down_does_not_count_as_a_learner() -> None:
+    bench = repair(1, 2, 3, fewest=2, nodes=5)
+    bench.do(commands.MoveReplica(1, 3, 4))
+    bench.dead = {2, 3, 4}
+    assert bench.one(1) == AddLearner(1, 5)
