@@ -491,3 +491,15 @@ def test_a_target_that_is_down_does_not_count_as_a_learner() -> None:
     bench.do(commands.MoveReplica(1, 3, 4))
     bench.dead = {2, 3, 4}
     assert bench.one(1) == AddLearner(1, 5)
+
+
+def test_replicas_that_are_all_damaged_are_told_with_the_cure() -> None:
+    bench = repair(1, 2, fewest=2, nodes=2)
+    for node in (1, 2):
+        bench.tell(node, 1, 1, damaged=True)
+    assert bench.decide(1) == []
+    _, why = bench.controller.lacking(1, bench.now)
+    assert "the replica on node 1 is damaged, the replica on node 2 is damaged" in why
+    assert "add a node that copies from them all" in why
+    [told] = bench.controller.take_events()
+    assert (told.name, told.warning) == ("stream_degraded", True)
