@@ -157,7 +157,8 @@ def _of_stream(log: LogInfo, stream: StreamInfo, nodes: tuple[NodeInfo, ...]) ->
             away = tuple(n.node for n in others if node_state(n) != "draining")
         if away:
             details += f": node {', '.join(map(str, away))} is not there"
-    if stream.lacking_why:
+    # That there are too few is said; where the one that lacks could be is not.
+    if stream.lacking_why and not away:
         details = f": {stream.lacking_why}"
     what = "copying"
     if stream_state(log, stream, alive) == UNAVAILABLE:

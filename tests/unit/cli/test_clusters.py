@@ -187,6 +187,22 @@ def test_health_names_what_the_leader_knows() -> None:
     assert "no leader" in lack
 
 
+def test_health_names_the_node_that_could_have_the_replica_that_lacks() -> None:
+    stream = StreamInfo(
+        7, 3, StreamStatus.RUNNING, (2, 1), (), 5, (2, 1), lacking_why="it has 2 of 3"
+    )
+    log = LogInfo(b"1" * 16, "orders", (stream,), 1, 4, 1, 3, 2, b"", 0)
+    nodes = tuple(
+        NodeInfo(number, f"n{number}:7400", alive=number != 3, voter=True)
+        for number in (1, 2, 3)
+    )
+    _, lack = health.lacks(Metadata(9, 1, "test", nodes, (log,)))
+    assert lack == (
+        "stream 7 of orders has 2 of 3 replicas in sync;"
+        " no other node can take one: node 3 is not there"
+    )
+
+
 def test_nodes(orders: ClusterCli) -> None:
     orders.run("node", "drain", "3")
     states = [node["state"] for node in orders.json("node", "list")]
