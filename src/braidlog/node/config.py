@@ -249,7 +249,9 @@ class NodeConfig:
             raise InvalidArgumentError(msg)
         for key, address in self._addresses().items():
             host_and_port(address, key)
-        if self.node.http and self.node.http == self.node.listen:
+        # Of two that ask for any port, each gets its own.
+        same = self.node.http == self.node.listen
+        if same and host_and_port(self.node.listen)[1]:
             msg = "[node] http: it is the address of [node] listen; give it another"
             raise InvalidArgumentError(msg)
         self._check_voters()

@@ -141,10 +141,6 @@ def test_the_cluster_and_its_streams(up: Up) -> None:
     assert sealed == [first["stream"]]
     up.run("stream", "unseal", number)
     up.run("append", "moved", "x")
-    up.run("log", "set", "moved", "--replication", "3", "--min-replicas", "1")
-    described = json.loads(up.run("log", "describe", "moved", "--json"))
-    assert (described["replication"], described["min_replicas"]) == (3, 1)
-    up.run("log", "set", "moved", "--replication", "4", code=1)
     assert len(up.run("node", "list", "--json").splitlines()) == 3
     look = json.loads(up.run("top", "--once", "--interval", "0.1", "--json"))
     [seen] = [each for each in look["streams"] if each["stream"] == first["stream"]]
@@ -152,6 +148,10 @@ def test_the_cluster_and_its_streams(up: Up) -> None:
     assert all(node["connections"] > 0 for node in look["nodes"])
     assert all(node["wal_bytes"] > 0 for node in look["nodes"])
     assert "moved" in up.run("top", "--once", "--interval", "0.1")
+    up.run("log", "set", "moved", "--replication", "3", "--min-replicas", "1")
+    described = json.loads(up.run("log", "describe", "moved", "--json"))
+    assert (described["replication"], described["min_replicas"]) == (3, 1)
+    up.run("log", "set", "moved", "--replication", "4", code=1)
     up.run("log", "delete", "moved", "--yes")
 
 

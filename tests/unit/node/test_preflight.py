@@ -161,3 +161,4 @@ def test_two_things_at_one_address(tmp_path: Path) -> None:
     )
     with pytest.raises(LogError, match=r"\[node\] http"):
         config(text)
+    config(text.replace("7400", "0"))  # Each gets a port of its own.
