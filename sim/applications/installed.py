@@ -31,6 +31,7 @@ from braidlog.app import (
 )
 from braidlog.client.background import BackgroundLoop
 from braidlog.errors import ClosedError
+from braidlog.storage.threads import start_thread
 from sim.applications.disk import HostDisk
 from sim.errors import MisuseError
 from sim.locks import Locks, Time
@@ -201,8 +202,16 @@ def install(
     time of day, on which hosts agree: they compare leases with it.
     """
     loop = threads.loop
-    stand_ins = {
-        "threading": (threading, Locks(threads)),
+    locks = Locks(threads)
+
+    def begin(name: str, target: Callable[[], object]) -> Any:
+        thread = locks.Thread(target=target, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    stand_ins: dict[str, tuple[object, object]] = {
+        "threading": (threading, locks),
+        "start_thread": (start_thread, begin),
         "time": (time, Time(threads, wall_s)),
         "os": (os, _Os(threads)),
     }
