@@ -321,7 +321,7 @@ PLANTED: Mapping[str, Planted] = {
     "left out without room": Planted(left_out_without_room, STORMS["full"], (3,)),
     "learner told once": Planted(learner_told_once, _UNTOLD, (66, 72, 17), slow=True),
     "nobody learns for too few": Planted(
-        nobody_learns_for_too_few, STORMS["rot"], (5, 14)
+        nobody_learns_for_too_few, STORMS["rot"], (31, 48, 55)
     ),
     "nobody looks for damage": Planted(nobody_looks, STORMS["rot"], (2, 9)),
     "learners that lack some count": Planted(
