@@ -18,6 +18,7 @@ from braidlog.app.looking import look
 from braidlog.app.replay import Replay, Replayed
 from braidlog.app.sqlite import database_path
 from braidlog.app.target import Target
+from braidlog.paths import local_path
 
 __all__ = ["Audit", "Finding", "Seen", "compare", "look_at", "replay_and_compare"]
 
@@ -126,7 +127,9 @@ def replay_and_compare(
     the end of the replay. The state that was made is durable on return.
     """
     audits = []
-    target = Target(Path(directory), application, cut=cut)
+    target = Target(
+        local_path(directory, "the directory of a replay"), application, cut=cut
+    )
     with Replay(application, source, target, **options) as going:
         for seen in looks:
             span = range(going.position, going.end + 1)

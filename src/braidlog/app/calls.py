@@ -7,7 +7,6 @@ import contextlib
 import os
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -31,6 +30,7 @@ from braidlog.app.syncing import make_directory
 from braidlog.app.waiting import PendingCall, late
 from braidlog.app.watchdog import WATCHDOG_S
 from braidlog.errors import InvalidArgumentError
+from braidlog.paths import local_path
 from braidlog.storage.arguments import checked_timeout
 from braidlog.storage.threads import close_in_thread, in_thread
 
@@ -270,7 +270,7 @@ def open_host(
         UnavailableError: the system does not let a file be read or written: ``path``.
         ClosedError: it was told to ``stop``.
     """
-    where, stop = Path(path).absolute(), stop or Stop()
+    where, stop = local_path(path, "the directory of a host").absolute(), stop or Stop()
     with breakage_at(where), contextlib.ExitStack() as stack:
         make_directory(where)
         log = EmbeddedLog(where / _LOG, **options)

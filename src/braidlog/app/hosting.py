@@ -35,6 +35,7 @@ from braidlog.app.succession import AFTER_S, Succession, View
 from braidlog.app.syncing import make_directory, sync
 from braidlog.app.watchdog import WATCHDOG_S
 from braidlog.errors import CorruptionError, LockedError
+from braidlog.paths import local_path
 
 if TYPE_CHECKING:
     from braidlog.app.remote import Caller
@@ -102,7 +103,10 @@ def open_cluster_host(
     stop: Stop | None = None,
 ) -> ClusterHost:
     """Open a directory beside a log of a cluster; see `Application.open_cluster`."""
-    where, stop = Path(directory).absolute(), stop or Stop()
+    where, stop = (
+        local_path(directory, "the directory of a host").absolute(),
+        stop or Stop(),
+    )
     with breakage_at(where), ExitStack() as stack:
         make_directory(where)
         stack.enter_context(_locked(where))

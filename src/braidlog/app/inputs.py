@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from braidlog.app.record import RecordLike
 from braidlog.app.source import LOG_NAME
 from braidlog.errors import CorruptionError
+from braidlog.paths import local_path
 from braidlog.storage.node import open_node
 
 if TYPE_CHECKING:
@@ -72,7 +73,9 @@ class DirectoryInput:
             NotFoundError: there is none.
         """
         self.name = str(path)
-        self._node = open_node(Path(path) / "log", read_only=True)
+        self._node = open_node(
+            local_path(path, "the directory of a host") / "log", read_only=True
+        )
         self._log = self._node.log(LOG_NAME)
         self.identity = self._log.id
 

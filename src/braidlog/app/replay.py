@@ -31,6 +31,7 @@ from braidlog.app.sqlite import SqliteState
 from braidlog.app.survey import Survey
 from braidlog.app.target import Target
 from braidlog.errors import BeyondEndError, InvalidArgumentError, TrimmedError
+from braidlog.paths import local_path
 
 __all__ = [
     "Difference",
@@ -458,7 +459,9 @@ def replay(
         DivergedError: a command gave another outcome than the log says; `Replay` names
             what else is refused.
     """
-    target = Target(Path(directory), application, cut=cut)
+    target = Target(
+        local_path(directory, "the directory of a replay"), application, cut=cut
+    )
     with Replay(application, source, target, **options) as going:
         going.advance()
         going.compare_ahead()

@@ -20,6 +20,7 @@ from braidlog.errors import (
     InvalidArgumentError,
     UnavailableError,
 )
+from braidlog.paths import is_uri, local_path
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -31,9 +32,14 @@ Location: TypeAlias = str | os.PathLike[str]
 
 
 def absolute(location: Location) -> str:
-    """Return a location that means the same in every process and directory."""
-    text = os.fspath(location)
-    return text.rstrip("/") if "://" in text else str(Path(text).absolute())
+    """Return a location that means the same in every process and directory.
+
+    Raises:
+        InvalidArgumentError: it is empty, or can be no path.
+    """
+    if is_uri(location):
+        return os.fspath(location).rstrip("/")
+    return str(local_path(location, "the place of an archive").absolute())
 
 
 @dataclass(frozen=True)
@@ -49,17 +55,17 @@ class Place:
         """Find the file system of a location; looks at nothing there.
 
         Raises:
-            InvalidArgumentError: Arrow knows no such file system.
+            InvalidArgumentError: Arrow knows no such file system, or cannot reach it.
         """
         import pyarrow as pa
         from pyarrow import fs
 
         where = absolute(location)
-        if "://" not in where:
+        if not is_uri(where):
             return cls(where, fs.LocalFileSystem(), where)
         try:
             system, root = fs.FileSystem.from_uri(where)
-        except (pa.ArrowInvalid, ValueError) as error:
+        except (pa.ArrowInvalid, ValueError, OSError) as error:
             msg = f"{where} is no place for an archive: {error}"
             raise InvalidArgumentError(msg) from error
         return cls(where, system, root.rstrip("/"))

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "calling", "load", "opened"]
 
-_DIRECTORY = click.Path(file_okay=False, path_type=Path)
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_DIRECTORY = parameters.LocalPath(file_okay=False)
+_FILE = parameters.LocalPath(exists=True, dir_okay=False)
 _NEGATIVE = re.compile(r"-\d+(\.\d+)?([eE][+-]?\d+)?")
 _NOBODY = "check --hosts or BRAIDLOG_HOSTS; `braidlog app run` starts a host"
 

@@ -10,12 +10,13 @@ from braidlog.cli.applications import calling, opened
 from braidlog.cli.commands import HostsCommand
 from braidlog.cli.failures import USAGE, Problem
 from braidlog.cli.output import line
+from braidlog.cli.parameters import LocalPath
 from braidlog.cli.progress import meter
 from braidlog.cli.session import Session
 
 __all__ = ["snapshot"]
 
-_DIRECTORY = click.Path(file_okay=False, path_type=Path)
+_DIRECTORY = LocalPath(file_okay=False)
 
 
 @click.command(cls=HostsCommand)

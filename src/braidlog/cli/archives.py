@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["archive"]
 
-_DIRECTORY: Final = click.Path(file_okay=False, path_type=Path)
+_DIRECTORY: Final = parameters.LocalPath(file_okay=False)
 
 
 class Archives(click.Group):

@@ -51,7 +51,7 @@ class Measured:
 )
 @click.option(
     "--directory",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=parameters.LocalPath(exists=True, file_okay=False),
     default=Path(),
     help="Where to put the temporary log, so which disk [default: here].",
 )

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import click
 from click.core import ParameterSource
 
+from braidlog.cli.parameters import LocalPath
 from braidlog.cli.session import Session
 from braidlog.cli.target import Target, token_of
 
@@ -28,14 +29,14 @@ __all__ = [
     "command",
 ]
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FILE = LocalPath(exists=True, dir_okay=False)
 _DATA = Path("data")
 
 
 def _data_option() -> click.Option:
     return click.Option(
         ["--data", "-d"],
-        type=click.Path(file_okay=False, path_type=Path),
+        type=LocalPath(file_okay=False),
         default=_DATA,
         envvar="BRAIDLOG_DATA",
         metavar="DIR",
@@ -141,7 +142,7 @@ class NodeCommand(LocalCommand):
         """Return the options, that of the directory among them."""
         data = click.Option(
             ["--data", "-d"],
-            type=click.Path(file_okay=False, path_type=Path),
+            type=LocalPath(file_okay=False),
             metavar="DIR",
             help="Data directory, in place of data in [node]"
             " [env: BRAIDLOG_NODE_DATA, or BRAIDLOG_DATA].",

@@ -9,11 +9,12 @@ import click
 from rich.console import Console
 
 from braidlog.cli.failures import Problem
+from braidlog.cli.parameters import LocalPath
 
 __all__ = ["demo"]
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_NEW_FOLDER = click.Path(file_okay=False, path_type=Path)
+_FILE = LocalPath(exists=True, dir_okay=False)
+_NEW_FOLDER = LocalPath(file_okay=False)
 
 
 # Not one of `session.command`: the demo never touches the data directory that the other
@@ -21,7 +22,7 @@ _NEW_FOLDER = click.Path(file_okay=False, path_type=Path)
 @click.command()
 @click.option(
     "--git",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=LocalPath(exists=True, file_okay=False),
     help="Repository whose history is imported [default: the one around this folder].",
 )
 @click.option(

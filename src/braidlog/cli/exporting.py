@@ -48,7 +48,7 @@ _SUFFIXES = {
 
 @command(kind=EitherCommand)
 @click.argument("log")
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("file", type=parameters.LocalPath(dir_okay=False))
 @click.option(
     "--format",
     "layout",

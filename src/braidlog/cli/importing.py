@@ -40,7 +40,7 @@ _BATCHES_IN_FLIGHT = 8
     "files",
     nargs=-1,
     required=True,
-    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    type=parameters.LocalPath(exists=True, dir_okay=False, allow_dash=True),
 )
 @click.option(
     "--format",

@@ -1,6 +1,7 @@
 """Values on the command line: sizes, durations, times and delimiters.
 
 Each function is a type for click: it names the value in the help and converts it.
+`LocalPath` is that of every path.
 """
 
 from __future__ import annotations
@@ -9,8 +10,13 @@ import os
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import click
+
+from braidlog.errors import InvalidArgumentError
+from braidlog.paths import local_path
 
 __all__ = [
     "COUNT",
@@ -19,6 +25,7 @@ __all__ = [
     "POSITION",
     "SEGMENT",
     "STREAMS",
+    "LocalPath",
     "delimiter",
     "duration",
     "lease",
@@ -53,6 +60,26 @@ _DURATIONS_MS = {
     "w": 604_800_000,
 }
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\0": "\0", "\\r": "\r"}
+
+
+class LocalPath(click.Path):
+    """A path of this machine: ``~`` is the home directory, a URI is refused."""
+
+    def __init__(self, **options: Any) -> None:
+        """Take the options of `click.Path`; values are `pathlib.Path`."""
+        super().__init__(path_type=Path, **options)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        """Return the path; where ``-`` is stdin or stdout, that is left alone."""
+        if self.allow_dash and value == "-":
+            return super().convert(value, param, ctx)
+        try:
+            found = local_path(value)
+        except InvalidArgumentError as error:
+            self.fail(error.message, param, ctx)
+        return super().convert(found, param, ctx)
 
 
 def microseconds(text: str) -> int:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["pipeline"]
 
-_DIRECTORY: Final = click.Path(file_okay=False, path_type=Path)
+_DIRECTORY: Final = parameters.LocalPath(file_okay=False)
 _LONG: Final = ("files", "rows", "hashes", "states", "findings")
 """What a person finds in the manifest, and programs in the JSON."""
 
@@ -75,7 +75,7 @@ def raw_option(function: Callable[..., None]) -> Callable[..., None]:
     return click.option(
         "--raw",
         multiple=True,
-        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        type=parameters.LocalPath(exists=True, file_okay=False),
         metavar="DIR",
         help="Directory of a node that does not run any more. Once for each node.",
     )(function)
@@ -372,7 +372,7 @@ def repartition_(
     "directories",
     multiple=True,
     required=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=parameters.LocalPath(exists=True, file_okay=False),
     metavar="DIR",
     help="Data directory of a log or of a node. Any number of times.",
 )

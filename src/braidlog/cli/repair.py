@@ -13,6 +13,7 @@ import click
 from braidlog.cli import failures
 from braidlog.cli.commands import command
 from braidlog.cli.output import facts, line, message, plain, rows
+from braidlog.cli.parameters import LocalPath
 from braidlog.cli.progress import meter
 from braidlog.cli.session import Session
 from braidlog.cli.text import counted, human_bytes
@@ -55,7 +56,7 @@ def verify(context: click.Context) -> None:
 @click.option(
     "--output",
     "-o",
-    type=click.Path(path_type=Path),
+    type=LocalPath(),
     help="Directory of the repaired copy [default: DIR-repaired].",
 )
 @click.option(

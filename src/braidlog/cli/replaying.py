@@ -47,7 +47,7 @@ __all__ = ["replay_", "verify"]
 
 _CHECK: Final = click.Choice(["strict", "report", "off"])
 _RULE: Final = click.Choice(["refuse", "report", "off"])
-_DIRECTORY: Final = click.Path(file_okay=False, path_type=Path)
+_DIRECTORY: Final = parameters.LocalPath(file_okay=False)
 
 
 def _partitions(_: click.Context, __: click.Parameter, text: str | None) -> Any:
@@ -70,7 +70,7 @@ def _partitions(_: click.Context, __: click.Parameter, text: str | None) -> Any:
 @click.option(
     "--raw",
     multiple=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=parameters.LocalPath(exists=True, file_okay=False),
     metavar="DIR",
     help="Directory of a node that does not run any more. Once for each node.",
 )

@@ -13,6 +13,7 @@ import click
 from braidlog.cli import failures
 from braidlog.cli.commands import LocalCommand, command
 from braidlog.cli.output import facts, message
+from braidlog.cli.parameters import LocalPath
 from braidlog.cli.rescue_report import (
     STUCK,
     Found,
@@ -57,7 +58,7 @@ __all__ = ["rescue"]
     "directories",
     nargs=-1,
     metavar="[DIR]...",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=LocalPath(exists=True, file_okay=False),
 )
 @click.option(
     "--lost",
@@ -73,7 +74,7 @@ __all__ = ["rescue"]
 )
 @click.option(
     "--streams",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=LocalPath(exists=True, dir_okay=False),
     help="JSON with the replicas of each stream, such as"
     ' {"1": [1, 2]}, instead of what the directories say.',
 )

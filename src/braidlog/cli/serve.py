@@ -20,6 +20,7 @@ import click
 from braidlog.cli.commands import LocalCommand, NodeCommand
 from braidlog.cli.failures import LOCKED, USAGE, Problem, explain
 from braidlog.cli.output import line, message, rows
+from braidlog.cli.parameters import LocalPath
 from braidlog.cli.session import Session, stopped_by_signals
 from braidlog.errors import LockedError
 
@@ -39,7 +40,7 @@ _log_level = click.option(
 @click.option(
     "--config",
     "-c",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=LocalPath(exists=True, dir_okay=False),
     envvar="BRAIDLOG_CONFIG",
     help="Settings file (TOML) [env: BRAIDLOG_CONFIG].",
 )

@@ -17,6 +17,7 @@ import braidlog
 from braidlog.cli.failures import NOT_FOUND, USAGE, Problem
 from braidlog.cli.target import Target
 from braidlog.errors import NotFoundError
+from braidlog.storage.backend import holds_logs
 
 if TYPE_CHECKING:
     from braidlog.client import BlockingClient, BlockingClusterLog
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
     Log: TypeAlias = braidlog.Log | BlockingClusterLog
 
 __all__ = ["Session", "stdin", "stopped_by_signals"]
-
-
-# One of these is in every data directory, however damaged.
-_SIGNS = ("LOCK", "IDENTITY", "CURRENT", "wal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +96,10 @@ class Session:
         """Open the data directory as its one writer; make it only if `create`."""
         if not create:
             self.require()
+        elif not self.data.absolute().parent.is_dir():
+            where = self.data.absolute()
+            msg = f"there is no directory {where.parent} to make {where.name!r} in"
+            raise Problem(msg, f"check --data, or `mkdir -p {where.parent}`", NOT_FOUND)
         with braidlog.open(self.data) as node:
             yield node
 
@@ -121,7 +122,7 @@ class Session:
 
     def has_data(self) -> bool:
         """Tell whether the data directory is one."""
-        return any((self.data / name).exists() for name in _SIGNS)
+        return holds_logs(self.data)
 
     @contextmanager
     def files(self) -> Iterator[None]:

@@ -13,6 +13,7 @@ import click
 from braidlog.cli.commands import PlainCommand
 from braidlog.cli.failures import USAGE, Problem
 from braidlog.cli.output import line, message
+from braidlog.cli.parameters import LocalPath
 from braidlog.cli.session import Session
 from braidlog.errors import AlreadyExistsError
 
@@ -44,7 +45,7 @@ def token() -> None:
 @click.option(
     "--file",
     "path",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=LocalPath(dir_okay=False),
     default=Path("tokens.toml"),
     show_default=True,
     help="Token file of the nodes; made if there is none.",

@@ -18,6 +18,7 @@ from typing import Any, Final, get_type_hints
 
 from braidlog.errors import InvalidArgumentError
 from braidlog.logstream.effects import Limits
+from braidlog.paths import local_path
 from braidlog.wire.connection import FRAME_BYTES_MAX
 
 __all__ = [
@@ -378,6 +379,8 @@ def parse(
     if isinstance(node, dict):
         decided = "BRAIDLOG_NODE_DATA" in environment
         node["data"] = data or _directory(node.get("data", ""), environment, decided)
+        if node["data"] and isinstance(node["data"], str):
+            node["data"] = str(local_path(node["data"], "[node] data"))
     return NodeConfig(
         **{
             name: _section(name, kind, tables.get(name, {}))

@@ -46,7 +46,7 @@ from braidlog.pipelines.frame import (
     Stage,
     run,
 )
-from braidlog.pipelines.manifest import finished, refuse_results
+from braidlog.pipelines.manifest import finished, home_of, refuse_results
 from braidlog.pipelines.origin import BYTES_PER_TASK, Origin
 
 if TYPE_CHECKING:
@@ -145,8 +145,8 @@ def audit_job(
 ) -> Job:
     """Return the job of `audit`, for `braidlog.pipelines.run`."""
     origin = origin.absolute()
-    places = [str(place) for place in archives]
-    home = Path(output).absolute()
+    places = [absolute(place) for place in archives]
+    home = home_of(output)
 
     def plan_look(_: Sequence[Result]) -> list[Look]:
         found: list[Look] = []

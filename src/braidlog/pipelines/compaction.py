@@ -51,7 +51,7 @@ from braidlog.pipelines.latest import (
     latest,
     latest_of,
 )
-from braidlog.pipelines.manifest import finished, publish, published
+from braidlog.pipelines.manifest import finished, home_of, publish, published
 from braidlog.pipelines.origin import BYTES_PER_TASK, Origin, Range, joined
 from braidlog.pipelines.pieces import COLUMNS, Part, Pieces, keep_list
 
@@ -179,7 +179,7 @@ def compact_job(
     bytes_per_task: int = BYTES_PER_TASK,
 ) -> Job:
     """Return the job of `compact`, for `braidlog.pipelines.run`."""
-    home, gone = Path(output).absolute(), tombstones or Tombstones()
+    home, gone = home_of(output), tombstones or Tombstones()
     origin = origin.absolute()
     parameters = {
         "origin": origin.parameters(),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import braidlog
 from braidlog.errors import FencedError, InvalidArgumentError
+from braidlog.paths import local_path
 from braidlog.pipelines.origin import Origin
 
 if TYPE_CHECKING:
@@ -139,7 +140,8 @@ class Destination:
         """Refuse what names no place, or two.
 
         Raises:
-            InvalidArgumentError: it does, or a directory is to have several streams.
+            InvalidArgumentError: it does, a directory is to have several streams, or
+                its path is a URI.
         """
         if bool(self.path) == bool(self.cluster) or not self.log:
             msg = "a destination is a `log`, and one of `path` and `cluster`"
@@ -147,6 +149,9 @@ class Destination:
         if self.streams < 1 or (self.path and self.streams != 1):
             msg = f"{self.streams} streams: a log has one or more, in a directory one"
             raise InvalidArgumentError(msg)
+        for name, what in (("path", "the data directory"), ("ca", "`ca`")):
+            if given := getattr(self, name):
+                object.__setattr__(self, name, str(local_path(given, what)))
 
     def parameters(self) -> dict[str, Any]:
         """Return what identifies it."""
@@ -164,7 +169,8 @@ class Destination:
             InvalidArgumentError: the log has another number of streams.
         """
         if self.path:
-            with braidlog.open(self.path) as node:
+            # Who is not to create it is told where it does not see it.
+            with braidlog.open(self.path, create=None if create else False) as node:
                 if create:
                     node.create_log(self.log, exist_ok=True)
                 yield _Directory(node.log(self.log))

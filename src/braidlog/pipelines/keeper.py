@@ -67,10 +67,10 @@ def keeping(origin: Origin, log: Keeper | None) -> Iterator[Keeper]:
     if log is not None:
         yield log
     elif origin.path:
-        # A follower looks first: the writer would make a directory that is not there.
+        # A follower looks first: it tells of a log that is not there beside a writer.
         with braidlog.open(origin.path, read_only=True) as node:
             node.log(origin.log)
-        with braidlog.open(origin.path) as node:
+        with braidlog.open(origin.path, create=False) as node:
             yield node.log(origin.log)
     else:
         with origin.client() as client:

@@ -19,12 +19,14 @@ from typing import Any, Final
 
 from braidlog.errors import AlreadyExistsError, CorruptionError, NotFoundError
 from braidlog.handover import tail_of
+from braidlog.paths import StrPath, local_path
 from braidlog.pipelines.frame import NOTES, File
 from braidlog.pipelines.frame_state import ASIDE, sync_directory
 
 __all__ = [
     "MANIFEST",
     "finished",
+    "home_of",
     "publish",
     "published",
     "read_manifest",
@@ -35,6 +37,15 @@ __all__ = [
 MANIFEST: Final = "manifest.json"
 _FORMAT: Final = 1
 _DIGEST_BYTES: Final = 16
+
+
+def home_of(output: StrPath) -> Path:
+    """Return the directory of a job.
+
+    Raises:
+        InvalidArgumentError: it is empty, or a URI.
+    """
+    return local_path(output, "the directory of a job").absolute()
 
 
 def read_manifest(home: Path) -> dict[str, Any]:

@@ -26,6 +26,7 @@ import braidlog
 from braidlog.archive.place import absolute
 from braidlog.archive.seam import missing
 from braidlog.errors import BeyondEndError, InvalidArgumentError, TrimmedError
+from braidlog.paths import local_path
 from braidlog.spark.plan import Bounds, Extent, plan
 from braidlog.storage.archived import named
 
@@ -118,7 +119,7 @@ class Origin:
         """Refuse what names no place, or several.
 
         Raises:
-            InvalidArgumentError: the call names none or several.
+            InvalidArgumentError: the call names none or several, or a URI as a path.
         """
         places = [bool(self.path), bool(self.cluster), bool(self.raw)]
         if sum(places) != 1 or not self.log:
@@ -133,6 +134,12 @@ class Origin:
                 " archives of logs that run"
             )
             raise InvalidArgumentError(msg)
+        # Here, because on a worker the home directory is another one.
+        raw = (local_path(each, "a raw directory") for each in self.raw)
+        object.__setattr__(self, "raw", tuple(map(str, raw)))
+        for name, what in (("path", "the data directory"), ("ca", "`ca`")):
+            if given := getattr(self, name):
+                object.__setattr__(self, name, str(local_path(given, what)))
 
     def parameters(self) -> dict[str, Any]:
         """Return what identifies the origin; directories by their absolute paths.

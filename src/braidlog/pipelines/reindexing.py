@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from braidlog import _native
 from braidlog.errors import CorruptionError, InvalidArgumentError, NotFoundError
 from braidlog.handover import tail_of
+from braidlog.paths import local_path
 from braidlog.pipelines.frame import (
     Attempt,
     File,
@@ -36,7 +37,7 @@ from braidlog.pipelines.frame import (
     run,
 )
 from braidlog.pipelines.frame_state import sync_directory
-from braidlog.pipelines.manifest import refuse_results
+from braidlog.pipelines.manifest import home_of, refuse_results
 from braidlog.storage import inspect as files
 
 if TYPE_CHECKING:
@@ -82,8 +83,11 @@ def reindex_job(directories: Sequence[str | Path], output: str | Path) -> Job:
     """Return the job of `reindex`, for `braidlog.pipelines.run`."""
     if not directories:
         raise InvalidArgumentError("name at least one directory")
-    home = Path(output).absolute()
-    found = sorted(os.path.abspath(each) for each in directories)  # noqa: PTH100
+    home = home_of(output)
+    found = sorted(
+        os.path.abspath(local_path(each, "a data directory"))  # noqa: PTH100
+        for each in directories
+    )
 
     def plan(_: Sequence[Result]) -> list[_Segment]:
         return [

@@ -14,6 +14,7 @@ Between streams the order is a new one.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,7 +37,7 @@ from braidlog.pipelines.frame import (
     Stage,
     run,
 )
-from braidlog.pipelines.manifest import publish, published
+from braidlog.pipelines.manifest import home_of, publish, published
 from braidlog.pipelines.origin import BYTES_PER_TASK, Origin, joined
 from braidlog.pipelines.pieces import COLUMNS, Part, Pieces, keep_list
 from braidlog.spark.chunks import rechunk
@@ -111,9 +112,9 @@ def repartition_job(
     bytes_per_task: int = BYTES_PER_TASK,
 ) -> Job:
     """Return the job of `repartition`, for `braidlog.pipelines.run`."""
-    home, origin = Path(output).absolute(), origin.absolute()
+    home, origin = home_of(output), origin.absolute()
     if destination.path:
-        destination = replace(destination, path=str(Path(destination.path).absolute()))
+        destination = replace(destination, path=os.path.abspath(destination.path))  # noqa: PTH100
     parameters = {
         "origin": origin.parameters(),
         "destination": destination.parameters(),

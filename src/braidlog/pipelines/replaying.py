@@ -45,7 +45,7 @@ from braidlog.pipelines.frame import (
     Stage,
     run,
 )
-from braidlog.pipelines.manifest import finished, publish, published
+from braidlog.pipelines.manifest import finished, home_of, publish, published
 from braidlog.pipelines.ordered import COLUMNS, OrderedInput, Spread, records_of
 from braidlog.pipelines.origin import BYTES_PER_TASK, Origin, joined
 from braidlog.pipelines.pieces import Pieces, keep_list, read_list, split_at
@@ -156,7 +156,7 @@ def replay_job(
     """Return the job of `replay`, for `braidlog.pipelines.run`."""
     if tasks < 1:
         raise InvalidArgumentError(f"tasks must be at least 1, not {tasks}")
-    home, origin = Path(output).absolute(), origin.absolute()
+    home, origin = home_of(output), origin.absolute()
     rules = _Rules(application, str(Path.cwd()), outcomes, environment)
     parameters = {
         "application": application,

@@ -15,6 +15,7 @@ from difflib import get_close_matches
 from typing import Any, Final, TypeVar
 
 from braidlog.errors import InvalidArgumentError
+from braidlog.paths import local_path
 from braidlog.spark.selection import EVERYTHING, Range, Selection
 from braidlog.spark.tasks import Order
 
@@ -107,11 +108,11 @@ def parse(
     token = given.get("token") or (environ or {}).get("BRAIDLOG_TOKEN", "")
     return ReadOptions(
         log=given["log"],
-        path=given.get("path", ""),
+        path=_local("path", given),
         cluster=given.get("cluster", ""),
         raw=_paths(given.get("raw")),
         token=token if given.get("cluster") else "",
-        ca=given.get("ca", ""),
+        ca=_local("ca", given),
         begin=_position("from", given.get("from")),
         selection=_selection(given),
         order=_choice("order", given.get("order"), ("stream", "global")),
@@ -216,7 +217,13 @@ def _keys(given: Mapping[str, str]) -> Range[bytes]:
 
 
 def _paths(text: str | None) -> tuple[str, ...]:
-    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+    parts = [part.strip() for part in (text or "").split(",")]
+    return tuple(str(local_path(part, "option 'raw'")) for part in parts if part)
+
+
+def _local(name: str, given: Mapping[str, str]) -> str:
+    path = given.get(name, "")
+    return str(local_path(path, f"option {name!r}")) if path else ""
 
 
 def _streams(text: str | None) -> frozenset[int] | None:

@@ -485,5 +485,9 @@ def _end_waits(loop: asyncio.AbstractEventLoop | None, waits: Waits | None) -> N
 
 
 def open_async(path: str | os.PathLike[str], **options: Any) -> AsyncNode:
-    """Open a directory for asyncio, with ``async with``; options as `braidlog.open`."""
+    """Open a directory for asyncio, with ``async with``; options as `braidlog.open`.
+
+    Raises:
+        LogError: when it is entered, what `braidlog.open` raises.
+    """
     return AsyncNode(path, options)

@@ -9,7 +9,7 @@ import os
 import threading
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from braidlog import _native
 from braidlog.errors import (
@@ -25,7 +25,15 @@ from braidlog.storage.threads import start_thread
 if TYPE_CHECKING:
     from braidlog.storage.keeping import KeptLog
 
-__all__ = ["Backend", "FollowerBackend", "WriterBackend"]
+__all__ = ["Backend", "FollowerBackend", "WriterBackend", "holds_logs"]
+
+# One of these is in every directory of logs, however damaged.
+_SIGNS: Final = ("LOCK", "IDENTITY", "CURRENT", "wal")
+
+
+def holds_logs(directory: Path) -> bool:
+    """Tell whether a directory is one of logs."""
+    return any((directory / name).exists() for name in _SIGNS)
 
 
 class Backend(Protocol):

@@ -25,8 +25,14 @@ from braidlog.errors import (
     NotFoundError,
     TimeoutError_,
 )
+from braidlog.paths import local_path
 from braidlog.storage.arguments import checked_name, checked_position, checked_timeout
-from braidlog.storage.backend import Backend, FollowerBackend, WriterBackend
+from braidlog.storage.backend import (
+    Backend,
+    FollowerBackend,
+    WriterBackend,
+    holds_logs,
+)
 from braidlog.storage.catalog import CatalogEntry, LogOptions
 from braidlog.storage.log import Log
 from braidlog.storage.space import clean_if_full
@@ -326,6 +332,7 @@ def open_node(
     path: str | os.PathLike[str],
     *,
     read_only: bool = False,
+    create: bool | None = None,
     segment_bytes: int = 64 << 20,
     wal_bytes_max: int | None = None,
     sync_method: str = "direct",
@@ -335,32 +342,31 @@ def open_node(
 ) -> Node:
     """Open a directory of logs, creating it if there is none.
 
-    A relative path is taken from the current directory now, and stays what it is when
-    that changes. One process may write; ``read_only`` follows without a lock and sees
-    what is durable. ``segment_bytes`` counts for new directories only.
-    ``wal_bytes_max`` bounds the disk space of all segments; when it is reached appends
-    raise `LogFullError`. The directory keeps it: None leaves it as it is, 64 GiB in a
-    new one.
-    ``sync_method`` is ``direct`` (O_DIRECT, where the file system has it), ``dsync`` or
-    ``fdatasync``. ``unsynced_bytes_max`` bounds what is submitted and not yet durable,
+    ``create`` says what may be made: with None the directory, if the one above it is
+    there; with True those above it too; with False nothing, there has to be a directory
+    of logs. ``~`` is the home directory. A relative path is taken from the current
+    directory now, and stays what it is when that changes. One process may write;
+    ``read_only`` follows without a lock and sees what is durable. ``segment_bytes``
+    counts for new directories only. ``wal_bytes_max`` bounds the disk space of all
+    segments; when it is reached appends raise `LogFullError`. The directory keeps it:
+    None leaves it as it is, 64 GiB in a new one. ``sync_method`` is ``direct``
+    (O_DIRECT, where the file system has it), ``dsync`` or ``fdatasync``.
+    ``unsynced_bytes_max`` bounds what is submitted and not yet durable,
     ``recent_bytes_max`` what is kept in memory for readers that have caught up,
-    ``index_bytes_max`` the memory for number indexes. A relative path is resolved here:
-    the program may change its directory later.
+    ``index_bytes_max`` the memory for number indexes.
 
     Raises:
-        InvalidArgumentError: an option is wrong, or the path is empty.
+        InvalidArgumentError: an option is wrong; the path is empty, or a URI.
         LockedError: another process, or another `Node` of this one, is the writer.
-        NotFoundError: ``read_only``, and there is no node.
+        NotFoundError: there is no directory, or nothing to make it in, and ``create``
+            or ``read_only`` does not allow to make one.
         ForeignFormatError: the directory belongs to something else.
         NewerFormatError: a newer version wrote it.
         MissingFileError: files of the node are gone.
         CorruptionError: durable bytes are damaged; ``braidlog repair`` explains.
     """
-    if not os.fspath(path):
-        msg = "the path is empty; the current directory is '.'"
-        raise InvalidArgumentError(msg)
     # The files are opened when they are needed: a later chdir must not lead elsewhere.
-    where = Path(path).absolute()
+    where = local_path(path, "the directory of a log").absolute()
     keywords: dict[str, Any] = {
         "segment_bytes": segment_bytes,
         "wal_bytes_max": wal_bytes_max,
@@ -370,6 +376,26 @@ def open_node(
         "index_bytes_max": index_bytes_max,
     }
     if read_only:
+        if create:
+            raise InvalidArgumentError("a follower makes nothing: read_only or create")
         return Node(where, FollowerBackend(where, keywords), read_only=True)
+    _allow_creation(where, create)
     keywords["entropy"] = secrets.randbits(64)
     return Node(where, WriterBackend(where, keywords), read_only=False)
+
+
+def _allow_creation(where: Path, create: bool | None) -> None:
+    """Refuse to make a directory of logs where none is expected.
+
+    Raises:
+        NotFoundError: there is none, or nothing to make it in.
+    """
+    if create is False and not holds_logs(where):
+        msg = f"there is no directory of logs at {where}, and create=False makes none"
+        raise NotFoundError(msg)
+    if create is None and not where.parent.is_dir():
+        msg = (
+            f"{where.parent} is not there, so no directory of logs is made in it: check"
+            " the path, make it, or open with create=True"
+        )
+        raise NotFoundError(msg)

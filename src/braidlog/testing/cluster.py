@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from braidlog.errors import LockedError, TimeoutError_, UnavailableError
+from braidlog.paths import local_path
 from braidlog.testing.interrupts import uninterrupted
 from braidlog.testing.ports import Reservation, keep_ports, write_whole
 
@@ -80,7 +81,7 @@ class LocalCluster:
         if directory is None:
             temporary = tempfile.TemporaryDirectory(prefix="braid-")
             directory = self._stack.enter_context(temporary)
-        self.directory = Path(directory)
+        self.directory = local_path(directory, "the directory of a cluster")
         self._settings = settings or {}
         self._hosts = dict(hosts or {})
         self._launchers = dict(launchers or {})

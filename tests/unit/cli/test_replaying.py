@@ -65,7 +65,7 @@ def test_replay_says_what_differs(tmp_path: Path) -> None:
     log = Records(bank)
     position = log.command("deposit", 1, 100)
     log.add(Outcomes(1, [(position, bytes(21))]))
-    embedded = EmbeddedLog(tmp_path / "bank" / "log")
+    embedded = EmbeddedLog(tmp_path / "bank" / "log", create=True)
     for record in log.records:
         embedded.append(record.value)
     embedded.close()

@@ -11,7 +11,6 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
+from braidlog.paths import is_uri, local_path
 from braidlog.spark.lake.writers import (
     DataFile,
     JobWriter,
@@ -98,7 +98,8 @@ class DeltaSink(DataSource):  # type: ignore[misc]
         given = refuse_options(self.options, ("path", "job"))
         path = given["path"]
         # delta-rs, Spark and pyarrow agree on URIs only.
-        uri = path if "://" in path else Path(path).absolute().as_uri()
+        local = not is_uri(path)
+        uri = local_path(path, "option 'path'").absolute().as_uri() if local else path
         return DeltaTarget(uri, given.get("job", ""))
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from braidlog.errors import InvalidArgumentError
+from braidlog.paths import local_path
 
 __all__ = ["LOCK_WAIT_S", "SinkOptions", "parse_sink", "refuse_job"]
 
@@ -67,12 +68,12 @@ def parse_sink(
         )
     token = given.get("token") or (environ or {}).get("BRAIDLOG_TOKEN", "")
     return SinkOptions(
-        path=str(Path(path).absolute()) if path else "",
+        path=str(_directory("path", path)) if path else "",
         log=given["log"],
         staging=_staging(path, given.get("staging", "")),
         cluster=cluster,
         token=token if cluster else "",
-        ca=given.get("ca", ""),
+        ca=str(local_path(given["ca"], "option 'ca'")) if given.get("ca") else "",
         job=given.get("job", ""),
         lock_wait_s=_seconds("lockWait", given.get("lockwait")),
     )
@@ -93,13 +94,17 @@ def refuse_job(job: str) -> None:
 
 def _staging(path: str, staging: str) -> str:
     if staging:
-        return str(Path(staging).absolute())
+        return str(_directory("staging", staging))
     if not path:
         raise InvalidArgumentError(
             "the Spark sink into a cluster needs the option 'staging': a directory "
             "that the driver and all workers see under this path"
         )
-    return str(Path(path).absolute() / _STAGING)
+    return str(_directory("path", path) / _STAGING)
+
+
+def _directory(name: str, path: str) -> Path:
+    return local_path(path, f"option {name!r}").absolute()
 
 
 def _refuse_unknown(given: Mapping[str, str]) -> None:

@@ -207,12 +207,10 @@ def _connected(options: SinkOptions) -> Iterator[Any]:
 
 def _writer(options: SinkOptions) -> braidlog.Node:
     """Become the writer of the directory, waiting for another sink to be done."""
-    with braidlog.open(options.path, read_only=True):
-        pass  # A directory that is not there is an error, and not made.
     deadline = time.monotonic() + options.lock_wait_s
     while True:
         try:
-            return braidlog.open(options.path)
+            return braidlog.open(options.path, create=False)
         except LockedError as error:
             if time.monotonic() >= deadline:
                 msg = (
