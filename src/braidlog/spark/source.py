@@ -14,7 +14,9 @@ trimmed is one, because records that were asked for are gone.
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -24,6 +26,7 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
+from braidlog.errors import LogError
 from braidlog.spark.options import parse
 from braidlog.spark.places import open_place
 from braidlog.spark.reader import LogReader, PushdownLogReader
@@ -35,6 +38,27 @@ from braidlog.spark.streaming import LogStreamReader
 __all__ = ["BraidlogDataSource"]
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _plainly(method: Callable[P, R]) -> Callable[P, R]:
+    """Let Spark show an error of Braidlog without the calls that led to it.
+
+    Spark puts the whole traceback before the message, and who mistyped an option has
+    no use for it.
+    """
+
+    @wraps(method)
+    def plain(*args: P.args, **keywords: P.kwargs) -> R:
+        try:
+            return method(*args, **keywords)
+        except LogError as error:
+            raise error.with_traceback(None) from None
+
+    return plain
+
+
 class BraidlogDataSource(DataSource):  # type: ignore[misc]
     """A log as a Spark table."""
 
@@ -43,6 +67,7 @@ class BraidlogDataSource(DataSource):  # type: ignore[misc]
         """Return the name of the format."""
         return "braidlog"
 
+    @_plainly
     def schema(self) -> str:
         """Check options and log, so that ``load()`` fails early; return all columns."""
         options = parse(self.options, os.environ)
@@ -50,21 +75,25 @@ class BraidlogDataSource(DataSource):  # type: ignore[misc]
             place.look()
         return ddl_of(options)
 
+    @_plainly
     def reader(self, schema: Any) -> DataSourceReader:
         """Return a reader of the columns that ``schema`` names."""
         options = parse(self.options, os.environ)
         kind = PushdownLogReader if options.pushdown else LogReader
         return kind(options, requested(schema, options))
 
+    @_plainly
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         """Return a streaming reader of the columns that ``schema`` names."""
         options = parse(self.options, os.environ)
         return LogStreamReader(options, requested(schema, options))
 
+    @_plainly
     def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
         """Return a writer of records with the columns that ``schema`` names."""
         return BatchWriter(parse_sink(self.options, os.environ), schema, overwrite)
 
+    @_plainly
     def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:
         """Return a writer for a streaming query; see `writer`."""
         return StreamWriter(parse_sink(self.options, os.environ), schema, overwrite)
