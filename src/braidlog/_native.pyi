@@ -6,10 +6,10 @@ from typing import Any, Self, final
 
 from typing_extensions import Buffer, disjoint_base
 
-from braidlog.types import Producer, Timestamp
+from braidlog.storage.arguments import DurationLike, TimestampLike
+from braidlog.types import HeadersLike, Producer
 
 __all__ = [
-    "Appender",
     "ArrowBatch",
     "Batch",
     "BatchIterator",
@@ -18,6 +18,7 @@ __all__ = [
     "FrameDecoder",
     "FrameIterator",
     "Listing",
+    "Log",
     "LogView",
     "MemoryDisk",
     "Pending",
@@ -103,10 +104,11 @@ class LogView:
         start: int | None = None,
         end: int | None = None,
         key: Any | None = None,
-        since: int | None = None,
-        until: int | None = None,
+        since: TimestampLike | None = None,
+        until: TimestampLike | None = None,
         limit: int | None = None,
         skip_holes: bool = False,
+        reverse: bool = False,
     ) -> RecordIterator: ...
     def batches(
         self,
@@ -115,8 +117,8 @@ class LogView:
         columns: list[str] | None = None,
         skip_holes: bool = False,
     ) -> BatchIterator: ...
-    def find(self, timestamp: int) -> int | None: ...
-    def wait(self, position: int, timeout: float | None = None) -> bool: ...
+    def find(self, timestamp: TimestampLike) -> int | None: ...
+    def wait(self, position: int, timeout: DurationLike | None = None) -> bool: ...
     def cancel(self) -> None: ...
     def segments(self) -> list[tuple[int, int, int, int, int, int, int, int]]: ...
 
@@ -131,19 +133,19 @@ class Pending:
     @property
     def group(self) -> int: ...
     def done(self) -> bool: ...
-    def wait(self, timeout: float | None = None) -> bool: ...
-    def result(self, timeout: float | None = None) -> Any: ...
+    def wait(self, timeout: DurationLike | None = None) -> bool: ...
+    def result(self, timeout: DurationLike | None = None) -> Any: ...
 
 @disjoint_base
-class Appender:
+class Log:
     def __new__(cls, *_arguments: Any, **_keywords: Any) -> Self: ...
     def append(
         self,
         value: Buffer,
         *,
         key: Buffer | None = None,
-        timestamp: Timestamp | None = None,
-        headers: Iterable[tuple[str, Buffer]] | None = None,
+        timestamp: TimestampLike | None = None,
+        headers: HeadersLike | None = None,
         producer: Producer | None = None,
         sequence: int | None = None,
     ) -> int: ...
@@ -152,8 +154,8 @@ class Appender:
         value: Buffer,
         *,
         key: Buffer | None = None,
-        timestamp: Timestamp | None = None,
-        headers: Iterable[tuple[str, Buffer]] | None = None,
+        timestamp: TimestampLike | None = None,
+        headers: HeadersLike | None = None,
         producer: Producer | None = None,
         sequence: int | None = None,
     ) -> Pending: ...
@@ -205,7 +207,7 @@ class Store:
     def prepare_slot(self) -> bool: ...
     def provision(self, size: int) -> int: ...
     def clean(self, target: int, live_max: float) -> tuple[int, int]: ...
-    def close(self, timeout: float | None = None) -> None: ...
+    def close(self, timeout: DurationLike | None = None) -> None: ...
 
 @final
 class MemoryDisk:

@@ -19,6 +19,7 @@
     ├─ InvalidArgumentError    fix the call; nothing was changed
     │  ├─ TooLargeError
     │  │  └─ MetadataFullError delete logs or cursors, then retry
+    │  ├─ PositionError        positions begin at 1
     │  ├─ NotFoundError
     │  │  └─ NotSharedError    let all processes see the same storage
     │  ├─ AlreadyExistsError
@@ -78,6 +79,7 @@ __all__ = [
     "NotPrimaryError",
     "NotReadyError",
     "NotSharedError",
+    "PositionError",
     "ProtocolError",
     "ReadOnlyError",
     "RemoteProtocolError",
@@ -319,6 +321,13 @@ class MetadataFullError(TooLargeError):
 
     code = 49
     hint = "Delete logs or cursors that nobody needs, then retry"
+
+
+class PositionError(InvalidArgumentError, IndexError):
+    """No log has such a position, not even one that was trimmed."""
+
+    code = 55
+    hint = "Positions begin at 1; `log[-1]` is the last record"
 
 
 class NotFoundError(InvalidArgumentError):

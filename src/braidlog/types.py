@@ -6,8 +6,14 @@ Positions count from 1, so 0 means "none". Ranges are half-open: ``begin`` is in
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, NewType, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NewType, TypeAlias
+
+from braidlog.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 __all__ = [
     "GLSN",
@@ -15,10 +21,14 @@ __all__ = [
     "LLSN",
     "Compression",
     "Headers",
+    "HeadersLike",
     "Producer",
     "StreamId",
     "Timestamp",
 ]
+
+_IDS: Final = 1 << 64
+_EPOCHS: Final = 1 << 32
 
 INVALID: Final = 0
 """The number that no position, stream, producer or sequence ever has."""
@@ -35,11 +45,16 @@ StreamId = NewType("StreamId", int)
 Timestamp: TypeAlias = int
 """Microseconds since the Unix epoch, UTC."""
 
+
 Compression: TypeAlias = Literal["none", "zstd", "lz4"]
 """How the bodies of record batches are stored."""
 
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 """Named values beside a record; a name may repeat, the order is kept."""
+
+
+HeadersLike: TypeAlias = "Mapping[str, Buffer] | Iterable[tuple[str, Buffer]]"
+"""Headers as callers give them: a dict, or pairs where a name repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +70,18 @@ class Producer:
     epoch: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse numbers that the format cannot hold."""
-        if not 0 < self.id < 1 << 64:
-            msg = f"producer id {self.id} is not in 1..2**64"
-            raise ValueError(msg)
-        if not 0 <= self.epoch < 1 << 32:
-            msg = f"producer epoch {self.epoch} is not in 0..2**32"
-            raise ValueError(msg)
+        """Refuse numbers that the format cannot hold.
+
+        Raises:
+            TypeError: one is no int.
+            InvalidArgumentError: one is too small or too large.
+        """
+        for name, low, high in (("id", 1, _IDS), ("epoch", 0, _EPOCHS)):
+            number = getattr(self, name)
+            if not isinstance(number, int) or isinstance(number, bool):
+                kind = type(number).__name__
+                msg = f"Producer: {name} must be an int, not {kind}"
+                raise TypeError(msg)
+            if not low <= number < high:
+                msg = f"Producer: {name} must be from {low} to {high - 1}, got {number}"
+                raise InvalidArgumentError(msg)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import braidlog
 from braidlog import Cursor, Producer, Record
 from braidlog.client import BlockingClient, ClientSettings
+from braidlog.storage.arguments import TimestampLike
 from braidlog.testing import MemoryNode
 from braidlog.testing.cluster import LocalCluster
 from unit.client.fake import FakeCluster
@@ -38,9 +39,12 @@ class AnyLog(Protocol):
     async def append_arrow(self, data: Any, **options: Any) -> Sequence[int]: ...
     async def get(self, position: int) -> Record: ...
     async def read(self, *bounds: int | None, **options: Any) -> list[Record]: ...
+    async def at(self, index: Any) -> Record: ...
+    async def part(self, wanted: Any) -> list[Record]: ...
+    async def back(self, wanted: slice | None = None) -> list[Record]: ...
     def subscribe(self, *start: int, **options: Any) -> AsyncIterator[Record]: ...
     async def wait(self, position: int, **options: Any) -> bool: ...
-    async def find(self, timestamp: int) -> int | None: ...
+    async def find(self, timestamp: TimestampLike) -> int | None: ...
     async def to_arrow(self, *bounds: int | None, **options: Any) -> Any: ...
     async def trim(self, before: int, **options: Any) -> int: ...
     async def archive(self) -> Any: ...
@@ -98,6 +102,16 @@ class BlockingLog:
     async def read(self, *bounds: int | None, **filters: Any) -> list[Record]:
         return list(self._log.read(*bounds, **filters))
 
+    async def at(self, index: Any) -> Record:
+        record: Record = self._log[index]
+        return record
+
+    async def part(self, wanted: Any) -> list[Record]:
+        return list(self._log[wanted])
+
+    async def back(self, wanted: slice | None = None) -> list[Record]:
+        return list(reversed(self._log if wanted is None else self._log[wanted]))
+
     async def subscribe(self, *start: int, **options: Any) -> AsyncIterator[Record]:
         for record in self._log.subscribe(*start, **options):
             yield record
@@ -145,6 +159,17 @@ class LoopLog:
 
     async def read(self, *bounds: int | None, **filters: Any) -> list[Record]:
         return [record async for record in self._log.read(*bounds, **filters)]
+
+    async def at(self, index: Any) -> Record:
+        record: Record = await self._log[index]
+        return record
+
+    async def part(self, wanted: Any) -> list[Record]:
+        return [record async for record in self._log[wanted]]
+
+    async def back(self, wanted: slice | None = None) -> list[Record]:
+        part = self._log if wanted is None else self._log[wanted]
+        return [record async for record in reversed(part)]
 
 
 class LoopNode:

@@ -23,6 +23,7 @@ from braidlog import Log, Producer, Record
 from braidlog.errors import (
     BeyondEndError,
     NotFoundError,
+    PositionError,
     SequenceGapError,
     TrimmedError,
 )
@@ -208,6 +209,8 @@ class EmbeddedLog(RuleBasedStateMachine):
         for node in (self.node, self.follower):
             log = node.log(name)
             assert list(log.read(begin, end)) == expected
+            assert list(log.read(begin, end, reverse=True)) == expected[::-1]
+            assert list(log[begin:end]) == expected
             found = log.to_arrow(begin, end, columns=["position", "value"])
             assert found["value"].to_pylist() == [r.value for r in expected]
             assert found["position"].to_pylist() == [r.position for r in expected]
@@ -218,7 +221,7 @@ class EmbeddedLog(RuleBasedStateMachine):
             assert list(log.read(begin, end, since=3, until=30)) == chosen
             for position in {begin, end, model.first - 1, model.end}:
                 if position < model.first:
-                    with pytest.raises(TrimmedError):
+                    with pytest.raises(TrimmedError if position else PositionError):
                         log.get(position)
                 elif position >= model.end:
                     with pytest.raises(BeyondEndError):

@@ -12,7 +12,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[non_exhaustive]
 pub enum Error {
     /// The operating system refused a file operation.
-    #[error("{op} {path}: {source}")]
+    #[error("cannot {op} {path}: {source}")]
     Io {
         /// The operation, for instance `write`.
         op: &'static str,
@@ -90,7 +90,7 @@ pub enum Error {
         holder: String,
     },
     /// The handle was opened read-only.
-    #[error("opened read-only: {what} needs the writer")]
+    #[error("{what} was refused: the directory was opened read-only")]
     ReadOnly {
         /// The refused operation.
         what: &'static str,
@@ -104,7 +104,7 @@ pub enum Error {
         max: u64,
     },
     /// A write or sync failed earlier; the store is failed for good and must be reopened.
-    #[error("store failed: {reason}")]
+    #[error("an earlier write or sync failed, so nothing more is stored: {reason}")]
     Failed {
         /// The first failure.
         reason: String,
@@ -134,8 +134,8 @@ pub enum Error {
     },
     /// Logs, cursors and producers would not fit the head of a segment; nothing was written.
     #[error(
-        "logs, cursors and producers would take {size} bytes, and {max} fit: each segment begins with all of \
-         them, in a quarter of it at most"
+        "the list of logs, cursors and producers would grow to {size} bytes, more than the {max} that a segment \
+         of this size can hold"
     )]
     StateFull {
         /// Bytes they would take.
@@ -147,13 +147,15 @@ pub enum Error {
     #[error("{0}")]
     InvalidArgument(String),
     /// The position was trimmed away.
-    #[error("trimmed: the first position is {first}")]
+    #[error("position {position} was trimmed: the log begins at {first}")]
     Trimmed {
+        /// The position asked for.
+        position: u64,
         /// First position that can be read.
         first: u64,
     },
     /// The position does not exist yet.
-    #[error("position {position} is beyond the end: the next is {next}")]
+    #[error("position {position} is not written yet: the next append gets position {next}")]
     BeyondEnd {
         /// The position asked for.
         position: u64,
@@ -192,8 +194,8 @@ pub enum Error {
     },
     /// An append that may have been stored before names a producer of which nothing is known any more.
     #[error(
-        "nothing is known of producer {id}: so many others stored since that it may have been forgotten, and \
-         what it repeats may be stored"
+        "this log no longer knows producer {id}, or never did, so it cannot tell whether this append was stored \
+         before"
     )]
     UnknownProducer {
         /// The producer.
@@ -226,8 +228,8 @@ pub enum Error {
     },
     /// A log needs more memory to be put in order than its writer promised.
     #[error(
-        "{path} at offset {offset}: {pending} bytes wait for their place in the order, more than the \
-         {budget} that the writer promised. Give a larger order_bytes_max to read it anyway"
+        "{path} at offset {offset}: putting the records in order takes {pending} bytes of memory, more than the \
+         {budget} allowed. Pass a larger order_bytes_max to read it anyway"
     )]
     OverBudget {
         /// The segment file.
@@ -240,7 +242,7 @@ pub enum Error {
         budget: u64,
     },
     /// No directory has these records.
-    #[error("no directory has the records from position {begin} to {end}")]
+    #[error("no directory has positions {begin} to {end} (half-open)")]
     Hole {
         /// First position that is missing.
         begin: u64,

@@ -9,7 +9,7 @@ use braidlog_core::wal::{ProducerId, Sequenced};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyString};
 
 use crate::error::to_py;
 use crate::number::Unsigned;
@@ -58,7 +58,7 @@ pub fn sequenced(
             Ok(Some((ProducerId { id, epoch }, sequence)))
         }
         _ => Err(to_py(Error::InvalidArgument(
-            "producer and sequence go together".into(),
+            "producer and sequence go together: pass both, or neither".into(),
         ))),
     }
 }
@@ -74,9 +74,14 @@ impl HeaderList {
             return Ok(Self::default());
         };
         let mut pairs = Vec::new();
-        let pairs_of = headers.try_iter().map_err(|_| {
+        // A dict, or another mapping: one header for each name.
+        let items = headers.hasattr("items")?;
+        let items = items.then(|| headers.call_method0("items")).transpose()?;
+        let pairs_of = items.as_ref().unwrap_or(headers).try_iter().map_err(|_| {
             let found = type_name(headers);
-            PyTypeError::new_err(format!("headers must be (name, value) pairs, not {found}"))
+            PyTypeError::new_err(format!(
+                "headers must be a dict or (name, value) pairs, not {found}"
+            ))
         })?;
         for pair in pairs_of {
             let pair = pair?;
@@ -84,9 +89,14 @@ impl HeaderList {
                 .extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()
                 .map_err(|_| {
                     PyTypeError::new_err(
-                        "headers must be (name, value) pairs, name str, value bytes",
+                        "headers must be a dict or (name, value) pairs: the name a str, the value bytes",
                     )
                 })?;
+            if !name.is_instance_of::<PyString>() {
+                let found = type_name(&name);
+                let text = format!("header name must be str, not {found}");
+                return Err(PyTypeError::new_err(text));
+            }
             let name: String = name.extract()?;
             pairs.push((name, with_bytes(&value, "header value", <[u8]>::to_vec)?));
             if pairs.len() > RECORD_HEADERS_MAX {

@@ -23,7 +23,7 @@ use crate::store::Store;
 /// A subclass says which with ``_appends_to()``, and starts the sync thread of
 /// `submit` with ``_start_syncer()``. Each is called once. ``_told(error)`` returns an
 /// error as the caller shall see it.
-#[pyclass(subclass, frozen, module = "braidlog._native")]
+#[pyclass(name = "Log", subclass, frozen, module = "braidlog._native")]
 #[derive(Default)]
 pub struct Appender {
     target: OnceLock<(Py<Store>, u32)>,
@@ -50,8 +50,9 @@ fn told(slf: &Bound<'_, Appender>, error: PyErr) -> PyErr {
 /// A `braidlog.Producer` and the sequence that goes with it.
 fn identity(
     producer: Option<&Bound<'_, PyAny>>,
-    sequence: Option<Unsigned>,
+    sequence: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Option<Sequenced>> {
+    let sequence = Unsigned::optional(sequence, "sequence")?;
     let Some(producer) = producer else {
         return sequenced(None, sequence);
     };
@@ -60,7 +61,10 @@ fn identity(
         .import("braidlog.types")?
         .getattr("Producer")?;
     if !producer.is_instance(&class)? {
-        let text = format!("producer must be a Producer, not {}", producer.repr()?);
+        let text = format!(
+            "producer must be a braidlog.Producer, not {}",
+            crate::append::type_name(producer)
+        );
         return Err(PyTypeError::new_err(text));
     }
     let id = ProducerId {
@@ -100,7 +104,7 @@ impl Appender {
         timestamp: Option<Micros>,
         headers: Option<&Bound<'_, PyAny>>,
         producer: Option<&Bound<'_, PyAny>>,
-        sequence: Option<Unsigned>,
+        sequence: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<u64> {
         let (store, stream) = target(slf)?;
         let producer = identity(producer, sequence)?;
@@ -123,7 +127,7 @@ impl Appender {
         timestamp: Option<Micros>,
         headers: Option<&Bound<'_, PyAny>>,
         producer: Option<&Bound<'_, PyAny>>,
-        sequence: Option<Unsigned>,
+        sequence: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Pending> {
         let (store, stream) = target(slf)?;
         let syncing = &slf.get().syncing;

@@ -15,6 +15,16 @@ pub fn to_py(error: Error) -> PyErr {
     Python::attach(|py| with_python(py, || build(py, &error).unwrap_or_else(|failure| failure)))
 }
 
+/// The Python exception for a position that no log has.
+pub fn no_position(py: Python<'_>, given: &str) -> PyErr {
+    let raised = || -> PyResult<PyErr> {
+        let class = py.import("braidlog.errors")?.getattr("PositionError")?;
+        let text = format!("there is no position {given}");
+        Ok(PyErr::from_value(class.call1((text,))?))
+    };
+    raised().unwrap_or_else(|failure| failure)
+}
+
 fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     let fields = PyDict::new(py);
     let text = |path: &std::path::Path| path.display().to_string();
@@ -68,7 +78,7 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
             fields.set_item("limit", max)?;
             "TooLargeError"
         }
-        Error::Trimmed { first } => {
+        Error::Trimmed { first, .. } => {
             fields.set_item("first", first)?;
             "TrimmedError"
         }

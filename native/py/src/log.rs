@@ -11,7 +11,7 @@ use crate::arrow::Projection;
 use crate::error::to_py;
 use crate::exit::detach;
 use crate::gate::Reader;
-use crate::number::{Micros, Seconds, Unsigned};
+use crate::number::{Micros, Place, Seconds, Unsigned};
 use crate::pending::SIGNAL_INTERVAL;
 use crate::record::{Record, RecordIterator, Selection, owned_object};
 use crate::scan::{BatchIterator, Scan};
@@ -32,13 +32,24 @@ impl LogView {
     }
 
     /// Check a range against what can be read; `None` means the first position and the current end.
-    fn bounds(&self, start: Option<Unsigned>, end: Option<Unsigned>) -> PyResult<(u64, u64)> {
+    fn bounds(
+        &self,
+        start: Option<&Bound<'_, PyAny>>,
+        end: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<(u64, u64)> {
+        let start = start
+            .map(|given| Place::named(given, "start"))
+            .transpose()?;
+        let end = Unsigned::optional(end, "end")?;
         self.reader.check().map_err(to_py)?;
         let range = self.reader.stream.range();
-        let start = start.map_or(range.first, |Unsigned(start)| start);
+        let start = start.map_or(range.first, |Place(start)| start);
         let end = end.map_or(range.end, |Unsigned(end)| end);
         if start < range.first {
-            return Err(to_py(Error::Trimmed { first: range.first }));
+            return Err(to_py(Error::Trimmed {
+                position: start,
+                first: range.first,
+            }));
         }
         if start > range.end {
             return Err(to_py(Error::BeyondEnd {
@@ -51,8 +62,8 @@ impl LogView {
 
     fn scan(
         &self,
-        start: Option<Unsigned>,
-        end: Option<Unsigned>,
+        start: Option<&Bound<'_, PyAny>>,
+        end: Option<&Bound<'_, PyAny>>,
         columns: Option<Vec<String>>,
     ) -> PyResult<Scan> {
         let (start, end) = self.bounds(start, end)?;
@@ -83,8 +94,8 @@ impl LogView {
 
     /// The record at `position`, of what is durable now; the other reads show what was when it was
     /// refreshed last.
-    fn get(&self, py: Python<'_>, position: Unsigned) -> PyResult<Py<Record>> {
-        let Unsigned(position) = position;
+    fn get(&self, py: Python<'_>, position: &Bound<'_, PyAny>) -> PyResult<Py<Record>> {
+        let Place(position) = Place::named(position, "position")?;
         let get = || {
             self.reader.refresh()?;
             self.reader.read(|view, stream| view.get(stream, position))
@@ -93,28 +104,37 @@ impl LogView {
         owned_object(py, position, &found)
     }
 
-    #[pyo3(signature = (start=None, end=None, key=None, since=None, until=None, limit=None, skip_holes=false))]
+    #[pyo3(signature = (
+        start=None, end=None, key=None, since=None, until=None, limit=None, skip_holes=false, reverse=false
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "they are those of `Log.read`")]
     fn records(
         &self,
-        start: Option<Unsigned>,
-        end: Option<Unsigned>,
+        start: Option<&Bound<'_, PyAny>>,
+        end: Option<&Bound<'_, PyAny>>,
         key: Option<&Bound<'_, PyAny>>,
         since: Option<Micros>,
         until: Option<Micros>,
-        limit: Option<Unsigned>,
+        limit: Option<&Bound<'_, PyAny>>,
         skip_holes: bool,
+        reverse: bool,
     ) -> PyResult<RecordIterator> {
+        let whole = start.is_none();
         let (start, end) = self.bounds(start, end)?;
         let wanted = Selection {
             start,
+            whole,
             end,
+            reverse,
             key: key
                 .map(|key| with_bytes(key, "key", <[u8]>::to_vec))
                 .transpose()?,
             since: since.map(|Micros(since)| since),
             until: until.map(|Micros(until)| until),
-            limit: limit.map_or(u64::MAX, |Unsigned(limit)| limit),
             skip_holes,
+            limit: limit.map_or(Ok(u64::MAX), |given| {
+                Unsigned::named(given, "limit").map(|Unsigned(limit)| limit)
+            })?,
         };
         Ok(RecordIterator::new(self.reader.clone(), wanted))
     }
@@ -122,8 +142,8 @@ impl LogView {
     #[pyo3(signature = (start=None, end=None, columns=None, skip_holes=false))]
     fn batches(
         &self,
-        start: Option<Unsigned>,
-        end: Option<Unsigned>,
+        start: Option<&Bound<'_, PyAny>>,
+        end: Option<&Bound<'_, PyAny>>,
         columns: Option<Vec<String>>,
         skip_holes: bool,
     ) -> PyResult<BatchIterator> {
@@ -142,7 +162,13 @@ impl LogView {
 
     /// Wait until `position` can be read: true, or false when the time is up first.
     #[pyo3(signature = (position, timeout=None))]
-    fn wait(&self, py: Python<'_>, position: Unsigned, timeout: Option<Seconds>) -> PyResult<bool> {
+    fn wait(
+        &self,
+        py: Python<'_>,
+        position: &Bound<'_, PyAny>,
+        timeout: Option<Seconds>,
+    ) -> PyResult<bool> {
+        let Place(position) = Place::named(position, "position")?;
         self.reader.check().map_err(to_py)?;
         let deadline = timeout.map(|Seconds(time)| Instant::now() + time);
         let stream = &self.reader.stream;
@@ -152,7 +178,7 @@ impl LogView {
                     .saturating_duration_since(Instant::now())
                     .min(SIGNAL_INTERVAL)
             });
-            match detach(py, || stream.wait(position.0, slice, Some(&self.cancel))) {
+            match detach(py, || stream.wait(position, slice, Some(&self.cancel))) {
                 Waited::Ready => return Ok(true),
                 Waited::Cancelled => return Err(to_py(self.reader.ended())),
                 Waited::TimedOut if deadline.is_some_and(|deadline| Instant::now() >= deadline) => {

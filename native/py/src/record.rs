@@ -1,9 +1,10 @@
 //! Records as Python objects: one at a time only where a program asks for them one at a time.
 
 use braidlog_core::batch::{BatchView, Headers, OwnedRecord, RecordRef, filter_key};
-use braidlog_core::wal::{BatchRef, Position};
+use braidlog_core::wal::{BatchRef, Position, StreamView, View};
+use braidlog_core::{Error, Result};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyBytes, PyString, PyTuple};
 
 use crate::error::to_py;
 use crate::exit::detach;
@@ -81,19 +82,16 @@ impl Record {
         self.as_tuple(py)?.hash()
     }
 
+    /// All of a small record; of a large one what tells it apart, and how much there is.
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let key = self
-            .key
-            .as_ref()
-            .map(|key| key.bind(py).repr())
-            .transpose()?;
-        let key = key.map_or_else(|| "None".to_owned(), |key| key.to_string());
-        let value = self.value.bind(py).repr()?;
-        let headers = match &self.headers {
-            Some(headers) if !headers.bind(py).is_empty() => {
-                format!(", headers={}", headers.bind(py).repr()?)
-            }
-            _ => String::new(),
+        let key = self.key.as_ref().map(|key| shown(key.bind(py)));
+        let key = key.transpose()?.unwrap_or_else(|| "None".to_owned());
+        let value = shown(self.value.bind(py))?;
+        let headers = self.headers(py);
+        let headers = if headers.is_empty() {
+            String::new()
+        } else {
+            format!(", headers={}", shown_headers(&headers)?)
         };
         Ok(format!(
             "Record(position={}, timestamp={}, key={key}, value={value}{headers})",
@@ -107,6 +105,42 @@ impl Record {
     ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
         Ok((py.get_type::<Self>().into_any(), self.as_tuple(py)?))
     }
+}
+
+/// Bytes of a key or value that are shown.
+const SHOWN_BYTES: usize = 100;
+
+/// Headers that are shown.
+const SHOWN_HEADERS: usize = 8;
+
+/// Bytes as Python shows them; of many the first ones and how many there are.
+fn shown(bytes: &Bound<'_, PyBytes>) -> PyResult<String> {
+    let all = bytes.as_bytes();
+    if all.len() <= SHOWN_BYTES {
+        return Ok(bytes.repr()?.to_string());
+    }
+    let begin = PyBytes::new(bytes.py(), &all[..SHOWN_BYTES]);
+    Ok(format!("{}... ({} bytes)", begin.repr()?, all.len()))
+}
+
+fn shown_headers(headers: &Bound<'_, PyTuple>) -> PyResult<String> {
+    let mut pairs = Vec::new();
+    for pair in headers.iter().take(SHOWN_HEADERS) {
+        let Ok((name, value)) = pair.extract::<(String, Bound<'_, PyBytes>)>() else {
+            pairs.push(pair.repr()?.to_string());
+            continue;
+        };
+        let cut: String = name.chars().take(SHOWN_BYTES).collect();
+        let more = if cut.len() < name.len() { "..." } else { "" };
+        let name = PyString::new(headers.py(), &cut);
+        pairs.push(format!("({}{more}, {})", name.repr()?, shown(&value)?));
+    }
+    if headers.len() > SHOWN_HEADERS {
+        pairs.push(format!("... {} in all", headers.len()));
+    } else if headers.len() == 1 {
+        pairs.push(String::new());
+    }
+    Ok(format!("({})", pairs.join(", ").trim_end()))
 }
 
 fn header_tuple(py: Python<'_>, headers: Headers<'_>) -> PyResult<Option<Py<PyTuple>>> {
@@ -169,8 +203,12 @@ pub fn owned_object(py: Python<'_>, position: u64, record: &OwnedRecord) -> PyRe
 pub struct Selection {
     /// First position.
     pub start: u64,
+    /// Whether `start` is the first position of the log, not one that the caller named.
+    pub whole: bool,
     /// One past the last position.
     pub end: u64,
+    /// From the last position to the first.
+    pub reverse: bool,
     /// Only this key.
     pub key: Option<Vec<u8>>,
     /// Only timestamps from this one on.
@@ -193,15 +231,17 @@ impl Selection {
     }
 }
 
-/// Iterates over records in position order. Holds about one chunk of the log in memory.
+/// Iterates over records in position order, or against it. Holds about one chunk of the log in memory.
 #[pyclass(module = "braidlog._native")]
 pub struct RecordIterator {
     reader: Reader,
     wanted: Selection,
+    /// Where the next read begins, or ends if it goes backwards.
     next: u64,
     position: Position,
-    batches: std::vec::IntoIter<BatchRef>,
-    current: Option<BatchRef>,
+    /// Batches that were read, the next one last.
+    batches: Vec<BatchRef>,
+    /// Records that were made, the next one last.
     ready: Vec<Py<Record>>,
     given: u64,
 }
@@ -209,14 +249,17 @@ pub struct RecordIterator {
 impl RecordIterator {
     /// Iterate over what `wanted` selects.
     pub fn new(reader: Reader, wanted: Selection) -> Self {
-        let next = wanted.start;
+        let next = if wanted.reverse {
+            wanted.end
+        } else {
+            wanted.start
+        };
         Self {
             reader,
             wanted,
             next,
             position: Position::default(),
-            batches: Vec::new().into_iter(),
-            current: None,
+            batches: Vec::new(),
             ready: Vec::new(),
             given: 0,
         }
@@ -225,29 +268,61 @@ impl RecordIterator {
     /// Make the objects of the next records; false at the end.
     fn fill(&mut self, py: Python<'_>) -> PyResult<bool> {
         while self.ready.is_empty() {
-            let Some(batch) = self.current.take().or_else(|| self.batches.next()) else {
-                if self.next >= self.wanted.end || self.given >= self.wanted.limit {
-                    return Ok(false);
-                }
-                // Filters may pass over much of the log.
-                py.check_signals()?;
-                let (from, to, position) = (self.next, self.wanted.end, &mut self.position);
-                let found = detach(py, || {
-                    self.reader
-                        .read(|view, stream| view.read(stream, from, to, READ_BYTES, position))
-                });
-                let found = found.map_err(to_py)?;
-                if let Some(last) = found.last() {
-                    self.next = last.next();
-                } else {
-                    return Ok(false);
-                }
-                self.batches = found.into_iter();
+            if let Some(batch) = self.batches.pop() {
+                self.take(py, batch)?;
                 continue;
-            };
-            self.take(py, batch)?;
+            }
+            if self.given >= self.wanted.limit {
+                return Ok(false);
+            }
+            // Filters may pass over much of the log.
+            py.check_signals()?;
+            let found = detach(py, || {
+                if self.wanted.reverse {
+                    self.read_back()
+                } else {
+                    self.read_on()
+                }
+            });
+            self.batches = found.map_err(to_py)?;
+            if self.batches.is_empty() {
+                return Ok(false);
+            }
         }
         Ok(true)
+    }
+
+    fn read_on(&mut self) -> Result<Vec<BatchRef>> {
+        let (from, to, position) = (self.next, self.wanted.end, &mut self.position);
+        if from >= to {
+            return Ok(Vec::new());
+        }
+        let read =
+            |view: &View, stream: &StreamView| view.read(stream, from, to, READ_BYTES, position);
+        let mut found = self.reader.read(read)?;
+        self.next = found.last().map_or(to, BatchRef::next);
+        found.reverse();
+        Ok(found)
+    }
+
+    fn read_back(&mut self) -> Result<Vec<BatchRef>> {
+        while self.next > self.wanted.start {
+            let (from, to) = (self.wanted.start, self.next);
+            let read =
+                |view: &View, stream: &StreamView| view.read_back(stream, from, to, READ_BYTES);
+            match self.reader.read(read) {
+                // All of the log was asked for, and this is where it begins by now.
+                Err(Error::Trimmed { first, .. }) if self.wanted.whole && first > from => {
+                    self.wanted.start = first;
+                }
+                found => {
+                    let found = found?;
+                    self.next = found.first().map_or(from, BatchRef::first);
+                    return Ok(found);
+                }
+            }
+        }
+        Ok(Vec::new())
     }
 
     fn take(&mut self, py: Python<'_>, batch: BatchRef) -> PyResult<()> {
@@ -261,7 +336,18 @@ impl RecordIterator {
         if wanted.is_before(head.max_timestamp()) || wanted.is_after(head.min_timestamp()) {
             return Ok(());
         }
-        let end = batch.end.min(batch.begin + OBJECTS_MAX);
+        // Not more objects than this at a time; the rest of the batch comes next.
+        let (mut now, mut rest) = (batch.begin..batch.end, batch.clone());
+        if wanted.key.is_none() && now.len() > OBJECTS_MAX as usize {
+            if wanted.reverse {
+                now.start = now.end - OBJECTS_MAX;
+                rest.end = now.start;
+            } else {
+                now.end = now.start + OBJECTS_MAX;
+                rest.begin = now.end;
+            }
+            self.batches.push(rest);
+        }
         let mut push = |i: u32| -> PyResult<()> {
             match view.record(i) {
                 Some(record)
@@ -277,21 +363,16 @@ impl RecordIterator {
         };
         if let Some(key) = &wanted.key {
             for i in filter_key(&view, key) {
-                if i >= batch.begin && i < batch.end {
+                if now.contains(&i) {
                     push(i)?;
                 }
             }
         } else {
-            for i in batch.begin..end {
-                push(i)?;
-            }
-            if end < batch.end {
-                let mut rest = batch.clone();
-                rest.begin = end;
-                self.current = Some(rest);
-            }
+            now.try_for_each(push)?;
         }
-        self.ready.reverse();
+        if !self.wanted.reverse {
+            self.ready.reverse();
+        }
         Ok(())
     }
 }

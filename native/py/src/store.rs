@@ -200,10 +200,10 @@ impl Store {
         timestamps: Option<&Bound<'_, PyAny>>,
         headers: Option<&Bound<'_, PyAny>>,
         producer: Option<(u64, u32)>,
-        sequence: Option<Unsigned>,
+        sequence: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Pending> {
         let store = self.check()?;
-        let producer = sequenced(producer, sequence)?;
+        let producer = sequenced(producer, Unsigned::optional(sequence, "sequence")?)?;
         let columns = ListColumns::from_py(values, keys, timestamps, headers, now())?;
         let bulk = Bulk::new(store, stream, producer);
         let ticket =
@@ -220,10 +220,10 @@ impl Store {
         stream: u32,
         data: &Bound<'_, PyAny>,
         producer: Option<(u64, u32)>,
-        sequence: Option<Unsigned>,
+        sequence: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Pending> {
         let store = self.check()?;
-        let producer = sequenced(producer, sequence)?;
+        let producer = sequenced(producer, Unsigned::optional(sequence, "sequence")?)?;
         let batches = import_records(data)?;
         let (stamp, bulk) = (now(), Bulk::new(store, stream, producer));
         let ticket =
@@ -236,7 +236,7 @@ impl Store {
     /// descriptor `notify`, if it is not negative.
     fn run_syncer(&self, py: Python<'_>, notify: i32) {
         // The thread is joined by who closes the store.
-        py.detach(|| {
+        detach(py, || {
             let mut durable = 0;
             while let Some(group) = self.inner.sync_next(durable) {
                 durable = group;
@@ -329,10 +329,11 @@ impl Store {
         &self,
         py: Python<'_>,
         stream: u32,
-        first: Unsigned,
+        first: &Bound<'_, PyAny>,
         pinned_at: Option<i64>,
     ) -> PyResult<u64> {
         let store = self.check()?;
+        let first = Unsigned::named(first, "before")?;
         detach(py, || match pinned_at {
             Some(now) => store.trim_unpinned(stream, first.0, now),
             None => store.trim(stream, first.0),

@@ -164,23 +164,39 @@ class Archive:
         end: int | None = None,
         *,
         choice: Choice = EVERY,
+        reverse: bool = False,
     ) -> Iterator[tuple[list[Record], int]]:
         """Iterate over lists of wanted records, each with the position behind it.
+
+        With ``reverse`` the last record comes first, and with each list comes the
+        position that it begins with. A row group is held in memory for that.
 
         Raises:
             TrimmedError, BeyondEndError, ArchiveDamagedError: as `batches`.
         """
         names = [name for name in COLUMNS if name not in ("stream", "llsn")]
-        for position, batch in self._pieces(start, end, names, choice):
-            yield records_of(batch, position, choice), position + batch.num_rows
+        for position, batch in self._pieces(start, end, names, choice, reverse=reverse):
+            records = records_of(batch, position, choice)
+            if reverse:
+                records.reverse()
+                yield records, position
+            else:
+                yield records, position + batch.num_rows
 
     def _pieces(
-        self, start: int | None, end: int | None, names: list[str], choice: Choice
+        self,
+        start: int | None,
+        end: int | None,
+        names: list[str],
+        choice: Choice,
+        *,
+        reverse: bool = False,
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         begin, stop = self._bounds(start, end)
-        for file in self.manifest.holding(begin, stop):
+        files = list(self.manifest.holding(begin, stop))
+        for file in reversed(files) if reverse else files:
             if choice.may_hold(file.timestamp_min, file.timestamp_max):
-                yield from self._rows(file, begin, stop, names, choice)
+                yield from self._rows(file, begin, stop, names, choice, reverse=reverse)
 
     def _bounds(self, start: int | None, end: int | None) -> tuple[int, int]:
         begin = self.begin if start is None else start
@@ -197,12 +213,22 @@ class Archive:
         return begin, stop
 
     def _rows(
-        self, file: ArchivedFile, begin: int, end: int, names: list[str], choice: Choice
+        self,
+        file: ArchivedFile,
+        begin: int,
+        end: int,
+        names: list[str],
+        choice: Choice,
+        *,
+        reverse: bool,
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         schema = pa.schema([(name, COLUMNS[name]) for name in names])
         with self._opened(file) as checked:
-            for part in _parts(checked.metadata, file, begin, end, choice):
-                yield from _read(checked.group(part.group), part, names, schema)
+            parts = list(_parts(checked.metadata, file, begin, end, choice))
+            for part in reversed(parts) if reverse else parts:
+                pieces = _read(checked.group(part.group), part, names, schema)
+                # A row group is decoded from its beginning on.
+                yield from reversed(list(pieces)) if reverse else pieces
 
     @contextmanager
     def _opened(self, file: ArchivedFile) -> Iterator[CheckedFile]:

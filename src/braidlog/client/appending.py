@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import operator
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -23,7 +22,11 @@ from braidlog.errors import (
     NotReadyError,
     SequenceGapError,
 )
-from braidlog.storage.arguments import checked_producer, checked_timeout
+from braidlog.storage.arguments import (
+    checked_int,
+    checked_producer,
+    checked_timeout,
+)
 from braidlog.storage.catalog import LogOptions
 from braidlog.types import Producer
 
@@ -454,6 +457,6 @@ def _check_producer(producer: Any, sequence: int | None) -> None:
     if producer is None:
         raise InvalidArgumentError("a sequence needs a producer")
     checked_producer(producer)
-    if sequence is None or not 0 < operator.index(sequence) <= _SEQUENCE_NEVER:
+    if sequence is None or not 0 < checked_int(sequence, "sequence") <= _SEQUENCE_NEVER:
         msg = f"a producer needs a sequence from 1 on, got {sequence!r}"
         raise InvalidArgumentError(msg)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from braidlog.errors import TrimmedError
 from braidlog.storage.archived import Archived, named
+from braidlog.storage.arguments import checked_position
 from braidlog.storage.threads import in_thread
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class ArchivedReading:
         """
         from braidlog.archive import seam
 
+        start = None if start is None else checked_position(start, "start")
         there = await self._log.refresh()
         if start is None or start < there.start:
             self._archive = await self._log.archive(self._place)
@@ -89,15 +91,21 @@ class ArchivedReading:
         of_log: Callable[
             [int, int, Wanted], AsyncGenerator[tuple[list[Record], int], None]
         ],
+        *,
+        reverse: bool = False,
     ) -> AsyncGenerator[list[Record], None]:
-        """Iterate over chunks of wanted records."""
+        """Iterate over chunks of wanted records; ``of_log`` goes the same way."""
         from braidlog.archive.rows import Choice
 
         choice = Choice(*wanted)
-        return self.chunks(
-            lambda archive, begin, end: archive.records(begin, end, choice=choice),
-            lambda begin, end: of_log(begin, end, wanted),
-        )
+
+        def of_archive(
+            archive: Archive, begin: int, end: int
+        ) -> Iterator[tuple[list[Record], int]]:
+            return archive.records(begin, end, choice=choice, reverse=reverse)
+
+        walk = self.chunks_back if reverse else self.chunks
+        return walk(of_archive, lambda begin, end: of_log(begin, end, wanted))
 
     def batches(
         self,
@@ -149,6 +157,35 @@ class ArchivedReading:
                     raise
             else:
                 return
+
+    async def chunks_back(
+        self,
+        of_archive: Callable[[Archive, int, int], Iterator[tuple[T, int]]],
+        of_log: Callable[[int, int], AsyncGenerator[tuple[T, int], None]],
+    ) -> AsyncGenerator[T, None]:
+        """Iterate from the end over what the two give, with where each begins."""
+        while self.position < self.end:
+            first = (await self._log.refresh()).start
+            if self.end <= first:
+                piece = await self.piece()
+                assert self._archive is not None  # noqa: S101, RUF100
+                found = of_archive(self._archive, piece.begin, self.end)
+                async with contextlib.aclosing(stepwise(found)) as steps:
+                    async for chunk, self.end in steps:
+                        yield chunk
+                self.end = piece.begin
+                continue
+            begin = max(self.position, first)
+            try:
+                rest = of_log(begin, self.end)
+                async with contextlib.aclosing(rest):
+                    async for chunk, self.end in rest:
+                        yield chunk
+            except TrimmedError:
+                if begin >= (await self._log.refresh()).start:
+                    raise
+            else:
+                self.end = begin
 
 
 async def stepwise(items: Iterator[T]) -> AsyncGenerator[T, None]:

@@ -18,6 +18,7 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import Future
+from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
@@ -30,7 +31,9 @@ from braidlog.client.log import ClusterLog
 from braidlog.client.scan import Scan
 from braidlog.client.settings import ClientSettings
 from braidlog.errors import ClosedError, StoreFailedError
-from braidlog.types import Producer, Timestamp
+from braidlog.storage.arguments import DurationLike, TimestampLike, checked_timeout
+from braidlog.storage.slices import Indexed
+from braidlog.types import Compression, HeadersLike, Producer
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -134,21 +137,19 @@ class BlockingClusterCursor(_Blocking[ClusterCursor]):
         return self._target.lease
 
 
-class BlockingClusterLog(_Blocking[ClusterLog]):
+class BlockingClusterLog(_Blocking[ClusterLog], Indexed):
     """A log of a cluster with the calls of `Log`; see `ClusterLog`.
 
     Also an Arrow stream, as `Log` is one.
     """
 
     refresh = _call(ClusterLog.refresh)
+    _positions = refresh
     append = _call(ClusterLog.append)
     append_many = _call(ClusterLog.append_many)
     append_arrow = _call(ClusterLog.append_arrow)
     next_sequence = _call(ClusterLog.next_sequence)
     get = _call(ClusterLog.get)
-    __getitem__ = get
-    # By default it would look up the positions below ``len(self)``, which are others.
-    __reversed__ = None
     read = _iterate(ClusterLog._read_chunks)
     subscribe = _iterate(ClusterLog._subscribe_chunks)
     batches = _iterate(ClusterLog._batch_chunks)
@@ -195,7 +196,7 @@ class BlockingClusterLog(_Blocking[ClusterLog]):
         """Iterate over everything that can be read now."""
         return self.read()
 
-    def wait(self, position: int, *, timeout: float | None = None) -> bool:
+    def wait(self, position: int, *, timeout: DurationLike | None = None) -> bool:
         """Wait until ``position`` can be read; see `ClusterLog.wait`."""
         try:
             return self._wait(position, timeout=timeout)
@@ -232,11 +233,11 @@ class BlockingClusterLog(_Blocking[ClusterLog]):
         values: Iterable[Buffer],
         *,
         keys: Iterable[Buffer | None] | None = None,
-        timestamps: Iterable[Timestamp | None] | Timestamp | None = None,
-        headers: Iterable[Iterable[tuple[str, Buffer]] | None] | None = None,
+        timestamps: Iterable[TimestampLike | None] | TimestampLike | None = None,
+        headers: Iterable[HeadersLike | None] | None = None,
         producer: Producer | None = None,
         sequence: int | None = None,
-        timeout: float | None = None,
+        timeout: DurationLike | None = None,
     ) -> Future[Sequence[int]]:
         """Begin `append_many`; the future gives its result.
 
@@ -246,11 +247,12 @@ class BlockingClusterLog(_Blocking[ClusterLog]):
         # Checking needs nothing of the loop.
         appending = self._target._appending
         rows = appending.rows.many(values, keys, timestamps, headers)
-        call = appending.append_many(rows, producer, sequence, timeout)
+        within = checked_timeout(timeout)
+        call = appending.append_many(rows, producer, sequence, within)
         return self._loop.begin(call)
 
     def cursor(
-        self, name: str, *, pin: bool = False, lease: float | None = None
+        self, name: str, *, pin: bool = False, lease: DurationLike | None = None
     ) -> BlockingClusterCursor:
         """Return a cursor; see `ClusterLog.cursor`."""
         found = self._cursor(name, pin=pin, lease=lease)
@@ -262,7 +264,7 @@ class BlockingClusterLog(_Blocking[ClusterLog]):
         position: int,
         *,
         pin: bool = False,
-        lease: float | None = None,
+        lease: DurationLike | None = None,
     ) -> BlockingClusterCursor:
         """Store all of a cursor; see `ClusterLog.set_cursor`."""
         stored = self._store_cursor(name, position, pin=pin, lease=lease)
@@ -383,9 +385,32 @@ class BlockingClient(_Blocking[Client]):
         """Return appends to a log stream by stream; see `Client.ingest`."""
         return BlockingIngest(self._loop, self._ingest(name))
 
-    def create_log(self, name: str, **options: Any) -> BlockingClusterLog:
+    def create_log(
+        self,
+        name: str,
+        *,
+        exist_ok: bool = False,
+        streams: int = 1,
+        replication: int | None = None,
+        min_replicas: int | None = None,
+        allow_missing: bool = False,
+        compression: Compression = "none",
+        retention_ms: int | timedelta | None = None,
+        retention_bytes: int | None = None,
+    ) -> BlockingClusterLog:
         """Create a log; see `Client.create_log`."""
-        return BlockingClusterLog(self._loop, self._create_log(name, **options))
+        created = self._create_log(
+            name,
+            exist_ok=exist_ok,
+            streams=streams,
+            replication=replication,
+            min_replicas=min_replicas,
+            allow_missing=allow_missing,
+            compression=compression,
+            retention_ms=retention_ms,
+            retention_bytes=retention_bytes,
+        )
+        return BlockingClusterLog(self._loop, created)
 
 
 def connect_sync(

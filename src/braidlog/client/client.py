@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl as tls
 from collections.abc import Iterable
+from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -22,7 +23,13 @@ from braidlog.errors import (
     NotFoundError,
     RemoteProtocolError,
 )
+from braidlog.storage.arguments import (
+    checked_int,
+    checked_name,
+    checked_new_name,
+)
 from braidlog.storage.catalog import LogOptions
+from braidlog.storage.retention import retention_of
 from braidlog.types import Compression
 from braidlog.wire import commands, results
 from braidlog.wire.messages import Metadata, NodeInfo, StreamInfo
@@ -119,7 +126,7 @@ class Client:
         min_replicas: int | None = None,
         allow_missing: bool = False,
         compression: Compression = "none",
-        retention_ms: int | None = None,
+        retention_ms: int | timedelta | None = None,
         retention_bytes: int | None = None,
     ) -> ClusterLog:
         """Create a log; durable on return.
@@ -133,22 +140,35 @@ class Client:
         adds the other replicas when nodes join; `describe` says how many are missing.
 
         Raises:
+            TypeError: an argument has the wrong type.
             AlreadyExistsError: there is one, and not ``exist_ok``.
-            InvalidArgumentError: there are not so many nodes; nothing was changed.
+            InvalidArgumentError: there are not so many nodes, or the name is none for a
+                new log; see `Node.create_log`.
         """
+        name = checked_name(name, "log")
+        streams = checked_int(streams, "streams")
+        if replication is not None:
+            replication = checked_int(replication, "replication")
+        if min_replicas is not None:
+            min_replicas = checked_int(min_replicas, "min_replicas")
         if replication is None:
             staying = [each for each in self._cluster.routes.nodes if not each.draining]
             replication = min(3, max(1, len(staying)))
         if min_replicas is None:
             min_replicas = replication // 2 + 1
-        if streams < 1 or not 0 < min_replicas <= replication:
+        if streams < 1 or replication < 1:
+            what = "streams" if streams < 1 else "replication"
+            msg = f"{what} must be at least 1, got {min(streams, replication)}"
+            raise InvalidArgumentError(msg)
+        if not 0 < min_replicas <= replication:
             msg = (
-                f"streams={streams}, replication={replication}, "
-                f"min_replicas={min_replicas} make no log"
+                f"min_replicas must be from 1 to the {replication} of replication, "
+                f"got {min_replicas}"
             )
             raise InvalidArgumentError(msg)
         extra: dict[str, Any] = {KEY_STREAMS: streams}
-        options = LogOptions(compression, retention_ms, retention_bytes, extra)
+        age = retention_of(retention_ms)
+        options = LogOptions(compression, age, retention_bytes, extra)
         command = commands.CreateLog(
             self._settings.entropy(_LOG_BYTES),
             name,
@@ -161,6 +181,7 @@ class Client:
         )
         if exist_ok and name in await self.logs():
             return await self.log(name)
+        checked_new_name(name, "log")
         try:
             await self._cluster.execute(command)
         except AlreadyExistsError:

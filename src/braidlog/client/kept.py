@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from braidlog.client.appending import Appending
@@ -22,9 +22,15 @@ from braidlog.errors import (
     RemoteProtocolError,
 )
 from braidlog.storage.archived import located
-from braidlog.storage.arguments import checked_name, checked_position
+from braidlog.storage.arguments import (
+    DurationLike,
+    checked_count,
+    checked_int,
+    checked_name,
+    checked_new_name,
+)
 from braidlog.storage.catalog import LogOptions
-from braidlog.storage.retention import lease_us
+from braidlog.storage.retention import lease_us, retention_of
 from braidlog.storage.threads import in_thread
 from braidlog.types import Compression
 from braidlog.wire import commands, results
@@ -108,6 +114,9 @@ class KeptClusterLog:
         await self._cluster.linearize()
         return range(self.first, self.end)
 
+    async def _positions(self) -> range:
+        return await self.refresh()
+
     # -- keeping -----------------------------------------------------------------
 
     async def trim(self, before: int, *, ignore_pins: bool = False) -> int:
@@ -118,7 +127,7 @@ class KeptClusterLog:
         Raises:
             BeyondEndError: ``before`` is above the end.
         """
-        before = checked_position(before)
+        before = checked_count(before, "before")
         there = await self.refresh()
         if before > there.stop:
             msg = f"position {before} is not written yet"
@@ -132,14 +141,19 @@ class KeptClusterLog:
         return self.first
 
     async def set_options(
-        self, *, retention_ms: int | None = None, retention_bytes: int | None = None
+        self,
+        *,
+        retention_ms: int | timedelta | None = None,
+        retention_bytes: int | None = None,
     ) -> None:
-        """Replace the log's retention; None keeps records until they are trimmed."""
+        """Replace the log's retention; None keeps records until they are trimmed.
+
+        ``retention_ms`` is in milliseconds, or a `timedelta`.
+        """
+        age = retention_of(retention_ms)
 
         def change(old: LogOptions) -> LogOptions:
-            return LogOptions(
-                old.compression, retention_ms, retention_bytes, old.unknown
-            )
+            return LogOptions(old.compression, age, retention_bytes, old.unknown)
 
         await self._alter(change)
 
@@ -226,13 +240,14 @@ class KeptClusterLog:
     # -- cursors -----------------------------------------------------------------
 
     async def cursor(
-        self, name: str, *, pin: bool = False, lease: float | None = None
+        self, name: str, *, pin: bool = False, lease: DurationLike | None = None
     ) -> ClusterCursor:
         """Return a cursor, creating it at the first position if there is none."""
         name, us = checked_name(name, "cursor"), lease_us(lease)
         for row in await self._cursor_rows():
             if row.name == name:
                 return ClusterCursor(self, row)
+        checked_new_name(name, "cursor")
         # Another program may create it, and move it on, before this one does.
         await self._set_cursor(name, self.first, pin, us, commands.CursorChange.CREATE)
         return ClusterCursor(self, await self._cursor_row(name))
@@ -243,7 +258,7 @@ class KeptClusterLog:
         position: int,
         *,
         pin: bool = False,
-        lease: float | None = None,
+        lease: DurationLike | None = None,
     ) -> ClusterCursor:
         """Store all of a cursor, creating it if there is none; durable on return.
 
@@ -251,6 +266,11 @@ class KeptClusterLog:
             InvalidArgumentError: the position is beyond the end of the log.
         """
         name, us = checked_name(name, "cursor"), lease_us(lease)
+        try:
+            checked_new_name(name, "cursor")
+        except InvalidArgumentError:
+            if all(row.name != name for row in await self._cursor_rows()):
+                raise
         row = await self._set_cursor(name, position, pin, us)
         return ClusterCursor(self, row)
 
@@ -285,10 +305,11 @@ class KeptClusterLog:
         lease: int,
         change: commands.CursorChange = commands.CursorChange.SET,
     ) -> CursorRow:
-        position = int(operator.index(position))
+        position = checked_int(position, "position")
         there = await self.refresh()
         if not 0 < position <= there.stop:
-            msg = f"cursor position {position} is not in 1..{there.stop}"
+            end = there.stop
+            msg = f"a cursor's position must be from 1 to {end}, got {position}"
             raise InvalidArgumentError(msg)
         now = self._cluster.settings.clock()
         result = await self._cluster.execute(

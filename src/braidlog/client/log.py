@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from braidlog.client.archived import ArchivedReading, Wanted
+from braidlog.client.backward import Windows
 from braidlog.client.batches import OpenBatch
 from braidlog.client.kept import KeptClusterLog
 from braidlog.client.merge import Span
@@ -21,6 +22,9 @@ from braidlog.errors import (
     TrimmedError,
 )
 from braidlog.storage.arguments import (
+    DurationLike,
+    TimestampLike,
+    checked_count,
     checked_key,
     checked_position,
     checked_producer,
@@ -29,8 +33,9 @@ from braidlog.storage.arguments import (
     checked_values,
     optional,
 )
+from braidlog.storage.slices import AsyncIndexed
 from braidlog.storage.threads import in_thread
-from braidlog.types import Producer, Timestamp
+from braidlog.types import HeadersLike, Producer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,9 +48,12 @@ __all__ = ["ClusterLog"]
 
 # Enough to learn that something is there.
 _LOOK_BYTES: Final = 1
+# Read at a time on the way back, and the least that a stream is asked for.
+_WINDOW_BYTES: Final = 1 << 20
+_WINDOW_CREDIT_MIN: Final = 16 << 10
 
 
-class ClusterLog(KeptClusterLog):
+class ClusterLog(KeptClusterLog, AsyncIndexed):
     """A log of a cluster. Get one from `Client.log` or `Client.create_log`.
 
     The calls are those of `AsyncLog`. A position is a GLSN: dense over all streams of
@@ -66,8 +74,8 @@ class ClusterLog(KeptClusterLog):
         value: Buffer,
         *,
         key: Buffer | None = None,
-        timestamp: Timestamp | None = None,
-        headers: Iterable[tuple[str, Buffer]] | None = None,
+        timestamp: TimestampLike | None = None,
+        headers: HeadersLike | None = None,
         producer: Producer | None = None,
         sequence: int | None = None,
     ) -> asyncio.Future[int]:
@@ -86,11 +94,11 @@ class ClusterLog(KeptClusterLog):
         value: Buffer,
         *,
         key: Buffer | None = None,
-        timestamp: Timestamp | None = None,
-        headers: Iterable[tuple[str, Buffer]] | None = None,
+        timestamp: TimestampLike | None = None,
+        headers: HeadersLike | None = None,
         producer: Producer | None = None,
         sequence: int | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109
+        timeout: DurationLike | None = None,  # noqa: ASYNC109
     ) -> int:
         """Append one record and return its position once it is durable.
 
@@ -106,9 +114,10 @@ class ClusterLog(KeptClusterLog):
         appending = self._appending
         self._cluster.check_open()
         row, size = appending.rows.sized(value, key, timestamp, headers)
-        begun = appending.begin(row, size, producer, sequence, timeout)
+        within = None if timeout is None else checked_timeout(timeout)
+        begun = appending.begin(row, size, producer, sequence, within)
         if begun is None:
-            begun = await appending.begin_later(row, size, producer, sequence, timeout)
+            begun = await appending.begin_later(row, size, producer, sequence, within)
         lane, entry = begun
         try:
             return await entry.waiter
@@ -121,11 +130,11 @@ class ClusterLog(KeptClusterLog):
         values: Iterable[Buffer],
         *,
         keys: Iterable[Buffer | None] | None = None,
-        timestamps: Iterable[Timestamp | None] | Timestamp | None = None,
-        headers: Iterable[Iterable[tuple[str, Buffer]] | None] | None = None,
+        timestamps: Iterable[TimestampLike | None] | TimestampLike | None = None,
+        headers: Iterable[HeadersLike | None] | None = None,
         producer: Producer | None = None,
         sequence: int | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109
+        timeout: DurationLike | None = None,  # noqa: ASYNC109
     ) -> Sequence[int]:
         """Append many records and return their positions, in the order of ``values``.
 
@@ -137,15 +146,16 @@ class ClusterLog(KeptClusterLog):
         values = checked_values(
             values, keys=keys, timestamps=timestamps, headers=headers
         )
+        within = checked_timeout(timeout)
         plain = keys is None and headers is None
         if plain and (timestamps is None or isinstance(timestamps, int)):
             done = await self._appending.append_plain(
-                values, timestamps, producer, sequence, timeout
+                values, timestamps, producer, sequence, within
             )
             if done is not None:
                 return done
         rows = self._appending.rows.many(values, keys, timestamps, headers)
-        return await self._appending.append_many(rows, producer, sequence, timeout)
+        return await self._appending.append_many(rows, producer, sequence, within)
 
     async def append_arrow(
         self,
@@ -153,15 +163,16 @@ class ClusterLog(KeptClusterLog):
         *,
         producer: Producer | None = None,
         sequence: int | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109
+        timeout: DurationLike | None = None,  # noqa: ASYNC109
     ) -> Sequence[int]:
         """Append Arrow data; columns as `Log.submit_arrow`, places as `append_many`."""
         self._cluster.check_open()
+        within = checked_timeout(timeout)
         from braidlog.client.arrow import columns_of
 
         values, keys, timestamps, headers = await in_thread(columns_of, data)
         rows = self._appending.rows.many(values, keys, timestamps, headers)
-        return await self._appending.append_many(rows, producer, sequence, timeout)
+        return await self._appending.append_many(rows, producer, sequence, within)
 
     async def next_sequence(self, producer: Producer) -> int:
         """Return the sequence that the producer must send next, 1 if it is unknown."""
@@ -172,13 +183,13 @@ class ClusterLog(KeptClusterLog):
 
     async def _bounds(self, start: int | None, end: int | None) -> tuple[int, int]:
         self._cluster.check_open()
-        start = optional(checked_position, start)
-        end = optional(checked_position, end)
+        start = None if start is None else checked_position(start, "start")
+        end = None if end is None else checked_count(end, "end")
         there = await self.refresh()
         begin = there.start if start is None else start
         stop = there.stop if end is None else end
         if begin < there.start:
-            msg = f"position {begin} was trimmed"
+            msg = f"position {begin} was trimmed: the log begins at {there.start}"
             raise TrimmedError(msg, first=there.start)
         if begin > there.stop:
             msg = f"position {begin} is not written yet"
@@ -205,9 +216,10 @@ class ClusterLog(KeptClusterLog):
                     yield span
 
     async def get(self, position: int) -> Record:
-        """Return the record at ``position``.
+        """Return the record at ``position``, from 1; ``await log[-1]`` is the last one.
 
         Raises:
+            PositionError: the position is below 1.
             TrimmedError: the position is below ``first``.
             BeyondEndError: the position is not written yet.
         """
@@ -222,21 +234,26 @@ class ClusterLog(KeptClusterLog):
         end: int | None = None,
         *,
         key: Buffer | None = None,
-        since: Timestamp | None = None,
-        until: Timestamp | None = None,
+        since: TimestampLike | None = None,
+        until: TimestampLike | None = None,
         limit: int | None = None,
+        reverse: bool = False,
         include_archive: Archived = False,
     ) -> AsyncIterator[Record]:
         """Iterate over records ``start`` to ``end`` (half-open) in position order.
 
         The end is fixed when the iteration begins. What is left out by ``key``,
-        ``since`` (inclusive) and ``until`` (exclusive, microseconds) is left out by the
-        client. With ``include_archive`` what was trimmed comes from the log's archive,
-        which the client reads itself; see `Log.read`.
+        ``since`` (inclusive) and ``until`` (exclusive; microseconds or datetimes) is
+        left out by the client. With ``reverse`` the last record comes first, and
+        ``limit`` counts from there; about 2 MiB of the log are held in memory. With
+        ``include_archive`` what was trimmed comes from the log's archive, which the
+        client reads itself; see `Log.read`.
 
         Raises:
+            PositionError: ``start`` is below 1.
             TrimmedError: ``start`` is below ``first``, or was trimmed meanwhile; with
-                the archive, that lacks the records too.
+                the archive, that lacks the records too. A reverse read without
+                ``start`` ends at what is the first record when it gets there.
             BeyondEndError: ``start`` is above the end.
             NotFoundError: there is no archive.
             ArchiveDamagedError: a file of the archive is gone or damaged.
@@ -248,6 +265,7 @@ class ClusterLog(KeptClusterLog):
             since=since,
             until=until,
             limit=limit,
+            reverse=reverse,
             include_archive=include_archive,
         )
         async with contextlib.aclosing(chunks):
@@ -261,9 +279,10 @@ class ClusterLog(KeptClusterLog):
         end: int | None = None,
         *,
         key: Buffer | None = None,
-        since: Timestamp | None = None,
-        until: Timestamp | None = None,
+        since: TimestampLike | None = None,
+        until: TimestampLike | None = None,
         limit: int | None = None,
+        reverse: bool = False,
         include_archive: Archived = False,
     ) -> AsyncGenerator[list[Record], None]:
         choice = (
@@ -271,13 +290,19 @@ class ClusterLog(KeptClusterLog):
             optional(checked_time, since),
             optional(checked_time, until),
         )
-        left = optional(checked_position, limit)
+        left = None if limit is None else checked_count(limit, "limit")
+        counted = self._counted_back if reverse else self._counted
         if include_archive:
             reading = ArchivedReading(self, include_archive)
             await reading.open(start, end)
-            chunks = reading.records(choice, self._counted)
+            chunks = reading.records(choice, counted, reverse=reverse)
         else:
-            chunks = self._chosen(*await self._bounds(start, end), choice)
+            begin, stop = await self._bounds(start, end)
+            if reverse and start is None:
+                begins_with_log = self._counted_back(begin, stop, choice, whole=True)
+                chunks = _without_places(begins_with_log)
+            else:
+                chunks = _without_places(counted(begin, stop, choice))
         if left == 0:
             return
         async with contextlib.aclosing(chunks):
@@ -285,13 +310,6 @@ class ClusterLog(KeptClusterLog):
                 yield chunk if left is None else chunk[:left]
                 if left is not None and (left := left - len(chunk)) <= 0:
                     return
-
-    async def _chosen(
-        self, begin: int, end: int, choice: Wanted
-    ) -> AsyncGenerator[list[Record], None]:
-        async with contextlib.aclosing(self._counted(begin, end, choice)) as counted:
-            async for chunk, _ in counted:
-                yield chunk
 
     async def _counted(
         self, begin: int, end: int, choice: Wanted
@@ -304,11 +322,62 @@ class ClusterLog(KeptClusterLog):
                 chunk = [r for r in records if _matches(r, *choice)]
                 yield chunk, span.glsn + span.count
 
+    async def _counted_back(
+        self, begin: int, end: int, choice: Wanted, *, whole: bool = False
+    ) -> AsyncGenerator[tuple[list[Record], int], None]:
+        """Iterate from the end; with what is wanted of each batch, where it begins."""
+        spans = self._spans_back(begin, end, whole=whole)
+        async with contextlib.aclosing(spans):
+            async for span in spans:
+                chunk = [r for r in self._records(span) if _matches(r, *choice)]
+                chunk.reverse()
+                yield chunk, span.glsn
+
+    async def _spans_back(
+        self, begin: int, end: int, *, whole: bool
+    ) -> AsyncGenerator[Span, None]:
+        windows = Windows(begin, end, _WINDOW_BYTES)
+        while not windows.done:
+            try:
+                spans = await self._window(windows)
+            except TrimmedError as error:
+                if not whole or error.first <= windows.low:
+                    raise
+                # All of the log was asked for, and this is where it begins by now.
+                windows.trimmed(error.first)
+                continue
+            if spans is None:
+                windows.halve()
+                continue
+            for span in windows.took(spans):
+                yield span
+
+    async def _window(self, windows: Windows) -> list[Span] | None:
+        """Return the spans of a window; None if they are more than it may have."""
+        streams = len(tuple(self._cluster.streams_of(self._id)))
+        # Nodes give what is behind the window, too, so they are asked for less.
+        credit = max(_WINDOW_CREDIT_MIN, _WINDOW_BYTES // (2 * streams))
+        found: list[Span] = []
+        size = 0
+        async with Reading(
+            self._cluster,
+            self._id,
+            windows.low,
+            windows.high,
+            prefetch_bytes=credit,
+        ) as reading:
+            while spans := await reading.next():
+                found += spans
+                size += sum(len(span.data) for span in spans)
+                if size > windows.bytes_max and reading.position < windows.high:
+                    return None
+        return found
+
     def __aiter__(self) -> AsyncIterator[Record]:
         """Iterate over everything that can be read now."""
         return self.read()
 
-    async def wait(self, position: int, *, timeout: float | None = None) -> bool:  # noqa: ASYNC109
+    async def wait(self, position: int, *, timeout: DurationLike | None = None) -> bool:  # noqa: ASYNC109
         """Wait until ``position`` can be read; False if ``timeout`` seconds pass first.
 
         False as well once the client is closed.
@@ -334,7 +403,7 @@ class ClusterLog(KeptClusterLog):
         start: int | None = None,
         *,
         key: Buffer | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109
+        timeout: DurationLike | None = None,  # noqa: ASYNC109
     ) -> AsyncIterator[Record]:
         """Follow the log from ``start`` (default: its first record) for ever.
 
@@ -357,7 +426,7 @@ class ClusterLog(KeptClusterLog):
         start: int | None = None,
         *,
         key: Buffer | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109
+        timeout: DurationLike | None = None,  # noqa: ASYNC109
     ) -> AsyncGenerator[list[Record], None]:
         plain = optional(checked_key, key)
         spans = self._follow(start, timeout)
@@ -374,14 +443,15 @@ class ClusterLog(KeptClusterLog):
     async def _follow(
         self,
         start: int | None,
-        timeout: float | None,  # noqa: ASYNC109
+        timeout: DurationLike | None,  # noqa: ASYNC109
     ) -> AsyncGenerator[Span, None]:
         timeout = checked_timeout(timeout)
-        start = optional(checked_position, start)
+        start = None if start is None else checked_position(start, "start")
         there = await self.refresh()
         begin = there.start if start is None else start
         if begin < there.start:
-            raise TrimmedError(f"position {begin} was trimmed", first=there.start)
+            msg = f"position {begin} was trimmed: the log begins at {there.start}"
+            raise TrimmedError(msg, first=there.start)
         if begin >= there.stop and not await self.wait(begin, timeout=timeout):
             return
         async with Reading(self._cluster, self._id, begin) as reading:
@@ -397,7 +467,7 @@ class ClusterLog(KeptClusterLog):
                 for span in spans:
                     yield span
 
-    async def find(self, timestamp: Timestamp) -> int | None:
+    async def find(self, timestamp: TimestampLike) -> int | None:
         """Return the first position at or after a time, None if there is none.
 
         Reads from the first record on: times need not rise with positions.
@@ -491,6 +561,14 @@ class ClusterLog(KeptClusterLog):
         )
         batches = [each async for each in found]
         return pa.Table.from_batches(batches, log_schema(columns))
+
+
+async def _without_places(
+    counted: AsyncGenerator[tuple[list[Record], int], None],
+) -> AsyncGenerator[list[Record], None]:
+    async with contextlib.aclosing(counted):
+        async for chunk, _ in counted:
+            yield chunk
 
 
 def _matches(

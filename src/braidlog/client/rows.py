@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from braidlog import _native
 from braidlog.errors import InvalidArgumentError, TooLargeError
 from braidlog.storage.arguments import (
+    TimestampLike,
     checked_bytes,
     checked_key,
     checked_time,
@@ -16,7 +17,7 @@ from braidlog.storage.arguments import (
     checked_values,
     optional,
 )
-from braidlog.types import Headers
+from braidlog.types import Headers, HeadersLike
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -53,8 +54,8 @@ class Rows:
         self,
         value: Buffer,
         key: Buffer | None,
-        timestamp: int | None,
-        headers: Iterable[tuple[str, Buffer]] | None,
+        timestamp: TimestampLike | None,
+        headers: HeadersLike | None,
     ) -> Row:
         """Check one record.
 
@@ -68,8 +69,8 @@ class Rows:
         self,
         value: Buffer,
         key: Buffer | None,
-        timestamp: int | None,
-        headers: Iterable[tuple[str, Buffer]] | None,
+        timestamp: TimestampLike | None,
+        headers: HeadersLike | None,
     ) -> tuple[Row, int]:
         """Check one record as `one` does; return the bytes it is counted with too."""
         if key is None and headers is None and type(value) is bytes:
@@ -92,8 +93,8 @@ class Rows:
         self,
         values: Iterable[Buffer],
         keys: Iterable[Buffer | None] | None,
-        timestamps: Iterable[int | None] | int | None,
-        headers: Iterable[Iterable[tuple[str, Buffer]] | None] | None,
+        timestamps: Iterable[TimestampLike | None] | TimestampLike | None,
+        headers: Iterable[HeadersLike | None] | None,
     ) -> list[Row]:
         """Check records that are given by columns; one timestamp may stand for all.
 
@@ -154,7 +155,9 @@ def _column(name: str, column: Iterable[Any] | None, count: int) -> Iterator[Any
 
 
 def _named(headers: Any) -> Headers:
-    pairs = "headers must be (name, value) pairs"
+    if isinstance(headers, Mapping):
+        headers = headers.items()
+    pairs = "headers must be a dict or (name, value) pairs"
     if not isinstance(headers, Iterable):
         msg = f"{pairs}, not {type(headers).__name__}"
         raise TypeError(msg)
@@ -162,11 +165,11 @@ def _named(headers: Any) -> Headers:
     for pair in headers:
         # A text of two letters can be unpacked too, and so can a dict of two keys.
         if not isinstance(pair, tuple | list) or len(pair) != 2:
-            msg = f"{pairs}, name str, value bytes"
+            msg = f"{pairs}: the name a str, the value bytes"
             raise TypeError(msg)
         name, value = pair
         if not isinstance(name, str):
-            msg = f"the name of a header must be a str, not {name!r}"
+            msg = f"header name must be str, not {type(name).__name__}"
             raise TypeError(msg)
         found.append((name, checked_bytes(value, "header value")))
     return tuple(found)

@@ -15,20 +15,28 @@ import os
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
+from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from braidlog.errors import ClosedError, LogError, ReadOnlyError, StoreFailedError
 from braidlog.storage.archived import Archived
+from braidlog.storage.arguments import (
+    DurationLike,
+    TimestampLike,
+    checked_position,
+    checked_timeout,
+)
 from braidlog.storage.backend import WriterBackend
 from braidlog.storage.catalog import LogDescription, LogOptions, LogStats
 from braidlog.storage.cursor import Cursor
 from braidlog.storage.log import Log
 from braidlog.storage.node import Node, NodeStats
 from braidlog.storage.opening import Opening
+from braidlog.storage.slices import AsyncIndexed
 from braidlog.storage.threads import close_in_thread, in_thread
 from braidlog.storage.waits import Waits
-from braidlog.types import Producer, Timestamp
+from braidlog.types import Compression, HeadersLike, Producer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -113,7 +121,7 @@ class _Waker:
         self._close_event()
 
 
-class AsyncLog:
+class AsyncLog(AsyncIndexed):
     """A log for asyncio; see `Log` for what each call promises.
 
     Cancelling an append does not take the record back: it was given its position and
@@ -159,8 +167,8 @@ class AsyncLog:
         value: Buffer,
         *,
         key: Buffer | None = None,
-        timestamp: Timestamp | None = None,
-        headers: Iterable[tuple[str, Buffer]] | None = None,
+        timestamp: TimestampLike | None = None,
+        headers: HeadersLike | None = None,
         producer: Producer | None = None,
         sequence: int | None = None,
     ) -> asyncio.Future[int]:
@@ -181,8 +189,8 @@ class AsyncLog:
         value: Buffer,
         *,
         key: Buffer | None = None,
-        timestamp: Timestamp | None = None,
-        headers: Iterable[tuple[str, Buffer]] | None = None,
+        timestamp: TimestampLike | None = None,
+        headers: HeadersLike | None = None,
         producer: Producer | None = None,
         sequence: int | None = None,
     ) -> int:
@@ -196,17 +204,41 @@ class AsyncLog:
             sequence=sequence,
         )
 
-    async def append_many(self, values: Iterable[Buffer], **options: Any) -> range:
+    async def append_many(
+        self,
+        values: Iterable[Buffer],
+        *,
+        keys: Iterable[Buffer | None] | None = None,
+        timestamps: Iterable[TimestampLike | None] | TimestampLike | None = None,
+        headers: Iterable[HeadersLike | None] | None = None,
+        producer: Producer | None = None,
+        sequence: int | None = None,
+    ) -> range:
         """Append many records at consecutive positions; see `Log.append_many`."""
         waker = self._node._waker()
-        pending = await in_thread(self.blocking.submit_many, values, **options)
+        pending = await in_thread(
+            self.blocking.submit_many,
+            values,
+            keys=keys,
+            timestamps=timestamps,
+            headers=headers,
+            producer=producer,
+            sequence=sequence,
+        )
         positions: range = await waker.wait(pending)
         return positions
 
-    async def append_arrow(self, data: Any, **options: Any) -> range:
+    async def append_arrow(
+        self,
+        data: Any,
+        *,
+        producer: Producer | None = None,
+        sequence: int | None = None,
+    ) -> range:
         """Append Arrow data at consecutive positions; see `Log.append_arrow`."""
         waker = self._node._waker()
-        pending = await in_thread(self.blocking.submit_arrow, data, **options)
+        submit = self.blocking.submit_arrow
+        pending = await in_thread(submit, data, producer=producer, sequence=sequence)
         positions: range = await waker.wait(pending)
         return positions
 
@@ -214,16 +246,37 @@ class AsyncLog:
         """Return the record at ``position``; see `Log.get`."""
         return await in_thread(self.blocking.get, position)
 
+    async def _positions(self) -> range:
+        return await in_thread(self.blocking._positions)
+
     async def read(
-        self, start: int | None = None, end: int | None = None, **filters: Any
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        key: Buffer | None = None,
+        since: TimestampLike | None = None,
+        until: TimestampLike | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        include_archive: Archived = False,
+        skip_holes: bool = False,
     ) -> AsyncIterator[Record]:
         """Iterate over records; see `Log.read`."""
-        if filters.get("include_archive"):
-            # Looks for the archive first, which may be far away.
-            read = self.blocking.read
-            records = await in_thread(read, start, end, **filters)
-        else:
-            records = self.blocking.read(start, end, **filters)
+        read = functools.partial(
+            self.blocking.read,
+            start,
+            end,
+            key=key,
+            since=since,
+            until=until,
+            limit=limit,
+            reverse=reverse,
+            include_archive=include_archive,
+            skip_holes=skip_holes,
+        )
+        # Looks for the archive first, which may be far away.
+        records = await in_thread(read) if include_archive else read()
         while True:
             chunk = await in_thread(list, itertools.islice(records, _CHUNK))
             if not chunk:
@@ -235,8 +288,10 @@ class AsyncLog:
         """Iterate over everything that can be read now."""
         return self.read()
 
-    async def wait(self, position: int, *, timeout: float | None = None) -> bool:  # noqa: ASYNC109
+    async def wait(self, position: int, *, timeout: DurationLike | None = None) -> bool:  # noqa: ASYNC109
         """Wait until ``position`` can be read; see `Log.wait`."""
+        timeout = checked_timeout(timeout)
+        position = checked_position(position)
         if timeout is not None and not timeout > 0:
             return await in_thread(self.blocking.wait, position, timeout=timeout)
         return await self._node._waiting_tasks().wait(self.blocking, position, timeout)
@@ -246,11 +301,11 @@ class AsyncLog:
         start: int | None = None,
         *,
         key: Buffer | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109
+        timeout: DurationLike | None = None,  # noqa: ASYNC109
         skip_holes: bool = False,
     ) -> AsyncIterator[Record]:
         """Follow the log; see `Log.subscribe`."""
-        position = self.first if start is None else start
+        position = self.first if start is None else checked_position(start, "start")
         try:
             while await self.wait(position, timeout=timeout):
                 end = self.end
@@ -263,7 +318,7 @@ class AsyncLog:
         except ClosedError:
             return  # In the middle of what had been written when the node was closed.
 
-    async def find(self, timestamp: Timestamp) -> int | None:
+    async def find(self, timestamp: TimestampLike) -> int | None:
         """Return the first position at or after a time; see `Log.find`."""
         return await in_thread(self.blocking.find, timestamp)
 
@@ -298,12 +353,12 @@ class AsyncLog:
         return await in_thread(trim, before, ignore_pins=ignore_pins)
 
     async def cursor(
-        self, name: str, *, pin: bool = False, lease: float | None = None
+        self, name: str, *, pin: bool = False, lease: DurationLike | None = None
     ) -> Cursor:
         """Return a cursor; see `Log.cursor`.
 
         It is the blocking one: ``commit`` and ``delete`` are not awaited, and hold up
-        the loop for a sync. ``await asyncio.to_thread(cursor.commit, position)`` does
+        the loop for a sync. ``await in_thread(cursor.commit, position)`` does
         not.
         """
         return await in_thread(self.blocking.cursor, name, pin=pin, lease=lease)
@@ -314,7 +369,7 @@ class AsyncLog:
         position: int,
         *,
         pin: bool = False,
-        lease: float | None = None,
+        lease: DurationLike | None = None,
     ) -> Cursor:
         """Store all of a cursor; see `Log.set_cursor`."""
         return await in_thread(
@@ -329,9 +384,18 @@ class AsyncLog:
         """Return the producer's next sequence; see `Log.next_sequence`."""
         return await in_thread(self.blocking.next_sequence, producer)
 
-    async def set_options(self, **options: Any) -> None:
+    async def set_options(
+        self,
+        *,
+        retention_ms: int | timedelta | None = None,
+        retention_bytes: int | None = None,
+    ) -> None:
         """Replace the log's retention; see `Log.set_options`."""
-        await in_thread(self.blocking.set_options, **options)
+        await in_thread(
+            self.blocking.set_options,
+            retention_ms=retention_ms,
+            retention_bytes=retention_bytes,
+        )
 
     async def describe(self) -> LogDescription:
         """Return what there is to know of the log."""
@@ -421,10 +485,25 @@ class AsyncNode:
         self._check_loop()
         return cast("Waits", self._waits)
 
-    async def create_log(self, name: str, **options: Any) -> AsyncLog:
+    async def create_log(
+        self,
+        name: str,
+        *,
+        exist_ok: bool = False,
+        compression: Compression = "none",
+        retention_ms: int | timedelta | None = None,
+        retention_bytes: int | None = None,
+    ) -> AsyncLog:
         """Create a log; see `Node.create_log`."""
-        create = self.blocking.create_log
-        return AsyncLog(self, await in_thread(create, name, **options))
+        created = await in_thread(
+            self.blocking.create_log,
+            name,
+            exist_ok=exist_ok,
+            compression=compression,
+            retention_ms=retention_ms,
+            retention_bytes=retention_bytes,
+        )
+        return AsyncLog(self, created)
 
     async def log(self, name: str) -> AsyncLog:
         """Return an existing log; see `Node.log`."""

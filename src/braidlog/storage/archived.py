@@ -7,7 +7,15 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
 
-from braidlog.errors import InvalidArgumentError, NotFoundError, TrimmedError
+from braidlog.errors import NotFoundError, TrimmedError
+from braidlog.storage.arguments import (
+    TimestampLike,
+    checked_count,
+    checked_key,
+    checked_position,
+    checked_time,
+    optional,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,6 +75,7 @@ class WithArchive(Protocol):
         key: Buffer | None = None,
         since: int | None = None,
         until: int | None = None,
+        reverse: bool = False,
     ) -> Iterator[Record]:
         """Iterate over records of the log."""
 
@@ -108,6 +117,7 @@ class _Reading:
         from braidlog.archive import seam
 
         self._log, self._place = log, named(include)
+        start = None if start is None else checked_position(start, "start")
         self._archive: Archive | None = None
         # The first before the end: between them it can only rise.
         first, stop = log.first, log.end
@@ -169,6 +179,33 @@ class _Reading:
             else:
                 return
 
+    def chunks_back(
+        self,
+        of_archive: Callable[[Archive, int, int], Iterator[tuple[T, int]]],
+        of_log: Callable[[int, int], Iterator[tuple[T, int]]],
+    ) -> Iterator[T]:
+        """Iterate from the end over what the two give, with where each begins."""
+        while self.position < self.end:
+            first = self._log.first
+            if self.end <= first:
+                piece = self.piece()
+                assert self._archive is not None  # noqa: S101, RUF100
+                found = of_archive(self._archive, piece.begin, self.end)
+                for chunk, self.end in found:
+                    yield chunk
+                self.end = piece.begin
+                continue
+            begin = max(self.position, first)
+            try:
+                found = of_log(begin, self.end)
+                for chunk, self.end in found:
+                    yield chunk
+            except TrimmedError:
+                if begin >= self._log.first:
+                    raise
+            else:
+                self.end = begin
+
 
 def read_records(
     log: WithArchive,
@@ -177,27 +214,34 @@ def read_records(
     end: int | None,
     *,
     key: Buffer | None = None,
-    since: int | None = None,
-    until: int | None = None,
+    since: TimestampLike | None = None,
+    until: TimestampLike | None = None,
     limit: int | None = None,
+    reverse: bool = False,
 ) -> Iterator[Record]:
     """Iterate over records of a log and its archive; see `Log.read`."""
     from braidlog.archive.rows import Choice
 
-    if limit is not None and limit < 0:
-        raise InvalidArgumentError(f"limit must be at least 0, got {limit}")
-    plain = None if key is None else bytes(memoryview(key))
+    limit = None if limit is None else checked_count(limit, "limit")
+    plain = optional(checked_key, key)
+    since, until = optional(checked_time, since), optional(checked_time, until)
     choice = Choice(plain, since, until)
     reading = _Reading(log, include, start, end)
 
     def of_log(begin: int, stop: int) -> Iterator[tuple[list[Record], int]]:
-        records = log.read(begin, stop, key=plain, since=since, until=until)
+        records = log.read(
+            begin, stop, key=plain, since=since, until=until, reverse=reverse
+        )
         while chunk := list(itertools.islice(records, _CHUNK)):
-            yield chunk, chunk[-1].position + 1
+            yield chunk, chunk[-1].position + (0 if reverse else 1)
 
-    chunks = reading.chunks(
-        lambda archive, begin, stop: archive.records(begin, stop, choice=choice), of_log
-    )
+    def of_archive(
+        archive: Archive, begin: int, stop: int
+    ) -> Iterator[tuple[list[Record], int]]:
+        return archive.records(begin, stop, choice=choice, reverse=reverse)
+
+    walk = reading.chunks_back if reverse else reading.chunks
+    chunks = walk(of_archive, of_log)
     return itertools.islice(itertools.chain.from_iterable(chunks), limit)
 
 

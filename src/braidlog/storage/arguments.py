@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import math
 import operator
+import unicodedata
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeAlias, TypeVar
 
-from braidlog.errors import InvalidArgumentError, TooLargeError
+from braidlog.errors import InvalidArgumentError, PositionError, TooLargeError
 from braidlog.types import Producer
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = [
+    "DurationLike",
+    "TimestampLike",
     "checked_bytes",
+    "checked_count",
+    "checked_int",
     "checked_key",
     "checked_name",
+    "checked_new_name",
     "checked_position",
     "checked_producer",
     "checked_time",
@@ -28,8 +35,18 @@ __all__ = [
 
 T = TypeVar("T")
 
+TimestampLike: TypeAlias = int | datetime
+"""A time as callers give it: a `Timestamp`, or a `datetime` with a time zone."""
+
+DurationLike: TypeAlias = float | timedelta
+"""How long, as callers give it: seconds, or a `timedelta`."""
+
 _NUMBERS: Final = range(1 << 64)
 _TIMES: Final = range(-(1 << 63), 1 << 63)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+# Control characters, line and paragraph separators, what changes the direction of text.
+_CONTROL: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 # `SECONDS_MAX` of the core, about thirty years: threads wait no longer either.
 _SECONDS_MAX: Final = 1e9
@@ -50,7 +67,7 @@ def checked_name(name: object, what: str) -> str:
         TooLargeError: it is too long.
     """
     if not isinstance(name, str):
-        msg = f"a {what} name must be a str, not {name!r}"
+        msg = f"a {what} name must be a str, not {type(name).__name__}"
         raise TypeError(msg)
     if not name:
         msg = f"a {what} name must not be empty"
@@ -61,7 +78,7 @@ def checked_name(name: object, what: str) -> str:
         msg = f"{name!r} cannot be a {what} name: {reason.reason}"
         raise InvalidArgumentError(msg) from reason
     if size > _NAME_BYTES_MAX:
-        msg = f"{what} name of {size} exceeds the limit of {_NAME_BYTES_MAX}"
+        msg = f"a {what} name of {size} bytes exceeds the limit of {_NAME_BYTES_MAX}"
         error = TooLargeError(msg, size=size, limit=_NAME_BYTES_MAX)
         # That of the class is for records.
         error.hint = "Choose a shorter one"  # type: ignore[misc]
@@ -70,15 +87,40 @@ def checked_name(name: object, what: str) -> str:
     return str.__str__(name)
 
 
-def checked_timeout(timeout: float | None) -> float | None:
+def checked_new_name(name: object, what: str) -> str:
+    """Return the name of a log or cursor that is to be created.
+
+    Names go into paths, command lines and listings. What would mean something else
+    there is refused for new ones; those that older versions made are used as ever.
+
+    Raises:
+        TypeError, InvalidArgumentError, TooLargeError: as `checked_name`.
+    """
+    plain = checked_name(name, what)
+    control = any(unicodedata.category(each) in _CONTROL for each in plain)
+    if control or plain.startswith("-") or "/" in plain or plain in {".", ".."}:
+        msg = (
+            f"{plain!r} cannot be a {what} name. Use up to {_NAME_BYTES_MAX} bytes of "
+            "printable characters: no '/', no '-' at the beginning, and not '.' or '..'"
+        )
+        raise InvalidArgumentError(msg)
+    return plain
+
+
+def checked_timeout(timeout: Any) -> float | None:
     """Return how many seconds to wait, as a number that can be added to a clock.
 
     Raises:
-        TypeError: it is no number.
+        TypeError: it is neither a number nor a `timedelta`.
         InvalidArgumentError: it is not a number (NaN).
     """
     if timeout is None:
         return None
+    if isinstance(timeout, timedelta):
+        timeout = timeout.total_seconds()
+    if not hasattr(timeout, "__float__") and not hasattr(timeout, "__index__"):
+        msg = f"timeout must be seconds or a timedelta, not {type(timeout).__name__}"
+        raise TypeError(msg)
     try:
         unclear = math.isnan(timeout)
     except OverflowError:
@@ -97,39 +139,79 @@ def checked_producer(producer: object) -> Producer:
         TypeError: it is none.
     """
     if not isinstance(producer, Producer):
-        msg = f"producer must be a Producer, not {producer!r}"
+        msg = f"producer must be a braidlog.Producer, not {type(producer).__name__}"
         raise TypeError(msg)
     return producer
 
 
-def checked_position(position: SupportsIndex) -> int:
-    """Return a position, a count or a limit.
+def checked_int(number: object, what: str) -> int:
+    """Return a number of which ``what`` is the name.
 
     Raises:
         TypeError: it is no integer.
-        InvalidArgumentError: the core has no number like that.
     """
-    number = int(operator.index(position))
-    if number not in _NUMBERS:
-        msg = f"{number} is not in 0..2**64"
-        raise InvalidArgumentError(msg)
+    if type(number) is int:
+        return number
+    if not isinstance(number, SupportsIndex):
+        msg = f"{what} must be an int, not {type(number).__name__}"
+        raise TypeError(msg)
+    return int(operator.index(number))
+
+
+def checked_position(position: object, what: str = "position") -> int:
+    """Return a position of a log, from 1.
+
+    Raises:
+        TypeError: it is no integer.
+        PositionError: no log has it.
+    """
+    number = checked_int(position, what)
+    if number < 1 or number not in _NUMBERS:
+        msg = f"there is no position {number}"
+        raise PositionError(msg)
     return number
 
 
-def checked_time(timestamp: SupportsIndex) -> int:
-    """Return a timestamp.
+def checked_count(number: object, what: str) -> int:
+    """Return a count, a limit, or the end of a range.
 
     Raises:
         TypeError: it is no integer.
-        InvalidArgumentError: it does not fit 64 bits.
+        InvalidArgumentError: it is negative, or does not fit 64 bits.
     """
-    try:
-        number = int(operator.index(timestamp))
-    except TypeError:
-        # Naive times, numbers of seconds: only the caller knows what is meant.
+    count = checked_int(number, what)
+    if count not in _NUMBERS:
+        msg = f"{what} must be from 0 to 2**64 - 1, got {count}"
+        raise InvalidArgumentError(msg)
+    return count
+
+
+def checked_time(timestamp: object) -> int:
+    """Return a timestamp in microseconds.
+
+    Raises:
+        TypeError: it is neither an integer nor a `datetime`.
+        InvalidArgumentError: it does not fit 64 bits, or has no time zone.
+    """
+    if type(timestamp) is int and timestamp in _TIMES:
+        return timestamp
+    if isinstance(timestamp, datetime):
+        if timestamp.utcoffset() is None:
+            msg = (
+                f"{timestamp!r} has no time zone. Add one: "
+                "datetime(..., tzinfo=timezone.utc), or .astimezone() for local time"
+            )
+            raise InvalidArgumentError(msg)
+        return (timestamp - _EPOCH) // _MICROSECOND
+    if not isinstance(timestamp, SupportsIndex):
+        # Numbers of seconds, texts: only the caller knows what is meant.
         kind = type(timestamp).__name__
-        msg = f"a timestamp is an int, microseconds since 1970 (UTC), not {kind}"
-        raise TypeError(msg) from None
+        msg = (
+            "a timestamp must be an int (microseconds since 1970, UTC) or a datetime "
+            f"with a time zone, not {kind}"
+        )
+        raise TypeError(msg)
+    number = int(operator.index(timestamp))
     if number not in _TIMES:
         msg = f"{number} is not a timestamp: microseconds in -2**63..2**63"
         raise InvalidArgumentError(msg)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from braidlog import _native
 from braidlog.errors import (
+    InvalidArgumentError,
     LockedError,
     LogError,
     NotFoundError,
@@ -76,11 +77,18 @@ def _entries(state: dict[str, Any]) -> dict[str, CatalogEntry]:
     return {name: CatalogEntry.of(name, row) for name, row in state.items()}
 
 
+def _refuse_file(path: Path) -> None:
+    if path.is_file():
+        msg = f"{path} is a file; open the directory that holds the logs"
+        raise InvalidArgumentError(msg)
+
+
 class WriterBackend:
     """Holds the directory for writing. Owns the sync thread."""
 
     def __init__(self, path: Path, keywords: dict[str, Any]) -> None:
         """Open, creating the directory if there is none."""
+        _refuse_file(path)
         self._process = os.getpid()
         holder = f"process {self._process}"
         try:
@@ -207,6 +215,7 @@ class FollowerBackend:
 
     def __init__(self, path: Path, keywords: dict[str, Any]) -> None:
         """Open an existing directory; takes no lock and writes nothing."""
+        _refuse_file(path)
         if not path.is_dir():
             msg = f"there is no directory {path}"
             raise NotFoundError(msg)

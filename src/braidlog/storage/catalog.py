@@ -48,7 +48,8 @@ class LogOptions:
             if value is None:
                 continue
             if not isinstance(value, int) or isinstance(value, bool):
-                msg = f"{name} must be an int or None, not {value!r}"
+                kinds = "an int, a timedelta" if name == "retention_ms" else "an int"
+                msg = f"{name} must be {kinds} or None, not {value!r}"
                 raise InvalidArgumentError(msg)
             if not 0 <= value <= _RETENTION_MAX:
                 msg = f"{name} must be from 0 to {_RETENTION_MAX}, got {value}"

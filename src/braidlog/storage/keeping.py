@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from braidlog.errors import InvalidArgumentError, LogError, NotFoundError
 from braidlog.storage.archived import located
-from braidlog.storage.arguments import checked_name
+from braidlog.storage.arguments import (
+    DurationLike,
+    TimestampLike,
+    checked_int,
+    checked_name,
+    checked_new_name,
+)
 from braidlog.storage.catalog import (
     CatalogEntry,
     LogDescription,
@@ -20,8 +26,7 @@ from braidlog.storage.catalog import (
     SegmentRange,
 )
 from braidlog.storage.cursor import Cursor
-from braidlog.storage.retention import keep_bytes, lease_us
-from braidlog.types import Timestamp
+from braidlog.storage.retention import keep_bytes, lease_us, retention_of
 
 if TYPE_CHECKING:
     from braidlog.archive import Archive
@@ -100,7 +105,11 @@ class KeptLog:
         self._backend.refresh()
         return self._view.range()
 
-    def find(self, timestamp: Timestamp) -> int | None:
+    def _positions(self) -> range:
+        first, end, *_ = self._range()
+        return range(first, end)
+
+    def find(self, timestamp: TimestampLike) -> int | None:
         """Return the first position whose timestamp is at least ``timestamp``, if any.
 
         Timestamps need not rise with positions.
@@ -138,13 +147,18 @@ class KeptLog:
         return self.trim(wish) if wish > first else first
 
     def set_options(
-        self, *, retention_ms: int | None = None, retention_bytes: int | None = None
+        self,
+        *,
+        retention_ms: int | timedelta | None = None,
+        retention_bytes: int | None = None,
     ) -> None:
-        """Replace the log's retention; None keeps records until they are trimmed."""
+        """Replace the log's retention; None keeps records until they are trimmed.
+
+        ``retention_ms`` is in milliseconds, or a `timedelta`.
+        """
+        age = retention_of(retention_ms)
         self._alter(
-            lambda old: replace(
-                old, retention_ms=retention_ms, retention_bytes=retention_bytes
-            )
+            lambda old: replace(old, retention_ms=age, retention_bytes=retention_bytes)
         )
 
     def archive(self, location: str | os.PathLike[str] | None = None) -> Archive:
@@ -184,19 +198,20 @@ class KeptLog:
         return self._node._entry_of(self._entry.id, self.name)
 
     def cursor(
-        self, name: str, *, pin: bool = False, lease: float | None = None
+        self, name: str, *, pin: bool = False, lease: DurationLike | None = None
     ) -> Cursor:
         """Return the named cursor, creating it at the first position if it is new.
 
-        Of several that create it at once one does. A cursor stores a reader's next
-        position. With ``pin`` retention and trimming
-        keep what it has not read; ``lease`` seconds after its last commit a pin no
-        longer holds (None: for ever), so that a dead reader need not fill the disk.
+        A cursor stores a reader's next position. If several create it at once, one
+        does. With ``pin`` retention and trimming keep what it has not read. A pin ends
+        ``lease`` seconds, or a `timedelta`, after its last commit (None: never), so
+        that a dead reader need not fill the disk.
         A cursor that is there keeps its pin and lease; `set_cursor` changes them.
         """
         microseconds = lease_us(lease)
         name = checked_name(name, "cursor")
         if name not in self._cursor_rows():
+            checked_new_name(name, "cursor")
             store = self._backend.store
             store.create_cursor(self._stream, name, pin, microseconds)
         return Cursor(self, name)
@@ -207,7 +222,7 @@ class KeptLog:
         position: int,
         *,
         pin: bool = False,
-        lease: float | None = None,
+        lease: DurationLike | None = None,
     ) -> Cursor:
         """Store all of a cursor, new or not, in one step; durable on return.
 
@@ -220,6 +235,8 @@ class KeptLog:
         microseconds = lease_us(lease)
         name = checked_name(name, "cursor")
         position = self._checked(position)
+        if name not in self._cursor_rows():
+            checked_new_name(name, "cursor")
         store = self._backend.store
         store.set_cursor(self._stream, name, position, pin, microseconds)
         return Cursor(self, name)
@@ -229,10 +246,10 @@ class KeptLog:
         return [Cursor(self, name) for name in sorted(self._cursor_rows())]
 
     def _checked(self, position: int) -> int:
-        position = operator.index(position)
+        position = checked_int(position, "position")
         first, end, *_ = self._range()
         if not 1 <= position <= max(end, first):
-            msg = f"cursor position {position} is not in 1..{end}"
+            msg = f"a cursor's position must be from 1 to {end}, got {position}"
             raise InvalidArgumentError(msg)
         return position
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from braidlog import _native
@@ -19,9 +20,17 @@ from braidlog.errors import (
     StoreFailedError,
 )
 from braidlog.storage.archived import Archived, read_batches, read_records
-from braidlog.storage.arguments import checked_producer, checked_timeout
+from braidlog.storage.arguments import (
+    DurationLike,
+    TimestampLike,
+    checked_position,
+    checked_producer,
+    checked_time,
+    checked_timeout,
+)
 from braidlog.storage.keeping import KeptLog
-from braidlog.types import Producer, Timestamp
+from braidlog.storage.slices import Indexed
+from braidlog.types import HeadersLike, Producer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,7 +59,7 @@ def _refuse_holes(skip_holes: bool) -> None:
         raise InvalidArgumentError(msg)
 
 
-class Log(KeptLog, _native.Appender):
+class Log(KeptLog, Indexed, _native.Log):
     """A named log. Get one from `Node.log` or `Node.create_log`.
 
     Safe to use from many threads. Also an Arrow stream: anything that takes
@@ -70,8 +79,8 @@ class Log(KeptLog, _native.Appender):
         values: Iterable[Buffer],
         *,
         keys: Iterable[Buffer | None] | None = None,
-        timestamps: Iterable[Timestamp | None] | Timestamp | None = None,
-        headers: Iterable[Iterable[tuple[str, Buffer]] | None] | None = None,
+        timestamps: Iterable[TimestampLike | None] | TimestampLike | None = None,
+        headers: Iterable[HeadersLike | None] | None = None,
         producer: Producer | None = None,
         sequence: int | None = None,
     ) -> Pending:
@@ -96,8 +105,8 @@ class Log(KeptLog, _native.Appender):
         values: Iterable[Buffer],
         *,
         keys: Iterable[Buffer | None] | None = None,
-        timestamps: Iterable[Timestamp | None] | Timestamp | None = None,
-        headers: Iterable[Iterable[tuple[str, Buffer]] | None] | None = None,
+        timestamps: Iterable[TimestampLike | None] | TimestampLike | None = None,
+        headers: Iterable[HeadersLike | None] | None = None,
         producer: Producer | None = None,
         sequence: int | None = None,
     ) -> range:
@@ -112,8 +121,12 @@ class Log(KeptLog, _native.Appender):
         return positions
 
     def _submit_many(self, *args: Any) -> Pending:
+        values, keys, times, *rest = args
+        if isinstance(times, datetime):
+            times = checked_time(times)  # One for all; the core takes a list as it is.
         try:
-            return self._backend.store.submit_many(self._stream, *args)
+            store, stream = self._backend.store, self._stream
+            return store.submit_many(stream, values, keys, times, *rest)
         except NotFoundError as error:
             raise self._told(error) from None
 
@@ -176,18 +189,15 @@ class Log(KeptLog, _native.Appender):
     # -- read --------------------------------------------------------------------
 
     def get(self, position: int) -> Record:
-        """Return the record at ``position``.
+        """Return the record at ``position``, from 1; `log[-1]` is the last one.
 
         Raises:
             LostRecordsError: it is in a declared hole; see `read`.
+            PositionError: the position is below 1.
             TrimmedError: the position is below ``first``.
             BeyondEndError: the position is not written yet.
         """
         return self._view.get(position)
-
-    __getitem__ = get
-    # By default it would look up the positions below ``len(self)``, which are others.
-    __reversed__ = None
 
     def read(
         self,
@@ -195,17 +205,21 @@ class Log(KeptLog, _native.Appender):
         end: int | None = None,
         *,
         key: Buffer | None = None,
-        since: Timestamp | None = None,
-        until: Timestamp | None = None,
+        since: TimestampLike | None = None,
+        until: TimestampLike | None = None,
         limit: int | None = None,
+        reverse: bool = False,
         include_archive: Archived = False,
         skip_holes: bool = False,
     ) -> Iterator[Record]:
         """Iterate over records ``start`` to ``end`` (half-open) in position order.
 
         The end is fixed when the iteration begins: records appended later are not seen.
-        ``key``, ``since`` (inclusive) and ``until`` (exclusive, microseconds) filter
-        inside the core. Holds about one chunk of the log in memory.
+        ``key``, ``since`` (inclusive) and ``until`` (exclusive) filter inside the core;
+        times are microseconds or datetimes. ``limit`` ends it after so many records.
+        With ``reverse`` the last record comes first, and ``limit`` counts from there.
+        Holds about one chunk of the log in memory either way. Positions are never
+        counted from the end here; ``log[-10:]`` is.
 
         With ``include_archive`` what was trimmed comes from the log's archive: the one
         that `set_archive` recorded (True), or the one at a path or URI. It goes on in
@@ -218,8 +232,10 @@ class Log(KeptLog, _native.Appender):
 
         Raises:
             LostRecordsError: the next position is in a declared hole.
+            PositionError: ``start`` is below 1.
             TrimmedError: ``start`` is below ``first``, or was trimmed meanwhile; with
-                the archive, that lacks the records too.
+                the archive, that lacks the records too. A reverse read without
+                ``start`` ends at what is the first record when it gets there.
             BeyondEndError: ``start`` is above the end.
             NotFoundError: there is no archive.
             ArchiveDamagedError: a file of the archive is gone or damaged.
@@ -235,9 +251,12 @@ class Log(KeptLog, _native.Appender):
                 since=since,
                 until=until,
                 limit=limit,
+                reverse=reverse,
             )
         self._backend.refresh()
-        return self._view.records(start, end, key, since, until, limit, skip_holes)
+        return self._view.records(
+            start, end, key, since, until, limit, skip_holes, reverse
+        )
 
     def __iter__(self) -> Iterator[Record]:
         """Iterate over everything that can be read now."""
@@ -248,7 +267,7 @@ class Log(KeptLog, _native.Appender):
         start: int | None = None,
         *,
         key: Buffer | None = None,
-        timeout: float | None = None,
+        timeout: DurationLike | None = None,
         skip_holes: bool = False,
     ) -> Iterator[Record]:
         """Follow the log from ``start`` (default: its first record) for ever.
@@ -263,7 +282,7 @@ class Log(KeptLog, _native.Appender):
             NotFoundError: the log was deleted.
             StoreFailedError: nothing more will come.
         """
-        position = self.first if start is None else start
+        position = self.first if start is None else checked_position(start, "start")
         try:
             while self.wait(position, timeout=timeout):
                 end = self._view.range()[1]
@@ -274,7 +293,7 @@ class Log(KeptLog, _native.Appender):
         except ClosedError:
             return  # In the middle of what had been written when the node was closed.
 
-    def wait(self, position: int, *, timeout: float | None = None) -> bool:
+    def wait(self, position: int, *, timeout: DurationLike | None = None) -> bool:
         """Wait until ``position`` can be read; False if ``timeout`` seconds pass first.
 
         False as well once the node is closed. Any number of waiters may wait for

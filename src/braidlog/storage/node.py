@@ -14,6 +14,7 @@ import secrets
 import threading
 import time
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -26,7 +27,13 @@ from braidlog.errors import (
     TimeoutError_,
 )
 from braidlog.paths import local_path
-from braidlog.storage.arguments import checked_name, checked_position, checked_timeout
+from braidlog.storage.arguments import (
+    DurationLike,
+    checked_count,
+    checked_name,
+    checked_new_name,
+    checked_timeout,
+)
 from braidlog.storage.backend import (
     Backend,
     FollowerBackend,
@@ -35,6 +42,7 @@ from braidlog.storage.backend import (
 )
 from braidlog.storage.catalog import CatalogEntry, LogOptions
 from braidlog.storage.log import Log
+from braidlog.storage.retention import retention_of
 from braidlog.storage.space import clean_if_full
 from braidlog.storage.threads import start_thread
 from braidlog.types import Compression
@@ -172,25 +180,30 @@ class Node:
         *,
         exist_ok: bool = False,
         compression: Compression = "none",
-        retention_ms: int | None = None,
+        retention_ms: int | timedelta | None = None,
         retention_bytes: int | None = None,
     ) -> Log:
         """Create a log; durable on return.
 
         ``compression`` applies to record batches. Retention lets records go that are
-        older than ``retention_ms``, or when more than ``retention_bytes`` are kept (in
-        whole segments); None keeps them until they are trimmed. With ``exist_ok`` an
-        existing log is returned as it is.
+        older than ``retention_ms`` (milliseconds, or a `timedelta`), or when more than
+        ``retention_bytes`` are kept (in whole segments); None keeps them until they are
+        trimmed. With ``exist_ok`` an existing log is returned as it is.
 
         Raises:
+            InvalidArgumentError: an option is wrong, or the name is none for a new log:
+                it has a '/', a control character or a '-' at the beginning.
             AlreadyExistsError: there is one, and not ``exist_ok``.
             ReadOnlyError: the node was opened read-only.
         """
         self._check_open()
-        options = LogOptions(compression, retention_ms, retention_bytes)
+        age = retention_of(retention_ms)
+        options = LogOptions(compression, age, retention_bytes)
         store = self._backend.store
         name = checked_name(name, "log")
-        if exist_ok and self._backend.entry(name) is not None:
+        if self._backend.entry(name) is None:
+            checked_new_name(name, "log")
+        elif exist_ok:
             return self.log(name)
         with contextlib.ExitStack() as stack:
             if exist_ok:
@@ -234,7 +247,7 @@ class Node:
         behind the segment at hand; those that were made stay.
         """
         self._check_open()
-        size = checked_position(size)
+        size = checked_count(size, "size")
         store = self._backend.store
         made = 0
         while True:
@@ -298,7 +311,7 @@ class Node:
                 _LOGGER.exception("housekeeping of %s failed", self.path)
                 time.sleep(_HOUSEKEEPING_S)
 
-    def close(self, timeout: float | None = None) -> None:
+    def close(self, timeout: DurationLike | None = None) -> None:
         """Make everything durable and release the directory. Idempotent.
 
         Subscriptions end. A node that is not closed loses nothing durable, but the next

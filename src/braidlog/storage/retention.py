@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Final
+from datetime import timedelta
+from typing import Any, Final, SupportsFloat, SupportsIndex
 
 from braidlog.errors import InvalidArgumentError
+from braidlog.storage.arguments import DurationLike
 from braidlog.storage.catalog import SegmentRange
 
-__all__ = ["LEASE_MAX_S", "keep_bytes", "lease_us", "lowest_pin"]
+__all__ = ["LEASE_MAX_S", "keep_bytes", "lease_us", "lowest_pin", "retention_of"]
 
 CursorRow = tuple[int, bool, int, int]
 
@@ -23,19 +25,31 @@ CursorRow = tuple[int, bool, int, int]
 LEASE_MAX_S: Final = 1_000_000_000
 
 
-def lease_us(lease: float | None) -> int:
-    """Return a lease given in seconds as microseconds; 0 is for ever.
+def lease_us(lease: DurationLike | None) -> int:
+    """Return a lease as microseconds; 0 is for ever.
 
     Raises:
+        TypeError: it is neither a number of seconds nor a `timedelta`.
         InvalidArgumentError: it is no time that a pin can hold.
     """
     if lease is None:
         return 0
-    # NaN is in no range; what is no number at all is a `TypeError`.
-    if math.isnan(lease) or not 0 < float(lease) <= LEASE_MAX_S:
+    seconds: Any = lease.total_seconds() if isinstance(lease, timedelta) else lease
+    if not isinstance(seconds, SupportsFloat | SupportsIndex):
+        msg = f"lease must be seconds or a timedelta, not {type(lease).__name__}"
+        raise TypeError(msg)
+    # NaN is in no range.
+    if math.isnan(seconds) or not 0 < float(seconds) <= LEASE_MAX_S:
         msg = f"lease must be above 0 and at most {LEASE_MAX_S} seconds, got {lease}"
         raise InvalidArgumentError(msg)
-    return max(1, int(float(lease) * 1_000_000))
+    return max(1, int(float(seconds) * 1_000_000))
+
+
+def retention_of(retention_ms: int | timedelta | None) -> int | None:
+    """Return a retention in milliseconds."""
+    if isinstance(retention_ms, timedelta):
+        return retention_ms // timedelta(milliseconds=1)
+    return retention_ms
 
 
 def keep_bytes(segments: Iterable[SegmentRange], retention_bytes: int) -> int | None:

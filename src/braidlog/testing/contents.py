@@ -9,7 +9,7 @@ from typing import Any
 
 from braidlog._native import Record
 from braidlog.errors import FencedError, InvalidArgumentError, SequenceGapError
-from braidlog.storage.arguments import checked_producer
+from braidlog.storage.arguments import checked_int, checked_producer
 from braidlog.storage.catalog import LogOptions
 from braidlog.storage.retention import CursorRow
 
@@ -71,7 +71,7 @@ def repeated(
     if producer is None:
         raise InvalidArgumentError("a sequence needs a producer")
     producer = checked_producer(producer)
-    if sequence is None or sequence < 1:
+    if sequence is None or checked_int(sequence, "sequence") < 1:
         msg = f"a producer needs a sequence from 1 on, got {sequence!r}"
         raise InvalidArgumentError(msg)
     epoch, expected = there.producers.get(producer.id, (producer.epoch, 1))

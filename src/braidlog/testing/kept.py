@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import operator
 import os
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from braidlog.client.rows import size_of
@@ -14,9 +14,15 @@ from braidlog.errors import (
     NotFoundError,
 )
 from braidlog.storage.archived import located
-from braidlog.storage.arguments import checked_name, checked_position
+from braidlog.storage.arguments import (
+    DurationLike,
+    checked_count,
+    checked_int,
+    checked_name,
+    checked_new_name,
+)
 from braidlog.storage.catalog import LogDescription, LogOptions, LogStats
-from braidlog.storage.retention import CursorRow, lease_us, lowest_pin
+from braidlog.storage.retention import CursorRow, lease_us, lowest_pin, retention_of
 from braidlog.testing.contents import Contents, now_us
 
 if TYPE_CHECKING:
@@ -120,6 +126,10 @@ class KeptMemoryLog:
         """Return the number of records that can be read."""
         return len(self._there().records)
 
+    def _positions(self) -> range:
+        there = self._there()
+        return range(there.first, there.end)
+
     # -- keeping -----------------------------------------------------------------
 
     def trim(self, before: int, *, ignore_pins: bool = False) -> int:
@@ -127,7 +137,7 @@ class KeptMemoryLog:
         with self._node._changed:
             there = self._there()
             self._node._check_writer()
-            before = checked_position(before)
+            before = checked_count(before, "before")
             if before > there.end:
                 msg = f"position {before} is not written yet"
                 raise BeyondEndError(msg, next=there.end)
@@ -139,14 +149,17 @@ class KeptMemoryLog:
             return there.first
 
     def set_options(
-        self, *, retention_ms: int | None = None, retention_bytes: int | None = None
+        self,
+        *,
+        retention_ms: int | timedelta | None = None,
+        retention_bytes: int | None = None,
     ) -> None:
         """Replace the log's retention, which nothing applies in memory."""
         there = self._there()
         self._node._check_writer()
         old = there.options
         there.options = LogOptions(
-            old.compression, retention_ms, retention_bytes, old.unknown
+            old.compression, retention_of(retention_ms), retention_bytes, old.unknown
         )
 
     def archive(self, location: str | os.PathLike[str] | None = None) -> Archive:
@@ -166,7 +179,7 @@ class KeptMemoryLog:
         there.options = there.options.archived_at(where)
 
     def cursor(
-        self, name: str, *, pin: bool = False, lease: float | None = None
+        self, name: str, *, pin: bool = False, lease: DurationLike | None = None
     ) -> MemoryCursor:
         """Return the named cursor; see `Log.cursor`."""
         name, microseconds = checked_name(name, "cursor"), lease_us(lease)
@@ -181,7 +194,7 @@ class KeptMemoryLog:
         position: int,
         *,
         pin: bool = False,
-        lease: float | None = None,
+        lease: DurationLike | None = None,
     ) -> MemoryCursor:
         """Store all of a cursor; see `Log.set_cursor`."""
         name, microseconds = checked_name(name, "cursor"), lease_us(lease)
@@ -200,14 +213,17 @@ class KeptMemoryLog:
         return row
 
     def _set_cursor(self, name: str, position: int, pin: bool, lease: int) -> None:
-        position = operator.index(position)
+        position = checked_int(position, "position")
         with self._node._changed:
             there = self._there()
             self._node._check_writer()
             if not 1 <= position <= there.end:
-                msg = f"cursor position {position} is not in 1..{there.end}"
+                end = there.end
+                msg = f"a cursor's position must be from 1 to {end}, got {position}"
                 raise InvalidArgumentError(msg)
-            there.cursors[name] = int(position), pin, now_us(), lease
+            if name not in there.cursors:
+                checked_new_name(name, "cursor")
+            there.cursors[name] = position, pin, now_us(), lease
 
     def _delete_cursor(self, name: str) -> None:
         with self._node._changed:

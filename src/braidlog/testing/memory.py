@@ -21,6 +21,9 @@ from braidlog.errors import (
 )
 from braidlog.storage.archived import Archived, read_batches, read_records
 from braidlog.storage.arguments import (
+    DurationLike,
+    TimestampLike,
+    checked_count,
     checked_key,
     checked_position,
     checked_producer,
@@ -28,9 +31,10 @@ from braidlog.storage.arguments import (
     checked_timeout,
     optional,
 )
+from braidlog.storage.slices import Indexed
 from braidlog.testing.contents import repeated
 from braidlog.testing.kept import KeptMemoryLog
-from braidlog.types import Producer, Timestamp
+from braidlog.types import HeadersLike, Producer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,16 +64,16 @@ class MemoryPending:
         """Return whether it is durable."""
         return True
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, timeout: DurationLike | None = None) -> bool:
         """Wait until it is durable."""
         return True
 
-    def result(self, timeout: float | None = None) -> Any:
+    def result(self, timeout: DurationLike | None = None) -> Any:
         """Return the position, or the range of positions."""
         return self._result
 
 
-class MemoryLog(KeptMemoryLog):
+class MemoryLog(KeptMemoryLog, Indexed):
     """A log in memory; see `Log` for what each call promises."""
 
     # -- append ------------------------------------------------------------------
@@ -101,8 +105,8 @@ class MemoryLog(KeptMemoryLog):
         value: Buffer,
         *,
         key: Buffer | None = None,
-        timestamp: Timestamp | None = None,
-        headers: Iterable[tuple[str, Buffer]] | None = None,
+        timestamp: TimestampLike | None = None,
+        headers: HeadersLike | None = None,
         producer: Producer | None = None,
         sequence: int | None = None,
     ) -> MemoryPending:
@@ -116,8 +120,8 @@ class MemoryLog(KeptMemoryLog):
         value: Buffer,
         *,
         key: Buffer | None = None,
-        timestamp: Timestamp | None = None,
-        headers: Iterable[tuple[str, Buffer]] | None = None,
+        timestamp: TimestampLike | None = None,
+        headers: HeadersLike | None = None,
         producer: Producer | None = None,
         sequence: int | None = None,
     ) -> int:
@@ -130,8 +134,8 @@ class MemoryLog(KeptMemoryLog):
         values: Iterable[Buffer],
         *,
         keys: Iterable[Buffer | None] | None = None,
-        timestamps: Iterable[Timestamp | None] | Timestamp | None = None,
-        headers: Iterable[Iterable[tuple[str, Buffer]] | None] | None = None,
+        timestamps: Iterable[TimestampLike | None] | TimestampLike | None = None,
+        headers: Iterable[HeadersLike | None] | None = None,
         producer: Producer | None = None,
         sequence: int | None = None,
     ) -> range:
@@ -183,18 +187,16 @@ class MemoryLog(KeptMemoryLog):
                 raise BeyondEndError(msg, next=there.end)
             return there.records[position - there.first]
 
-    __getitem__ = get
-    __reversed__ = None
-
     def read(
         self,
         start: int | None = None,
         end: int | None = None,
         *,
         key: Buffer | None = None,
-        since: Timestamp | None = None,
-        until: Timestamp | None = None,
+        since: TimestampLike | None = None,
+        until: TimestampLike | None = None,
         limit: int | None = None,
+        reverse: bool = False,
         include_archive: Archived = False,
     ) -> Iterator[Record]:
         """Iterate over records in position order; see `Log.read`."""
@@ -208,12 +210,13 @@ class MemoryLog(KeptMemoryLog):
                 since=since,
                 until=until,
                 limit=limit,
+                reverse=reverse,
             )
         with self._node._changed:
             there = self._there()
-            begin = there.first if start is None else checked_position(start)
-            end = optional(checked_position, end)
-            limit = optional(checked_position, limit)
+            begin = there.first if start is None else checked_position(start, "start")
+            end = None if end is None else checked_count(end, "end")
+            limit = None if limit is None else checked_count(limit, "limit")
             since = optional(checked_time, since)
             until = optional(checked_time, until)
             if begin < there.first:
@@ -224,19 +227,27 @@ class MemoryLog(KeptMemoryLog):
                 raise BeyondEndError(msg, next=there.end)
             stop = there.end if end is None else min(end, there.end)
         plain = optional(checked_key, key)
-        return self._records(begin, stop, plain, since, until, limit)
+        positions: Iterable[int] = range(begin, stop)
+        if reverse:
+            positions = self._down(start, range(begin, stop))
+        return self._records(positions, plain, since, until, limit)
+
+    def _down(self, start: int | None, positions: range) -> Iterator[int]:
+        for position in reversed(positions):
+            if start is None and position < self.first:
+                return  # All of the log was asked for, and here it begins by now.
+            yield position
 
     def _records(
         self,
-        begin: int,
-        stop: int,
+        positions: Iterable[int],
         key: bytes | None,
         since: int | None,
         until: int | None,
         limit: int | None,
     ) -> Iterator[Record]:
         found = 0
-        for position in range(begin, stop):
+        for position in positions:
             if limit is not None and found >= limit:
                 return
             record = self.get(position)
@@ -257,10 +268,10 @@ class MemoryLog(KeptMemoryLog):
         start: int | None = None,
         *,
         key: Buffer | None = None,
-        timeout: float | None = None,
+        timeout: DurationLike | None = None,
     ) -> Iterator[Record]:
         """Follow the log; see `Log.subscribe`."""
-        position = self.first if start is None else start
+        position = self.first if start is None else checked_position(start, "start")
         try:
             while self.wait(position, timeout=timeout):
                 end = self.end
@@ -269,7 +280,7 @@ class MemoryLog(KeptMemoryLog):
         except ClosedError:
             return
 
-    def wait(self, position: int, *, timeout: float | None = None) -> bool:
+    def wait(self, position: int, *, timeout: DurationLike | None = None) -> bool:
         """Wait until ``position`` can be read; see `Log.wait`."""
         timeout = checked_timeout(timeout)
         position = checked_position(position)
@@ -284,7 +295,7 @@ class MemoryLog(KeptMemoryLog):
                 self._node._changed.wait(left)
         return False
 
-    def find(self, timestamp: Timestamp) -> int | None:
+    def find(self, timestamp: TimestampLike) -> int | None:
         """Return the first position at or after a time; see `Log.find`."""
         found = next(self.read(since=checked_time(timestamp), limit=1), None)
         return None if found is None else found.position

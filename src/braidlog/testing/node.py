@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
@@ -14,8 +15,9 @@ from braidlog.errors import (
     NotFoundError,
     ReadOnlyError,
 )
-from braidlog.storage.arguments import checked_name
+from braidlog.storage.arguments import DurationLike, checked_name, checked_new_name
 from braidlog.storage.catalog import LogOptions
+from braidlog.storage.retention import retention_of
 from braidlog.testing.contents import Contents, Directory, now_us
 from braidlog.testing.memory import MemoryLog
 from braidlog.types import Compression
@@ -69,7 +71,7 @@ class MemoryNode:
         """Close the node."""
         self.close()
 
-    def close(self, timeout: float | None = None) -> None:
+    def close(self, timeout: DurationLike | None = None) -> None:
         """Refuse all calls from now on; subscriptions end. Idempotent."""
         with self._changed:
             self.closed = True
@@ -110,16 +112,18 @@ class MemoryNode:
         *,
         exist_ok: bool = False,
         compression: Compression = "none",
-        retention_ms: int | None = None,
+        retention_ms: int | timedelta | None = None,
         retention_bytes: int | None = None,
     ) -> MemoryLog:
         """Create a log; see `Node.create_log`."""
-        options = LogOptions(compression, retention_ms, retention_bytes)
+        age = retention_of(retention_ms)
+        options = LogOptions(compression, age, retention_bytes)
         with self._changed:
             self._check_open()
             self._check_writer()
             name = checked_name(name, "log")
             if name not in self._directory.logs:
+                checked_new_name(name, "log")
                 self._directory.made += 1
                 made = Contents(self._directory.made, self._options[1](), options)
                 self._directory.logs[name] = made

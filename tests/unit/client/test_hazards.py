@@ -18,10 +18,10 @@ from braidlog.client.background import BackgroundLoop
 from braidlog.client.room import Room
 from braidlog.errors import (
     ClosedError,
-    InvalidArgumentError,
     LogError,
     NotFoundError,
     NotReadyError,
+    PositionError,
     TimeoutError_,
     TrimmedError,
     UnauthorizedError,
@@ -327,8 +327,7 @@ async def test_many_of_which_none_was_sent_are_certainly_not_there(
 @pytest.mark.parametrize("start", [-1, 0])
 async def test_positions_before_the_first(log: ClusterLog, start: int) -> None:
     await log.append(b"a")
-    error = InvalidArgumentError if start < 0 else TrimmedError
-    with pytest.raises(error):
+    with pytest.raises(PositionError):
         _ = [r async for r in log.subscribe(start, timeout=0)]
 
 

@@ -159,8 +159,8 @@ BAD: dict[str, tuple[type[Exception], str, Callable[[Log], object]]] = {
     ),
     "headers dict": (
         TypeError,
-        r"\(name, value\)",
-        lambda log: log.append(b"", headers={"a": b""}),  # type: ignore[dict-item]
+        "header value must be bytes",
+        lambda log: log.append(b"", headers={"a": "b"}),  # type: ignore[arg-type]
     ),
     "headers int": (
         TypeError,
@@ -250,7 +250,7 @@ BAD: dict[str, tuple[type[Exception], str, Callable[[Log], object]]] = {
     ),
     "tuple producer": (
         TypeError,
-        "must be a Producer",
+        "must be a braidlog.Producer, not tuple",
         lambda log: log.append(b"", producer=(1, 1), sequence=1),  # type: ignore[arg-type]
     ),
     "sequence 0": (
@@ -260,7 +260,7 @@ BAD: dict[str, tuple[type[Exception], str, Callable[[Log], object]]] = {
     ),
     "sequence -1": (
         InvalidArgumentError,
-        "-1 is not in",
+        "sequence must be from 0",
         lambda log: log.append(b"", producer=Producer(1), sequence=-1),
     ),
 }

@@ -31,8 +31,8 @@ class Name(str):
 BAD_NAMES: list[tuple[Any, type[Exception], str]] = [
     ("", InvalidArgumentError, "must not be empty"),
     ("\ud800", InvalidArgumentError, "surrogates"),
-    ("x" * 256, TooLargeError, "256 exceeds the limit of 255"),
-    ("é" * 128, TooLargeError, "256 exceeds the limit of 255"),
+    ("x" * 256, TooLargeError, "256 bytes exceeds the limit of 255"),
+    ("é" * 128, TooLargeError, "256 bytes exceeds the limit of 255"),
     (b"bytes", TypeError, "must be a str"),
     (5, TypeError, "must be a str"),
     (None, TypeError, "must be a str"),
@@ -154,7 +154,7 @@ def test_a_timeout_that_is_larger_than_any_number_of_a_clock(ten: Log) -> None:
 
 @pytest.mark.parametrize("lease", ["7", b"7", []], ids=repr)
 def test_a_lease_that_is_no_number(ten: Log, lease: Any) -> None:
-    with pytest.raises(TypeError, match="real number"):
+    with pytest.raises(TypeError, match="lease must be seconds or a timedelta"):
         ten.cursor("c", lease=lease)
     assert ten.cursors() == []
 
@@ -163,19 +163,6 @@ def test_equal_options_have_one_hash() -> None:
     made = [LogOptions("zstd", 5), LogOptions("zstd", 5), LogOptions("zstd", 6)]
     assert len(set(made)) == 2
     assert len({options.archived_at("here") for options in made}) == 2
-
-
-BACKWARDS: list[Callable[[Any], object]] = [reversed, lambda log: log[::-1]]
-
-
-@pytest.mark.parametrize("call", BACKWARDS, ids=["reversed", "slice"])
-def test_a_log_has_no_way_back(any_node: Any, call: Callable[[Any], object]) -> None:
-    # Positions count from 1: `reversed` would begin at the last but one, and end where
-    # something was trimmed.
-    log = any_node.create_log("log")
-    log.append_many([b"x"] * 5)
-    with pytest.raises(TypeError):
-        call(log)
 
 
 class Index:

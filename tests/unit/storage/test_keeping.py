@@ -241,13 +241,13 @@ def test_cursor_positions(ten: Log) -> None:
         with pytest.raises(InvalidArgumentError, match=str(position)):
             cursor.commit(position)
     for wrong in ("1", None, 1.5):
-        with pytest.raises(TypeError, match="as an integer"):
+        with pytest.raises(TypeError, match="position must be an int, not"):
             cursor.commit(wrong)  # type: ignore[arg-type]
     assert cursor.position == 5
 
 
 def test_cursor_names(ten: Log, node: Node, opener: Opener) -> None:
-    names = ["a", "ü/日", " ", "x" * 255]
+    names = ["a", "ü.日", " ", "x" * 255]
     for name in names:
         ten.cursor(name)
     with pytest.raises(InvalidArgumentError, match="must not be empty"):

@@ -29,7 +29,8 @@ from braidlog.errors import (
 from braidlog.types import Compression
 from unit.storage.conftest import SEGMENT_BYTES, Opener, values
 
-NAMES = ["a", "A", "ü", "日本語", "🎉" * 60, " ", "a/b", "../a", "a\nb", "-", "x" * 255]
+NAMES = ["a", "A", "ü", "日本語", "🎉" * 60, " ", "a-b", "..a", "x" * 255]
+OLD_NAMES = ["a/b", "../a", "a\nb", "-", "..", "\x00"]
 
 
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
@@ -42,11 +43,33 @@ def test_names(node: Node, opener: Opener, name: str) -> None:
     assert values(node.log(name)) == [name.encode()]
 
 
+@pytest.mark.parametrize("name", OLD_NAMES, ids=range(len(OLD_NAMES)))
+def test_a_name_of_a_former_version_is_used_as_ever(
+    node: Node, opener: Opener, name: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match="cannot be a log name"):
+        node.create_log(name)
+    node._backend.store.create_log(name, 7, b"{}")
+    log = node.create_log(name, exist_ok=True)
+    log.append(b"x")
+    with pytest.raises(InvalidArgumentError, match="cannot be a cursor name"):
+        log.cursor(name)
+    node._backend.store.create_cursor(log._stream, name, False, 0)
+    log.cursor(name).commit(2)
+    log.set_cursor(name, 1).delete()
+    node.close()
+    node = opener()
+    assert node.logs() == [name]
+    assert values(node.log(name)) == [b"x"]
+    node.delete_log(name)
+    assert node.logs() == []
+
+
 def test_bad_names(node: Node) -> None:
     with pytest.raises(InvalidArgumentError, match="must not be empty") as caught:
         node.create_log("")
     assert not isinstance(caught.value, TooLargeError)
-    with pytest.raises(TooLargeError, match="256 exceeds the limit of 255"):
+    with pytest.raises(TooLargeError, match="256 bytes exceeds the limit of 255"):
         node.create_log("é" * 128)
     with pytest.raises(ValueError, match="surrogates"):
         node.create_log("\ud800")
@@ -235,12 +258,12 @@ def test_a_program_may_change_its_directory(
 
 def test_a_path_that_is_a_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    path.write_text("content")
-    with pytest.raises(UnavailableError, match="file"):
-        braidlog.open(path)
-    with pytest.raises(NotFoundError, match="no directory"):
-        braidlog.open(path, read_only=True)
-    assert path.read_text() == "content"
+    path.touch()
+    for read_only in (False, True):
+        with pytest.raises(InvalidArgumentError, match="file is a file; open the dir"):
+            braidlog.open(path, read_only=read_only)
+    with pytest.raises(UnavailableError, match=r"cannot .*Not a directory"):
+        braidlog.open(path / "below")
 
 
 def test_a_foreign_directory_stays_as_it_is(tmp_path: Path) -> None:

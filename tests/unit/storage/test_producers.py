@@ -161,7 +161,7 @@ def test_many_producers_at_once(log: Log) -> None:
     ("number", "epoch"), [(0, 1), (-1, 1), (1 << 64, 1), (1, -1), (1, 1 << 32)]
 )
 def test_numbers_that_no_producer_has(number: int, epoch: int) -> None:
-    with pytest.raises(ValueError, match="producer"):
+    with pytest.raises(ValueError, match="Producer"):
         Producer(number, epoch)
 
 

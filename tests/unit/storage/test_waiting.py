@@ -11,7 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from braidlog import Log, Node
-from braidlog.errors import InvalidArgumentError, NotFoundError, TrimmedError
+from braidlog.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    PositionError,
+    TrimmedError,
+)
 from unit.storage.conftest import Opener
 
 
@@ -19,7 +24,8 @@ def test_waiting_for_what_is_there(ten: Log) -> None:
     assert ten.wait(1)
     assert ten.wait(10, timeout=0)
     assert ten.wait(10, timeout=float("inf"))
-    assert ten.wait(0)
+    with pytest.raises(PositionError):
+        ten.wait(0)
     assert not ten.wait(11, timeout=0)
     assert not ten.wait(11, timeout=-5)
     assert not ten.wait(11, timeout=0.01)
@@ -97,7 +103,7 @@ def test_a_subscription_that_is_overtaken(ten: Log) -> None:
         next(ten.subscribe(2))
     assert caught.value.first == 5
     assert next(ten.subscribe()).position == 5
-    with pytest.raises(TrimmedError):
+    with pytest.raises(PositionError):
         next(ten.subscribe(0))
 
 

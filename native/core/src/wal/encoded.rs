@@ -73,7 +73,10 @@ impl Store {
         let state = inner.appender.state.stream(stream)?;
         let (low, next) = (state.low, state.next);
         if begin < low {
-            return Err(Error::Trimmed { first: low });
+            return Err(Error::Trimmed {
+                position: begin,
+                first: low,
+            });
         }
         if begin > next {
             let position = begin;
@@ -138,7 +141,10 @@ impl Follower {
     ) -> Result<Vec<EncodedBatch>> {
         let range = self.view().stream(stream)?.range();
         if begin < range.first {
-            return Err(Error::Trimmed { first: range.first });
+            return Err(Error::Trimmed {
+                position: begin,
+                first: range.first,
+            });
         }
         if begin > range.durable {
             let (position, next) = (begin, range.durable);

@@ -30,7 +30,10 @@ impl View {
     pub fn get(&self, stream: &StreamView, llsn: u64) -> Result<OwnedRecord> {
         let range = stream.range();
         if llsn < range.first {
-            return Err(Error::Trimmed { first: range.first });
+            return Err(Error::Trimmed {
+                position: llsn,
+                first: range.first,
+            });
         }
         if llsn >= range.end {
             return Err(Error::BeyondEnd {

@@ -18,6 +18,7 @@
 
 mod admin;
 mod appender;
+mod backward;
 mod bound;
 mod cache;
 mod change;

@@ -12,7 +12,7 @@ use crate::index::{NATIVE, StreamIndex};
 use crate::limits::BLOCK_BYTES;
 use crate::vfs::PooledBuf;
 use crate::wal::frame::{FRAME_HEADER, Frame, bytes_to_check, parse};
-use crate::wal::parts::Part;
+use crate::wal::parts::{Part, Placed};
 use crate::wal::segments::{Segment, is_data, read_written};
 use crate::wal::view::{Extent, StreamView, View};
 
@@ -85,7 +85,19 @@ impl BatchRef {
         self.llsn + u64::from(self.end)
     }
 
-    fn clip(mut self, from: u64, to: u64) -> Option<Self> {
+    /// All records of a batch that is in memory.
+    pub(super) fn of_recent((placed, part): (Placed, Arc<Part>)) -> Self {
+        Self {
+            owner: Owner::Recent(part),
+            at: placed.at as usize,
+            len: placed.len as usize,
+            llsn: placed.llsn,
+            begin: 0,
+            end: placed.count,
+        }
+    }
+
+    pub(super) fn clip(mut self, from: u64, to: u64) -> Option<Self> {
         let begin = from.saturating_sub(self.llsn).max(self.begin.into());
         let end = to.saturating_sub(self.llsn).min(self.end.into());
         self.begin = begin as u32;
@@ -105,7 +117,7 @@ pub struct Position {
 pub(super) struct Place {
     pub(super) segment: Arc<Segment>,
     pub(super) offset: u32,
-    begin: u64,
+    pub(super) begin: u64,
     end: u64,
     pub(super) lane: u32,
 }
@@ -126,7 +138,10 @@ impl View {
     ) -> Result<Vec<BatchRef>> {
         let range = stream.range();
         if from < range.first {
-            return Err(Error::Trimmed { first: range.first });
+            return Err(Error::Trimmed {
+                position: from,
+                first: range.first,
+            });
         }
         if from > range.end {
             return Err(Error::BeyondEnd {
@@ -181,7 +196,7 @@ impl View {
         read().map_err(|error| trimmed_meanwhile(stream, from, error))
     }
 
-    fn read_files(
+    pub(super) fn read_files(
         &self,
         stream: &StreamView,
         from: u64,
@@ -465,21 +480,12 @@ fn recent(stream: &StreamView, from: u64, to: u64, bytes_max: usize) -> Option<V
     let mut found: Vec<BatchRef> = Vec::new();
     let (mut next, mut bytes) = (from, 0);
     while next < to && bytes < bytes_max {
-        let Some((placed, part)) = stream.recent(next) else {
+        let Some(recent) = stream.recent(next) else {
             break;
         };
-        let (at, len) = (placed.at as usize, placed.len as usize);
-        let batch = BatchRef {
-            owner: Owner::Recent(part),
-            at,
-            len,
-            llsn: placed.llsn,
-            begin: 0,
-            end: placed.count,
-        };
-        let batch = batch.clip(next, to)?;
+        let batch = BatchRef::of_recent(recent).clip(next, to)?;
         next = batch.next();
-        bytes += len;
+        bytes += batch.bytes().len();
         found.push(batch);
     }
     (!found.is_empty()).then_some(found)
@@ -489,7 +495,8 @@ fn recent(stream: &StreamView, from: u64, to: u64, bytes_max: usize) -> Option<V
 fn trimmed_meanwhile(stream: &StreamView, from: u64, error: Error) -> Error {
     let first = stream.range().first;
     if from < first {
-        Error::Trimmed { first }
+        let position = from;
+        Error::Trimmed { position, first }
     } else {
         error
     }

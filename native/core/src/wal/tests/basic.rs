@@ -48,7 +48,7 @@ fn the_log_rolls_and_trimmed_segments_are_recycled() {
     let view = store.view().stream(stream).unwrap();
     let early = store.view().get(&view, 1);
     assert!(
-        matches!(early, Err(Error::Trimmed { first: 395 })),
+        matches!(early, Err(Error::Trimmed { first: 395, .. })),
         "{early:?}"
     );
     assert_eq!(store.view().get(&view, 396).unwrap().value, value);

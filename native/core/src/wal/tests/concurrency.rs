@@ -84,7 +84,7 @@ fn consume(view: &View, stream: &StreamView, done: &AtomicBool) -> u64 {
                     next = batch.next();
                 }
             }
-            Err(Error::Trimmed { first }) => next = first,
+            Err(Error::Trimmed { first, .. }) => next = first,
             Err(error) => panic!("reading {next}: {error}"),
         }
     }
@@ -104,7 +104,7 @@ fn look_up(view: &View, stream: &StreamView, done: &AtomicBool) {
         let llsn = range.first + (random >> 33) % (range.end - range.first);
         match view.get(stream, llsn) {
             Ok(record) => _ = number_of(&record.value),
-            Err(Error::Trimmed { first }) => assert!(first > llsn),
+            Err(Error::Trimmed { first, .. }) => assert!(first > llsn),
             Err(error) => panic!("{llsn}: {error}"),
         }
     }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::error::Error;
 use crate::vfs::Access;
+use crate::wal::read::BatchRef;
 use crate::wal::store::new_pool;
 use crate::wal::view::View;
 use crate::wal::{
@@ -154,6 +155,36 @@ fn an_index_that_cannot_be_made_again_hides_its_segment_and_no_other() {
             31 - behind
         );
     }
+}
+
+/// A step back begins before what it returns, so it meets damage that no reader asked for yet.
+#[test]
+fn what_is_behind_damage_is_read_backwards_first() {
+    let vfs = MemoryVfs::new();
+    let (number, segment, _) = sealed(&vfs);
+    let (store, _) = open_at(&vfs).unwrap();
+    let view = store.view();
+    let stream = view.stream(number).unwrap();
+    let found = view
+        .read(&stream, 5, 6, 1, &mut Position::default())
+        .unwrap();
+    let (path, offset) = found[0].place().unwrap();
+    assert_eq!(path, segment.path());
+    let file = vfs.open(path, Access::Write).unwrap();
+    file.write_all_at(&[0xff; 8], u64::from(offset) + 400)
+        .unwrap();
+    let mut next = stream.range().end;
+    let error = loop {
+        match view.read_back(&stream, 1, next, 1 << 20) {
+            Ok(step) => {
+                assert_eq!(step.last().map(BatchRef::next), Some(next));
+                next = step[0].first();
+            }
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::Corruption { .. }), "{error}");
+    assert_eq!(next, found[0].next(), "and no later");
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn what_is_not_committed_is_read_whole_under_a_lock_of_ones_own() {
     assert_eq!(read(2).unwrap(), written[1..]);
     assert!(read(3).unwrap().is_empty());
     assert!(matches!(read(4), Err(Error::BeyondEnd { next: 3, .. })));
-    assert!(matches!(read(0), Err(Error::Trimmed { first: 1 })));
+    assert!(matches!(read(0), Err(Error::Trimmed { first: 1, .. })));
 }
 
 #[test]

@@ -295,7 +295,7 @@ fn threads_that_look_up_find_what_was_written() {
                                 assert_eq!(record.value, *expected.value, "{llsn}");
                                 assert_eq!(record.timestamp, expected.timestamp, "{llsn}");
                             }
-                            Err(Error::Trimmed { first }) => assert!(first > llsn),
+                            Err(Error::Trimmed { first, .. }) => assert!(first > llsn),
                             Err(error) => panic!("{llsn}: {error}"),
                         }
                     }

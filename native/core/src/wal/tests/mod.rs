@@ -35,6 +35,7 @@ use std::sync::Arc;
 use crate::batch::BatchView;
 use crate::error::Result;
 use crate::vfs::{MemoryVfs, Vfs};
+use crate::wal::read::BatchRef;
 use crate::wal::{NewLog, NewRecord, OpenReport, Options, Position, Store, StreamView, View, open};
 
 /// Where the tests' node lives.
@@ -96,6 +97,35 @@ pub fn contents(view: &View, stream: u32) -> Result<Vec<(u64, Vec<u8>)>> {
     let stream = view.stream(stream)?;
     let first = stream.range().first;
     values_of(view, &stream, first, 4096)
+}
+
+/// The readable values of a stream from `first` on, read backwards, in rising order: each step begins where the one before it did.
+pub fn values_back(
+    view: &View,
+    stream: &StreamView,
+    first: u64,
+    bytes_max: usize,
+) -> Result<Vec<(u64, Vec<u8>)>> {
+    let mut next = stream.range().end;
+    let mut steps = Vec::new();
+    while next > first {
+        let step = view.read_back(stream, first, next, bytes_max)?;
+        assert_eq!(step.last().map(BatchRef::next), Some(next));
+        assert!(step.windows(2).all(|two| two[0].next() == two[1].first()));
+        next = step[0].first();
+        steps.push(step);
+    }
+    let mut found = Vec::new();
+    for batch in steps.into_iter().rev().flatten() {
+        let decoded = BatchView::parse(batch.bytes())?;
+        for i in batch.begin..batch.end {
+            found.push((
+                batch.llsn + u64::from(i),
+                decoded.record(i).unwrap().value.to_vec(),
+            ));
+        }
+    }
+    Ok(found)
 }
 
 /// The readable values of a stream from `next` on, read `bytes_max` at a time.

@@ -259,7 +259,7 @@ impl Run {
             ));
             if low > 1 {
                 let early = view.get(&stream, low - 1);
-                assert!(matches!(early, Err(Error::Trimmed { first }) if first == low));
+                assert!(matches!(early, Err(Error::Trimmed { first, .. }) if first == low));
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::values_of;
+use super::{values_back, values_of};
 use crate::wal::{State, Stream, View};
 
 /// One record as it was submitted.
@@ -114,13 +114,14 @@ impl Expected {
             expected,
             "{context}: range of stream {number}"
         );
-        let found = values_of(view, &stream, self.low, 6000)
-            .unwrap_or_else(|error| panic!("{context}: stream {number}: {error}"));
-        assert_same(
-            &found,
-            &self.readable(),
-            &format!("{context}: stream {number}"),
-        );
+        for (read, way) in [
+            (values_of(view, &stream, self.low, 6000), "forwards"),
+            (values_back(view, &stream, self.low, 6000), "backwards"),
+        ] {
+            let context = format!("{context}: stream {number}, {way}");
+            let found = read.unwrap_or_else(|error| panic!("{context}: {error}"));
+            assert_same(&found, &self.readable(), &context);
+        }
     }
 
     /// Panic unless every record is found by itself, and by its timestamp.
