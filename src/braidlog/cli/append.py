@@ -90,7 +90,7 @@ def append(
     What VALUES or stdin hold is durable in LOG when the command returns.
     """
     if key is not None and key_separator is not None:
-        raise click.UsageError("--key and --key-separator exclude each other")
+        raise click.UsageError("--key and --key-separator cannot be combined")
     batches: Iterable[list[bytes]]
     if values:
         batches = [[os.fsencode(value) for value in values]]
@@ -138,7 +138,7 @@ def groups(stream: BinaryIO, delimiter: bytes) -> Iterator[list[bytes]]:
             raise Problem(
                 f"a value on stdin has more than {_VALUE_BYTES_MAX} bytes, which no"
                 " record can hold",
-                "what comes before it is appended; --delimiter says what ends a value",
+                "the values before it were appended; --delimiter sets what ends one",
             )
     if rest:
         yield [bytes(rest)]
@@ -168,7 +168,7 @@ def _append_all(
                 raise Problem(
                     f"input {appended.records + 1} has no key separator"
                     f" {os.fsdecode(separator)!r}",
-                    "what comes before it is appended; fix it and go on there",
+                    "the inputs before it were appended; fix it and continue there",
                     USAGE,
                 )
         elif key is not None:

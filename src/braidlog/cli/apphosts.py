@@ -54,7 +54,7 @@ def forget(session: Session, /, host: str, *, log_name: str, force: bool) -> Non
         found = _find(_known(log), host, log_name)
         if found.live and not force:
             text = f"host {found.host} was there at {clock(found.seen)}"
-            raise Problem(text, "stop it first, or say --force", REFUSED)
+            raise Problem(text, "stop it first, or pass --force", REFUSED)
         gone = []
         for cursor in log.cursors():
             if cursor.name in (f"{HOST}{found.host}", f"{SNAPSHOT}{found.host}"):
@@ -77,12 +77,12 @@ def _known(log: BlockingClusterLog) -> list[Known]:
 def _find(there: list[Known], host: str, log: str) -> Known:
     hint = _LIST.format(log=log)
     if len(host) < 8:
-        raise Problem(f"{host!r} is too short: 8 digits or more", hint, USAGE)
+        raise Problem(f"{host!r} is too short: give at least 8 digits", hint, USAGE)
     found = [each for each in there if each.host.startswith(host.lower())]
     if not found:
-        raise Problem(f"{log} knows no host {host}", hint, NOT_FOUND)
+        raise Problem(f"no host {host} is registered in {log}", hint, NOT_FOUND)
     if len(found) > 1:
-        raise Problem(f"{host} are several hosts: say more digits", hint, USAGE)
+        raise Problem(f"{host} matches several hosts: give more digits", hint, USAGE)
     return found[0]
 
 

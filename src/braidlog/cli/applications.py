@@ -190,7 +190,7 @@ def run(
         raise Problem(text, "braidlog app run --help", USAGE)
     if directory is not None and (standby or join or state or log_name):
         text = "--standby, --join, --state and --log are for hosts over a cluster"
-        raise Problem(text, "say --cluster, and leave out --directory", USAGE)
+        raise Problem(text, "pass --cluster, and leave out --directory", USAGE)
     sys.exit(run_host(opened, settings, lambda error: explain(error).exit_code))
 
 
@@ -204,7 +204,7 @@ def _snapshots(given: dict[str, str]) -> SnapshotSettings:
         if name not in defaults:
             known = ", ".join(sorted(defaults))
             raise Problem(
-                f"snapshots have no setting {name!r}", f"one of {known}", USAGE
+                f"--snapshots has no setting {name!r}", f"settings are {known}", USAGE
             )
         default = defaults[name]
         try:
@@ -243,7 +243,7 @@ def opened(application: str | None, directory: Path) -> Iterator[Host]:
         Problem: A host has it, or nobody said of which application it is.
     """
     if application is None:
-        raise Problem("--directory needs --app", "say --app MODULE:APP", USAGE)
+        raise Problem("--directory needs --app", "pass --app MODULE:APP", USAGE)
     try:
         host = load(application).open(directory)
     except LockedError as error:
@@ -262,7 +262,7 @@ def calling(session: Session, only: str | None = None) -> Iterator[Caller]:
     target = session.cluster
     if target is None:
         text = "no hosts are named"
-        raise Problem(text, "say --hosts HOST:PORT, or set BRAIDLOG_HOSTS", USAGE)
+        raise Problem(text, "pass --hosts HOST:PORT, or set BRAIDLOG_HOSTS", USAGE)
     seeds, context = parse_seeds(only or target.seeds), target.context()
     probe(seeds, "host", _NOBODY)
     with connect_sync(seeds, token=target.token, ssl=context) as caller:

@@ -147,10 +147,10 @@ def archive_(
     from braidlog.pipelines.archive import archive as run_archive
 
     if file_size < 1:
-        raise Problem("--file-size is 0", "write 128MiB", USAGE)
+        raise Problem("--file-size must be above 0", "for example 128MiB", USAGE)
     if Session(directory).has_data():
         text = f"{directory} is a data directory"
-        raise Problem(text, "name another one for the archive", USAGE)
+        raise Problem(text, "choose another directory for the archive", USAGE)
     origin = origin_of(session, log)
     with running_in() as arguments:
         report = run_archive(

@@ -189,7 +189,7 @@ def remove(session: Session, number: int, *, yes: bool) -> None:
                 f"node {number} has replicas of {row['replicas']} streams",
                 f"`braidlog node drain {number}` moves them elsewhere",
             )
-        session.confirm(f"remove node {number} for ever", yes=yes)
+        session.confirm(f"remove node {number} permanently", yes=yes)
         client.remove_node(number)
     line(session, f"removed node {number}", node=number)
 
@@ -211,7 +211,8 @@ def voter(session: Session, number: int, *, off: bool, yes: bool) -> None:
         if off and voters == {number}:
             raise Problem(
                 f"node {number} is the only voter",
-                "`braidlog node voter` lets another one vote; wait until it does",
+                "let another node vote first with `braidlog node voter`, and wait"
+                " until it does",
             )
         if off:
             session.confirm(_fewer(metadata, number), yes=yes)
@@ -219,7 +220,11 @@ def voter(session: Session, number: int, *, off: bool, yes: bool) -> None:
     text = f"node {number} is to vote" + (" no longer" if off else "")
     line(session, text, node=number, voter=not off)
     if not off and len(voters | {number}) % 2 == 0:
-        message("an even number of voters stands no more failures than one less")
+        count = len(voters | {number})
+        message(
+            f"note: {count} voters tolerate no more failures than {count - 1}; an odd"
+            " number is better"
+        )
 
 
 @node.command()
@@ -234,7 +239,7 @@ def readmit(session: Session, number: int, *, yes: bool) -> None:
     """
     with session.client() as client:
         find_node(client.metadata(), number)
-        session.confirm(f"give up the directory of node {number} for ever", yes=yes)
+        session.confirm(_discard(number), yes=yes)
         client.readmit_node(number)
     line(
         session,
@@ -247,7 +252,12 @@ def readmit(session: Session, number: int, *, yes: bool) -> None:
 def _fewer(metadata: Metadata, number: int) -> str:
     left = [n.node for n in metadata.nodes if n.voter and n.node != number]
     stands = (len(left) - 1) // 2
-    return f"leave {len(left)} voters, which stand the failure of {max(0, stands)}"
+    voters, failures = counted(len(left), "voter"), counted(max(0, stands), "failure")
+    return f"leave {voters} (tolerates {failures})"
+
+
+def _discard(number: int) -> str:
+    return f"discard everything in the old directory of node {number} permanently"
 
 
 def _stuck(metadata: Metadata, number: int) -> int:

@@ -7,6 +7,7 @@ directory also where `BRAIDLOG_CLUSTER` is set.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -31,6 +32,7 @@ __all__ = [
 
 _FILE = LocalPath(exists=True, dir_okay=False)
 _DATA = Path("data")
+_TOO_MANY = re.compile(r"Got unexpected extra arguments? \((.*)\)", re.DOTALL)
 
 
 def _data_option() -> click.Option:
@@ -95,7 +97,29 @@ def _json_option() -> click.Option:
     )
 
 
-class Command(click.Command):
+class _Counted(click.Command):
+    """A command that says which arguments it takes when it gets too many."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line.
+
+        Raises:
+            click.UsageError: it is not one of the command.
+        """
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            found = _TOO_MANY.fullmatch(error.message)
+            if found is None:
+                raise
+            arguments = (p for p in self.params if isinstance(p, click.Argument))
+            wanted = " ".join(each.make_metavar(ctx) for each in arguments)
+            takes = f"it takes {wanted}" if wanted else "it takes none"
+            msg = f"too many arguments for `{ctx.command_path}`: {found[1]} ({takes})"
+            raise click.UsageError(msg, ctx) from None
+
+
+class Command(_Counted):
     """A command on a data directory; the shared options become its `Session`."""
 
     uses_data: ClassVar[bool] = True
@@ -121,7 +145,7 @@ class Command(click.Command):
         if ctx.params.pop("cluster") and (_said(ctx, "cluster") or not named):
             raise click.UsageError(
                 f"`{ctx.command_path}` works on a data directory, not on a cluster:"
-                " name the directory with --data"
+                " pass --data DIR"
             )
         return Session(data, ctx.params.pop("as_json"))
 
@@ -158,7 +182,7 @@ class NodeCommand(LocalCommand):
         return session
 
 
-class PlainCommand(click.Command):
+class PlainCommand(_Counted):
     """A command that needs neither; it shares only how it prints."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -189,11 +213,11 @@ class EitherCommand(Command):
         data, cluster = ctx.params.pop("data"), _target(ctx)
         if cluster is not None and _said(ctx, "data"):
             if _said(ctx, "cluster"):
-                raise click.UsageError("--data and --cluster exclude each other")
+                raise click.UsageError("--data and --cluster cannot be combined")
             cluster = None
         elif cluster is not None and _set(ctx, "data") and not _said(ctx, "cluster"):
             raise click.UsageError(
-                "BRAIDLOG_DATA and BRAIDLOG_CLUSTER are both set: say --data or"
+                "BRAIDLOG_DATA and BRAIDLOG_CLUSTER are both set: pass --data or"
                 " --cluster"
             )
         return Session(data, ctx.params.pop("as_json"), cluster)
@@ -233,7 +257,7 @@ def _target(ctx: click.Context) -> Target | None:
         ctx.params.pop(name) for name in ("cluster", "token", "token_file", "tls_ca")
     )
     if _said(ctx, "token") and _said(ctx, "token_file"):
-        raise click.UsageError("--token and --token-file exclude each other")
+        raise click.UsageError("--token and --token-file cannot be combined")
     way = getattr(ctx.command, "way", "--cluster")
     if not seeds and _said(ctx, "cluster"):
         # A variable that is not set; the work would be done in ./data, and nobody told.

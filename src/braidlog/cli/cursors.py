@@ -93,13 +93,15 @@ def set_(
         old = next((item for item in target.cursors() if item.name == name), None)
         pins = (old is not None and old.pin) if pin is None else pin
         if lease and not pins:
-            raise click.UsageError("--lease needs --pin: it says how long a pin holds")
+            raise click.UsageError(
+                "--lease needs --pin: it limits how long a pin holds"
+            )
         if pins and lease is None and old is not None and old.pin:
             lease = old.lease
         if position > target.end:
             raise Problem(
-                f"position {position} is beyond the end: the next is {target.end}",
-                f"{target.end} is the last position that a cursor can have",
+                f"position {position} is beyond the end of the log, {target.end}",
+                f"the highest position that a cursor can have is {target.end}",
                 OUT_OF_RANGE,
             )
         moved = target.set_cursor(name, position, pin=pins, lease=lease or None)
@@ -130,7 +132,7 @@ def _find(log: Log, name: str) -> Cursor:
         if item.name == name:
             return item
     raise Problem(
-        f"no cursor {name} in {log.name}",
+        f"the log {log.name} has no cursor {name}",
         f"`braidlog cursor list {log.name}` shows what is there",
         NOT_FOUND,
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from braidlog.cli import parameters
 from braidlog.cli.failures import Problem
 from braidlog.cli.parameters import LocalPath
 
@@ -53,14 +54,14 @@ _NEW_FOLDER = LocalPath(file_okay=False)
 @click.option("--spark/--no-spark", default=True, help="Run the Spark job.")
 @click.option(
     "--kills",
-    type=click.IntRange(min=0),
+    type=parameters.Whole(0),
     default=1,
     show_default=True,
     help="How often the importing process, or the primary, is killed.",
 )
 @click.option(
     "--nodes",
-    type=click.IntRange(1, 9),
+    type=parameters.Whole(1, 9),
     help="Import through a local cluster of so many nodes, and kill the primary"
     " instead of the importing process.",
 )
@@ -91,9 +92,9 @@ def demo(
     that takes the appends: the import goes on with another, and the gap is shown.
     """
     if (input_ is None) != (oracle is None):
-        raise click.UsageError("--input and --oracle go together")
+        raise click.UsageError("--input needs --oracle, and --oracle needs --input")
     if git is not None and input_ is not None:
-        raise click.UsageError("--git and --input exclude each other")
+        raise click.UsageError("--git and --input cannot be combined")
     from braidlog.demo import DemoError, DemoOptions, run_demo
 
     options = DemoOptions(

@@ -85,7 +85,7 @@ def export(
     to_stdout = str(file) == "-"
     write: Writer = _WRITERS[layout or _layout_of(file)]
     if file.is_file() and not force and not to_stdout:
-        raise Problem(f"{file} exists", "say --force to replace it", USAGE)
+        raise Problem(f"{file} exists", "pass --force to replace it", USAGE)
     if not file.parent.is_dir():
         raise Problem(f"{file}: there is no directory {file.parent}", "", NOT_FOUND)
     if start is not None and end is not None and end < start:
@@ -166,7 +166,7 @@ def _layout_of(file: Path) -> str:
     layout = _SUFFIXES.get(suffixes[-1]) if suffixes else None
     if layout is None:
         raise Problem(
-            f"{file}: the name tells no format", "say it with --format", USAGE
+            f"{file}: the file name does not tell the format", "pass --format", USAGE
         )
     if layout == "parquet" and file.suffix.lower() != ".parquet":
         hint = "let the name end in .parquet"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import click
 
@@ -19,11 +20,14 @@ __all__ = [
     "NOT_FOUND",
     "OUT_OF_RANGE",
     "REFUSED",
+    "SIGNALS",
     "USAGE",
     "WAIT",
     "Failure",
     "Problem",
+    "described",
     "explain",
+    "interrupted",
 ]
 
 FAILURE = 1
@@ -35,15 +39,30 @@ OUT_OF_RANGE = 6
 LOG_FULL = 7
 WAIT = 8
 REFUSED = 9
-# The shell's numbers for a process that SIGINT or SIGPIPE ended.
+# The shell's numbers for a process that a signal ended are above this.
+SIGNALS = 128
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+
+# What programs go by: these words never change, and are those of the exit codes.
+_WORDS = {
+    FAILURE: "failure",
+    USAGE: "usage",
+    NOT_FOUND: "not_found",
+    LOCKED: "locked",
+    CORRUPTION: "corruption",
+    OUT_OF_RANGE: "out_of_range",
+    LOG_FULL: "log_full",
+    WAIT: "wait",
+    REFUSED: "refused",
+}
 
 # In this order: the first class that fits decides.
 _EXIT_CODES: tuple[tuple[type[BaseException], int], ...] = (
     (errors.NotFoundError, NOT_FOUND),
     (errors.LockedError, LOCKED),
     (errors.CorruptionError, CORRUPTION),
+    (errors.PositionError, OUT_OF_RANGE),
     (errors.TrimmedError, OUT_OF_RANGE),
     (errors.LostRecordsError, CORRUPTION),
     (errors.BeyondEndError, OUT_OF_RANGE),
@@ -57,45 +76,47 @@ _EXIT_CODES: tuple[tuple[type[BaseException], int], ...] = (
 # nearest class counts, and its attributes fill the braces.
 _HINTS: dict[type[BaseException], str] = {
     errors.LogError: "",
-    errors.UnavailableError: "fix what the system reports, then run it again",
-    errors.LockedError: "stop that process first; reading goes on beside it",
-    errors.LogFullError: "`braidlog trim` or `braidlog log delete` make room;"
-    " `braidlog cursor list` shows the pins that hold it",
-    errors.TimeoutError_: "what was to be stored may be stored all the same: look"
-    " before you run it again; `import --producer` stores a repeat once",
+    errors.UnavailableError: "fix the cause, then run the command again",
+    errors.LockedError: "stop that process first; reading works while it runs",
+    errors.LogFullError: "make room with `braidlog trim` or `braidlog log delete`;"
+    " `braidlog cursor list` shows the pins that keep records",
+    errors.TimeoutError_: "a write may still have been stored: check before you run the"
+    " command again; `braidlog import --producer` never stores a row twice",
     errors.NotReadyError: "run it again in a moment;"
     " `braidlog cluster status` shows what is missing",
     errors.NotPrimaryError: "run it again in a moment",
     errors.ConnectionLostError: "check --cluster and whether the nodes run",
     errors.SealedError: "`braidlog stream unseal` lets it take appends again",
-    errors.UnauthorizedError: "show a token that may (BRAIDLOG_TOKEN,"
-    " --token-file), and a certificate that fits with --tls-ca",
+    errors.UnauthorizedError: "set BRAIDLOG_TOKEN or pass --token-file with a token"
+    " whose role allows this; with TLS also check --tls-ca",
     errors.ProtocolError: "check that a Braidlog node of this version listens there,"
     " and whether it wants --tls-ca",
-    errors.TrimmedError: "`braidlog read LOG --start {first}` begins with what is left",
+    errors.TrimmedError: "`braidlog read LOG --start {first}` reads what is left",
     errors.LostRecordsError: "`--skip-holes` reads on behind them;"
     " `braidlog verify` lists all such holes",
-    errors.BeyondEndError: "`braidlog tail LOG --follow` waits for more;"
-    " `braidlog log list` shows how far each log goes",
+    errors.BeyondEndError: "`braidlog tail LOG --follow` waits for new records;"
+    " `braidlog log list` shows the end of each log",
     errors.ClosedError: "run it again",
-    errors.StoreFailedError: "look at the disk, then run it again;"
-    " what was acknowledged is there",
-    errors.FencedError: "a newer producer took over; choose another name for yours",
+    errors.StoreFailedError: "check the disk, then run the command again;"
+    " acknowledged records are safe",
+    errors.FencedError: "a newer producer of this name took over; choose another name",
+    errors.PositionError: "positions begin at 1; `braidlog tail LOG --lines 1` prints"
+    " the last record",
     errors.TooLargeError: "split it, or store it elsewhere and append a reference",
     errors.NotFoundError: "`braidlog log list` shows what is there,"
     " `braidlog log create` makes a log",
     errors.AlreadyExistsError: "choose another name, or another directory",
     errors.ReadOnlyError: "run it where the data directory may be written",
-    errors.SequenceGapError: "run the import again: it goes on where the log says",
+    errors.SequenceGapError: "run the import again: it continues behind the last row",
     errors.ForeignPeerError: (
         "check the address, and whether both sides use TLS: --tls-ca here, "
         "[security] certificate of the node"
     ),
-    errors.UnknownProducerError: "look what is stored, then import the rest with "
+    errors.UnknownProducerError: "check what the log has, then import the rest with "
     "another --producer",
     errors.SequenceExpiredError: "the record is stored: do not send it again",
-    errors.ForeignFormatError: "check --data: this is not a Braidlog directory,"
-    " or the file is damaged and `braidlog verify` tells",
+    errors.ForeignFormatError: "check --data; if it is the right directory, the file is"
+    " damaged and `braidlog verify` shows how",
     errors.NewerFormatError: "upgrade braidlog to open it",
     errors.CorruptionError: "`braidlog verify` shows the damage,"
     " `braidlog repair --dry-run` what would be lost",
@@ -116,6 +137,8 @@ class Failure:
     message: str
     hint: str = ""
     notes: tuple[str, ...] = ()
+    number: int | None = None
+    """Number of the error that it came from, if there was one; see `errors`."""
 
 
 class Problem(Exception):
@@ -141,7 +164,26 @@ KNOWN = (
 def explain(error: BaseException) -> Failure:
     """Return how `error`, one of `KNOWN`, is shown."""
     notes = tuple(getattr(error, "__notes__", ()))
-    return replace(_explained(error), notes=notes)
+    number = error.code if isinstance(error, errors.LogError) else None
+    return replace(_explained(error), notes=notes, number=number)
+
+
+def interrupted(exit_code: int, reason: BaseException) -> Failure:
+    """Return how a command is shown that a person or a signal ended."""
+    notes = tuple(getattr(reason, "__notes__", ()))
+    return Failure(exit_code, "interrupted", notes=notes)
+
+
+def described(failure: Failure) -> dict[str, Any]:
+    """Return a failure for programs, as ``--json`` prints it."""
+    return {
+        "code": _WORDS.get(failure.exit_code, "interrupted"),
+        "exit_code": failure.exit_code,
+        "number": failure.number,
+        "message": " ".join(failure.message.split()),
+        "hint": failure.hint,
+        "notes": list(failure.notes),
+    }
 
 
 def _explained(error: BaseException) -> Failure:
@@ -167,13 +209,15 @@ def _explained(error: BaseException) -> Failure:
 
 def _usage_hint(error: click.UsageError) -> str:
     path = error.ctx.command_path if error.ctx else "braidlog"
+    if isinstance(error, click.NoSuchOption) and error.option_name[1:2].isdigit():
+        return "positions begin at 1; `braidlog tail LOG --lines 1` prints the last"
     at_group = error.ctx is not None and isinstance(error.ctx.command, click.Group)
     if (
         at_group
         and isinstance(error, click.NoSuchOption)
         and error.option_name in _SHARED
     ):
-        return f"{error.option_name} goes behind the command; {path} --help"
+        return f"put {error.option_name} after the command; {path} --help"
     return f"{path} --help"
 
 

@@ -241,7 +241,7 @@ def _timestamp(value: Any, unit: Unit) -> int:
         aware = value if value.tzinfo else value.replace(tzinfo=UTC)
         return microseconds(aware.isoformat())
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)):
-        raise ValueError(f"{value!r} is no time")  # noqa: TRY004
+        raise ValueError(f"{value!r} is not a time")  # noqa: TRY004
     try:
         # As it is written: times a factor, a float may be a microsecond less.
         number = Decimal(str(value))
@@ -249,10 +249,10 @@ def _timestamp(value: Any, unit: Unit) -> int:
         try:
             return microseconds(str(value))
         except ValueError:
-            raise ValueError(f"{value!r} is no time") from None
+            raise ValueError(f"{value!r} is not a time") from None
     micros = _micros(number, unit) if number.is_finite() else 1 << 63
     if not -(1 << 63) <= micros < 1 << 63:
-        raise ValueError(f"{value!r} {unit} is no time")
+        raise ValueError(f"{value!r} {unit} is not a time")
     return micros
 
 

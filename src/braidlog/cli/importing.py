@@ -80,7 +80,7 @@ _BATCHES_IN_FLIGHT = 8
 @click.option(
     "--batch",
     "records_max",
-    type=click.IntRange(1, 1 << 20),
+    type=parameters.Whole(1, 1 << 20),
     default=4096,
     show_default=True,
     help="Most records in a batch.",
@@ -106,7 +106,9 @@ def import_(
     order. A file may be - for stdin.
     """
     if producer is not None and (skip or not producer):
-        raise click.UsageError("--producer needs a name, and knows what to skip")
+        raise click.UsageError(
+            "--producer needs a name; --skip cannot be combined with it"
+        )
     layouts = [layout or format_of(path) for path in files]
     with session.changing(create=create) as node:
         target = node.create_log(log, exist_ok=True) if create else node.log(log)

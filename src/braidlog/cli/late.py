@@ -5,6 +5,7 @@ All commands together take longer to import than most of them take to run.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from collections.abc import Mapping
 from typing import Any
@@ -36,3 +37,19 @@ class LateGroup(click.Group):
         package = importlib.import_module(f"{__package__}.{module}")
         found: click.Command = getattr(package, attribute)
         return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is called; say which one may be meant.
+
+        Raises:
+            click.UsageError: there is no such command.
+        """
+        name = args[0]
+        known = self.get_command(ctx, name) is not None
+        if known or name.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        near = difflib.get_close_matches(name, self.list_commands(ctx), cutoff=0.7)
+        meant = f" Did you mean {' or '.join(repr(each) for each in near)}?"
+        ctx.fail(f"No such command {name!r}.{meant if near else ''}")

@@ -26,6 +26,7 @@ __all__ = [
     "SEGMENT",
     "STREAMS",
     "LocalPath",
+    "Whole",
     "delimiter",
     "duration",
     "lease",
@@ -39,12 +40,38 @@ __all__ = [
     "timestamp",
 ]
 
-POSITION = click.IntRange(1, (1 << 62) - 1)
-COUNT = click.IntRange(0, (1 << 62) - 1)
-SEGMENT = click.IntRange(1, (1 << 32) - 1)
-STREAMS = click.IntRange(1, 1024)
-NODE = click.IntRange(1, (1 << 62) - 1)
-OFFSET = click.IntRange(0, (1 << 32) - 1)
+
+class Whole(click.ParamType):  # type: ignore[type-arg]
+    """A whole number from `low` to `high`, both included."""
+
+    name = "integer"
+
+    def __init__(self, low: int, high: int = (1 << 62) - 1, what: str = "") -> None:
+        """Bound the number; `what` says which numbers begin there."""
+        self._low, self._high, self._what = low, high, what
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """Return the number."""
+        try:
+            number = int(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a whole number", param, ctx)
+        if number < self._low:
+            what = f": {self._what} begin at {self._low}" if self._what else ""
+            self.fail(f"{value} is less than {self._low}{what}", param, ctx)
+        if number > self._high:
+            self.fail(f"{value} is more than {self._high}", param, ctx)
+        return number
+
+
+POSITION = Whole(1, what="positions")
+COUNT = Whole(0)
+SEGMENT = Whole(1, (1 << 32) - 1)
+STREAMS = Whole(1, 1024)
+NODE = Whole(1)
+OFFSET = Whole(0, (1 << 32) - 1)
 
 # Of a retention, in milliseconds or bytes, and of a lease.
 _MAX = (1 << 63) // 1000 - 1
@@ -99,7 +126,9 @@ def size(text: str) -> int:
     """Return bytes."""
     match = re.fullmatch(r"(\d+)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
     if not match:
-        raise click.BadParameter(f"{text!r} is no size; write 1000000, 64MiB or 10G")
+        raise click.BadParameter(
+            f"{text!r} is not a size; examples: 1000000, 64MiB, 10G"
+        )
     return _bounded(int(match[1]) * _SIZES[match[2]], text)
 
 
@@ -107,7 +136,7 @@ def duration(text: str) -> int:
     """Return milliseconds."""
     match = re.fullmatch(r"(\d+)\s*(ms|s|m|h|d|w)", text.strip().lower())
     if not match:
-        raise click.BadParameter(f"{text!r} is no duration; write 30s, 12h or 7d")
+        raise click.BadParameter(f"{text!r} is not a duration; examples: 30s, 12h, 7d")
     return _bounded(int(match[1]) * _DURATIONS_MS[match[2]], text)
 
 
@@ -136,7 +165,7 @@ def lease(text: str) -> float:
     seconds = duration(text) / 1000
     if not 0 < seconds <= _LEASE_MAX_S:
         raise click.BadParameter(
-            f"{text!r} is no lease; write 30s, 12h, 7d (up to 30 years) or none"
+            f"{text!r} is not a lease; examples: 30s, 12h, 7d (up to 30 years), none"
         )
     return seconds
 
@@ -179,15 +208,15 @@ def timestamp(text: str) -> int:
         value = 1 << 63
     if not -(1 << 63) <= value < 1 << 63:
         raise click.BadParameter(
-            f"{text!r} is no time; write 2024-05-01, 2024-05-01T12:00:00Z"
-            " or microseconds since 1970"
+            f"{text!r} is not a time; examples: 2024-05-01, 2024-05-01T12:00:00Z,"
+            " microseconds since 1970"
         )
     return value
 
 
 def _bounded(value: int, text: str) -> int:
     if value > _MAX:
-        raise click.BadParameter(f"{text!r} is too much")
+        raise click.BadParameter(f"{text!r} is too large")
     return value
 
 
@@ -196,5 +225,5 @@ def delimiter(text: str) -> bytes:
     for escape, character in _ESCAPES.items():
         text = text.replace(escape, character)
     if not text:
-        raise click.BadParameter("it cannot be empty")
+        raise click.BadParameter("must not be empty")
     return os.fsencode(text)

@@ -62,7 +62,7 @@ def running(function: Callable[..., None]) -> Callable[..., None]:
         click.option("--spark", is_flag=True, help="Run in Spark, on this machine."),
         click.option(
             "--workers",
-            type=click.IntRange(min=1),
+            type=parameters.Whole(1),
             help="Run in so many processes [default: one for each core].",
         ),
     ):
@@ -113,15 +113,17 @@ def place(
         Problem: the options do not fit together.
     """
     if (spark or master) and workers is not None:
-        raise Problem("--workers and Spark exclude each other", "say one", USAGE)
+        raise Problem(
+            "--workers cannot be combined with Spark", "pass one of them", USAGE
+        )
     if conf and not (spark or master):
-        raise Problem("--conf is for Spark", "say --spark or --master", USAGE)
+        raise Problem("--conf needs Spark", "pass --spark or --master", USAGE)
     settings = {}
     for each in conf:
         key, equals, value = each.partition("=")
         if not equals:
             text = f"{each!r} is no setting"
-            raise Problem(text, "write spark.executor.memory=4g", USAGE)
+            raise Problem(text, "for example spark.executor.memory=4g", USAGE)
         settings[key] = value
     with contextlib.ExitStack() as stack:
         given: dict[str, Any] = {"workers": workers}
@@ -175,7 +177,7 @@ def tell(session: Session, report: Report) -> None:
 
     facts(session, report, shown)
     if report.unchanged:
-        message("note: this job was done before; nothing was changed")
+        message("note: this job was already done; nothing was changed")
 
 
 def subcommand(name: str) -> Callable[[Callable[..., None]], Any]:
@@ -248,7 +250,7 @@ def compact_(
 )
 @click.option(
     "--tasks",
-    type=click.IntRange(min=1),
+    type=parameters.Whole(1),
     help="Spread the partitions over so many tasks [default: one for each core].",
 )
 @click.option(
@@ -288,7 +290,7 @@ def replay_(
     load(program)
     local = session.cluster is None and not raw
     if not local and log is None:
-        raise Problem("which log is it?", "name it with --log", USAGE)
+        raise Problem("no log was given", "pass --log NAME", USAGE)
     where = replace(session, data=session.data / "log") if local else session
     included = include(include_archive, archive)
     origin = origin_of(where, log or LOG_NAME, raw, included)
@@ -347,11 +349,11 @@ def repartition_(
 
     origin = origin_of(session, log, raw, include(include_archive, archive))
     if into_data and into_cluster:
-        raise Problem("--into-data and --into-cluster exclude each other", "", USAGE)
+        raise Problem("--into-data and --into-cluster cannot be combined", "", USAGE)
     seeds = "" if into_data else into_cluster or origin.cluster
     if not seeds and not into_data:
-        text = "where is the log to append to?"
-        raise Problem(text, "say --into-data or --into-cluster", USAGE)
+        text = "no target log was given"
+        raise Problem(text, "pass --into-data or --into-cluster", USAGE)
     destination = Destination(
         into,
         streams,

@@ -58,6 +58,7 @@ def layout_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("--since", type=parameters.timestamp, help="Only from this time on.")
 @click.option("--until", type=parameters.timestamp, help="Only up to before this time.")
 @click.option("--limit", type=parameters.COUNT, help="At most so many records.")
+@click.option("--reverse", "-r", is_flag=True, help="The last record first.")
 @archive_options
 @hole_option
 @layout_options
@@ -73,6 +74,7 @@ def read(
     layout: str,
     binary: Any,
     delimiter: bytes,
+    reverse: bool,
     include_archive: bool,
     archive: str | None,
     skip_holes: bool,
@@ -80,11 +82,14 @@ def read(
 ) -> None:
     """Print records.
 
-    The one at POSITION of LOG, or all that the options let through.
+    The one at POSITION of LOG, or all that the options let through: the oldest first,
+    or the newest with --reverse. --limit counts from the first one printed.
     """
     filters = {name: value for name, value in bounds.items() if value is not None}
     if position is not None and (filters or start or key is not None):
-        raise click.UsageError("POSITION and the range options exclude each other")
+        raise click.UsageError(
+            "POSITION is one record; for a range use --start and --end without it"
+        )
     with session.logs() as node:
         source = node.log(log)
         records: Iterable[braidlog.Record]
@@ -97,10 +102,13 @@ def read(
             records = source.read(position, position + 1, include_archive=included)
         else:
             encoded = None if key is None else os.fsencode(key)
-            begin = source.first if start is None and not included else start
             filters |= skipping(source, skip_holes)
             records = source.read(
-                begin, key=encoded, include_archive=included, **filters
+                start,
+                key=encoded,
+                reverse=reverse,
+                include_archive=included,
+                **filters,
             )
         _print(session, records, layout, binary, delimiter)
 

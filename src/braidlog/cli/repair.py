@@ -98,9 +98,11 @@ def repair(
     data = session.data if named else session.data.resolve()
     target = output or data.with_name(data.name + "-repaired")
     if target.exists():
-        raise failures.Problem(f"{target} exists", "name another with --output")
+        raise failures.Problem(
+            f"{target} exists", "choose another directory with --output"
+        )
     if target.resolve().is_relative_to(session.data.resolve()):
-        hint = "name one beside it with --output"
+        hint = "choose one outside of it with --output"
         raise failures.Problem(f"{target} is inside of {data}", hint, failures.USAGE)
     lost = sum(loss.records for loss in plan.losses)
     if plan.losses:

@@ -58,7 +58,9 @@ def _partitions(_: click.Context, __: click.Parameter, text: str | None) -> Any:
     for part in text.split(","):
         span = re.fullmatch(r"\s*(\d{1,4})(?:-(\d{1,4}))?\s*", part)
         if span is None:
-            raise click.BadParameter(f"{text!r} are no partitions; write 0-3,7")
+            raise click.BadParameter(
+                f"{text!r} is not a list of partitions; example: 0-3,7"
+            )
         found.update(range(int(span[1]), int(span[2] or span[1]) + 1))
     return frozenset(found)
 
@@ -157,7 +159,7 @@ def replay_(
     from braidlog.app.replay import Moment
 
     if until is not None and as_of is not None:
-        raise click.UsageError("--until and --as-of exclude each other")
+        raise click.UsageError("--until and --as-of cannot be combined")
     application = load(program)
     end = until if as_of is None else Moment(as_of)
     source = _input(session, log) if not raw else _raw(raw, log, cut)
@@ -247,9 +249,7 @@ def _input(session: Session, log: str | None) -> Iterator[Input]:
 
     if session.cluster is not None:
         if log is None:
-            raise Problem(
-                "which log of the cluster is it?", "name it with --log", USAGE
-            )
+            raise Problem("no log of the cluster was given", "pass --log NAME", USAGE)
         with session.client() as client:
             yield ClusterInput(client, log)
         return
@@ -351,7 +351,7 @@ def _tell(session: Session, done: Replayed, lacks: Lacks | None) -> None:
     show_default=True,
     help="With --follow: how often.",
 )
-@click.option("--rounds", type=click.IntRange(min=1), hidden=True)
+@click.option("--rounds", type=parameters.Whole(1), hidden=True)
 @click.option("--environment", type=_RULE, default="refuse", show_default=True)
 @click.pass_obj
 def verify(

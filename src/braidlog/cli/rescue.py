@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from braidlog.cli import failures
+from braidlog.cli import failures, parameters
 from braidlog.cli.commands import LocalCommand, command
 from braidlog.cli.output import facts, message
 from braidlog.cli.parameters import LocalPath
@@ -63,7 +63,7 @@ __all__ = ["rescue"]
 @click.option(
     "--lost",
     multiple=True,
-    type=click.IntRange(min=1),
+    type=parameters.Whole(1),
     metavar="NODE",
     help="Do not wait for this node: its disk is destroyed. May be repeated.",
 )
@@ -215,8 +215,8 @@ def _verdict(
 
 def _loss_not_accepted(decision: Decision) -> failures.Problem:
     return failures.Problem(
-        f"{names(decision.lost)} would be given up, and what only they hold is lost",
-        "add --accept-loss if that has to be; if a disk can be had, bring it instead",
+        f"this gives up {names(decision.lost)} and loses what only they hold",
+        "pass --accept-loss if no disk of theirs can be recovered",
         failures.USAGE,
     )
 
@@ -236,7 +236,7 @@ def _replicas(path: Path) -> dict[int, list[int]]:
 def _bad_streams(path: Path) -> failures.Problem:
     return failures.Problem(
         f"{path} does not map streams to nodes",
-        'it has to look like {"1": [1, 2], "2": [2, 3]}',
+        'write it like {"1": [1, 2], "2": [2, 3]}',
         failures.USAGE,
     )
 
@@ -252,7 +252,8 @@ def _write(
     new = decision.configuration
     what = f"write epoch {new.epoch} to {names(decision.valid)}"
     if decision.lost:
-        what = f"give up {names(decision.lost)} with what only they hold, and {what}"
+        lost = f"give up {names(decision.lost)} and everything that only they hold"
+        what = f"{lost}, and {what}"
     session.confirm(what, yes=yes)
     from braidlog.metarepo.succession import seed_of
     from braidlog.node.presented import digest_of, write_seed

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
+from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
 import click
@@ -50,9 +52,12 @@ _COMMANDS: Final = {
 class _Stopped(Exception):
     """A person or the reader of stdout ended the command."""
 
-    def __init__(self, exit_code: int) -> None:
+    def __init__(
+        self, exit_code: int, interrupt: KeyboardInterrupt | None = None
+    ) -> None:
         super().__init__()
         self.exit_code = exit_code
+        self.interrupt = interrupt
 
 
 class Root(LateGroup):
@@ -61,24 +66,32 @@ class Root(LateGroup):
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Run a command and leave the process with its exit code."""
         kwargs["standalone_mode"] = False
+        given = kwargs.get("args") or (args[0] if args else None)
+        as_json = _wants_json(sys.argv[1:] if given is None else given)
         _write_what_the_locale_lacks()
         try:
             code = super().main(*args, **kwargs)
         except _Stopped as stopped:
             code = stopped.exit_code
-        except click.Abort:
-            code = _interrupted(None)
+            if stopped.interrupt is not None:
+                failure = failures.interrupted(code, stopped.interrupt)
+                _report(failure, as_json=as_json)
+        except click.Abort as abort:
+            failure = failures.interrupted(failures.INTERRUPTED, abort)
+            code = _report(failure, as_json=as_json)
         except click.exceptions.NoArgsIsHelpError as error:
             error.show()
             code = failures.USAGE
         except failures.KNOWN as error:
-            code = _report(failures.explain(error))
+            code = _report(failures.explain(error), as_json=as_json)
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; further out click would give these two its own codes."""
         if sys.stdout is None:
-            raise failures.Problem("stdout is closed", "send it to a file or /dev/null")
+            raise failures.Problem(
+                "stdout is closed", "redirect it to a file or /dev/null"
+            )
         try:
             with stopped_by_signals():
                 result = super().invoke(ctx)
@@ -87,7 +100,7 @@ class Root(LateGroup):
             forget(sys.stdout)
             raise _Stopped(failures.BROKEN_PIPE) from None
         except KeyboardInterrupt as interrupt:
-            raise _Stopped(_interrupted(interrupt)) from None
+            raise _Stopped(_exit_code(interrupt), interrupt) from None
         return result
 
 
@@ -97,18 +110,25 @@ def _write_what_the_locale_lacks() -> None:
             output.reconfigure(errors="backslashreplace")
 
 
-def _interrupted(interrupt: KeyboardInterrupt | None) -> int:
-    message("interrupted")
-    for note in getattr(interrupt, "__notes__", ()):
-        message(f"note: {note}")
-    match getattr(interrupt, "args", ()):
+def _exit_code(interrupt: KeyboardInterrupt) -> int:
+    match interrupt.args:
         case (int(number),):
             return 128 + number
     return failures.INTERRUPTED
 
 
-def _report(failure: failures.Failure) -> int:
-    message(f"error: {' '.join(failure.message.split())}")
+def _wants_json(arguments: Sequence[str]) -> bool:
+    """Tell whether errors are to be JSON, also those of reading the arguments."""
+    options = list(arguments)
+    return "--json" in (options[: options.index("--")] if "--" in options else options)
+
+
+def _report(failure: failures.Failure, *, as_json: bool) -> int:
+    if as_json:
+        message(json.dumps({"error": failures.described(failure)}))
+        return failure.exit_code
+    stopped = failure.exit_code > failures.SIGNALS
+    message(f"{'' if stopped else 'error: '}{' '.join(failure.message.split())}")
     for note in failure.notes:
         message(f"note: {note}")
     if failure.hint:

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import click
 
+from braidlog.cli import parameters
 from braidlog.cli.commands import LocalCommand, NodeCommand
 from braidlog.cli.failures import LOCKED, USAGE, Problem, explain
 from braidlog.cli.output import line, message, rows
@@ -92,7 +93,7 @@ def serve(
 @click.command(cls=LocalCommand)
 @click.option(
     "--nodes",
-    type=click.IntRange(1, 9),
+    type=parameters.Whole(1, 9),
     help="How many [default: those that the directory has; 3 in a new one].",
 )
 @_log_level
@@ -111,7 +112,7 @@ def up(session: Session, /, *, nodes: int | None, log_level: str | None) -> None
     if session.has_data():
         raise Problem(
             f"{session.data} is the data directory of one node",
-            "name another one with --data",
+            "choose another directory with --data",
             USAGE,
         )
     directory = session.data.absolute()

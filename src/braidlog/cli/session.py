@@ -68,8 +68,8 @@ class Session:
     def _named(self) -> Target:
         if self.cluster is None:
             raise Problem(
-                "no cluster is named",
-                "say --cluster HOST:PORT, or set BRAIDLOG_CLUSTER",
+                "this command needs a cluster",
+                "pass --cluster HOST:PORT, or set BRAIDLOG_CLUSTER",
                 USAGE,
             )
         return self.cluster
@@ -115,7 +115,7 @@ class Session:
                 f"no Braidlog data in {where}"
                 if where.is_dir()
                 else f"no data directory at {where}",
-                "name it with --data or BRAIDLOG_DATA;"
+                "pass --data DIR or set BRAIDLOG_DATA;"
                 " `braidlog log create NAME` makes one",
                 NOT_FOUND,
             )
@@ -137,8 +137,10 @@ class Session:
                 NOT_FOUND,
             ) from None
 
-    def confirm(self, question: str, *, yes: bool) -> None:
+    def confirm(self, action: str, *, yes: bool) -> None:
         """Ask before something is lost; only a person at a terminal is asked.
+
+        `action` goes on after "this would", and is the question after a capital.
 
         Raises:
             Problem: The answer is no, or nobody can answer and `yes` was not given.
@@ -146,8 +148,9 @@ class Session:
         if yes:
             return
         if sys.stdin is None or not sys.stdin.isatty():
-            raise Problem(f"{question} needs an answer", "say --yes", USAGE)
-        if not click.confirm(f"{question}?", err=True):
+            text = f"not confirmed: this would {action}"
+            raise Problem(text, "pass --yes to confirm", USAGE)
+        if not click.confirm(f"{action[:1].upper()}{action[1:]}?", err=True):
             raise Problem("nothing was changed")
 
 
@@ -184,5 +187,5 @@ def stdin() -> BinaryIO:
         Problem: It is closed.
     """
     if sys.stdin is None:
-        raise Problem("stdin is closed", "name what to take, or pipe it in", USAGE)
+        raise Problem("stdin is closed", "name a file, or pipe the input in", USAGE)
     return sys.stdin.buffer

@@ -49,7 +49,7 @@ def format_of(path: Path) -> str:
     name = _SUFFIXES.get(suffixes[-1]) if suffixes else None
     if name is None:
         raise Problem(
-            f"{path}: the name tells no format", "say it with --format", USAGE
+            f"{path}: the file name does not tell the format", "pass --format", USAGE
         )
     if name == "parquet" and path.suffix.lower() in _COMPRESSIONS:
         hint = "unpack it; Parquet is compressed inside of the file"

@@ -21,7 +21,7 @@ def stats(session: Session, log: str | None) -> None:
     """Show the figures of all logs, or of one LOG."""
     with session.reader() as node:
         if log is not None:
-            facts(session, node.log(log).stats(), _shown)
+            facts(session, {"log": log, **plain(node.log(log).stats())}, _shown)
             return
         every = [{"log": name, **plain(node.log(name).stats())} for name in node.logs()]
         rows(session, every, empty="no logs", shown=_shown)

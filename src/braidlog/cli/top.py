@@ -82,7 +82,7 @@ def top(session: Session, *, once: bool, interval: float, statuses: str | None) 
     """
     if not (once or session.as_json or _is_live()):
         text = "a live view needs a terminal that can move its cursor"
-        raise Problem(text, "say --once for one frame, or --json for lines", USAGE)
+        raise Problem(text, "pass --once for one frame, or --json for lines", USAGE)
     asked = Statuses(status_urls(statuses))
     try:
         # The terminal gets its screen back also when the process is told to end.

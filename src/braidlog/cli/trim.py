@@ -37,7 +37,7 @@ def trim(
     The positions of the others in LOG stay what they are.
     """
     if sum(option is not None for option in (before, before_time, keep)) != 1:
-        raise click.UsageError("say one of --before, --before-time and --keep")
+        raise click.UsageError("pass exactly one of --before, --before-time and --keep")
     with session.changing() as node:
         target = node.log(log)
         first = target.first
@@ -49,7 +49,7 @@ def trim(
         assert before is not None
         if before > target.end:
             raise Problem(
-                f"position {before} is beyond the end: the next is {target.end}",
+                f"position {before} is beyond the end of the log, {target.end}",
                 f"--before {target.end} deletes every record",
                 OUT_OF_RANGE,
             )
@@ -58,5 +58,8 @@ def trim(
             session.confirm(f"delete {lost} of {log}", yes=yes)
             first = target.trim(before=before)
             if first < before:
-                message(f"pinned by a cursor: {log} keeps what is not read yet")
+                message(
+                    f"note: a pinning cursor keeps records of {log};"
+                    " see `braidlog cursor list`"
+                )
     line(session, f"{log} begins at {first}", log=log, first=first)

@@ -212,7 +212,9 @@ def test_nodes(orders: ClusterCli) -> None:
     assert "node drain 3" in result.stderr
     for stream in orders.fake.streams.values():
         stream.replicas = (1, 2)
-    assert "remove node 3 for ever" in orders.run("node", "remove", "3", code=2).stderr
+    assert (
+        "remove node 3 permanently" in orders.run("node", "remove", "3", code=2).stderr
+    )
     assert 3 in orders.fake.nodes
     orders.run("node", "remove", "3", "--yes")
     assert [node["node"] for node in orders.json("node", "list")] == [1, 2]
@@ -222,7 +224,7 @@ def test_nodes(orders: ClusterCli) -> None:
 
 def test_voters(many: ClusterCli) -> None:
     result = many.run("node", "voter", "3", "--off", code=2)
-    assert "leave 2 voters, which stand the failure of 0" in result.stderr
+    assert "leave 2 voters (tolerates 0 failures)" in result.stderr
     many.run("node", "voter", "3", "--off", "--yes")
     assert many.fake.voters == {1, 2}
     assert many.run("node", "voter", "3").stderr == ""
@@ -232,7 +234,7 @@ def test_voters(many: ClusterCli) -> None:
     many.run("node", "voter", "1", "--off", "--yes")
     result = many.run("node", "voter", "3", "--off", "--yes", code=1)
     assert "node 3 is the only voter" in result.stderr
-    assert "an even number" in many.run("node", "voter", "1").stderr
+    assert "an odd number is better" in many.run("node", "voter", "1").stderr
     assert many.fake.voters == {1, 3}
 
 

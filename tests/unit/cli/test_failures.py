@@ -1,6 +1,8 @@
 """Exit codes and one-line messages, for every kind of failure."""
 
+import json
 import re
+from typing import Any
 
 import click
 import pytest
@@ -99,11 +101,19 @@ def test_a_missing_extra_says_what_to_install() -> None:
     ("arguments", "complaint"),
     [
         (["nonsense"], "No such command 'nonsense'"),
+        (["reed"], "No such command 'reed'. Did you mean 'read'"),
+        (["log", "lst"], "'list'"),
+        (["read", "x", "--revers"], "--reverse"),
+        (["read", "x", "5", "2"], "read`: 2 (it takes LOG [POSITION])"),
+        (["read", "x", "abc"], "'abc' is not a whole number"),
+        (["read", "x", "0"], "positions begin at 1"),
+        (["read", "x", "5", "--end", "9"], "for a range use --start and --end"),
+        (["log", "create", "x", "--streams", "9999"], "9999 is more than 1024"),
         (["read"], "Missing argument 'LOG'"),
-        (["log", "create", "x", "--retention", "soon"], "no duration"),
-        (["log", "create", "x", "--retention-bytes", "big"], "no size"),
-        (["read", "x", "--since", "soon"], "no time"),
-        (["append", "x", "--delimiter", ""], "cannot be empty"),
+        (["log", "create", "x", "--retention", "soon"], "not a duration"),
+        (["log", "create", "x", "--retention-bytes", "big"], "not a size"),
+        (["read", "x", "--since", "soon"], "not a time"),
+        (["append", "x", "--delimiter", ""], "must not be empty"),
     ],
 )
 def test_wrong_usage_is_a_line_and_a_hint(arguments: list[str], complaint: str) -> None:
@@ -114,6 +124,39 @@ def test_wrong_usage_is_a_line_and_a_hint(arguments: list[str], complaint: str) 
     assert complaint in error
     assert hint.startswith("hint: ")
     assert hint.endswith("--help")
+
+
+def test_errors_are_json_too_where_results_are(orders: Cli) -> None:
+    def failed(*arguments: str, code: int) -> dict[str, Any]:
+        result = CliRunner().invoke(main, [*arguments, "--json"])
+        assert (result.exit_code, result.stdout) == (code, "")
+        [line] = result.stderr.splitlines()
+        error: dict[str, Any] = json.loads(line)["error"]
+        assert error.pop("exit_code") == code
+        return error
+
+    data = ["--data", str(orders.data)]
+    beyond = failed("read", "orders", "99", *data, code=6)
+    assert (beyond["code"], beyond["number"]) == ("out_of_range", 21)
+    assert "99" in beyond["message"]
+    assert "braidlog tail" in beyond["hint"]
+    absent = failed("read", "absent", *data, code=3)
+    assert (absent["code"], absent["number"]) == ("not_found", 42)
+    usage = failed("read", "orders", "--limit", "x", *data, code=2)
+    assert (usage["code"], usage["number"]) == ("usage", None)
+    assert usage["hint"].endswith("--help")
+    assert failed("reed", code=2)["message"].endswith("Did you mean 'read'?")
+
+
+def test_a_word_that_only_looks_like_the_option_is_a_value(orders: Cli) -> None:
+    result = orders.run("append", "absent", "--", "--json", code=3)
+    assert result.stderr.startswith("error: ")
+
+
+def test_no_help_shows_a_bound_that_nobody_meets() -> None:
+    for command in ("read", "tail", "trim", "import"):
+        result = CliRunner().invoke(main, [command, "--help"])
+        assert "<=" not in result.stdout
 
 
 def test_multi_line_messages_become_one(

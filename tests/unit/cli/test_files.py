@@ -101,7 +101,7 @@ def test_import_goes_on_after_a_bad_row(cli: Cli, tmp_path: Path) -> None:
         ("r.jsonl", "[1]", ["--key", "k"], "not a JSON object"),
         ("r.jsonl", '{"a":1}', ["--key", "k"], "no field 'k'; it has a"),
         ("r.jsonl", '{"a":null}', ["--value", "a"], "is null"),
-        ("r.jsonl", '{"a":"soon"}', ["--timestamp", "a"], "'soon' is no time"),
+        ("r.jsonl", '{"a":"soon"}', ["--timestamp", "a"], "'soon' is not a time"),
         ("r.csv", "a,b\n1\n", [], "number of fields"),
         ("r.csv", "a,b\n1,2,3\n", [], "number of fields"),
         ("r.jsonl.gz", "{}", [], "r.jsonl.gz, row 1"),

@@ -173,7 +173,7 @@ def test_a_name_that_tells_no_format_creates_nothing(cli: Cli, tmp_path: Path) -
     file = tmp_path / "r.txt"
     file.write_text("")
     result = cli.run("import", "log", str(file), "--create", code=2)
-    assert "tells no format" in result.stderr
+    assert "does not tell the format" in result.stderr
     assert "--format" in result.stderr
     assert not cli.data.exists()
 

@@ -76,7 +76,7 @@ def test_repair_shows_the_loss_and_asks(files: Cli) -> None:
     damage(files.data, "orders", 60)
     result = files.run("repair", code=2)
     assert "orders" in result.stdout
-    assert "1 lost record " in result.stderr
+    assert "without 1 lost record" in result.stderr
     copy = files.data.with_name("data-repaired")
     assert not copy.exists()
     files.run("repair", "--dry-run")
@@ -107,7 +107,7 @@ def test_a_repair_asks_before_a_loss_that_cannot_be_counted(orders: Cli) -> None
     os.truncate(newest, 0)
     result = orders.run("repair", code=2)
     assert "of the newest segment" in result.stdout
-    assert "without what is lost needs an answer" in result.stderr
+    assert "without what is lost" in result.stderr
 
 
 @pytest.mark.parametrize("name", [".", "wal/.."])

@@ -45,7 +45,7 @@ def test_compact(data: Path) -> None:
     assert report["published"]["end"] == 201
     again = call("compact", "orders", "out", "--until", 200)
     assert again.exit_code == 0
-    assert "this job was done before" in again.stderr
+    assert "this job was already done" in again.stderr
     assert "each position from 1 to 200 was read once" in again.stdout
     other = call("compact", "orders", "out", "--tombstone", "none")
     assert other.exit_code == 1
@@ -94,7 +94,7 @@ def test_repartition(data: Path) -> None:
         assert len(node.log("copy")) == 300
     nowhere = call("repartition", "orders", "out", "--into", "copy")
     assert nowhere.exit_code == 2
-    assert "where is the log to append to?" in nowhere.stderr
+    assert "no target log was given" in nowhere.stderr
 
 
 def test_audit(data: Path) -> None:
@@ -128,8 +128,8 @@ def test_replay(data: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--spark"], "--workers and Spark exclude each other"),
-        (["--conf", "a=b"], "--conf is for Spark"),
+        (["--spark"], "--workers cannot be combined with Spark"),
+        (["--conf", "a=b"], "--conf needs Spark"),
     ],
 )
 def test_options_that_do_not_fit(data: Path, words: list[str], said: str) -> None:

@@ -110,8 +110,9 @@ def test_a_signal_ends_an_import_that_says_how_to_go_on(
     os.close(writing)
     assert process.returncode == code
     assert json.loads(out)["records"] == 131_072
-    note = b"note: next is -, row 131073; --skip 131072 goes on there\n"
-    assert err == b"interrupted\n" + note
+    error = json.loads(err)["error"]
+    assert (error["code"], error["exit_code"]) == ("interrupted", code)
+    assert error["notes"] == ["next is -, row 131073; --skip 131072 goes on there"]
 
 
 def test_a_signal_leaves_no_half_export(data: Path, tmp_path: Path) -> None:

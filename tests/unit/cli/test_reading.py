@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from unit.cli.conftest import Cli
+from unit.cli.conftest import Cli, ClusterCli
 
 
 def positions(records: list[dict[str, Any]]) -> list[int]:
@@ -77,3 +77,20 @@ def test_json_marks_what_is_not_text(orders: Cli, binary: str, shown: Any) -> No
     orders.run("append", "orders", "--delimiter", "!", stdin=b"\xff\x00")
     result = orders.run("read", "orders", "11", "--format", "json", "--binary", binary)
     assert json.loads(result.stdout)["value"] == shown
+
+
+def test_newest_first(orders: Cli, many: ClusterCli) -> None:
+    many.run("log", "create", "orders")
+    many.run("append", "orders", *(f"v{i}" for i in range(1, 11)))
+    for on in (orders, many):
+        shown = on.json("read", "orders", "--reverse", "--limit", "3")
+        assert [record["position"] for record in shown] == [10, 9, 8]
+        shown = on.json("read", "orders", "-r", "--start", "3", "--end", "6")
+        assert [record["position"] for record in shown] == [5, 4, 3]
+    keyed = orders.json("read", "orders", "-r", "--key", "a", "--limit", "2")
+    assert [record["position"] for record in keyed] == [10, 8]
+
+
+def test_a_negative_position_is_told_what_shows_the_last(orders: Cli) -> None:
+    result = orders.run("read", "orders", "-1", code=2)
+    assert "`braidlog tail LOG --lines 1`" in result.stderr

@@ -57,7 +57,7 @@ def test_replay_of_some_partitions(hosted: Cli, tmp_path: Path) -> None:
     words = ("app", "replay", BANK, str(tmp_path / "again"), "--partitions")
     text = hosted.run(*words, "0-1", "--across", "refuse", code=1).stderr
     assert "as well" in text
-    assert "write 0-3,7" in hosted.run(*words, "0-x", code=2).stderr
+    assert "example: 0-3,7" in hosted.run(*words, "0-x", code=2).stderr
     hosted.run(*words, "0,7", code=1)
 
 

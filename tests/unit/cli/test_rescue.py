@@ -154,7 +154,7 @@ def test_it_writes_the_new_epoch_to_the_valid_nodes(cli: Cli, nodes: Nodes) -> N
 def test_it_asks_before_it_writes(cli: Cli, nodes: Nodes) -> None:
     paths = nodes("A:1BC")
     result = cli.run("rescue", *paths, "--write", code=2)
-    assert "write epoch 2 to node 1 needs an answer" in result.stderr
+    assert "this would write epoch 2 to node 1" in result.stderr
     assert newest(paths[0]) == (1, 1, (2, 3))
 
 

@@ -184,10 +184,10 @@ def test_two_of_three_are_given_up(cli: Cli, made: Made) -> None:
         "lost",
     ]
     refused = cli.run("rescue", *paths, *lost, "--write", "--yes", code=2)
-    assert "nodes 1, 2 would be given up" in refused.stderr
+    assert "gives up nodes 1, 2" in refused.stderr
     assert newest(paths[0]).number == (1, 0)
     asked = cli.run("rescue", *paths, *lost, "--write", "--accept-loss", code=2)
-    assert "give up nodes 1, 2 with what only they hold" in asked.stderr
+    assert "give up nodes 1, 2 and everything that only they hold" in asked.stderr
     assert newest(paths[0]).number == (1, 0)
     [said] = cli.json("rescue", *paths, *lost, "--write", "--accept-loss", "--yes")
     assert (said["lost"], said["written"]) == ([1, 2], True)

@@ -31,7 +31,7 @@ def test_a_pinning_cursor_holds_and_it_is_said(orders: Cli) -> None:
     orders.run("cursor", "set", "orders", "billing", "4", "--pin")
     result = orders.run("trim", "orders", "--before", "9", "--yes")
     assert result.stdout == "orders begins at 4\n"
-    assert "pinned by a cursor" in result.stderr
+    assert "a pinning cursor keeps records" in result.stderr
 
 
 def test_cursor_set_get_list_delete(orders: Cli) -> None:
