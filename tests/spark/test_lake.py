@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.fs
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as f
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
-from braidlog.errors import InvalidArgumentError
+from braidlog.errors import InvalidArgumentError, NotSharedError
 from braidlog.spark import register
 from braidlog.spark.lake.delta import DeltaSink, DeltaTarget
 from braidlog.spark.lake.iceberg import IcebergSink, IcebergTarget
-from braidlog.spark.lake.writers import DataFile
+from braidlog.spark.lake.writers import DataFile, FileMessage, JobWriter, seen
 
 deltalake = pytest.importorskip("deltalake")
 pyiceberg_table = pytest.importorskip("pyiceberg.table")
@@ -110,6 +112,34 @@ def test_two_drivers_commit_a_batch_once(
     monkeypatch.setattr(owner, name, late)
     assert not table.target.commit("q", 1, [put(table.target, "c", 2)])
     assert table.target.commit("q", 1, [put(table.target, "d", 2)])
+    assert table.numbers() == [1, 2]
+
+
+@pytest.mark.parametrize("harm", ["gone", "shorter", "another"])
+def test_nothing_is_listed_that_the_driver_does_not_see(
+    table: Any, tmp_path: Path, harm: str
+) -> None:
+    """A worker in a container of its own writes where nobody else looks."""
+    schema = StructType([StructField("number", LongType())])
+    writer = JobWriter(table.target, schema, overwrite=False)
+    written = put(table.target, "a", 1, 2)
+    root = Path(table.target.location(SCHEMA).removeprefix("file://"))
+    file = root / written.path
+    system = pa.fs.LocalFileSystem()
+    size, footer = seen(system, str(file))
+    said = replace(written, bytes=size, footer=footer, machine="worker-7")
+    match harm:
+        case "gone":
+            file.unlink()
+        case "shorter":
+            file.write_bytes(file.read_bytes()[:-1])
+        case _:
+            put(table.target, "a", 2, 1)
+    with pytest.raises(NotSharedError, match="worker-7"):
+        writer.commit([FileMessage("q", said)])
+    assert table.numbers() == []
+    put(table.target, "a", 1, 2)
+    writer.commit([FileMessage("q", said)])
     assert table.numbers() == [1, 2]
 
 

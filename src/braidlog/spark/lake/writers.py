@@ -6,13 +6,15 @@ tasks that count in one commit of the table, together with query and batch. If t
 has that batch already, or a later one, nothing is done: so a commit may be repeated,
 also with other files.
 
-Invariants: files are never removed. One that no commit lists is invisible, and which of
-them a commit that was interrupted has listed only the table knows: its own clean-up
-(``vacuum``, removal of orphan files) collects the others.
+Invariants: no file is listed that the driver did not see itself, with the footer that
+its task wrote. Files are never removed. One that no commit lists is invisible, and
+which of them a commit that was interrupted has listed only the table knows: its own
+clean-up (``vacuum``, removal of orphan files) collects the others.
 """
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,9 +32,18 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from braidlog.errors import InvalidArgumentError, UnavailableError
+from braidlog.handover import TAIL_BYTES, here, not_shared
 from braidlog.spark.sink.options import refuse_job
 
-__all__ = ["DataFile", "JobWriter", "QueryWriter", "Table", "refuse_options"]
+__all__ = [
+    "DataFile",
+    "FileMessage",
+    "JobWriter",
+    "QueryWriter",
+    "Table",
+    "refuse_options",
+    "seen",
+]
 
 _QUERY: Final = "sql.streaming.queryId"
 _ATTEMPTS: Final = 20
@@ -45,6 +56,10 @@ class DataFile:
     path: str
     bytes: int
     records: int
+    footer: str = ""
+    """Checksum of its last bytes: another file of this name has another one."""
+    machine: str = ""
+    """Where it was written, for people."""
 
 
 class Table(Protocol):
@@ -106,19 +121,48 @@ class _Writer:
         if writer is None:
             return FileMessage(query, None)
         writer.close()
-        size = system.get_file_info(f"{root}/{path}").size
-        return FileMessage(query, DataFile(path, size, records))
+        size, footer = seen(system, f"{root}/{path}")
+        return FileMessage(query, DataFile(path, size, records, footer, here()))
 
     def _commit(self, batch: int, messages: Sequence[Any]) -> None:
         files = [each.file for each in messages if each.file is not None]
         if not messages:
             return
+        self._look(files)
         for _ in range(_ATTEMPTS):
             # Another one may have been this very batch: it is looked for again.
             if self.table.commit(messages[0].query, batch, files):
                 return
         msg = f"{_ATTEMPTS} commits of others came first: the table has many writers"
         raise UnavailableError(msg, path=self.location)
+
+    def _look(self, files: Sequence[DataFile]) -> None:
+        """See each file before the table lists it, wherever its task says it wrote it.
+
+        Raises:
+            NotSharedError: one is not there, or is another file.
+        """
+        system, root = fs.FileSystem.from_uri(self.location)
+        for file in files:
+            try:
+                found = seen(system, f"{root}/{file.path}")
+            except FileNotFoundError:
+                raise not_shared(file.path, "is not there", file.machine) from None
+            if found != (file.bytes, file.footer):
+                problem = "is another file here than its task wrote"
+                raise not_shared(file.path, problem, file.machine)
+
+
+def seen(system: fs.FileSystem, path: str) -> tuple[int, str]:
+    """Return the length of a file and the checksum of its last bytes.
+
+    Raises:
+        FileNotFoundError: it is not there.
+    """
+    with system.open_input_file(path) as file:
+        size = file.size()
+        file.seek(max(0, size - TAIL_BYTES))
+        return size, hashlib.blake2b(file.read(), digest_size=16).hexdigest()
 
 
 class JobWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
