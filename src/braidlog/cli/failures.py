@@ -86,6 +86,8 @@ _HINTS: dict[type[BaseException], str] = {
     " `braidlog cluster status` shows what is missing",
     errors.NotPrimaryError: "run it again in a moment",
     errors.ConnectionLostError: "check --cluster and whether the nodes run",
+    errors.MetadataFullError: "delete logs or cursors that nobody needs, then run it"
+    " again",
     errors.SealedError: "`braidlog stream unseal` lets it take appends again",
     errors.UnauthorizedError: "set BRAIDLOG_TOKEN or pass --token-file with a token"
     " whose role allows this; with TLS also check --tls-ca",
@@ -194,9 +196,8 @@ def _explained(error: BaseException) -> Failure:
             return Failure(USAGE, f"{reason.object!r} is not UTF-8")
     code = next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 1)
     if isinstance(error, errors.LogError):
-        kind = next(kind for kind in type(error).__mro__ if kind in _HINTS)
         # One that the error came with knows more than its class.
-        hint = vars(error).get("hint") or _HINTS[kind].format(**vars(error))
+        hint = vars(error).get("hint") or _hint_of(error)
         return Failure(code, error.message or type(error).__name__, hint)
     if isinstance(error, click.UsageError):
         return Failure(code, error.format_message(), _usage_hint(error))
@@ -205,6 +206,20 @@ def _explained(error: BaseException) -> Failure:
     if isinstance(error, ImportError):
         return Failure(code, str(error), _install_hint(error))
     return Failure(code, _system_message(error))
+
+
+def _hint_of(error: errors.LogError) -> str:
+    """Return the hint of the nearest class: one for the command line, or its own.
+
+    An error of an upper layer often says more than the one that it is a kind of: a
+    command that diverged is corruption, and `braidlog repair` cannot mend it.
+    """
+    for kind in type(error).__mro__:
+        if kind in _HINTS:
+            return _HINTS[kind].format(**vars(error))
+        if own := vars(kind).get("hint"):
+            return str(own)
+    return ""
 
 
 def _usage_hint(error: click.UsageError) -> str:

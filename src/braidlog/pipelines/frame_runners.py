@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-__all__ = ["HereRunner", "PoolRunner", "SparkRunner", "runner_of"]
+__all__ = ["HereRunner", "PoolRunner", "SparkRunner", "context_of", "runner_of"]
 
 T = TypeVar("T")
 
@@ -158,14 +158,35 @@ def _leave_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+def context_of(spark: SparkSession) -> Any:
+    """Return the context of a session: pipelines run jobs in threads of its driver.
+
+    Raises:
+        InvalidArgumentError: it has none, because Spark Connect is between.
+    """
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        msg = (
+            "pipelines do not run over Spark Connect, whose client has no driver: run "
+            "them on a machine of the cluster with a classic session "
+            "(SparkSession.builder.master(...)), or without Spark by `workers`"
+        )
+        raise InvalidArgumentError(msg)
+    return spark.sparkContext
+
+
 class SparkRunner:
     """The workers of a Spark session, whatever its master is."""
 
     def __init__(self, spark: SparkSession) -> None:
-        """Take a session, which stays the caller's."""
+        """Take a session, which stays the caller's.
+
+        Raises:
+            InvalidArgumentError: it is one of Spark Connect.
+        """
+        context = context_of(spark)
         self._spark = spark
-        self.name = f"Spark {spark.version} at {spark.sparkContext.master}"
-        self._slots = int(spark.sparkContext.defaultParallelism)
+        self.name = f"Spark {spark.version} at {context.master}"
+        self._slots = int(context.defaultParallelism)
         self._failures_max = _failures_max(spark)
 
     def run(

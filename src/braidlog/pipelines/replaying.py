@@ -45,6 +45,7 @@ from braidlog.pipelines.frame import (
     Stage,
     run,
 )
+from braidlog.pipelines.frame_runners import context_of
 from braidlog.pipelines.manifest import finished, home_of, publish, published
 from braidlog.pipelines.ordered import COLUMNS, OrderedInput, Spread, records_of
 from braidlog.pipelines.origin import BYTES_PER_TASK, Origin, joined
@@ -127,7 +128,7 @@ def replay(
         AlreadyExistsError: the directory has the results of another job.
     """
     if tasks is None:
-        parallel = None if spark is None else spark.sparkContext.defaultParallelism
+        parallel = None if spark is None else context_of(spark).defaultParallelism
         tasks = int(parallel or workers or len(os.sched_getaffinity(0)))
     job = replay_job(
         application,

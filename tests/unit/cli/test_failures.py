@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 import braidlog
 from braidlog import errors
+from braidlog.app import DivergedError
 from braidlog.cli import main
 from braidlog.cli.failures import KNOWN, Problem, explain
 from unit.cli.conftest import Cli
@@ -75,6 +76,14 @@ def test_hints_of_the_library_speak_of_the_library() -> None:
 def test_hints_take_what_the_error_knows() -> None:
     failure = explain(errors.TrimmedError("trimmed", first=8))
     assert "`braidlog read LOG --start 8`" in failure.hint
+
+
+def test_the_hint_is_that_of_the_nearest_class() -> None:
+    """What diverged is corruption, but `braidlog repair` cannot mend it."""
+    hint = explain(DivergedError("command 7 gave another result")).hint
+    assert "Restore it from a snapshot" in hint
+    assert "repair" not in hint
+    assert "braidlog verify" in explain(errors.CorruptionError("damaged")).hint
 
 
 def test_notes_of_an_error_are_shown(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

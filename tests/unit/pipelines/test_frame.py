@@ -16,6 +16,7 @@ from braidlog.errors import (
     NotReadyError,
 )
 from braidlog.pipelines import Attempt, Outlook, Result, run
+from braidlog.pipelines.frame_runners import SparkRunner
 from braidlog.pipelines.frame_state import JobState
 from unit.pipelines.works import Square, Total, squares, total
 
@@ -166,3 +167,12 @@ def test_a_failure_in_another_process_is_the_same_failure(tmp_path: Path) -> Non
 def test_workers_are_one_or_more(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="at least 1, not 0"):
         run(squares(tmp_path, numbers()), workers=0)
+
+
+def test_a_session_of_spark_connect_is_refused_at_once() -> None:
+    class Session:
+        """Without a context, as that of `pyspark.sql.connect` is."""
+
+    Session.__module__ = "pyspark.sql.connect.session"
+    with pytest.raises(InvalidArgumentError, match="Spark Connect"):
+        SparkRunner(Session())
