@@ -385,12 +385,12 @@ fn errors_name_operation_and_path(vfs: &dyn Vfs, dir: &Path) {
     let missing = dir.join("none");
     let message = vfs.open(&missing, Access::Read).err().unwrap().to_string();
     assert!(
-        message.starts_with(&format!("open {}: ", missing.display())),
+        message.starts_with(&format!("cannot open {}: ", missing.display())),
         "{message}"
     );
     let message = vfs.remove(&missing).err().unwrap().to_string();
     assert!(
-        message.starts_with(&format!("remove {}: ", missing.display())),
+        message.starts_with(&format!("cannot remove {}: ", missing.display())),
         "{message}"
     );
 }

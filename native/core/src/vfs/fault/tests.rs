@@ -63,7 +63,7 @@ fn a_rule_keeps_to_its_kind_and_path() {
     hit.sync().unwrap();
     assert_eq!(kind(hit.write_all_at(b"x", 0)), ErrorKind::PermissionDenied);
     let message = hit.write_all_at(b"x", 0).unwrap_err().to_string();
-    assert!(message.starts_with("write /a.wal: "), "{message}");
+    assert!(message.starts_with("cannot write /a.wal: "), "{message}");
 }
 
 #[test]
