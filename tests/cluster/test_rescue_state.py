@@ -144,7 +144,7 @@ def test_two_disks_are_lost_at_once_and_given_up(cluster: LocalCluster) -> None:
     assert "nodes 1, 2 may have gone on alone" in said["losses"][0]
     assert said["repository"]["complete"] is False
     refused = rescue(cluster, (3,), *lost, "--write", "--yes", code=2)["said"]
-    assert "add --accept-loss" in refused
+    assert "pass --accept-loss" in refused
     rescue(cluster, (3,), *lost, "--write", "--yes", "--accept-loss")
     cluster.start(3)
     cluster.wait_ready(3)

@@ -187,7 +187,7 @@ def test_a_damaged_directory_is_refused_and_left_alone(
     assert found.path in str(found)
     assert not found.retryable
     if isinstance(found, NewerFormatError):
-        assert (found.found, found.supported) == (9, 1)
+        assert (found.found, found.supported) == (9, 2)
     assert contents(data) == before
 
 

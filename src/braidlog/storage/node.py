@@ -406,6 +406,9 @@ def _allow_creation(where: Path, create: bool | None) -> None:
     if create is False and not holds_logs(where):
         msg = f"there is no directory of logs at {where}, and create=False makes none"
         raise NotFoundError(msg)
+    if where.parent.is_file():
+        msg = f"{where.parent} is a file, so there can be no directory in it"
+        raise InvalidArgumentError(msg)
     if create is None and not where.parent.is_dir():
         msg = (
             f"{where.parent} is not there, so no directory of logs is made in it: check"
