@@ -146,8 +146,11 @@ fn a_hole_leaves_the_side_that_was_chosen() {
     }
 }
 
+/// Position and value of a record.
+type Found = (u64, Vec<u8>);
+
 /// What can be read of a stream, and where nothing can.
-fn with_holes(store: &Store, stream: u32) -> (Vec<(u64, Vec<u8>)>, Vec<(u64, u64)>) {
+fn with_holes(store: &Store, stream: u32) -> (Vec<Found>, Vec<(u64, u64)>) {
     let (view, mut found, mut holes) = (store.view(), Vec::new(), Vec::new());
     let stream = view.stream(stream).unwrap();
     let range = stream.range();
