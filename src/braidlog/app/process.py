@@ -18,8 +18,9 @@ from braidlog.app.server import CallServer
 from braidlog.app.status import HostStatus, status_of
 from braidlog.app.stopping import Stop
 from braidlog.client.background import new_loop
-from braidlog.errors import ClosedError, LogError, UnavailableError
-from braidlog.node.config import SecuritySettings, check_exposure, host_and_port
+from braidlog.errors import ClosedError, LogError
+from braidlog.node.config import SecuritySettings, check_exposure
+from braidlog.node.descriptors import allow_files, places
 from braidlog.node.process import JsonFormatter, on_end
 from braidlog.node.security import authorizer, contexts
 from braidlog.node.sessions import Sessions
@@ -49,7 +50,10 @@ class ServeSettings:
     """Unanswered calls of one connection."""
     frame_bytes_max: int = 4 << 20
     """Largest call or answer."""
+    incoming_bytes_max: int = 64 << 20
+    """Calls that are not whole yet, of all connections."""
     connections_max: int = 10_000
+    """Callers at a time, if the limit of open files allows so many."""
     drain_s: float = 10.0
     """A graceful stop waits so long for calls in flight."""
 
@@ -101,20 +105,19 @@ class HostServer:
             authorize=authorizer(settings.security),
             window_bytes=settings.window_bytes,
             frame_bytes_max=settings.frame_bytes_max,
+            # A call that only reads has arguments too.
+            request_bytes_max=settings.frame_bytes_max,
         )
         self._sessions = Sessions(
-            rules, self._calls, settings.connections_max, Outbox()
+            rules,
+            self._calls,
+            places(settings.connections_max),
+            settings.incoming_bytes_max,
+            Outbox(),
         )
+        stack.callback(self._sessions.close)
         if settings.listen:
-            host, port = host_and_port(settings.listen, "--listen")
-            loop = asyncio.get_running_loop()
-            try:
-                listener = await loop.create_server(
-                    self._sessions.factory, host, port, ssl=context, backlog=1024
-                )
-            except OSError as error:
-                msg = f"cannot listen on {settings.listen}: {error}"
-                raise UnavailableError(msg) from error
+            listener = await self._sessions.listen(settings.listen, "--listen", context)
             stack.callback(listener.close)
         if settings.http:
             await stack.enter_async_context(self._http(settings.http))
@@ -198,6 +201,7 @@ def run(
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    allow_files()
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(_run(open_host, settings))

@@ -153,10 +153,18 @@ class LimitSettings:
     """Appended and not committed, of one stream."""
     fetch_bytes_max: int = 4 << 20
     """One answer to a fetch or read."""
+    incoming_bytes_max: int = 256 << 20
+    """Frames that are not whole yet, of all connections."""
     connections_max: int = 10_000
-    """Clients at a time."""
+    """Clients at a time, if the limit of open files allows so many."""
     scrub_bytes: int = 1 << 20
     """What such a pass reads in a second at most; 0: there is none."""
+
+    @property
+    def append_bytes_max(self) -> int:
+        """Return the largest frame of a client: a batch, and what belongs to it."""
+        batch = min(_BATCH_BYTES_MAX, self.segment_bytes // 4)
+        return min(self.frame_bytes_max, batch + _HEAD_BYTES_MAX)
 
     @property
     def state_bytes_max(self) -> int:

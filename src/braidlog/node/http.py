@@ -7,9 +7,12 @@ for it, so a loop that hangs makes the health check fail, as it should.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import socket
+import threading
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from socketserver import TCPServer, ThreadingMixIn
@@ -31,6 +34,11 @@ _log = logging.getLogger(__name__)
 
 _WAIT_S: Final = 2.0
 _PATIENCE_S: Final = 10.0
+"""A connection has so long for its request and for taking the answer."""
+_CONNECTIONS_MAX: Final = 16
+_OPEN_MAX: Final = 64
+"""Those whose threads have not ended yet included."""
+_PAUSE_S: Final = 0.1
 
 Environment = dict[str, Any]
 Start = Callable[..., Any]
@@ -45,10 +53,21 @@ class _Quiet(WSGIRequestHandler):
 
 
 class _Server(ThreadingMixIn, WSGIServer):
+    """A thread for each connection, of which there are few, for a short time.
+
+    A newcomer always gets a place: the connection that was there longest gives up its
+    own. So somebody who opens connections and sends nothing hides no health check.
+    """
+
     daemon_threads = True
+    # With five, which is usual, a crowd makes everybody wait a second and more.
+    request_queue_size = 128
 
     def __init__(self, host: str, port: int) -> None:
         """Listen on an address of any family."""
+        self._lock = threading.Lock()
+        # When each was accepted, oldest first.
+        self._open: dict[socket.socket, float] = {}
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         self.address_family = found[0][0]
         super().__init__((host, port), _Quiet)
@@ -60,9 +79,49 @@ class _Server(ThreadingMixIn, WSGIServer):
         self.server_name = str(name)
         self.setup_environ()
 
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection; pause where the system gives no descriptor."""
+        try:
+            return super().get_request()
+        except OSError:
+            # The socket stays readable, and the caller would ask again at once.
+            time.sleep(_PAUSE_S)
+            raise
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002, RUF100
+        """Count a connection in; refuse it if those before it do not end."""
+        with self._lock:
+            room = len(self._open) < _OPEN_MAX
+            if room:
+                self._open[request] = time.monotonic()
+            excess = len(self._open) - _CONNECTIONS_MAX
+            ends = list(self._open)[: max(excess, 0)]
+        _end(ends)
+        return room
+
+    def service_actions(self) -> None:
+        """End the connections that take too long, every half second."""
+        since = time.monotonic() - _PATIENCE_S
+        with self._lock:
+            ends = [each for each, begun in self._open.items() if begun < since]
+        _end(ends)
+
+    def close_request(self, request: Any) -> None:
+        """Count a connection out."""
+        with self._lock:
+            self._open.pop(request, None)
+        super().close_request(request)
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Write no traceback because somebody did not go on with a request."""
         _log.debug("a request over HTTP from %s ended early", client_address)
+
+
+def _end(sockets: Iterable[socket.socket]) -> None:
+    """Let the threads of these see their end."""
+    for each in sockets:
+        with contextlib.suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
 
 
 class Status(Protocol):

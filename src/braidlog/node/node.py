@@ -23,6 +23,7 @@ from braidlog.errors import ClosedError, LogError, NotReadyError
 from braidlog.faultlog.log import FaultLog
 from braidlog.node.acquaintance import Acquaintance
 from braidlog.node.config import NodeConfig, replica_limits
+from braidlog.node.descriptors import places
 from braidlog.node.directory import Directory
 from braidlog.node.errors import begun_anew
 from braidlog.node.faults import FaultKeeper
@@ -177,12 +178,14 @@ class ClusterNode:
                 self.acquaintance.guarded(authorize),
                 self.config.limits.window_bytes,
                 self.config.limits.frame_bytes_max,
-                self.identity,
-                self.acquaintance.bound,
-                challenger,
+                append_bytes_max=self.config.limits.append_bytes_max,
+                identity=self.identity,
+                bound=self.acquaintance.bound,
+                challenger=challenger,
             ),
             self,
-            self.config.limits.connections_max,
+            places(self.config.limits.connections_max),
+            self.config.limits.incoming_bytes_max,
             self._outbox,
             shares=True,
         )
@@ -542,8 +545,8 @@ class ClusterNode:
             counters={
                 **dataclasses.asdict(self.replicas.counters),
                 **dataclasses.asdict(self._scrub.counters),
+                **dataclasses.asdict(self.sessions.entrance.counters),
                 "messages_dropped": self.peers.dropped,
-                "connections_refused": self.sessions.refused,
             },
             storage=self._store.stats(),
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import resource
 import signal
 import sys
 import time
@@ -15,9 +14,10 @@ from typing import Any, Final
 
 from braidlog.errors import LogError
 from braidlog.node.config import NodeConfig
+from braidlog.node.descriptors import allow_files
 from braidlog.node.server import NodeServer
 
-__all__ = ["JsonFormatter", "allow_files", "on_end", "run"]
+__all__ = ["JsonFormatter", "on_end", "run"]
 
 _log = logging.getLogger(__name__)
 
@@ -79,20 +79,6 @@ def _named(node: int, record: logging.LogRecord) -> bool:
     """Give every line the node that says it."""
     vars(record).setdefault("node", node)
     return True
-
-
-def allow_files() -> None:
-    """Let the process have as many files as it may: connections and segments are some.
-
-    The soft limit is often 1024, below `connections_max`; without descriptors a node
-    could not make the next file of its log either.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError) as error:
-            _log.warning("the limit of open files stays %d: %s", soft, error)
 
 
 async def _serve(config: NodeConfig, lifeline: int | None) -> None:

@@ -16,16 +16,16 @@ from braidlog.errors import (
     CorruptionError,
     ForeignFormatError,
     NotFoundError,
-    UnavailableError,
 )
 from braidlog.faultlog.log import FaultLog
 from braidlog.faultlog.ring import Ring
 from braidlog.metarepo.events import Event, EventName
-from braidlog.node.config import NodeConfig, host_and_port
+from braidlog.node.config import NodeConfig
 from braidlog.node.errors import DamagedNodeError
 from braidlog.node.identity import is_new
 from braidlog.node.node import ClusterNode
 from braidlog.node.security import authorizer, challenger, contexts, peer_token
+from braidlog.node.sessions import Listening
 from braidlog.node.syncer import Syncer, ThreadSyncer
 from braidlog.node.telling import tell
 from braidlog.storage.streams import NodeStore
@@ -65,7 +65,7 @@ class NodeServer:
         # The identity of a new directory comes from it too: 128 bits.
         self._seed = secrets.randbits(128) if seed is None else seed
         self._stack = AsyncExitStack()
-        self._listener: asyncio.Server
+        self._listener: Listening
         self.node: ClusterNode
 
     async def __aenter__(self) -> Self:
@@ -113,17 +113,12 @@ class NodeServer:
         stack.push_async_callback(self.node.close_faults)
         await self.node.start()
         stack.callback(self.node.close)
-        host, port = host_and_port(config.node.listen)
-        loop = asyncio.get_running_loop()
-        try:
-            listener = await loop.create_server(
-                self.node.sessions.factory, host, port, ssl=tls[0], backlog=1024
-            )
-        except OSError as error:
-            msg = f"cannot listen on {config.node.listen}: {error}"
-            raise UnavailableError(msg) from error
+        listener = await self.node.sessions.listen(
+            config.node.listen, "[node] listen", tls[0]
+        )
         self._listener = listener
         stack.callback(listener.close)
+        stack.callback(self.node.sessions.close)
         if config.node.http:
             await stack.enter_async_context(_http(config, self.node))
         _log.info(

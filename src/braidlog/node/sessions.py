@@ -1,9 +1,17 @@
-"""Connections that others made: clients and peers."""
+"""Connections that others made: clients and peers.
+
+A socket is counted when it is accepted, before TLS. From then on it has `GREETING_S` to
+get through TLS and say who it is (`braidlog.node.entrance`). Memory for what is not
+whole yet is shared by all (`braidlog.node.intake`).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import socket
+import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,9 +23,16 @@ from braidlog.errors import (
     InternalError,
     LogError,
     NodeIdentityError,
+    NotReadyError,
     ProtocolError,
+    UnavailableError,
 )
 from braidlog.node.complaints import Connections
+from braidlog.node.config import host_and_port
+from braidlog.node.entrance import Capacity, Entrance
+from braidlog.node.intake import SMALL_BYTES, Intake
+from braidlog.node.listener import Listener, bind
+from braidlog.node.places import origin_of
 from braidlog.node.shares import UNREAD_MAX, WORK_MAX, Shares
 from braidlog.node.transport import Outbox, Wire
 from braidlog.wire.connection import State
@@ -37,12 +52,16 @@ from braidlog.wire.server import ServerConnection, ServerSettings
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Handler", "Request", "Session", "Sessions", "told"]
+__all__ = ["Handler", "Listening", "Request", "Session", "Sessions", "told"]
 
 _log = logging.getLogger(__name__)
 
 GREETING_S: Final = 10.0
 """Who has not said by then who it is holds a place that others want."""
+LINGER_S: Final = 2.0
+"""Who was sent away, or does not end TLS, has a descriptor for so long."""
+_SWEEP_S: Final = 0.5
+"""Between looks at frames that are not whole."""
 
 
 def told(error: Exception, what: str) -> LogError:
@@ -104,6 +123,13 @@ class Handler(Protocol):
         """Forget what a connection that ended waits for."""
 
 
+class Listening(Protocol):
+    """What takes connections until it is closed."""
+
+    def close(self) -> None:
+        """Take no more."""
+
+
 class Session(Wire):
     """One connection."""
 
@@ -111,11 +137,17 @@ class Session(Wire):
 
     def __init__(self, sessions: Sessions) -> None:
         """Serve whoever connected."""
-        super().__init__(ServerConnection(sessions.settings), sessions.outbox)
+        connection = ServerConnection(sessions.settings, self._let_in)
+        super().__init__(connection, sessions.outbox)
         self._sessions = sessions
         self._greeting: asyncio.TimerHandle | None = None
-        self._other = "a connection"
+        self._handshake: asyncio.Task[None] | None = None
+        self._socket: socket.socket | None = None
+        """What was accepted, if TLS comes first."""
+        self.origin = self._other = "a connection"
         self.gone = False
+        self._unfinished = False
+        """Whether a frame is not whole."""
         self.readers = 0
         """Reads of it that wait for something new."""
         self._shares = sessions.shares
@@ -281,29 +313,110 @@ class Session(Wire):
     def _fails(self, why: str) -> None:
         self._sessions.complaints.fails(self._other, why)
 
-    def connection_made(self, transport: object) -> None:
-        """Be counted, or be sent away if there are too many."""
-        super().connection_made(transport)  # type: ignore[arg-type]
-        if self._transport is not None:
-            host, *_ = self._transport.get_extra_info("peername") or ("nowhere",)
-            self._other = f"a connection from {host}"
-        self._sessions.add(self)
+    def accepted(self, accepted: socket.socket, host: str) -> None:
+        """Be counted, then go through TLS."""
+        self._socket = accepted
+        self._begin(host)
+        if self.gone:
+            accepted.close()
+        else:
+            self._handshake = asyncio.get_running_loop().create_task(self._secure())
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Be counted, unless that was done before TLS, and wait for the greeting."""
+        super().connection_made(transport)
+        if self._socket is None:
+            host, *_ = transport.get_extra_info("peername") or ("nowhere",)
+            self._begin(host)
+        elif self.gone:
+            self.abort()
+
+    def _begin(self, host: str) -> None:
+        self.origin = origin_of(host)
+        self._other = f"a connection from {host}"
         loop = asyncio.get_running_loop()
         self._greeting = loop.call_later(GREETING_S, self._give_up)
+        self._sessions.add(self)
+
+    async def _secure(self) -> None:
+        """Go through TLS; `connection_made` comes from there."""
+        accepted = self._socket
+        assert accepted is not None, "accepted"
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(
+                lambda: self,
+                accepted,
+                ssl=self._sessions.tls,
+                ssl_handshake_timeout=GREETING_S,
+                ssl_shutdown_timeout=LINGER_S,
+            )
+        except ssl.SSLError as error:
+            self._fails(f"closed: the TLS handshake failed: {error}")
+            self.lost()
+        except OSError as error:
+            _log.debug("%s ended before TLS did: %s", self._other, error)
+            self.lost()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where the next bytes go: few while memory is short."""
+        buffer = super().get_buffer(sizehint)
+        return buffer[:SMALL_BYTES] if self._sessions.intake.is_short else buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Hand on what the bytes mean; wait for memory if the last frame is large."""
+        super().buffer_updated(nbytes)
+        size = self.connection.unfinished_bytes
+        if size or self._unfinished:
+            self._unfinished = bool(size)
+            self._sessions.take_in(self, size)
+
+    def _let_in(self, node: int) -> None:
+        self._sessions.greet(self, node)
+
+    def make_way(self, why: str) -> None:
+        """Give the place up to somebody else."""
+        if self.connection.state is State.OPEN:
+            self.connection.goodbye(why)
+            self.flush()
+            asyncio.get_running_loop().call_later(LINGER_S, self.abort)
+        else:
+            self.abort()
+
+    def overdue(self) -> None:
+        """Be closed for a frame that does not end."""
+        self._fails("closed: a frame was not whole in time")
+        self.abort()
 
     def _give_up(self) -> None:
         if self.connection.state is State.HANDSHAKE:
             self._fails("closed: it sent no greeting")
+            self._sessions.entrance.counters.strangers_dropped += 1
             self.abort()
+
+    def abort(self) -> None:
+        """Close the socket now, whatever is unsent and however far TLS is."""
+        if self._transport is not None:
+            super().abort()
+            return
+        if self._socket is not None:
+            # The loop has it, sees its end, and closes it.
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+        self.lost()
 
     def lost(self) -> None:
         """Be counted no more."""
+        if self.gone:
+            return
         self.gone = True
         if self._greeting is not None:
             self._greeting.cancel()
         self._backlog.clear()
         self._working.clear()
         self._sessions.remove(self)
+        # What it has read must not wait until a collector finds the circle.
+        self.connection.release()
 
 
 class Sessions:
@@ -313,19 +426,26 @@ class Sessions:
         self,
         settings: ServerSettings,
         handler: Handler,
-        connections_max: int,
+        places: Capacity,
+        incoming_bytes_max: int,
         outbox: Outbox,
         *,
         shares: bool = False,
     ) -> None:
-        """Let in up to `connections_max`; with `shares` none gets more than its own."""
+        """Let in as many as there are `places`.
+
+        What is not whole of all frames takes up to `incoming_bytes_max`. With `shares`
+        no client gets more than its own.
+        """
         self.settings = settings
         self.outbox = outbox
         self.handler = handler
+        self.tls: ssl.SSLContext | None = None
         self.complaints = Connections(_log)
-        self._connections_max = connections_max
-        self.refused = 0
-        """Connections that were sent away for want of room."""
+        self.entrance = Entrance[Session](places)
+        self.intake = Intake[Session](incoming_bytes_max)
+        self._sweep: asyncio.TimerHandle | None = None
+        self._refuses = False
         self.shares = Shares() if shares else None
         # A dict, for its order.
         self._sessions: dict[Session, None] = {}
@@ -349,18 +469,57 @@ class Sessions:
         """Return the bytes of answers that the other sides have not taken."""
         return sum(each.unread_bytes for each in self._sessions)
 
+    async def listen(
+        self, address: str, setting: str, tls: ssl.SSLContext | None
+    ) -> Listening:
+        """Take connections at host:port, which `setting` says.
+
+        Raises:
+            UnavailableError: the address cannot be listened on.
+        """
+        self.tls = tls
+        host, port = host_and_port(address, setting)
+        loop = asyncio.get_running_loop()
+        try:
+            if tls is not None:
+                return Listener(await bind(host, port), self._accepted)
+            return await loop.create_server(self.factory, host, port, backlog=1024)
+        except OSError as error:
+            msg = f"cannot listen on {address}: {error}"
+            raise UnavailableError(msg) from error
+
+    def _accepted(self, accepted: socket.socket, host: str) -> None:
+        self.factory().accepted(accepted, host)
+
     def add(self, session: Session) -> None:
-        """Count one in."""
-        if len(self._sessions) >= self._connections_max:
-            self.refused += 1
-            _log.warning("more than %d connections", self._connections_max)
-            session.abort()
-            return
+        """Count one in that was accepted."""
         self._sessions[session] = None
+        goes = self.entrance.arrive(session, session.origin)
+        if goes is not None:
+            goes.make_way("others want the place")
+
+    def greet(self, session: Session, node: int) -> None:
+        """Give one that has said who it is a place.
+
+        Raises:
+            NotReadyError: there is none for another client.
+        """
+        try:
+            goes = self.entrance.greet(session, session.origin, node, _is_busy)
+        except NotReadyError as error:
+            if not self._refuses:
+                _log.warning("clients are refused: %s", error.message)
+            self._refuses = True
+            raise
+        if goes is not None:
+            goes.make_way("a client of another machine gets the place")
 
     def remove(self, session: Session) -> None:
         """Count one out."""
         self._sessions.pop(session, None)
+        self.entrance.leave(session)
+        self._refuses = self._refuses and not self.entrance.has_room
+        self.take_in(session, 0)
         if self.shares is not None:
             self.shares.gone(session)
         self.handler.gone(session)
@@ -375,6 +534,55 @@ class Sessions:
         if self.shares is not None:
             self.shares.tick(now)
 
+    def take_in(self, session: Session, size: int) -> None:
+        """Note the frame of a session that is not whole; 0: there is none."""
+        intake = self.intake
+        if size and not session.gone:
+            now = asyncio.get_running_loop().time()
+            number, peer = session.connection.frames, bool(session.connection.peer)
+            reads = intake.begin(
+                session, number, size, now, origin=session.origin, exempt=peer
+            )
+            if not reads:
+                session.wait_for_memory(waits=True)
+            if self._sweep is None:
+                self._sweep_later()
+        else:
+            intake.end(session)
+            self._resume()
+
+    def _resume(self) -> None:
+        if not self.intake.is_short:
+            return
+        for session in self.intake.ready(asyncio.get_running_loop().time()):
+            session.wait_for_memory(waits=False)
+
+    def _sweep_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._sweep = loop.call_later(_SWEEP_S, self._look_at_frames)
+
+    def _look_at_frames(self) -> None:
+        """Close those whose frame should be whole by now."""
+        self._sweep = None
+        now = asyncio.get_running_loop().time()
+        for session in self.intake.overdue(now):
+            if session.reads:
+                self.entrance.counters.frames_overdue += 1
+                session.overdue()
+            else:
+                # The node does not read it, until its answers are taken.
+                self.intake.restart(session, now)
+        if len(self.intake):
+            self._sweep_later()
+
+    def close(self) -> None:
+        """Look at nothing any more, and let go of who is on the way in."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for session in list(self._sessions):
+            if session.connection.state is State.HANDSHAKE:
+                session.abort()
+
     def recheck(self, holds: Callable[[int, bytes, int], bool]) -> None:
         """Close the connections of nodes that are not who they are known to be."""
         for session in list(self._sessions):
@@ -385,6 +593,9 @@ class Sessions:
 
     def goodbye(self, reason: str) -> None:
         """Tell all that the node stops; what is open may be sent elsewhere."""
-        for session in self._sessions:
-            session.connection.goodbye(reason)
-            session.flush()
+        for session in list(self._sessions):
+            session.make_way(reason)
+
+
+def _is_busy(session: Session) -> bool:
+    return session.connection.unanswered > 0

@@ -113,8 +113,9 @@ class Wire(asyncio.BufferedProtocol, ABC):
         self._incoming = _buffer()
         self._waits = False
         """Whether the outbox knows of what is outgoing."""
-        self._unread = self._held = False
-        self._reads = True
+        self._unread = self._held = self._lacks_memory = False
+        self.reads = True
+        """Whether the socket is read, as far as this side decides."""
 
     @abstractmethod
     def took(self, event: Event) -> None:
@@ -175,11 +176,16 @@ class Wire(asyncio.BufferedProtocol, ABC):
         self._held = held
         self._regulate()
 
+    def wait_for_memory(self, *, waits: bool) -> None:
+        """Stop reading until there is memory for a frame, or read on."""
+        self._lacks_memory = waits
+        self._regulate()
+
     def _regulate(self) -> None:
-        reads = not (self._unread or self._held)
-        if reads == self._reads or self._transport is None:
+        reads = not (self._unread or self._held or self._lacks_memory)
+        if reads == self.reads or self._transport is None:
             return
-        self._reads = reads
+        self.reads = reads
         if reads:
             self._transport.resume_reading()
         else:

@@ -44,7 +44,9 @@ __all__ = [
     "ANSWERS",
     "FRAME_BYTES_MAX",
     "HANDSHAKE_BYTES_MAX",
+    "HELLO_BYTES_MAX",
     "ONE_WAY",
+    "REQUEST_BYTES_MAX",
     "REQUEST_COST_MIN",
     "VERSION_MAX",
     "VERSION_MIN",
@@ -61,6 +63,10 @@ VERSION_MAX: Final = 1
 HANDSHAKE_BYTES_MAX: Final = 64 << 10
 """Largest frame before the handshake is over, when nobody is known yet; also the
 smallest limit that a connection may have, so that a failure always fits."""
+HELLO_BYTES_MAX: Final = 8 << 10
+"""Largest frame that a server takes of a stranger: a name, a token and versions."""
+REQUEST_BYTES_MAX: Final = 1 << 20
+"""Largest frame of whoever may only read: requests are small, answers are not."""
 FRAME_BYTES_MAX: Final = 17 << 20
 """Largest frame unless set otherwise: the largest record batch, and a head."""
 WINDOW_BYTES: Final = 32 << 20
@@ -135,6 +141,8 @@ class Connection(ABC):
         """Bytes that are outgoing and were not taken to be written."""
         self._said_goodbye = False
         self._got_goodbye = False
+        self.frames = 0
+        """How many whole frames came; appends that came together count as one."""
         self._first = b""
         """What came first, as far as it is needed to tell who speaks."""
 
@@ -142,6 +150,12 @@ class Connection(ABC):
     def heard(self) -> bool:
         """Whether anything came at all."""
         return bool(self._first)
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Size of the frame that is not whole, as far as it is known; 0 if none."""
+        buffered = self._decoder.buffered
+        return buffered + self._decoder.missing if buffered else 0
 
     @property
     def closed(self) -> bool:
@@ -158,6 +172,11 @@ class Connection(ABC):
         taken, self._out = self._out, []
         self.queued_bytes = 0
         return taken
+
+    def release(self) -> None:
+        """Let go of the bytes of a frame that is not whole: the socket is gone."""
+        self.state = State.CLOSED
+        self._decoder = FrameDecoder(HANDSHAKE_BYTES_MAX)
 
     def receive(self, data: Buffer) -> list[Event]:
         """Take the bytes of one socket read and say what they mean.
@@ -223,7 +242,9 @@ class Connection(ABC):
         self._after_goodbye()
 
     def _feed(self, data: Buffer, events: list[Event]) -> None:
-        for frame in self._decoder.feed(data):
+        frames = self._decoder.feed(data)
+        self.frames += len(frames)
+        for frame in frames:
             self._take(frame, events)
 
     def _take(self, frame: Frame | AppendFrames, events: list[Event]) -> None:

@@ -30,7 +30,10 @@ from braidlog.wire import messages
 from braidlog.wire.connection import (
     ANSWERS,
     FRAME_BYTES_MAX,
+    HANDSHAKE_BYTES_MAX,
+    HELLO_BYTES_MAX,
     ONE_WAY,
+    REQUEST_BYTES_MAX,
     VERSION_MAX,
     VERSION_MIN,
     WINDOW_BYTES,
@@ -75,6 +78,10 @@ class ServerSettings:
     authorize: Authorizer
     window_bytes: int = WINDOW_BYTES
     frame_bytes_max: int = FRAME_BYTES_MAX
+    request_bytes_max: int = REQUEST_BYTES_MAX
+    """Largest frame of whoever may only read, if frames may be so large."""
+    append_bytes_max: int = FRAME_BYTES_MAX
+    """Largest frame of clients that may append, if frames may be so large."""
     identity: bytes = b""
     """Identity of the directory of the node."""
     bound: Callable[[], int] = lambda: 0
@@ -88,14 +95,27 @@ class ServerSettings:
             sizes = f"{self.window_bytes} bytes, frames of {self.frame_bytes_max}"
             raise LocalProtocolError(f"the window does not hold a frame: {sizes}")
 
+    def takes_bytes(self, role: Role) -> int:
+        """Return the largest frame that a role may send."""
+        if role is Role.PEER:
+            return self.frame_bytes_max
+        of_role = self.request_bytes_max if role is Role.READ else self.append_bytes_max
+        return min(self.frame_bytes_max, max(of_role, HANDSHAKE_BYTES_MAX))
+
 
 class ServerConnection(Connection):
     """The rules of a connection for the side that answers."""
 
-    def __init__(self, settings: ServerSettings) -> None:
-        """Wait for the `Hello`."""
+    def __init__(
+        self,
+        settings: ServerSettings,
+        let_in: Callable[[int], None] = lambda node: None,
+    ) -> None:
+        """Wait for the `Hello`; `let_in` takes its node id, or refuses it."""
         super().__init__(settings.frame_bytes_max)
+        self._decoder.limit(HELLO_BYTES_MAX)
         self._settings = settings
+        self._let_in = let_in
         self._open: dict[int, tuple[type[Message], int]] = {}
         self.used = 0
         """Cost of the open requests."""
@@ -106,6 +126,11 @@ class ServerConnection(Connection):
         """Node id of the other side, 0 for clients."""
         self.peer_identity: tuple[bytes, int] = b"", 0
         """Its directory, and the entry that gave its id to it."""
+
+    def release(self) -> None:
+        """Let go of the bytes of a frame that is not whole, and of who lets in."""
+        super().release()
+        self._let_in = lambda node: None
 
     @property
     def unanswered(self) -> int:
@@ -197,7 +222,7 @@ class ServerConnection(Connection):
             settings.bound(),
         )
         self._queue(0, welcome)
-        self._decoder.limit(settings.frame_bytes_max)
+        self._decoder.limit(settings.takes_bytes(role))
         self.role, self.peer = role, hello.node
         self.peer_identity = hello.identity, hello.bound
         self.state = State.OPEN
@@ -248,6 +273,7 @@ class ServerConnection(Connection):
         if hello.node and role < Role.PEER:
             reason = f"a node needs the role peer, the token has {role.word}"
             raise UnauthorizedError(reason)
+        self._let_in(hello.node)
         # What peers say has an author.
         return role if hello.node else min(role, Role.ADMIN)
 

@@ -24,7 +24,7 @@ from braidlog.errors import (
 )
 from braidlog.node import replicas, sessions
 from braidlog.node.config import NodeConfig
-from braidlog.node.process import allow_files
+from braidlog.node.descriptors import allow_files
 from braidlog.node.registration import Registration
 from braidlog.node.server import NodeServer
 from braidlog.node.shares import WORK_MAX

@@ -6,6 +6,7 @@ from braidlog.errors import (
     LocalProtocolError,
     LogError,
     NotFoundError,
+    NotReadyError,
     ProtocolError,
     RemoteProtocolError,
     UnauthorizedError,
@@ -13,7 +14,12 @@ from braidlog.errors import (
 from braidlog.wire import messages as m
 from braidlog.wire.client import ClientConnection
 from braidlog.wire.codec import encode
-from braidlog.wire.connection import FRAME_BYTES_MAX, HANDSHAKE_BYTES_MAX, Connection
+from braidlog.wire.connection import (
+    FRAME_BYTES_MAX,
+    HANDSHAKE_BYTES_MAX,
+    HELLO_BYTES_MAX,
+    Connection,
+)
 from braidlog.wire.events import Closing, Connected, Greeted, Refused
 from braidlog.wire.frames import encode_frame
 from braidlog.wire.messages import Hello, Message
@@ -122,10 +128,50 @@ def test_there_is_one_handshake() -> None:
 
 
 def test_nobody_sends_much_before_the_handshake() -> None:
-    head = bytes(HANDSHAKE_BYTES_MAX - 19)
+    head = bytes(HELLO_BYTES_MAX - 19)
     data = b"".join(encode_frame(1, 0, head))
     server = ServerConnection(settings(frame_bytes_max=1 << 20, window_bytes=1 << 20))
-    assert "the limit is 65536" in broken(server, data[:20])
+    assert "the limit is 8192" in broken(server, data[:20])
+
+
+@pytest.mark.parametrize(
+    ("role", "limit"),
+    [
+        (Role.READ, 1 << 20),
+        (Role.APPEND, 3 << 20),
+        (Role.ADMIN, 3 << 20),
+        (Role.PEER, 4 << 20),
+    ],
+)
+def test_a_role_sends_no_more_than_it_needs(role: Role, limit: int) -> None:
+    bounds = settings(
+        authorize=lambda hello: role,
+        frame_bytes_max=4 << 20,
+        append_bytes_max=3 << 20,
+        window_bytes=8 << 20,
+    )
+    hello = Hello(1, 1, "", node=2 if role is Role.PEER else 0)
+    for size, refused in ((limit, False), (limit + 1, True)):
+        pair = Pair(hello, bounds).greet()
+        header = encode_frame(1, 1, b"h", [bytes(size - 21)])[0]
+        if refused:
+            assert f"the limit is {limit}" in broken(pair.server, bytes(header))
+        else:
+            assert pair.server.receive(header) == []
+            assert pair.server.unfinished_bytes == size
+
+
+def test_who_is_not_let_in_is_told_why() -> None:
+    def full(node: int) -> None:
+        raise NotReadyError("no place")
+
+    pair = Pair()
+    pair.server = ServerConnection(settings(), full)
+    pair.to_server()
+    refused, *_ = pair.to_client()
+    assert isinstance(refused, Refused)
+    assert refused.error.message == "no place"
+    assert pair.server.closed
 
 
 def test_behind_the_handshake_the_larger_limit_holds_in_the_same_read() -> None:

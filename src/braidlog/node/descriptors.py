@@ -1,0 +1,45 @@
+"""How many files this process may have open: connections and segments are some."""
+
+from __future__ import annotations
+
+import logging
+import resource
+from typing import Final
+
+from braidlog.node.entrance import Capacity, capacity
+
+__all__ = ["allow_files", "places"]
+
+_log = logging.getLogger(__name__)
+
+_UNLIMITED: Final = 1 << 20
+"""What a process without a limit is taken to have."""
+
+
+def allow_files() -> None:
+    """Let the process have as many files as it may.
+
+    The soft limit is often 1024, below `connections_max`; without descriptors a node
+    could not make the next file of its log either.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError) as error:
+            _log.warning("the limit of open files stays %d: %s", soft, error)
+
+
+def places(connections_max: int) -> Capacity:
+    """Return how many connections there may be, and say so if it is fewer.
+
+    Raises:
+        InvalidArgumentError: the limit of open files leaves room for none.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = _UNLIMITED if soft == resource.RLIM_INFINITY else soft
+    found = capacity(connections_max, files)
+    if found.clients < connections_max:
+        msg = "the limit of %d open files leaves room for %d clients, not %d"
+        _log.warning(msg, files, found.clients, connections_max)
+    return found
