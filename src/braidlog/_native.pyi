@@ -34,6 +34,7 @@ __all__ = [
     "encode_arrow",
     "encode_batch",
     "encode_pieces",
+    "exiting",
     "frame_header",
     "inspect_frames",
     "inspect_index",
