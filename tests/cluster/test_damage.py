@@ -22,6 +22,9 @@ RECORDS = 3000
 SIZE = 2000
 SETTINGS = {"limits": {"segment_bytes": 1 << 20, "wal_bytes_max": 64 << 20}}
 
+# What the node itself says; a leader tells of the stream as well.
+DAMAGED = b"is damaged, others repair it"
+
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
@@ -131,14 +134,14 @@ def test_a_damaged_replica_is_repaired_by_the_others(cluster: LocalCluster) -> N
     cluster.kill(other)
     while epoch(cluster, first) == before:
         time.sleep(0.05)
-    while b"is damaged" not in cluster.output(node).read_bytes():
+    while DAMAGED not in cluster.output(node).read_bytes():
         assert asyncio.run(read(cluster.seeds)) == expected
     cluster.start(other)
     cluster.wait_ready(other)
     wait_until_whole(cluster, *cluster.nodes)
     cluster.kill(other)
     assert asyncio.run(read(cluster.seeds)) == expected
-    assert cluster.output(node).read_bytes().count(b"is damaged") == 1
+    assert cluster.output(node).read_bytes().count(DAMAGED) == 1
 
 
 def test_what_nobody_reads_is_repaired_too(tmp_path: Path) -> None:
@@ -158,13 +161,13 @@ def test_what_nobody_reads_is_repaired_too(tmp_path: Path) -> None:
             while damages(cluster, node) == 0:
                 time.sleep(0.05)
             wait_until_whole(cluster, *cluster.nodes)
-            assert cluster.output(node).read_bytes().count(b"is damaged") == 1
+            assert cluster.output(node).read_bytes().count(DAMAGED) == 1
         passes = counter(cluster, one, "scrub_passes")
         while counter(cluster, one, "scrub_passes") < passes + 2:
             time.sleep(0.05)
         cluster.kill(first)
         assert asyncio.run(read(cluster.seeds)) == expected
-        assert cluster.output(one).read_bytes().count(b"is damaged") == 1
+        assert cluster.output(one).read_bytes().count(DAMAGED) == 1
 
 
 def test_a_node_that_cannot_open_its_directory_says_what_to_do(
