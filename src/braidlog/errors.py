@@ -51,7 +51,7 @@ the message). All of them survive pickling.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 __all__ = [
     "AlreadyExistsError",
@@ -101,7 +101,7 @@ class LogError(Exception):
 
     retryable: ClassVar[bool] = False
     code: ClassVar[int] = 1
-    hint: ClassVar[str] = ""
+    hint: str = ""
     outcome: Literal["certain", "unknown", "stored"] = "certain"
 
     # Keyword arguments of the subclasses have defaults, because unpickling calls the
@@ -113,7 +113,13 @@ class LogError(Exception):
 
     def __str__(self) -> str:
         """Return the message followed by the hint."""
-        return ". ".join(part for part in (self.message, self.hint) if part)
+        between = " " if self.message.endswith("?") else ". "
+        return between.join(part for part in (self.message, self.hint) if part)
+
+    def advising(self, hint: str) -> Self:
+        """Return this error with its own ``hint`` in place of that of its class."""
+        self.hint = hint
+        return self
 
 
 class UnavailableError(LogError):

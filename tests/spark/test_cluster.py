@@ -210,7 +210,9 @@ def test_a_replica_dies_in_between(
 def test_errors_reach_the_user(
     spark: Any, cluster: LocalCluster, orders: BlockingClusterLog
 ) -> None:
-    with pytest.raises(PySparkException, match=r"NotFoundError.*no log 'nothing'"):
+    with pytest.raises(
+        PySparkException, match=r"NotFoundError.*'nothing' does not exist"
+    ):
         load(spark, cluster, log="nothing")
     with pytest.raises(PySparkException, match="name two places"):
         load(spark, cluster, path="data/")

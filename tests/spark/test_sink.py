@@ -144,8 +144,8 @@ def test_what_is_no_record_is_refused(spark: Any, numbers: Any, log: Path) -> No
     refused(numbers.selectExpr("key", "NULL AS value"), "must be binary or string")
     nulls = numbers.selectExpr("IF(value = '7', NULL, value) AS value")
     refused(nulls, "column `value`, row 7: null value")
-    refused(numbers, "unknown option 'stagin'", stagin="x")
-    refused(numbers, "no log 'nothing'", log="nothing")
+    refused(numbers, "'stagin' does not exist; did you mean 'staging'", stagin="x")
+    refused(numbers, "log 'nothing' does not exist", log="nothing")
     with pytest.raises(PySparkException, match="only appended to"):
         writer(numbers, log).mode("overwrite").save()
     large = spark.range(1).selectExpr("repeat('x', 17000000) AS value")

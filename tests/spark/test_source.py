@@ -220,7 +220,9 @@ def test_errors_are_raised_as_those_of_the_log(spark: Any, orders: Path) -> None
     """On the driver, in a worker, and not where they are none."""
     with pytest.raises(NotFoundError) as caught, log_errors():
         load(spark, orders, log="other")
-    assert caught.value.message.endswith("has no log 'other'; its logs: 'orders'")
+    assert caught.value.message.endswith(
+        "log 'other' does not exist (there are: 'orders')"
+    )
     planned = load(spark, orders, "position bigint").rdd
     assert planned.getNumPartitions() == 1
     with braidlog.open(orders) as node:
@@ -265,7 +267,9 @@ def test_a_missing_log_names_those_that_are_there(spark: Any, orders: Path) -> N
     def reader() -> Any:
         return spark.read.format("braidlog").option("path", str(orders))
 
-    with pytest.raises(PySparkException, match=r"no log 'order'; its logs: 'orders'"):
+    with pytest.raises(
+        PySparkException, match=r"'order' does not.*did you mean 'orders'"
+    ):
         reader().option("log", "order").load()
     with pytest.raises(PySparkException, match=r'needs \.option\("log"'):
         reader().load()

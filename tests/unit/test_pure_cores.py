@@ -17,6 +17,7 @@ ALLOWED = {
         "braidlog.faultlog.configuration",
         "braidlog.faultlog.record",
         "braidlog.logstream",
+        "braidlog.names",
         "braidlog.raft",
         "braidlog.wire",
     },

@@ -19,6 +19,8 @@ from braidlog.app.procedure import RULES, Mode, Partitions, Procedure, parameter
 from braidlog.app.succession import AFTER_S
 from braidlog.app.watchdog import WATCHDOG_S
 from braidlog.errors import AlreadyExistsError, InvalidArgumentError
+from braidlog.names import checked_new_name
+from braidlog.suggestions import does_not_exist
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,15 +62,15 @@ class Application:
         """Name the application; register procedures, then open it.
 
         Raises:
-            InvalidArgumentError: there is no name, or a number is out of range.
+            InvalidArgumentError: the name cannot be one, or a number is out of range.
         """
-        if not name or not 1 <= partitions <= _PARTITIONS_MAX or results_kept < 1:
-            msg = (
-                f"an application has a name, 1 to {_PARTITIONS_MAX} partitions and"
-                f" keeps at least one result: {name!r}, {partitions}, {results_kept}"
-            )
+        self.name = checked_new_name(name, "application")
+        if not 1 <= partitions <= _PARTITIONS_MAX:
+            msg = f"partitions must be from 1 to {_PARTITIONS_MAX}, got {partitions}"
             raise InvalidArgumentError(msg)
-        self.name = name
+        if results_kept < 1:
+            msg = f"results_kept must be at least 1, got {results_kept}"
+            raise InvalidArgumentError(msg)
         self.partitions = partitions
         self.schema = [schema] if isinstance(schema, str) else list(schema)
         self.results_kept = results_kept
@@ -137,7 +139,7 @@ class Application:
                 _check(function)
             self._add(
                 Procedure(
-                    name=name or function.__name__,
+                    name=checked_new_name(name or function.__name__, "procedure"),
                     function=function,
                     call=RULES.guarded(function) if strict else function,
                     content=RULES.content_hash(function, strict=strict),
@@ -158,19 +160,23 @@ class Application:
         given = [procedure.key is not None, procedure.keys is not None, multi]
         if sum(given) != 1 and (self.partitions > 1 or sum(given) > 1):
             msg = (
-                f"say where {procedure.name!r} belongs: one of key=, partitions= and"
-                " multi=True"
+                f"procedure {procedure.name!r} needs exactly one of key=, partitions= "
+                f"and multi=True: application {self.name!r} has {self.partitions} "
+                "partitions"
             )
             raise InvalidArgumentError(msg)
         names = list(procedure.parameters.parameters)
         if procedure.key is not None and procedure.key not in names:
-            msg = f"{procedure.name!r} has no parameter {procedure.key!r}: {names}"
+            msg = (
+                f"procedure {procedure.name!r} has no parameter {procedure.key!r} for "
+                f"key= (parameters: {', '.join(names)})"
+            )
             raise InvalidArgumentError(msg)
         known = (procedure.name, procedure.content)
         if known in self._all or (
             not procedure.retired and procedure.name in self._named
         ):
-            msg = f"there is a procedure {procedure.name!r} already"
+            msg = f"procedure {procedure.name!r} is registered already"
             raise AlreadyExistsError(msg)
         self._all[known] = procedure
         if not procedure.retired:
@@ -184,9 +190,8 @@ class Application:
         """
         procedure = self._named.get(name)
         if procedure is None:
-            known = ", ".join(sorted(self._named)) or "none"
-            msg = f"{self.name!r} has no procedure {name!r} (it has: {known})"
-            raise UnknownProcedureError(msg)
+            what = f"application {self.name!r}: procedure"
+            raise UnknownProcedureError(does_not_exist(what, name, self._named))
         return procedure
 
     def procedures(self) -> list[Procedure]:

@@ -44,7 +44,7 @@ class Said:
         """Return the error of who has found nobody: nothing can have happened."""
         error: LogError = ConnectionLostError(f"no {what} can be reached: {self}")
         error.outcome = "certain"
-        error.hint = UNREACHED  # type: ignore[misc]
+        error.hint = UNREACHED
         return error
 
     def __str__(self) -> str:

@@ -23,10 +23,9 @@ from braidlog.errors import (
     NotFoundError,
     RemoteProtocolError,
 )
+from braidlog.names import checked_name, checked_new_name
 from braidlog.storage.arguments import (
     checked_int,
-    checked_name,
-    checked_new_name,
 )
 from braidlog.storage.catalog import LogOptions
 from braidlog.storage.retention import retention_of

@@ -233,7 +233,7 @@ class Cluster:
                     failed = TimeoutError_(f"{msg}: {said}")
                     # That of the class is for appends.
                     hint = UNREACHED if self._routes is None else _REFUSED
-                    failed.hint = hint  # type: ignore[misc]
+                    failed.hint = hint
                     raise failed from error
 
     def _hint(self, error: LogError) -> str | None:

@@ -21,17 +21,17 @@ from braidlog.errors import (
     NotFoundError,
     RemoteProtocolError,
 )
+from braidlog.names import checked_name, checked_new_name
 from braidlog.storage.archived import located
 from braidlog.storage.arguments import (
     DurationLike,
     checked_count,
     checked_int,
-    checked_name,
-    checked_new_name,
 )
 from braidlog.storage.catalog import LogOptions
 from braidlog.storage.retention import lease_us, retention_of
 from braidlog.storage.threads import in_thread
+from braidlog.suggestions import does_not_exist
 from braidlog.types import Compression
 from braidlog.wire import commands, results
 from braidlog.wire.messages import LogInfo, StreamInfo
@@ -287,11 +287,11 @@ class KeptClusterLog:
         return result.rows
 
     async def _cursor_row(self, name: str) -> CursorRow:
-        for row in await self._cursor_rows():
-            if row.name == name:
-                return row
-        msg = f"the log {self.name!r} has no cursor {name!r}"
-        raise NotFoundError(msg)
+        rows = {row.name: row for row in await self._cursor_rows()}
+        if name in rows:
+            return rows[name]
+        what = f"log {self.name!r}: cursor"
+        raise NotFoundError(does_not_exist(what, name, rows))
 
     async def _move_cursor(self, row: CursorRow, position: int) -> CursorRow:
         change = commands.CursorChange.MOVE

@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from braidlog.errors import InvalidArgumentError, NotFoundError, NotReadyError
+from braidlog.suggestions import does_not_exist
 from braidlog.wire.messages import (
     LogInfo,
     Metadata,
@@ -48,7 +49,6 @@ KEY_STREAMS: Final = "key_streams"
 
 _PORT_MAX: Final = (1 << 16) - 1
 # Names of logs in an error.
-_NAMES_SHOWN: Final = 8
 
 
 def parse_seeds(seeds: str | Iterable[str]) -> tuple[str, ...]:
@@ -139,11 +139,7 @@ class Routes:
         """
         if (info := self._names.get(name)) is not None:
             return info
-        shown = ", ".join(self.names()[:_NAMES_SHOWN]) or "none"
-        if len(self._names) > _NAMES_SHOWN:
-            shown += f" and {len(self._names) - _NAMES_SHOWN} more"
-        msg = f"there is no log {name!r} (logs here: {shown})"
-        raise NotFoundError(msg)
+        raise NotFoundError(does_not_exist("log", name, self._names))
 
     def log(self, log: bytes) -> LogInfo:
         """Return the log of that identity.
@@ -163,7 +159,7 @@ class Routes:
             NotFoundError: its log was deleted.
         """
         if (info := self._streams.get(stream)) is None:
-            msg = f"there is no stream {stream}: its log was deleted"
+            msg = f"stream {stream} does not exist any more: its log was deleted"
             raise NotFoundError(msg)
         return info
 

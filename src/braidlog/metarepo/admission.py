@@ -1,4 +1,4 @@
-"""What a leader does with a command of a client before it is logged: time and room.
+"""What a leader does with a command of a client first: its time, its names, its room.
 
 *Theory of operation.* The time of a command is that of the leader that logs it: one
 clock says when a lease began and whether it is over, and no client's.
@@ -31,10 +31,11 @@ from braidlog.metarepo.state import (
     StreamState,
     encode_state,
 )
+from braidlog.names import checked_new_name
 from braidlog.wire import commands
 from braidlog.wire.commands import Command
 
-__all__ = ["SHARE", "Room", "stamped"]
+__all__ = ["SHARE", "Room", "require_names", "stamped"]
 
 SHARE: Final = (3, 4)
 """Part of the state that clients may fill; the rest is for what goes on anyway."""
@@ -76,6 +77,28 @@ def stamped(command: _T, wall: int) -> _T:
     if isinstance(command, _TIMED):
         return msgspec.structs.replace(command, now=wall)
     return command
+
+
+def require_names(state: State, command: Command) -> None:
+    """Refuse a new name that means something else in a path, a shell or a listing.
+
+    The state machine does not: what earlier versions logged comes to the same result
+    on all nodes. For the same reason a name that is there goes on.
+
+    Raises:
+        InvalidArgumentError: it cannot be a name; TooLargeError if it is too long.
+    """
+    match command:
+        case commands.CreateLog(log=log, name=name) if log not in state.logs:
+            checked_new_name(name, "log")
+        case commands.AlterLog(log=log, name=str(name)):
+            known = state.logs.get(log)
+            if known is None or known.name != name:
+                checked_new_name(name, "log")
+        case commands.SetCursor(log=log, name=name):
+            known = state.logs.get(log)
+            if known is None or name not in known.cursors:
+                checked_new_name(name, "cursor")
 
 
 class Room:

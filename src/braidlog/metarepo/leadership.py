@@ -16,7 +16,7 @@ import msgspec
 
 from braidlog.errors import InvalidArgumentError, NotReadyError, UnauthorizedError
 from braidlog.logstream.states import ReplicaState
-from braidlog.metarepo.admission import Room
+from braidlog.metarepo.admission import Room, require_names
 from braidlog.metarepo.collector import Collector
 from braidlog.metarepo.controller import Controller
 from braidlog.metarepo.events import Event, Facts, Value, facts_of, happened
@@ -237,13 +237,15 @@ class Leadership:
         Raises:
             UnauthorizedError: it is not for clients.
             UnavailableError: too few nodes are alive.
-            InvalidArgumentError: the node is still needed, or alive.
+            InvalidArgumentError: the node is still needed, or alive; or a new name
+                cannot be one.
             NotReadyError: whether a node is alive is not known yet.
             MetadataFullError: there is no room for what it would add.
         """
         if command.ROLE == "leader":
             msg = "cuts are made by the metadata repository itself"
             raise UnauthorizedError(msg)
+        require_names(repository.state, command)
         prepared = self._prepared(repository, command, now, membership)
         self._room.require(repository, prepared, now)
         return prepared

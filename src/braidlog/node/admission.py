@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from braidlog.errors import InvalidArgumentError, TooLargeError, UnauthorizedError
-from braidlog.metarepo.state import NAME_BYTES_MAX
+from braidlog.names import checked_name
 from braidlog.node.config import host_and_port
 from braidlog.storage.catalog import LogOptions
 from braidlog.storage.retention import LEASE_MAX_S
@@ -65,10 +65,9 @@ def _check_values(command: Command) -> None:
     if isinstance(log, bytes) and len(log) != _LOG_ID_BYTES:
         msg = f"a log has an identity of {_LOG_ID_BYTES} bytes, not {len(log)}"
         raise InvalidArgumentError(msg)
-    name = getattr(command, "name", None)
-    if isinstance(name, str) and (size := len(name.encode())) > NAME_BYTES_MAX:
-        msg = f"a name of {size} bytes, it has at most {NAME_BYTES_MAX}"
-        raise TooLargeError(msg, size=size, limit=NAME_BYTES_MAX)
+    if isinstance(name := getattr(command, "name", None), str):
+        of_cursor = isinstance(command, commands.SetCursor | commands.DeleteCursor)
+        checked_name(name, "cursor" if of_cursor else "log")
     match command:
         case commands.CreateLog(options=options):
             LogOptions.decode(options)

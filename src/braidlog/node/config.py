@@ -19,6 +19,7 @@ from typing import Any, Final, get_type_hints
 from braidlog.errors import InvalidArgumentError
 from braidlog.logstream.effects import Limits
 from braidlog.paths import local_path
+from braidlog.suggestions import does_not_exist
 from braidlog.wire.connection import FRAME_BYTES_MAX
 
 __all__ = [
@@ -376,8 +377,7 @@ def parse(
         raise InvalidArgumentError(msg) from error
     unknown = sorted(set(tables) - set(_SECTIONS))
     if unknown:
-        msg = f"[{unknown[0]}]: no such section; there are {', '.join(_SECTIONS)}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(does_not_exist("section", unknown[0], _SECTIONS))
     for variable, value in environment.items():
         section, key = _named(variable)
         table = tables.setdefault(section, {}) if section else None
@@ -457,8 +457,8 @@ def _section(name: str, kind: type, table: Any) -> Any:
     values = {}
     for key, value in table.items():
         if key not in hints:
-            msg = f"[{name}] {key}: no such setting; there are {', '.join(hints)}"
-            raise InvalidArgumentError(msg)
+            message = does_not_exist(f"[{name}]: setting", key, hints)
+            raise InvalidArgumentError(message)
         values[key] = _value(f"[{name}] {key}", hints[key], value)
     return kind(**values)
 

@@ -218,7 +218,7 @@ def refuse_embedded(config: NodeConfig, names: Sequence[str]) -> None:
             f"{data} is an embedded log with {names[0]!r}, not the directory of a node"
         )
         foreign = ForeignFormatError(msg, path=data)
-        foreign.hint = _OWN_DIRECTORY  # type: ignore[misc]
+        foreign.hint = _OWN_DIRECTORY
         raise foreign
 
 

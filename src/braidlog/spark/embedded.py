@@ -75,11 +75,8 @@ class EmbeddedPlace(Closing):
     def _log(self) -> Any:
         try:
             return self._node.log(self._name)
-        except NotFoundError:
-            names = ", ".join(repr(name) for name in self._node.logs()) or "none"
-            raise NotFoundError(
-                f"{self._where} has no log {self._name!r}; its logs: {names}"
-            ) from None
+        except NotFoundError as error:
+            raise NotFoundError(f"{self._where}: {error.message}") from None
 
     def look(self) -> _Look:
         """Return the log as it is now."""

@@ -11,13 +11,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
 from typing import Any, Final, TypeVar
 
 from braidlog.errors import InvalidArgumentError
 from braidlog.paths import local_path
 from braidlog.spark.selection import EVERYTHING, Range, Selection
 from braidlog.spark.tasks import Order
+from braidlog.suggestions import does_not_exist
 
 __all__ = ["BYTES_PER_PARTITION", "ReadOptions", "micros", "parse"]
 
@@ -185,12 +185,8 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
                 "is read: use CREATE TEMPORARY VIEW ... USING braidlog OPTIONS (...)"
             )
         if name not in known:
-            close = get_close_matches(name, known, n=1)
-            meant = f"; did you mean {known[close[0]]!r}?" if close else ""
-            raise InvalidArgumentError(
-                f"unknown option {name!r} of the Spark reader{meant} "
-                f"(options: {', '.join(_NAMES)})"
-            )
+            what = "option of the Spark reader"
+            raise InvalidArgumentError(does_not_exist(what, name, _NAMES))
 
 
 def _selection(given: Mapping[str, str]) -> Selection:

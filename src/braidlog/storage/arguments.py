@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import operator
-import unicodedata
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeAlias, TypeVar
@@ -22,8 +21,6 @@ __all__ = [
     "checked_count",
     "checked_int",
     "checked_key",
-    "checked_name",
-    "checked_new_name",
     "checked_position",
     "checked_producer",
     "checked_time",
@@ -45,66 +42,12 @@ _NUMBERS: Final = range(1 << 64)
 _TIMES: Final = range(-(1 << 63), 1 << 63)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-# Control characters, line and paragraph separators, what changes the direction of text.
-_CONTROL: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 # `SECONDS_MAX` of the core, about thirty years: threads wait no longer either.
 _SECONDS_MAX: Final = 1e9
 
 # `BATCH_BYTES_MAX` of the core: nothing in a record is longer.
 _BYTES_MAX: Final = 16 << 20
-
-# `NAME_BYTES_MAX` of the core; as UTF-8.
-_NAME_BYTES_MAX: Final = 255
-
-
-def checked_name(name: object, what: str) -> str:
-    """Return the name that a log or cursor is to get; ``what`` says which.
-
-    Raises:
-        TypeError: it is no ``str``.
-        InvalidArgumentError: it is empty, or no text.
-        TooLargeError: it is too long.
-    """
-    if not isinstance(name, str):
-        msg = f"a {what} name must be a str, not {type(name).__name__}"
-        raise TypeError(msg)
-    if not name:
-        msg = f"a {what} name must not be empty"
-        raise InvalidArgumentError(msg)
-    try:
-        size = len(name.encode())
-    except UnicodeEncodeError as reason:
-        msg = f"{name!r} cannot be a {what} name: {reason.reason}"
-        raise InvalidArgumentError(msg) from reason
-    if size > _NAME_BYTES_MAX:
-        msg = f"a {what} name of {size} bytes exceeds the limit of {_NAME_BYTES_MAX}"
-        error = TooLargeError(msg, size=size, limit=_NAME_BYTES_MAX)
-        # That of the class is for records.
-        error.hint = "Choose a shorter one"  # type: ignore[misc]
-        raise error
-    # Not the object of a subclass, which may change.
-    return str.__str__(name)
-
-
-def checked_new_name(name: object, what: str) -> str:
-    """Return the name of a log or cursor that is to be created.
-
-    Names go into paths, command lines and listings. What would mean something else
-    there is refused for new ones; those that older versions made are used as ever.
-
-    Raises:
-        TypeError, InvalidArgumentError, TooLargeError: as `checked_name`.
-    """
-    plain = checked_name(name, what)
-    control = any(unicodedata.category(each) in _CONTROL for each in plain)
-    if control or plain.startswith("-") or "/" in plain or plain in {".", ".."}:
-        msg = (
-            f"{plain!r} cannot be a {what} name. Use up to {_NAME_BYTES_MAX} bytes of "
-            "printable characters: no '/', no '-' at the beginning, and not '.' or '..'"
-        )
-        raise InvalidArgumentError(msg)
-    return plain
 
 
 def checked_timeout(timeout: Any) -> float | None:

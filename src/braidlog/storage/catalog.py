@@ -146,7 +146,7 @@ class CatalogEntry:
         except InvalidArgumentError as error:
             msg = f"{name!r} is no log: this is the data directory of a cluster's node"
             foreign = ForeignFormatError(msg)
-            foreign.hint = _OF_A_NODE  # type: ignore[misc]
+            foreign.hint = _OF_A_NODE
             raise foreign from error
         decoded = LogOptions.decode(cast("bytes", options))
         return cls(name, log_id, stream, created, decoded, epoch, cursors)

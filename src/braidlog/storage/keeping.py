@@ -10,13 +10,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from braidlog.errors import InvalidArgumentError, LogError, NotFoundError
+from braidlog.names import checked_name, checked_new_name
 from braidlog.storage.archived import located
 from braidlog.storage.arguments import (
     DurationLike,
     TimestampLike,
     checked_int,
-    checked_name,
-    checked_new_name,
 )
 from braidlog.storage.catalog import (
     CatalogEntry,
@@ -27,6 +26,7 @@ from braidlog.storage.catalog import (
 )
 from braidlog.storage.cursor import Cursor
 from braidlog.storage.retention import keep_bytes, lease_us, retention_of
+from braidlog.suggestions import does_not_exist
 
 if TYPE_CHECKING:
     from braidlog.archive import Archive
@@ -261,10 +261,11 @@ class KeptLog:
         self._backend.store.delete_cursor(self._stream, name)
 
     def _cursor_row(self, name: str) -> tuple[int, bool, int, int]:
-        row = self._cursor_rows().get(name)
+        rows = self._cursor_rows()
+        row = rows.get(name)
         if row is None:
-            msg = f"log {self.name!r} has no cursor {name!r}"
-            raise NotFoundError(msg)
+            what = f"log {self.name!r}: cursor"
+            raise NotFoundError(does_not_exist(what, name, rows))
         return row
 
     # -- figures -----------------------------------------------------------------

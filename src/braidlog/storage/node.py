@@ -26,12 +26,11 @@ from braidlog.errors import (
     NotFoundError,
     TimeoutError_,
 )
+from braidlog.names import checked_name, checked_new_name
 from braidlog.paths import local_path
 from braidlog.storage.arguments import (
     DurationLike,
     checked_count,
-    checked_name,
-    checked_new_name,
     checked_timeout,
 )
 from braidlog.storage.backend import (
@@ -45,6 +44,7 @@ from braidlog.storage.log import Log
 from braidlog.storage.retention import retention_of
 from braidlog.storage.space import clean_if_full
 from braidlog.storage.threads import start_thread
+from braidlog.suggestions import does_not_exist
 from braidlog.types import Compression
 
 __all__ = ["Node", "NodeStats", "open_node"]
@@ -53,7 +53,6 @@ _LOGGER = logging.getLogger("braidlog")
 
 _HOUSEKEEPING_S: Final = 1.0
 # Names of logs in an error.
-_NAMES_SHOWN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +152,7 @@ class Node:
         except UnicodeEncodeError as error:
             reason = error  # No name is like that.
         if entry is None:
-            there = self.logs()
-            shown = ", ".join(there[:_NAMES_SHOWN]) or "none"
-            if len(there) > _NAMES_SHOWN:
-                shown += f" and {len(there) - _NAMES_SHOWN} more"
-            msg = f"there is no log {name!r} (logs here: {shown})"
-            raise NotFoundError(msg) from reason
+            raise NotFoundError(does_not_exist("log", name, self.logs())) from reason
         return entry
 
     def logs(self) -> list[str]:

@@ -209,7 +209,7 @@ class LogSlice(Sequence["Record"]):
         if not -len(span) <= number < len(span):
             msg = f"index {number} is out of range: the slice has {len(span)} records"
             error = PositionError(msg)
-            error.hint = "Inside a slice indices begin at 0, as in a list"  # type: ignore[misc]
+            error.hint = "Inside a slice indices begin at 0, as in a list"
             raise error
         number %= len(span)
         return self._log.get(

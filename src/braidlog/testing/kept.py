@@ -13,16 +13,16 @@ from braidlog.errors import (
     LogError,
     NotFoundError,
 )
+from braidlog.names import checked_name, checked_new_name
 from braidlog.storage.archived import located
 from braidlog.storage.arguments import (
     DurationLike,
     checked_count,
     checked_int,
-    checked_name,
-    checked_new_name,
 )
 from braidlog.storage.catalog import LogDescription, LogOptions, LogStats
 from braidlog.storage.retention import CursorRow, lease_us, lowest_pin, retention_of
+from braidlog.suggestions import does_not_exist
 from braidlog.testing.contents import Contents, now_us
 
 if TYPE_CHECKING:
@@ -206,10 +206,11 @@ class KeptMemoryLog:
         return [MemoryCursor(self, name) for name in sorted(self._there().cursors)]
 
     def _cursor_row(self, name: str) -> CursorRow:
-        row = self._there().cursors.get(name)
+        cursors = self._there().cursors
+        row = cursors.get(name)
         if row is None:
-            msg = f"log {self.name!r} has no cursor {name!r}"
-            raise NotFoundError(msg)
+            what = f"log {self.name!r}: cursor"
+            raise NotFoundError(does_not_exist(what, name, cursors))
         return row
 
     def _set_cursor(self, name: str, position: int, pin: bool, lease: int) -> None:

@@ -15,9 +15,11 @@ from braidlog.errors import (
     NotFoundError,
     ReadOnlyError,
 )
-from braidlog.storage.arguments import DurationLike, checked_name, checked_new_name
+from braidlog.names import checked_name, checked_new_name
+from braidlog.storage.arguments import DurationLike
 from braidlog.storage.catalog import LogOptions
 from braidlog.storage.retention import retention_of
+from braidlog.suggestions import does_not_exist
 from braidlog.testing.contents import Contents, Directory, now_us
 from braidlog.testing.memory import MemoryLog
 from braidlog.types import Compression
@@ -101,9 +103,7 @@ class MemoryNode:
         self._check_open()
         contents = self._directory.logs.get(name)
         if contents is None:
-            there = ", ".join(self.logs()) or "none"
-            msg = f"there is no log {name!r} (logs here: {there})"
-            raise NotFoundError(msg)
+            raise NotFoundError(does_not_exist("log", name, self.logs()))
         return MemoryLog(self, name, contents)
 
     def create_log(

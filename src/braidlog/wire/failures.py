@@ -76,6 +76,9 @@ def decode_failure(failed: Failed) -> LogError:
     for name, value in failed.details.items():
         if name not in _NO_DETAILS and type(known.get(name)) is type(value):
             setattr(error, name, value)
+    hint = failed.details.get("hint")
+    if isinstance(hint, str):  # One of its own says more than that of the class.
+        error.advising(hint)
     if failed.unknown and error.outcome != "unknown":
         error.outcome = "unknown"
     elif not failed.unknown and error.outcome == "unknown":

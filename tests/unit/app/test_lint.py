@@ -380,7 +380,7 @@ def test_a_registration_is_refused_with_everything_that_was_found() -> None:
     assert [f.rule for f in caught.value.findings] == ["forbidden", "forbidden"]
     assert "id() [forbidden]; compare values" in caught.value.message
     assert "test_lint.py:" in caught.value.message
-    with pytest.raises(UnknownProcedureError, match="no procedure 'p'"):
+    with pytest.raises(UnknownProcedureError, match="procedure 'p' does not exist"):
         bank.find("p")
 
 

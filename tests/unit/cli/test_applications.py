@@ -91,7 +91,7 @@ def test_failures_are_one_line(bank: Served) -> None:
     refused = bank.run("call", "transfer", "2", "1", "5", code=1)
     assert refused.stderr == "error: no funds\n"
     unknown = bank.run("call", "nothing", code=3)
-    assert "no procedure 'nothing' (it has: balance, deposit" in unknown.stderr
+    assert "'nothing' does not exist (there are: 'balance', 'deposit'" in unknown.stderr
     wrong = bank.run("call", "deposit", "1", code=1)
     assert "missing a required argument: 'amount'" in wrong.stderr
     not_an_id = bank.run("call", "deposit", "1", "1", "--call-id", "x", code=1)

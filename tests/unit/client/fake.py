@@ -176,7 +176,7 @@ class FakeCluster:
         for log in self.logs.values():
             if log.info.name == name:
                 return log
-        raise NotFoundError(f"there is no log {name!r}")
+        raise NotFoundError(f"log {name!r} does not exist")
 
     # -- answers -----------------------------------------------------------------
 

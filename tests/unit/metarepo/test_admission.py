@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from braidlog.errors import LogError, MetadataFullError, NotFoundError
+from braidlog.errors import (
+    InvalidArgumentError,
+    LogError,
+    MetadataFullError,
+    NotFoundError,
+)
 from braidlog.metarepo.repository import Repository
-from braidlog.metarepo.state import CALL_BYTES_MAX, CALLS_MAX, encode_state
+from braidlog.metarepo.state import (
+    CALL_BYTES_MAX,
+    CALLS_MAX,
+    CursorState,
+    encode_state,
+)
 from braidlog.wire import commands
 from braidlog.wire.commands import Command
 from braidlog.wire.results import Created, CursorRow, Done, Trimmed
@@ -46,6 +56,35 @@ def test_a_lease_goes_by_the_clock_of_the_leader(ahead: int) -> None:
     assert lone.result(trim) == Trimmed(4)
     lone.wall += SECOND
     assert lone.result(trim) == Trimmed(9)
+
+
+BAD_NAMES = ("", ".", "..", "a/b", "-a", "x\ny", "a\u202eb", "\u2028", "é" * 128)
+
+
+def test_new_names_that_mean_something_else_are_refused() -> None:
+    lone = written(9)
+    for name in BAD_NAMES:
+        made: list[Command] = [
+            commands.CreateLog(b"m" * 16, name, 1, 1, 1),
+            commands.AlterLog(LOG, name=name),
+            commands.SetCursor(LOG, name, 1),
+            commands.SetCursor(LOG, name, 1, change=commands.CursorChange.CREATE),
+        ]
+        for command in made:
+            before = encode_state(lone.group.repository.state)
+            error = error_of(lone, command)
+            assert isinstance(error, InvalidArgumentError), command
+            assert encode_state(lone.group.repository.state) == before
+            assert "name" in error.hint
+
+
+def test_names_that_an_earlier_version_let_in_are_used_as_ever() -> None:
+    lone = written(9)
+    log = lone.group.repository.state.logs[LOG]
+    log.name, log.cursors[".."] = "x\ny", CursorState(1, False, 0, 0)
+    lone.result(commands.AlterLog(LOG, name="x\ny", replication=1))
+    lone.result(commands.SetCursor(LOG, "..", 2))
+    assert log.cursors[".."].position == 2
 
 
 def test_what_retention_says_goes_by_the_clock_of_the_leader() -> None:

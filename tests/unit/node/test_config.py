@@ -73,7 +73,7 @@ def test_voters_of_a_file() -> None:
     [
         ("", "[node] id"),
         ("[node]\nid = 1\n", "[node] data"),
-        ("[nods]\n", "[nods]"),
+        ("[nods]\n", "section 'nods' does not exist; did you mean 'node'?"),
         ("node = 1\n", "[node]: not a section"),
         (SMALL + "[limits]\nconnections_max = 0\n", "[limits] connections_max"),
         (SMALL + "[limits]\nframe_bytes_max = 4194304\n", "[limits] frame_bytes_max"),
@@ -81,7 +81,7 @@ def test_voters_of_a_file() -> None:
         (SMALL + "[limits]\nwindow_bytes = 16777216\n", "[limits] window_bytes"),
         (SMALL + "[limits]\nwal_ready_bytes = -1\n", "[limits] wal_ready_bytes"),
         ("[node\n", "line 1"),
-        (SMALL + "listn = 1\n", "[node] listn"),
+        (SMALL + "listn = 1\n", "[node]: setting 'listn' does not exist; did you mean"),
         (SMALL + "listen = 7400\n", "[node] listen: 7400 is not a text"),
         (SMALL.replace("1", "true"), "[node] id: True is not a number"),
         (SMALL + 'listen = "7400"\n', "[node] listen: '7400' is not host:port"),

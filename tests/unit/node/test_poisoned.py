@@ -86,6 +86,27 @@ async def test_options_that_cannot_be_read_are_refused_by_the_node(
         assert await there.logs() == []
 
 
+async def test_names_that_mean_something_else_are_refused_by_the_node(
+    tmp_path: Path,
+) -> None:
+    """A client that checks nothing learns what a name may be, and changes nothing."""
+    settings = config(tmp_path)
+    async with serving(settings), client(settings) as there:
+        log = await there.create_log("orders")
+        for name in ("..", "x\ny", "", "é" * 128):
+            made: list[commands.Command] = [
+                commands.CreateLog(b"p" * 16, name, 1, 1, 1),
+                commands.AlterLog(log._id, name=name),
+                commands.SetCursor(log._id, name, 1),
+            ]
+            for command in made:
+                with pytest.raises(InvalidArgumentError) as caught:
+                    await there._cluster.execute(command)
+                assert "name" in caught.value.hint, command
+        assert await there.logs() == ["orders"]
+        assert await log.cursors() == []
+
+
 def fails(*_: Any, **__: Any) -> Any:
     raise KeyError("a bug")
 

@@ -15,7 +15,8 @@ import pytest
 import braidlog
 from braidlog import Log, Node
 from braidlog.errors import InvalidArgumentError, NotFoundError, TooLargeError
-from braidlog.storage.arguments import checked_name, checked_timeout
+from braidlog.names import checked_name
+from braidlog.storage.arguments import checked_timeout
 from braidlog.storage.catalog import LogOptions
 from braidlog.storage.retention import lease_us
 from braidlog.testing import MemoryNode
@@ -31,8 +32,8 @@ class Name(str):
 BAD_NAMES: list[tuple[Any, type[Exception], str]] = [
     ("", InvalidArgumentError, "must not be empty"),
     ("\ud800", InvalidArgumentError, "surrogates"),
-    ("x" * 256, TooLargeError, "256 bytes exceeds the limit of 255"),
-    ("é" * 128, TooLargeError, "256 bytes exceeds the limit of 255"),
+    ("x" * 256, TooLargeError, "256 bytes, at most 255 fit"),
+    ("é" * 128, TooLargeError, "256 bytes, at most 255 fit"),
     (b"bytes", TypeError, "must be a str"),
     (5, TypeError, "must be a str"),
     (None, TypeError, "must be a str"),
@@ -69,7 +70,7 @@ def test_names_that_nothing_gets(
 @pytest.mark.parametrize("name", ["", "\ud800", "x" * 256, "other"])
 def test_what_has_no_name_like_that_is_not_found(any_node: Any, name: str) -> None:
     for call in (any_node.log, any_node.delete_log):
-        with pytest.raises(NotFoundError, match="no log"):
+        with pytest.raises(NotFoundError, match="does not exist"):
             call(name)
 
 
@@ -84,7 +85,7 @@ def test_the_hint_of_a_name_that_is_too_long_survives() -> None:
     with pytest.raises(TooLargeError) as caught:
         checked_name("x" * 300, "log")
     again = pickle.loads(pickle.dumps(caught.value))
-    assert str(again).endswith(". Choose a shorter one")
+    assert str(again).endswith(". Choose a shorter name")
     assert (again.size, again.limit) == (300, 255)
 
 

@@ -273,7 +273,7 @@ def test_a_deleted_cursor(ten: Log) -> None:
         with pytest.raises(NotFoundError, match="c"):
             call()
     assert ten.cursors() == []
-    assert "has no cursor 'c'" in repr(cursor)
+    assert "cursor 'c' does not exist" in repr(cursor)
     assert ten.cursor("c").position == 1
 
 

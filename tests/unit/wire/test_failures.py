@@ -65,7 +65,7 @@ def test_codes_of_a_newer_version_are_kept_and_passed_on() -> None:
 def test_details_set_only_what_the_class_has() -> None:
     hostile: dict[str, int | str] = {
         "first": "seven",
-        "hint": "do harm",
+        "hint": 5,
         "message": "other",
         "outcome": "maybe",
         "__class__": 1,
@@ -75,6 +75,13 @@ def test_details_set_only_what_the_class_has() -> None:
     assert isinstance(back, errors.TrimmedError)
     assert vars(back) == vars(errors.TrimmedError("trimmed"))
     assert back.args == ("trimmed",)
+
+
+def test_an_error_brings_the_hint_that_is_its_own() -> None:
+    told = errors.InvalidArgumentError("'..' cannot be a name").advising("Say another")
+    back = decode_failure(encode_failure(told))
+    assert str(back) == "'..' cannot be a name. Say another"
+    assert errors.InvalidArgumentError.hint == ""
 
 
 def test_a_failure_is_never_too_large_and_always_text() -> None:

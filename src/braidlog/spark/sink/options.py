@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
 from braidlog.errors import InvalidArgumentError
 from braidlog.paths import local_path
+from braidlog.suggestions import does_not_exist
 
 __all__ = ["LOCK_WAIT_S", "SinkOptions", "parse_sink", "refuse_job"]
 
@@ -111,12 +111,8 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
     known = {name.lower(): name for name in _NAMES}
     for name in given:
         if name not in known:
-            close = get_close_matches(name, known, n=1)
-            meant = f"; did you mean {known[close[0]]!r}?" if close else ""
-            raise InvalidArgumentError(
-                f"unknown option {name!r} of the Spark sink{meant} "
-                f"(options: {', '.join(_NAMES)})"
-            )
+            what = "option of the Spark sink"
+            raise InvalidArgumentError(does_not_exist(what, name, _NAMES))
 
 
 def _seconds(name: str, text: str | None) -> float:

@@ -1,0 +1,39 @@
+"""What was meant by a name that does not exist. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+__all__ = ["close_names", "does_not_exist", "listed"]
+
+_NAMES_SHOWN: Final = 20
+_CUTOFF: Final = 0.7
+
+
+def close_names(name: str, known: Iterable[str]) -> str:
+    """Return the known names that a mistyped one is close to, or an empty text."""
+    import difflib  # Slow to import, and only mistakes need it.
+
+    plain = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), plain, cutoff=_CUTOFF)
+    return " or ".join(repr(plain[each]) for each in near)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names in a line, the first ones if there are many."""
+    there = sorted(names)
+    more = len(there) - _NAMES_SHOWN
+    shown = ", ".join(map(repr, there[:_NAMES_SHOWN])) or "none"
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def does_not_exist(what: str, name: str, known: Iterable[str]) -> str:
+    """Return the message for a name that nothing has, and what may be meant.
+
+    ``what`` begins the sentence: ``log``, ``cursor of log 'orders'``.
+    """
+    there = list(known)
+    if near := close_names(name, there):
+        return f"{what} {name!r} does not exist; did you mean {near}?"
+    return f"{what} {name!r} does not exist (there are: {listed(there)})"
