@@ -1,4 +1,4 @@
-"""Each guarantee names tests that exist; some of them are here."""
+"""Each promise of docs/guarantees.md has tests in tests/evidence.md; some are here."""
 
 import re
 import shutil
@@ -22,7 +22,8 @@ from braidlog.errors import (
 from docs.documents import ROOT, has_test
 
 GUARANTEES = ROOT / "docs" / "guarantees.md"
-NAMED = re.findall(r"`([\w/]+\.(?:rs|py))::(\w+)`", GUARANTEES.read_text())
+EVIDENCE = ROOT / "tests" / "evidence.md"
+NAMED = re.findall(r"`([\w/]+\.(?:rs|py))::(\w+)`", EVIDENCE.read_text())
 SEGMENT = 64 << 10
 
 
@@ -34,9 +35,16 @@ def test_the_named_tests_exist() -> None:
     assert [each for each in NAMED if not has_test(*each)] == []
 
 
-def test_every_section_names_a_test() -> None:
-    sections = GUARANTEES.read_text().split("\n## ")[1:]
-    assert [text.split("\n")[0] for text in sections if "::" not in text] == []
+def sections(document: Path) -> dict[str, str]:
+    """Return the text under each heading of the second level."""
+    parts = document.read_text().split("\n## ")[1:]
+    return dict(part.split("\n", 1) for part in parts)
+
+
+def test_every_promise_names_a_test() -> None:
+    evidence = sections(EVIDENCE)
+    assert list(evidence) == list(sections(GUARANTEES))
+    assert [name for name, text in evidence.items() if "::" not in text] == []
 
 
 SHOWING = [
@@ -63,9 +71,9 @@ def test_no_file_of_tests_that_show_guarantees_is_left_out() -> None:
 
 
 def test_no_test_is_named_twice_for_one_guarantee() -> None:
-    for text in GUARANTEES.read_text().split("\n## ")[1:]:
+    for name, text in sections(EVIDENCE).items():
         rows = re.findall(r"^\| `([^`]*::\w+)`", text, re.M)
-        assert len(rows) == len(set(rows)), text.split("\n")[0]
+        assert len(rows) == len(set(rows)), name
 
 
 def test_a_flip_in_an_acknowledged_record_is_refused(tmp_path: Path) -> None:
