@@ -20,7 +20,7 @@ from braidlog.node.node import ClusterNode
 from braidlog.node.raft_log import GroupLog
 from braidlog.node.replicas import Replicas
 from braidlog.node.repository import RepositoryMember
-from braidlog.node.sessions import Session
+from braidlog.serving.sessions import Session
 
 EVENTS_MAX = 1_000_000
 _events: list[tuple[str, int]] = []

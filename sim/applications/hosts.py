@@ -26,7 +26,7 @@ from braidlog.errors import (
     ProtocolError,
     TrimmedError,
 )
-from braidlog.node.config import SecuritySettings
+from braidlog.serving.settings import SecuritySettings
 from sim.applications.disk import HostDisk
 from sim.applications.ledger import Ledger, Record
 from sim.cluster.node import StoppedError

@@ -15,12 +15,12 @@ from braidlog.node.config import (
     LimitSettings,
     NodeConfig,
     NodeSettings,
-    SecuritySettings,
     TimingSettings,
 )
 from braidlog.node.node import ClusterNode
 from braidlog.node.server import NodeServer
 from braidlog.raft.errors import RaftInvariantError
+from braidlog.serving.settings import SecuritySettings
 from braidlog.storage.streams import NodeStore
 from sim.cluster.disk import ClusterDisk, VirtualSyncer
 from sim.world import Life

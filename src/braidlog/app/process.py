@@ -19,12 +19,13 @@ from braidlog.app.status import HostStatus, status_of
 from braidlog.app.stopping import Stop
 from braidlog.client.background import new_loop
 from braidlog.errors import ClosedError, LogError
-from braidlog.node.config import SecuritySettings, check_exposure
-from braidlog.node.descriptors import allow_files, places
-from braidlog.node.process import JsonFormatter, on_end
-from braidlog.node.security import authorizer, contexts
-from braidlog.node.sessions import Sessions
-from braidlog.node.transport import Outbox
+from braidlog.serving.descriptors import allow_files, places
+from braidlog.serving.json_logs import JsonFormatter
+from braidlog.serving.security import authorizer, contexts
+from braidlog.serving.sessions import Sessions
+from braidlog.serving.settings import SecuritySettings, check_exposure
+from braidlog.serving.signals import on_end
+from braidlog.serving.transport import Outbox
 from braidlog.storage.threads import close_in_thread, in_thread
 from braidlog.wire.messages import AppStatus
 from braidlog.wire.server import ServerSettings
@@ -133,7 +134,7 @@ class HostServer:
     def _http(self, address: str) -> Any:
         # Late: a host without metrics needs no library for them.
         from braidlog.app.metrics import HostCollector
-        from braidlog.node.http import StatusServer
+        from braidlog.serving.http import StatusServer
 
         return StatusServer(
             address,

@@ -33,7 +33,7 @@ from braidlog.errors import (
     NotReadyError,
     UnauthorizedError,
 )
-from braidlog.node.sessions import Request, Session
+from braidlog.serving.sessions import Request, Session
 from braidlog.storage.threads import begin_in
 from braidlog.wire.events import Appends, Received, Requested
 from braidlog.wire.messages import (
@@ -76,7 +76,7 @@ class _Answer:
 
 
 class CallServer:
-    """Takes what connections ask of a host; a `braidlog.node.sessions.Handler`."""
+    """Takes what connections ask of a host; a `braidlog.serving.sessions.Handler`."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class CallServer:
         self._runner.on_settled.remove(self._flush)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    # -- braidlog.node.sessions.Handler --------------------------------------------
+    # -- braidlog.serving.sessions.Handler --------------------------------------------
 
     def appends(self, session: Session, event: Appends) -> None:
         """Refuse what is for a node."""

@@ -227,7 +227,7 @@ def _as(kind: type, name: str, text: str) -> bool | int | float:
 
 def _settings(given: dict[str, Any]) -> Any:
     from braidlog.app.process import ServeSettings
-    from braidlog.node.config import SecuritySettings
+    from braidlog.serving.settings import SecuritySettings
 
     files = ("certificate", "key", "tokens")
     paths: dict[str, Any] = {name: str(given[name] or "") for name in files}

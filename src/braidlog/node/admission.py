@@ -14,7 +14,7 @@ from typing import Final
 
 from braidlog.errors import InvalidArgumentError, TooLargeError, UnauthorizedError
 from braidlog.names import checked_name
-from braidlog.node.config import host_and_port
+from braidlog.serving.settings import host_and_port
 from braidlog.storage.catalog import LogOptions
 from braidlog.storage.retention import LEASE_MAX_S
 from braidlog.wire import commands

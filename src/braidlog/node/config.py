@@ -8,7 +8,6 @@ error must not turn into a default. The data directory has two names more, `--da
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import tomllib
 from collections.abc import Mapping
@@ -19,6 +18,11 @@ from typing import Any, Final, get_type_hints
 from braidlog.errors import InvalidArgumentError
 from braidlog.logstream.effects import Limits
 from braidlog.paths import local_path
+from braidlog.serving.settings import (
+    SecuritySettings,
+    check_exposure,
+    host_and_port,
+)
 from braidlog.suggestions import does_not_exist
 from braidlog.wire.connection import FRAME_BYTES_MAX
 
@@ -29,10 +33,7 @@ __all__ = [
     "LogSettings",
     "NodeConfig",
     "NodeSettings",
-    "SecuritySettings",
     "TimingSettings",
-    "check_exposure",
-    "host_and_port",
     "load",
     "parse",
     "replica_limits",
@@ -79,27 +80,6 @@ class ClusterSettings:
     voters: Mapping[int, str] = field(default_factory=dict)
     """The first members of the metadata repository: node id to host:port. The same on
     every node. Read at the first start; members that join later come from the log."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SecuritySettings:
-    """TLS and tokens. Paths are relative to the directory of the file."""
-
-    certificate: str = ""
-    """PEM certificate chain of the node."""
-    key: str = ""
-    """PEM private key."""
-    authority: str = ""
-    """PEM certificates that peers are checked against."""
-    tokens: str = ""
-    """File of tokens and roles, made by `braidlog token create`."""
-    peer_token: str = ""
-    """File with the token that the node proves to its peers."""
-    peer_proof: bool = True
-    """Speak only to peers that prove that they know that token, and send it under a
-    mask. Off while nodes of an earlier version run: it is sent as it is."""
-    insecure: bool = False
-    """Listen beyond loopback without TLS and tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,55 +287,6 @@ _SECTIONS: Final[dict[str, type]] = {
     for name, kind in get_type_hints(NodeConfig).items()
     if name in {each.name for each in fields(NodeConfig)}
 }
-
-
-def host_and_port(address: str, what: str = "address") -> tuple[str, int]:
-    """Split host:port; IPv6 hosts stand in brackets.
-
-    Raises:
-        InvalidArgumentError: it is not that.
-    """
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdecimal() or not int(port) < 1 << 16:
-        msg = f"{what}: {address!r} is not host:port"
-        raise InvalidArgumentError(msg)
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def check_exposure(listens: Mapping[str, str], security: SecuritySettings) -> None:
-    """Refuse to listen beyond loopback without TLS and tokens.
-
-    ``listens`` has the addresses by the settings that they come from; empty ones are
-    passed over.
-
-    Raises:
-        InvalidArgumentError: names the setting.
-    """
-    if bool(security.certificate) != bool(security.key):
-        msg = "[security] certificate and key belong together"
-        raise InvalidArgumentError(msg)
-    exposed = [
-        setting
-        for setting, address in listens.items()
-        if address and not _is_loopback(host_and_port(address, setting)[0])
-    ]
-    protected = security.certificate and security.tokens
-    if exposed and not protected and not security.insecure:
-        msg = (
-            f"{exposed[0]} is reachable from other machines, and there is "
-            "no TLS with tokens: set [security] certificate, key and tokens, or "
-            "insecure = true if the network is trusted"
-        )
-        raise InvalidArgumentError(msg)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def parse(

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from braidlog.errors import LogError, NotReadyError
 from braidlog.node.polls import Polls
-from braidlog.node.sessions import Request, Session
+from braidlog.serving.sessions import Request, Session
 from braidlog.wire.codec import encode
 from braidlog.wire.messages import GetMetadata, Message, Metadata
 from braidlog.wire.roles import Role

@@ -23,7 +23,6 @@ from braidlog.errors import ClosedError, LogError, NotReadyError
 from braidlog.faultlog.log import FaultLog
 from braidlog.node.acquaintance import Acquaintance
 from braidlog.node.config import NodeConfig, replica_limits
-from braidlog.node.descriptors import places
 from braidlog.node.directory import Directory
 from braidlog.node.errors import begun_anew
 from braidlog.node.faults import FaultKeeper
@@ -44,11 +43,12 @@ from braidlog.node.repository import (
 from braidlog.node.requests import Requests
 from braidlog.node.retention import Retention
 from braidlog.node.scrub import Scrub
-from braidlog.node.sessions import Request, Session, Sessions
 from braidlog.node.status import NodeStatus, Observed
 from braidlog.node.syncer import Syncer
-from braidlog.node.transport import Outbox
 from braidlog.node.turns import Turns
+from braidlog.serving.descriptors import places
+from braidlog.serving.sessions import Request, Session, Sessions
+from braidlog.serving.transport import Outbox
 from braidlog.storage.streams import GROUP_PREFIX, NodeStore
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
 from braidlog.wire.events import Appends, Received, Requested

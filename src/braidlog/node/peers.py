@@ -27,11 +27,11 @@ from braidlog.errors import (
     NotReadyError,
     ProtocolError,
 )
-from braidlog.node.complaints import Connections
-from braidlog.node.config import host_and_port
-from braidlog.node.security import channel_of
 from braidlog.node.status import PeerStatus
-from braidlog.node.transport import Outbox, Wire
+from braidlog.serving.log_once import Connections
+from braidlog.serving.security import channel_of
+from braidlog.serving.settings import host_and_port
+from braidlog.serving.transport import Outbox, Wire
 from braidlog.wire.client import ClientConnection
 from braidlog.wire.connection import State
 from braidlog.wire.events import (

@@ -19,10 +19,11 @@ from braidlog.errors import CorruptionError, UnavailableError
 from braidlog.faultlog.log import check_owner
 from braidlog.faultlog.ring import FILE_NAME, read_ring
 from braidlog.faultlog.scan import scan
-from braidlog.node.config import NodeConfig, host_and_port
+from braidlog.node.config import NodeConfig
 from braidlog.node.identity import NAME
-from braidlog.node.security import authorizer, contexts, peer_token
 from braidlog.node.server import damage_explained, refuse_embedded
+from braidlog.serving.security import authorizer, contexts, peer_token
+from braidlog.serving.settings import host_and_port
 from braidlog.storage import inspect
 
 __all__ = ["preflight"]
@@ -42,7 +43,7 @@ def preflight(config: NodeConfig) -> list[str]:
         read(config.security)
     import_module("uvloop")
     if config.node.http:
-        import_module("braidlog.node.http")
+        import_module("braidlog.serving.http")
     notes = _doubts(config)
     if holder := _check_directory(config):
         notes.append(

@@ -3,47 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import signal
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from braidlog.errors import LogError
 from braidlog.node.config import NodeConfig
-from braidlog.node.descriptors import allow_files
 from braidlog.node.server import NodeServer
+from braidlog.serving.descriptors import allow_files
+from braidlog.serving.json_logs import JsonFormatter
+from braidlog.serving.signals import on_end
 
-__all__ = ["JsonFormatter", "on_end", "run"]
+__all__ = ["run"]
 
 _log = logging.getLogger(__name__)
 
 _FAILED: Final = 1
-
-
-class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, and what was passed."""
-
-    _known = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
-        seconds = time.gmtime(record.created)
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", seconds)
-        fields: dict[str, Any] = {
-            "time": f"{stamp}.{int(record.msecs):03d}Z",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        extra = vars(record).items()
-        fields |= {key: value for key, value in extra if key not in self._known}
-        if record.exc_info:
-            fields["error"] = self.formatException(record.exc_info)
-        return json.dumps(fields, default=str)
 
 
 def run(
@@ -98,14 +75,3 @@ async def _serve(config: NodeConfig, lifeline: int | None) -> None:
         loop.add_reader(lifeline, end_alone, lifeline)
     async with NodeServer(config) as server:
         await server.serve(stop, hurry)
-
-
-def on_end(loop: asyncio.AbstractEventLoop, end: Callable[[], None]) -> None:
-    """Call `end` on the signals that ask a process to end.
-
-    SIGHUP comes when a terminal closes; where it is ignored it stays so, because that
-    is how `nohup` keeps a process.
-    """
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            loop.add_signal_handler(number, end)

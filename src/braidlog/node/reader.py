@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from braidlog.node.sessions import Request
+from braidlog.serving.sessions import Request
 from braidlog.wire.messages import Read
 
 __all__ = ["Reader"]

@@ -34,9 +34,9 @@ from braidlog.node.peers import Peers
 from braidlog.node.primary import Primary
 from braidlog.node.reader import Reader
 from braidlog.node.replica_store import ReplicaStore
-from braidlog.node.sessions import Request, told
 from braidlog.node.status import ReplicaStatus
 from braidlog.node.telling import tell
+from braidlog.serving.sessions import Request, told
 from braidlog.storage.streams import NodeStore
 from braidlog.wire.codec import split
 from braidlog.wire.commands import StoredReplica

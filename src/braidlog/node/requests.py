@@ -16,7 +16,7 @@ from braidlog.node.admission import admit
 from braidlog.node.forwarding import Answer as PeerAnswer
 from braidlog.node.forwarding import Forwarding
 from braidlog.node.metadata import Answers
-from braidlog.node.sessions import Request
+from braidlog.serving.sessions import Request
 from braidlog.wire.messages import Execute, Executed, GetMetadata, Message, Read
 from braidlog.wire.roles import Role
 

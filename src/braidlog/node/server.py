@@ -24,10 +24,10 @@ from braidlog.node.config import NodeConfig
 from braidlog.node.errors import DamagedNodeError
 from braidlog.node.identity import is_new
 from braidlog.node.node import ClusterNode
-from braidlog.node.security import authorizer, challenger, contexts, peer_token
-from braidlog.node.sessions import Listening
 from braidlog.node.syncer import Syncer, ThreadSyncer
 from braidlog.node.telling import tell
+from braidlog.serving.security import authorizer, challenger, contexts, peer_token
+from braidlog.serving.sessions import Listening
 from braidlog.storage.streams import NodeStore
 from braidlog.storage.threads import in_thread
 
@@ -238,8 +238,8 @@ def damage_explained(config: NodeConfig) -> Iterator[None]:
 
 def _http(config: NodeConfig, node: ClusterNode) -> Any:
     # Late: a node without metrics needs no library for them.
-    from braidlog.node.http import StatusServer
     from braidlog.node.metrics import StatusCollector
+    from braidlog.serving.http import StatusServer
 
     return StatusServer(
         config.node.http,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from braidlog.node.transport import Outbox
+from braidlog.serving.transport import Outbox
 
 __all__ = ["Turns"]
 

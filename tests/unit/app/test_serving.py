@@ -45,7 +45,7 @@ from braidlog.errors import (
     UnauthorizedError,
     UnavailableError,
 )
-from braidlog.node.config import SecuritySettings
+from braidlog.serving.settings import SecuritySettings
 from braidlog.wire.messages import GetMetadata
 from braidlog.wire.roles import Role
 from braidlog.wire.tokens import make_token, token_entry

@@ -22,13 +22,14 @@ from braidlog.errors import (
     RemoteProtocolError,
     TooLargeError,
 )
-from braidlog.node import replicas, sessions
+from braidlog.node import replicas
 from braidlog.node.config import NodeConfig
-from braidlog.node.descriptors import allow_files
 from braidlog.node.registration import Registration
 from braidlog.node.server import NodeServer
-from braidlog.node.shares import WORK_MAX
 from braidlog.raft.errors import RaftInvariantError
+from braidlog.serving import sessions
+from braidlog.serving.descriptors import allow_files
+from braidlog.serving.shares import WORK_MAX
 from braidlog.wire import commands
 from braidlog.wire.client import ClientConnection
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN

@@ -11,10 +11,10 @@ from braidlog.errors import InvalidArgumentError
 from braidlog.node.config import (
     LimitSettings,
     NodeConfig,
-    host_and_port,
     load,
     parse,
 )
+from braidlog.serving.settings import host_and_port
 from braidlog.storage.streams import NodeStore
 
 ALONE = '[node]\nid = 1\ndata = "/data"\n'

@@ -19,17 +19,18 @@ import pytest
 import braidlog
 from braidlog.client import Client, ClientSettings
 from braidlog.errors import LogError
-from braidlog.node import http, intake, node, sessions
+from braidlog.node import node
 from braidlog.node.config import NodeConfig
-from braidlog.node.entrance import Capacity
 from braidlog.node.server import NodeServer
+from braidlog.serving import http, intake, sessions
+from braidlog.serving.entrance import Capacity
 from braidlog.wire.codec import encode
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
 from braidlog.wire.frames import encode_frame
 from braidlog.wire.messages import Execute, Hello, Ping
 from unit.node.test_bounds import connected
-from unit.node.test_security import certificate, needs_openssl
 from unit.node.test_server import client, config, serving
+from unit.serving.test_security import certificate, needs_openssl
 
 FEW = Capacity(strangers=8, clients=3, peers=4)
 

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from braidlog.node.config import NodeConfig, SecuritySettings
+from braidlog.node.config import NodeConfig
 from braidlog.node.peers import LinkSettings, Peers
-from braidlog.node.security import challenger
 from braidlog.node.server import NodeServer
-from braidlog.node.transport import Outbox
+from braidlog.serving.security import challenger
+from braidlog.serving.settings import SecuritySettings
+from braidlog.serving.transport import Outbox
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
 from braidlog.wire.messages import Hello
 from braidlog.wire.roles import Role

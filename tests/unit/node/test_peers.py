@@ -8,7 +8,7 @@ import pytest
 
 from braidlog.node import peers
 from braidlog.node.peers import LinkSettings, Peers
-from braidlog.node.transport import Outbox
+from braidlog.serving.transport import Outbox
 from braidlog.wire.connection import State
 from braidlog.wire.messages import Consensus, Hello, Replicate
 

@@ -32,7 +32,7 @@ from braidlog.node.config import NodeConfig, parse
 from braidlog.node.node import ClusterNode
 from braidlog.node.peers import LinkSettings, Peers
 from braidlog.node.server import NodeServer
-from braidlog.node.transport import Outbox
+from braidlog.serving.transport import Outbox
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
 from braidlog.wire.messages import Hello
 from braidlog.wire.roles import Role
@@ -237,7 +237,7 @@ async def test_a_node_with_a_wrong_token_is_said_once(
             links.heard(1)
             await lost.get()
         links.close()
-    for logger in ("braidlog.node.peers", "braidlog.node.sessions"):
+    for logger in ("braidlog.node.peers", "braidlog.serving.sessions"):
         warned = [r for r in caplog.records if r.name == logger and r.levelno >= 30]
         [said] = warned
         assert "token" in said.getMessage()

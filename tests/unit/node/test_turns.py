@@ -2,8 +2,8 @@
 
 import asyncio
 
-from braidlog.node.transport import Outbox
 from braidlog.node.turns import Turns
+from braidlog.serving.transport import Outbox
 
 
 def played(play: str) -> list[str]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from braidlog.errors import InvalidArgumentError, NotReadyError
-from braidlog.node.places import Places
+from braidlog.serving.places import Places
 
 __all__ = ["RESERVED_FILES", "Capacity", "ConnectionCounters", "Entrance", "capacity"]
 

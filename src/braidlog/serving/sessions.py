@@ -1,8 +1,8 @@
 """Connections that others made: clients and peers.
 
 A socket is counted when it is accepted, before TLS. From then on it has `GREETING_S` to
-get through TLS and say who it is (`braidlog.node.entrance`). Memory for what is not
-whole yet is shared by all (`braidlog.node.intake`).
+get through TLS and say who it is (`braidlog.serving.entrance`). Memory for what is not
+whole yet is shared by all (`braidlog.serving.intake`).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from braidlog.errors import (
     ProtocolError,
     UnavailableError,
 )
-from braidlog.node.complaints import Connections
-from braidlog.node.config import host_and_port
-from braidlog.node.entrance import Capacity, Entrance
-from braidlog.node.intake import SMALL_BYTES, Intake
-from braidlog.node.listener import Listener, bind
-from braidlog.node.places import origin_of
-from braidlog.node.shares import UNREAD_MAX, WORK_MAX, Shares
-from braidlog.node.transport import Outbox, Wire
+from braidlog.serving.entrance import Capacity, Entrance
+from braidlog.serving.intake import SMALL_BYTES, Intake
+from braidlog.serving.listener import Listener, bind
+from braidlog.serving.log_once import Connections
+from braidlog.serving.places import origin_of
+from braidlog.serving.settings import host_and_port
+from braidlog.serving.shares import UNREAD_MAX, WORK_MAX, Shares
+from braidlog.serving.transport import Outbox, Wire
 from braidlog.wire.connection import State
 from braidlog.wire.events import (
     Appends,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from braidlog.errors import InvalidArgumentError, LogError, UnauthorizedError
-from braidlog.node.config import SecuritySettings
+from braidlog.serving.settings import SecuritySettings
 from braidlog.wire.proof import NONCE_BYTES, Challenger
 from braidlog.wire.roles import Role
 from braidlog.wire.server import Authorizer, allow_all

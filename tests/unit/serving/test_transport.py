@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from braidlog.errors import ProtocolError
-from braidlog.node.transport import Outbox, Wire
+from braidlog.serving.transport import Outbox, Wire
 from braidlog.wire.connection import Connection
 from braidlog.wire.events import Event
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from braidlog.errors import InvalidArgumentError, NotReadyError
-from braidlog.node.entrance import RESERVED_FILES, Capacity, Entrance, capacity
-from braidlog.node.places import Places, origin_of
+from braidlog.serving.entrance import RESERVED_FILES, Capacity, Entrance, capacity
+from braidlog.serving.places import Places, origin_of
 
 
 def idle(_: int) -> bool:

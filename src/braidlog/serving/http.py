@@ -25,7 +25,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from braidlog.errors import UnavailableError
-from braidlog.node.config import host_and_port
+from braidlog.serving.settings import host_and_port
 from braidlog.storage.threads import close_in_thread, start_thread
 
 __all__ = ["Asker", "Status", "StatusServer"]
@@ -125,7 +125,7 @@ def _end(sockets: Iterable[socket.socket]) -> None:
 
 
 class Status(Protocol):
-    """What somebody says of itself; see `braidlog.node.status.NodeStatus`."""
+    """What somebody says of itself; a `NodeStatus`, or that of a host."""
 
     @property
     def healthy(self) -> bool:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from braidlog.errors import InvalidArgumentError
-from braidlog.node.config import SecuritySettings
-from braidlog.node.security import authorizer, contexts, peer_token
+from braidlog.serving.security import authorizer, contexts, peer_token
+from braidlog.serving.settings import SecuritySettings
 from braidlog.wire.roles import Role
 from braidlog.wire.tokens import make_token, token_entry
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from braidlog.node.intake import SMALL_BYTES, Intake
+from braidlog.serving.intake import SMALL_BYTES, Intake
 
 MIB = 1 << 20
 

@@ -7,8 +7,8 @@ from collections import deque
 
 import pytest
 
-from braidlog.node import shares
-from braidlog.node.shares import Shares
+from braidlog.serving import shares
+from braidlog.serving.shares import Shares
 
 
 class Client:
