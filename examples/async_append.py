@@ -12,8 +12,8 @@ async def visit(log: braidlog.AsyncLog, visitor: int) -> list[int]:
 
 
 async def main(data: str) -> None:
-    async with braidlog.open_async(data) as node:
-        log = await node.create_log("visits", exist_ok=True)
+    async with braidlog.open_async(data) as store:
+        log = await store.create_log("visits", exist_ok=True)
         async with asyncio.TaskGroup() as group:
             for visitor in range(20):
                 group.create_task(visit(log, visitor))

@@ -12,7 +12,7 @@ COUNT = 300
 
 def main(directory: str) -> None:
     with LocalCluster(3, directory=Path(directory)) as cluster:
-        with braidlog.connect_sync(cluster.seeds) as client:
+        with braidlog.connect(cluster.seeds) as client:
             log = client.create_log("orders", streams=2)
             for i in range(COUNT):
                 if i == COUNT // 2:

@@ -6,8 +6,8 @@ import tempfile
 import braidlog
 
 
-def work(node: braidlog.Node, jobs: int) -> None:
-    log = node.log("jobs")
+def work(store: braidlog.Store, jobs: int) -> None:
+    log = store.log("jobs")
     # A pin keeps what is not done from being trimmed, for an hour after a commit.
     cursor = log.cursor("worker", pin=True, lease=3600)
     for record in log.read(cursor.position, limit=jobs):
@@ -17,14 +17,14 @@ def work(node: braidlog.Node, jobs: int) -> None:
 
 
 def main(data: str) -> None:
-    with braidlog.open(data) as node:
-        node.create_log("jobs", exist_ok=True).append_many(
+    with braidlog.open(data) as store:
+        store.create_log("jobs", exist_ok=True).append_many(
             [b"job %d" % i for i in range(1, 6)]
         )
-        work(node, jobs=2)
-    with braidlog.open(data) as node:
-        work(node, jobs=10)
-        log = node.log("jobs")
+        work(store, jobs=2)
+    with braidlog.open(data) as store:
+        work(store, jobs=10)
+        log = store.log("jobs")
         print("kept from", log.trim(log.end), "on")
 
 

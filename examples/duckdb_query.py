@@ -10,8 +10,8 @@ import braidlog
 
 
 def main(data: str) -> None:
-    with braidlog.open(data) as node:
-        log = node.create_log("sales", exist_ok=True)
+    with braidlog.open(data) as store:
+        log = store.create_log("sales", exist_ok=True)
         amounts = range(1, 1001)
         log.append_many(
             [b"%d" % amount for amount in amounts],

@@ -21,11 +21,11 @@ def send(log: braidlog.Log, producer: braidlog.Producer, payments: list[bytes]) 
 
 def main(data: str) -> None:
     producer = braidlog.Producer(id=42)
-    with braidlog.open(data) as node:
-        send(node.create_log("payments", exist_ok=True), producer, PAYMENTS[:2])
+    with braidlog.open(data) as store:
+        send(store.create_log("payments", exist_ok=True), producer, PAYMENTS[:2])
     # "Was the last one stored?" After a crash nobody knows; so send all of them again.
-    with braidlog.open(data) as node:
-        log = node.log("payments")
+    with braidlog.open(data) as store:
+        log = store.log("payments")
         send(log, producer, PAYMENTS)
         print([record.value.decode() for record in log])
         # A successor takes over with a higher epoch, and its former self is stopped.

@@ -7,8 +7,8 @@ import braidlog
 
 
 def main(data: str) -> None:
-    with braidlog.open(data) as node:
-        log = node.create_log("temperatures", exist_ok=True)
+    with braidlog.open(data) as store:
+        log = store.create_log("temperatures", exist_ok=True)
         hour = 3_600_000_000
         log.append_many(
             [b"%d" % (10 + i % 24) for i in range(72)],

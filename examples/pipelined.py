@@ -10,14 +10,14 @@ COUNT = 20_000
 
 
 def main(data: str) -> None:
-    with braidlog.open(data) as node:
-        events = node.create_log("events", exist_ok=True)
-        before, start = node.stats().syncs, time.perf_counter()
+    with braidlog.open(data) as store:
+        events = store.create_log("events", exist_ok=True)
+        before, start = store.stats().syncs, time.perf_counter()
         pending = [events.submit(b"event %d" % i) for i in range(COUNT)]
         print("the last one will be at", pending[-1].position)
         # Records become durable in order: when the last one is, all are.
         pending[-1].result()
-        seconds, syncs = time.perf_counter() - start, node.stats().syncs - before
+        seconds, syncs = time.perf_counter() - start, store.stats().syncs - before
         print(f"{COUNT} records durable in {seconds:.2f} s with {syncs} syncs")
 
 

@@ -12,8 +12,8 @@ def main(data: str) -> None:
     frame = pl.DataFrame(
         {"key": ["a", "b", "a"], "value": ["1.5", "2.5", "4"]},
     )
-    with braidlog.open(data) as node:
-        log = node.create_log("readings", exist_ok=True)
+    with braidlog.open(data) as store:
+        log = store.create_log("readings", exist_ok=True)
         print("stored at", log.append_arrow(frame))
         found = pl.DataFrame(log).select(
             pl.col("key").cast(pl.String), pl.col("value").cast(pl.String).cast(float)

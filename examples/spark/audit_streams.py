@@ -69,10 +69,10 @@ def audit(records: DataFrame) -> DataFrame:
 def main(folder: str, spark: SparkSession) -> None:
     """Append some records, audit what was not audited yet, print all faults."""
     data, checkpoint = str(Path(folder, "data")), str(Path(folder, "checkpoint"))
-    with braidlog.open(data) as node:
-        orders = node.create_log("orders", exist_ok=True)
+    with braidlog.open(data) as store:
+        orders = store.create_log("orders", exist_ok=True)
         orders.append_many([b"order %d" % n for n in range(1, 1001)])
-        node.create_log("faults", exist_ok=True)
+        store.create_log("faults", exist_ok=True)
     register(spark)
     source = spark.readStream.format("braidlog").schema("stream int, llsn bigint")
     records = source.options(path=data, log="orders", maxRecordsPerTrigger="500").load()
@@ -91,8 +91,8 @@ def main(folder: str, spark: SparkSession) -> None:
         .start()
     )
     query.awaitTermination()
-    with braidlog.open(data, read_only=True) as node:
-        for fault in node.log("faults").read():
+    with braidlog.open(data, read_only=True) as store:
+        for fault in store.log("faults").read():
             print(f"stream {fault.key.decode()}: {fault.value.decode()}")
 
 

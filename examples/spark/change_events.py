@@ -81,8 +81,8 @@ def check_history(data: str, given: Given) -> None:
     Raises:
         DemoError: the log is of another repository, or of another branch.
     """
-    with suppress(NotFoundError), braidlog.open(data, read_only=True) as node:
-        log = node.log("changes")
+    with suppress(NotFoundError), braidlog.open(data, read_only=True) as store:
+        log = store.log("changes")
         if last := log.end - 1:
             same = next(read_lines(given.lines, skip=last - 1), None)
             if same is None or encode(decode(same)) != log[last].value:
@@ -94,8 +94,8 @@ def check_history(data: str, given: Given) -> None:
 
 def import_changes(data: str, lines: Path, end: int) -> None:
     """Append the first `end` changes, as far as the log does not have them yet."""
-    with braidlog.open(data) as node:
-        log = node.create_log("changes", exist_ok=True)
+    with braidlog.open(data) as store:
+        log = store.create_log("changes", exist_ok=True)
         stored = log.end - 1
         missing = islice(read_lines(lines, skip=stored), max(0, end - stored))
         on_their_way = [
@@ -110,7 +110,7 @@ def import_changes(data: str, lines: Path, end: int) -> None:
         ]
         for appended in on_their_way:
             appended.result()
-        node.create_log("entries", exist_ok=True)
+        store.create_log("entries", exist_ok=True)
 
 
 def stream(spark: SparkSession, data: str, checkpoint: Path) -> None:
@@ -205,8 +205,8 @@ def growth(entries: DataFrame) -> list[Row]:
 
 def compact_all(spark: SparkSession, data: str, home: Path) -> Report:
     """Take the last entry of each file; those that are gone are left out."""
-    with braidlog.open(data, read_only=True) as node:
-        last = node.log("entries").end - 1
+    with braidlog.open(data, read_only=True) as store:
+        last = store.log("entries").end - 1
     origin = Origin("entries", path=data, include_archive=True)
     # A job has a directory: each state of the log one of its own.
     return compact(origin, home / str(last), until=last, spark=spark)
@@ -230,8 +230,8 @@ def check_entries(
     report: DemoReport, archived: Report, data: str, grown: list[Row]
 ) -> None:
     """Note whether archive and log have each change once, and together all."""
-    with braidlog.open(data, read_only=True) as node:
-        log = node.log("entries")
+    with braidlog.open(data, read_only=True) as store:
+        log = store.log("entries")
         first, end = log.first, log.end
     entries = sum(row.entries for row in grown)
     report.check(

@@ -64,7 +64,7 @@ class Callers:
             ViolationError: nobody should ever get such an error.
         """
         name = type(error).__name__
-        if not error.retryable and error.outcome == "certain":
+        if not error.retryable and error.outcome == "not_stored":
             raise ViolationError(f"{who} gets {name}: {error.message}") from error
         self.errors[name] = self.errors.get(name, 0) + 1
         self.world.note(who, f"{name}: {error.message}")

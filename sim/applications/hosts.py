@@ -19,7 +19,7 @@ from braidlog.app.marks import SnapshotSettings
 from braidlog.app.process import ServeSettings
 from braidlog.app.remote import Caller
 from braidlog.app.stopping import Stop
-from braidlog.client.client import Client
+from braidlog.client.client import AsyncClient
 from braidlog.errors import (
     CorruptionError,
     LogError,
@@ -131,7 +131,7 @@ class HostWatch:
 async def run_host(
     life: Life,
     bank: Application,
-    make: Callable[[], Client],
+    make: Callable[[], AsyncClient],
     log: str,
     *,
     others: Callable[[], Caller],

@@ -16,7 +16,7 @@ from braidlog.app.entries import Outcomes, unpack
 from braidlog.app.marks import SnapshotSettings
 from braidlog.app.remote import Caller
 from braidlog.app.sqlite import SqliteState
-from braidlog.client.client import Client
+from braidlog.client.client import AsyncClient
 from braidlog.client.settings import ClientSettings
 from braidlog.client.sockets import socket_connector
 from braidlog.errors import CorruptionError, LogError
@@ -173,7 +173,7 @@ class ApplicationScenario(ClusterScenario):
     def _is_first(self, life: Life) -> bool:
         return life.number == 1 and life.name == self._deployment.hosts[0]
 
-    def _client(self, life: Life) -> Client:
+    def _client(self, life: Life) -> AsyncClient:
         seeds = self.shared.seeds
         settings = ClientSettings(
             timeout_s=6.0,
@@ -183,7 +183,7 @@ class ApplicationScenario(ClusterScenario):
             entropy=life.random.randbytes,
             clock=lambda: int(self.callers.wall_s() * 1e6),
         )
-        return Client(
+        return AsyncClient(
             life.random.sample(list(seeds), len(seeds)),
             connector=socket_connector(),
             settings=settings,
@@ -223,7 +223,7 @@ class ApplicationScenario(ClusterScenario):
 
     # The judgement.
 
-    async def _rest(self, world: World, client: Client) -> None:
+    async def _rest(self, world: World, client: AsyncClient) -> None:
         """Wait until the hosts have executed all, then until the cluster rests."""
         since, quiet, before = world.now, 0, ""
         while quiet < _QUIET_LOOKS:

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import Random
 
-from braidlog.client.client import Client
+from braidlog.client.client import AsyncClient
 from braidlog.errors import InvalidArgumentError, LogError
 from braidlog.wire.messages import StreamStatus
 from sim.cluster.clients import Shared
@@ -27,7 +27,7 @@ class Admin:
 
     def __init__(
         self,
-        client: Client,
+        client: AsyncClient,
         shared: Shared,
         random: Random,
         nodes: Sequence[str],

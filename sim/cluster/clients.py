@@ -1,9 +1,9 @@
 """Real clients: they append, read, follow, trim, and keep what they were told.
 
 *Theory of operation.* A payload names its record, so whatever comes back can be judged.
-Each client is a process of its own with a `braidlog.client.Client` over the simulated
-network; its tasks go on until the storm is over, then a little longer, when everything
-has to succeed.
+Each client is a process of its own with a `braidlog.client.AsyncClient` over the
+simulated network; its tasks go on until the storm is over, then a little longer, when
+everything has to succeed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from braidlog.client.client import Client
-from braidlog.client.log import ClusterLog
+from braidlog.client.client import AsyncClient
+from braidlog.client.log import AsyncClusterLog
 from braidlog.client.settings import ClientSettings
 from braidlog.client.sockets import socket_connector
 from braidlog.errors import (
@@ -108,7 +108,7 @@ class Shared:
 
 
 @asynccontextmanager
-async def opened(life: Life, shared: Shared) -> AsyncIterator[Client]:
+async def opened(life: Life, shared: Shared) -> AsyncIterator[AsyncClient]:
     """Return a client that has found the cluster, however long that takes."""
     random = life.random
     settings = ClientSettings(
@@ -125,7 +125,7 @@ async def opened(life: Life, shared: Shared) -> AsyncIterator[Client]:
         clock=lambda: int(life.wall_s() * 1e6),
     )
     while True:
-        client = Client(
+        client = AsyncClient(
             random.sample(list(shared.seeds), len(shared.seeds)),
             connector=socket_connector(),
             settings=settings,
@@ -165,9 +165,9 @@ async def run_client(life: Life, shared: Shared) -> None:
 class _Worker:
     """The tasks of one client."""
 
-    log: ClusterLog
+    log: AsyncClusterLog
 
-    def __init__(self, life: Life, shared: Shared, client: Client) -> None:
+    def __init__(self, life: Life, shared: Shared, client: AsyncClient) -> None:
         self._life = life
         self._shared = shared
         self._client = client
@@ -219,7 +219,7 @@ class _Worker:
         except LogError as error:
             # An expired sequence was stored, and trimmed before it was answered.
             expired = isinstance(error, SequenceExpiredError)
-            if error.outcome == "certain" and not expired:
+            if error.outcome == "not_stored" and not expired:
                 self._shared.world.note(self._life.name, f"{payload.decode()} failed")
                 self._shared.checker.failed(payload)
             raise
@@ -293,7 +293,7 @@ class _Worker:
         try:
             glsns = await self.log.append_many(payloads, keys=given, timeout=timeout)
         except LogError as error:
-            if error.outcome == "certain":
+            if error.outcome == "not_stored":
                 for payload in payloads:
                     self._shared.checker.failed(payload)
             raise
@@ -426,7 +426,7 @@ class _Worker:
             try:
                 await self.log.set_cursor(cursor, position)
             except LogError as error:
-                if error.outcome == "certain":
+                if error.outcome == "not_stored":
                     history[at] = Operation(name, False, None, begin)
                 raise
             now = self._shared.world.now

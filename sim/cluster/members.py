@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from random import Random
 
-from braidlog.client.client import Client
+from braidlog.client.client import AsyncClient
 from sim.cluster.node import name_of
 from sim.world import World
 
@@ -24,7 +24,7 @@ class Members:
     def __init__(
         self,
         world: World,
-        client: Client,
+        client: AsyncClient,
         random: Random,
         nodes: int,
         add: Callable[[int], None],

@@ -20,7 +20,7 @@ from sim.cluster.watch import Live, Watch
 from sim.errors import ViolationError
 
 if TYPE_CHECKING:
-    from braidlog.client.client import Client
+    from braidlog.client.client import AsyncClient
     from braidlog.wire.messages import LogInfo
 
 __all__ = ["damage", "read_log", "unrest"]
@@ -28,7 +28,7 @@ __all__ = ["damage", "read_log", "unrest"]
 _READ_BYTES = 1 << 20
 
 
-async def unrest(client: Client, watch: Watch, log: str) -> str:
+async def unrest(client: AsyncClient, watch: Watch, log: str) -> str:
     """Return what is not at rest yet; empty if everything is."""
     routes = await client._cluster.linearize()
     info = routes.named(log)

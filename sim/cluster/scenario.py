@@ -26,7 +26,7 @@ from sim.process import CURRENT
 from sim.world import Life, World
 
 if TYPE_CHECKING:
-    from braidlog.client.client import Client
+    from braidlog.client.client import AsyncClient
     from braidlog.wire.messages import LogInfo
 
 __all__ = ["ClusterScenario"]
@@ -220,7 +220,7 @@ class ClusterScenario:
             await self._rest(life.world, client)
             self._judge((await client._cluster.linearize()).named(_LOG))
 
-    async def _rest(self, world: World, client: Client) -> None:
+    async def _rest(self, world: World, client: AsyncClient) -> None:
         """Wait until the clients have appended all and nothing moves any more."""
         since, quiet, restless = world.now, 0, ""
         while quiet < _QUIET_LOOKS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from braidlog.client.client import Client
+from braidlog.client.client import AsyncClient
 from braidlog.errors import NotFoundError, TrimmedError
 from sim.errors import ViolationError
 
@@ -16,7 +16,7 @@ _RECORDS = 12
 class SideLogs:
     """One short log at a time, with a name of its own."""
 
-    def __init__(self, client: Client, random: Random, log: str) -> None:
+    def __init__(self, client: AsyncClient, random: Random, log: str) -> None:
         """Leave the log of that name alone."""
         self._client = client
         self._random = random

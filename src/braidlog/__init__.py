@@ -6,28 +6,28 @@ import typing as _typing
 from braidlog._native import Pending, Record
 from braidlog.storage.cursor import Cursor
 from braidlog.storage.log import Log
-from braidlog.storage.node import Node
-from braidlog.storage.node import open_node as open  # noqa: A004
+from braidlog.storage.node import Store
+from braidlog.storage.node import open_store as open  # noqa: A004
 from braidlog.types import Producer
 
 if _typing.TYPE_CHECKING:
-    from braidlog.client import connect, connect_sync
-    from braidlog.storage.aio import AsyncLog, AsyncNode, open_async
+    from braidlog.client import connect, connect_async
+    from braidlog.storage.aio import AsyncLog, AsyncStore, open_async
 
     __version__: str
 
 __all__ = [
     "AsyncLog",
-    "AsyncNode",
+    "AsyncStore",
     "Cursor",
     "Log",
-    "Node",
     "Pending",
     "Producer",
     "Record",
+    "Store",
     "__version__",
     "connect",
-    "connect_sync",
+    "connect_async",
     "open",
     "open_async",
 ]
@@ -36,9 +36,9 @@ __all__ = [
 # the time that a short program takes to start.
 _LATE: _typing.Final = {
     "AsyncLog": "braidlog.storage.aio",
-    "AsyncNode": "braidlog.storage.aio",
+    "AsyncStore": "braidlog.storage.aio",
+    "connect_async": "braidlog.client",
     "connect": "braidlog.client",
-    "connect_sync": "braidlog.client",
     "open_async": "braidlog.storage.aio",
 }
 

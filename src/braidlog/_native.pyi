@@ -102,7 +102,7 @@ class LogView:
     def get(self, position: int) -> Record: ...
     def records(
         self,
-        start: int | None = None,
+        begin: int | None = None,
         end: int | None = None,
         key: Any | None = None,
         since: TimestampLike | None = None,
@@ -113,7 +113,7 @@ class LogView:
     ) -> RecordIterator: ...
     def batches(
         self,
-        start: int | None = None,
+        begin: int | None = None,
         end: int | None = None,
         columns: list[str] | None = None,
         skip_holes: bool = False,

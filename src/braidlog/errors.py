@@ -7,7 +7,7 @@
     │  ├─ NotReadyError        the replica or group is starting: retry soon
     │  ├─ NotPrimaryError      send it to ``primary``
     │  ├─ ConnectionLostError  connect again, then retry
-    │  └─ TimeoutError_        the deadline passed; the outcome may still come
+    │  └─ DeadlineError        the deadline passed; the outcome may still come
     ├─ TrimmedError            go on from ``first``
     ├─ LostRecordsError        go on from ``end``: a repair could not save them
     ├─ BeyondEndError          wait until ``next`` is written
@@ -41,10 +41,10 @@
        └─ ArchiveDamagedError  put the file of the archive back from a copy
 
 Every class has ``retryable`` (may the same call succeed later without a change?),
-``outcome`` (what became of an append that failed: "certain": it is not in the log and
-never will be, append it again as a new one if it is still wanted; "unknown": it may be,
-and a repeat with the same producer and sequence tells; "stored": it was stored, once,
-so go on with the next), ``code`` (stable,
+``outcome`` (what became of an append that failed: "not_stored": it is not in the log
+and never will be, so append it again if it is still wanted; "unknown": it may be in the
+log, and a repeat with the same producer and sequence tells; "stored": it was stored,
+once, so go on with the next), ``code`` (stable,
 goes over the wire, never reused) and ``hint`` (what to do next, the last sentence of
 the message). All of them survive pickling.
 """
@@ -60,6 +60,7 @@ __all__ = [
     "ClosedError",
     "ConnectionLostError",
     "CorruptionError",
+    "DeadlineError",
     "FencedError",
     "ForeignFormatError",
     "ForeignPeerError",
@@ -87,7 +88,6 @@ __all__ = [
     "SequenceExpiredError",
     "SequenceGapError",
     "StoreFailedError",
-    "TimeoutError_",
     "TooLargeError",
     "TrimmedError",
     "UnauthorizedError",
@@ -102,7 +102,7 @@ class LogError(Exception):
     retryable: ClassVar[bool] = False
     code: ClassVar[int] = 1
     hint: str = ""
-    outcome: Literal["certain", "unknown", "stored"] = "certain"
+    outcome: Literal["not_stored", "unknown", "stored"] = "not_stored"
 
     # Keyword arguments of the subclasses have defaults, because unpickling calls the
     # class with the message alone and then restores the attributes.
@@ -164,7 +164,7 @@ class LogFullError(UnavailableError):
         self.limit = limit
 
 
-class TimeoutError_(UnavailableError, TimeoutError):  # noqa: N801, RUF100
+class DeadlineError(UnavailableError, TimeoutError):  # noqa: N801, RUF100
     """The deadline passed; an append may still become durable."""
 
     code = 13
@@ -254,7 +254,7 @@ class SealedError(LogError):
         """Give the epoch that ended, and whether the append may have been committed."""
         super().__init__(message)
         self.epoch = epoch
-        self.outcome = "unknown" if unknown else "certain"
+        self.outcome = "unknown" if unknown else "not_stored"
 
 
 class ClosedError(LogError):

@@ -25,7 +25,7 @@ from typing import Any
 
 import braidlog
 from braidlog.app.inputs import ClusterInput
-from braidlog.app.remote import Caller, connect_sync
+from braidlog.app.remote import Caller, connect
 from braidlog.app.replay import replay
 from braidlog.app.starts import SnapshotStart, SnapshotStarts
 from braidlog.client.settings import ClientSettings
@@ -115,7 +115,7 @@ class Bank:
             self.hosts.start(host, *options)
             self.hosts.wait_ready(host)
         self.caller = stack.enter_context(
-            connect_sync(self.hosts.addresses, settings=SETTINGS)
+            connect(self.hosts.addresses, settings=SETTINGS)
         )
         for account in range(ACCOUNTS):
             self.caller.call("deposit", account, FIRST)
@@ -229,14 +229,14 @@ class Bank:
         """Return the hashes that follow from a snapshot, or from nothing."""
         with (
             tempfile.TemporaryDirectory(dir=self._directory) as directory,
-            braidlog.connect_sync(self.cluster.seeds) as client,
+            braidlog.connect(self.cluster.seeds) as client,
         ):
             path, source = Path(directory) / "state", ClusterInput(client, app.name)
             done = replay(app, source, path, starts=lambda _: start)
         return tuple(done.hashes[number] for number in range(app.partitions))
 
     def one(self, host: int) -> Caller:
-        return connect_sync(self.hosts.address(host), settings=SETTINGS)
+        return connect(self.hosts.address(host), settings=SETTINGS)
 
 
 def main() -> None:

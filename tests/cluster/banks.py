@@ -60,7 +60,7 @@ def ledger(seeds: str, log: str = "bank") -> Ledger:
 
     async def read() -> Ledger:
         found = Ledger()
-        async with braidlog.connect(seeds) as client:
+        async with braidlog.connect_async(seeds) as client:
             async for record in (await client.log(log)).read():
                 found.take(record.position, record.value)
         return found

@@ -15,7 +15,7 @@ import random
 import signal
 from pathlib import Path
 
-from braidlog.app import Abort, connect
+from braidlog.app import Abort, connect_async
 from braidlog.app.entries import CallId
 from braidlog.app.remote import AsyncCaller
 from braidlog.client.settings import ClientSettings
@@ -82,7 +82,7 @@ async def main() -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     acks = os.open(given.acks, os.O_WRONLY | os.O_APPEND)  # noqa: ASYNC230, RUF100
     async with (
-        connect(given.hosts, application="bank", settings=SETTINGS) as bank,
+        connect_async(given.hosts, application="bank", settings=SETTINGS) as bank,
         asyncio.TaskGroup() as group,
     ):
         for number in range(given.tasks):

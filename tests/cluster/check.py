@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 import braidlog
-from braidlog.client.client import Client
+from braidlog.client.client import AsyncClient
 from braidlog.client.settings import ClientSettings
 from braidlog.errors import LogError
 from cluster.load import Promises
@@ -23,13 +23,13 @@ _SHOWN: Final = 5
 async def wait_complete(seeds: str, log: str, replicas: int) -> None:
     """Wait until every stream of a log has all its replicas, alive, and no learner."""
     deadline = time.monotonic() + _SETTLE_S
-    async with braidlog.connect(seeds) as client:
+    async with braidlog.connect_async(seeds) as client:
         while why := await _incomplete(client, log, replicas):
             assert time.monotonic() < deadline, why
             await asyncio.sleep(0.05)
 
 
-async def _incomplete(client: Client, log: str, replicas: int) -> str:
+async def _incomplete(client: AsyncClient, log: str, replicas: int) -> str:
     alive = {info.node for info in await client.nodes() if info.alive}
     for info in await client.streams(log):
         if len(info.replicas) < replicas or info.learners:
@@ -42,7 +42,7 @@ async def _incomplete(client: Client, log: str, replicas: int) -> str:
 async def contents(seeds: str, log: str, node: int, begin: int = 1) -> list[str]:
     """Return the values from a position on, as this node has them."""
     settings = ClientSettings(read_node=node, poll_s=1.0)
-    async with braidlog.connect(seeds, settings=settings) as client:
+    async with braidlog.connect_async(seeds, settings=settings) as client:
         source = await client.log(log)
         return [bytes(each.value).decode() async for each in source.read(begin)]
 

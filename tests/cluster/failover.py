@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 import braidlog
-from braidlog.client.log import ClusterLog
+from braidlog.client.log import AsyncClusterLog
 from braidlog.testing.cluster import LocalCluster
 from braidlog.wire.messages import StreamInfo
 
@@ -71,7 +71,7 @@ class Feeder:
     key: bytes
     times: list[tuple[float, float]]
 
-    async def run(self, log: ClusterLog, stopping: asyncio.Event) -> None:
+    async def run(self, log: AsyncClusterLog, stopping: asyncio.Event) -> None:
         while not stopping.is_set():
             begun = time.monotonic()
             await log.append(b"x" * 128, key=self.key)
@@ -79,7 +79,7 @@ class Feeder:
             await asyncio.sleep(PAUSE_S)
 
 
-def feeders(log: ClusterLog, streams: tuple[StreamInfo, ...]) -> list[Feeder]:
+def feeders(log: AsyncClusterLog, streams: tuple[StreamInfo, ...]) -> list[Feeder]:
     """Return one for each stream, with a key that goes there."""
     found: dict[int, Feeder] = {}
     routes = log._cluster.routes
@@ -94,7 +94,7 @@ def feeders(log: ClusterLog, streams: tuple[StreamInfo, ...]) -> list[Feeder]:
 
 async def measure(cluster: LocalCluster, *, leader_too: bool) -> list[Timeline]:
     """Kill the primary of a stream; one that leads the repository only if wanted."""
-    async with braidlog.connect(cluster.seeds) as client:
+    async with braidlog.connect_async(cluster.seeds) as client:
         log = await client.create_log(LOG, streams=STREAMS, replication=3)
         streams = await client.streams(LOG)
         await log.append(b"first")

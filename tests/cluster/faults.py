@@ -144,7 +144,7 @@ class Storm:
 
 
 async def _create(cluster: LocalCluster) -> None:
-    async with braidlog.connect(cluster.seeds) as client:
+    async with braidlog.connect_async(cluster.seeds) as client:
         replicas = len(cluster.nodes)
         await client.create_log(LOG, streams=STREAMS, replication=replicas)
 

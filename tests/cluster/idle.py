@@ -39,7 +39,7 @@ def written_bytes(pid: int) -> int:
 
 
 async def _fill(cluster: LocalCluster, streams: int) -> None:
-    async with braidlog.connect(cluster.seeds) as client:
+    async with braidlog.connect_async(cluster.seeds) as client:
         log = await client.create_log("idle", streams=streams, replication=3)
         await asyncio.gather(*(log.append(b"%d" % i) for i in range(100)))
 

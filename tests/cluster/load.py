@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 import braidlog
-from braidlog.client.log import ClusterLog
+from braidlog.client.log import AsyncClusterLog
 from braidlog.errors import ClosedError, LogError
 from cluster.history import Append, Look
 
@@ -171,7 +171,9 @@ def running(
 class _Client:
     """What the tasks of a client share."""
 
-    def __init__(self, log: ClusterLog, acks: TextIO, history: TextIO | None) -> None:
+    def __init__(
+        self, log: AsyncClusterLog, acks: TextIO, history: TextIO | None
+    ) -> None:
         self.log = log
         self.stopping = asyncio.Event()
         self._acks, self._history = acks, history
@@ -189,7 +191,7 @@ class _Client:
             except ClosedError:
                 return
             except LogError as error:
-                refused = error.outcome == "certain"
+                refused = error.outcome == "not_stored"
                 self._acks.write(f"{value} ? {error.outcome} {error}\n")
             else:
                 self._acks.write(f"{value} {position}\n")
@@ -224,7 +226,7 @@ async def _main(options: argparse.Namespace) -> None:
         history = None
         if options.history is not None:
             history = stack.enter_context(options.history.open("a", buffering=1))
-        async with braidlog.connect(options.seeds) as client:
+        async with braidlog.connect_async(options.seeds) as client:
             mine = _Client(await client.log(options.log), acks, history)
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGTERM, mine.stopping.set)

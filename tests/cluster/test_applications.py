@@ -34,7 +34,7 @@ from braidlog.app.clustered import ClusteredLog
 from braidlog.app.entries import CallId
 from braidlog.app.hosting import ClusterHost
 from braidlog.app.process import HostServer, ServeSettings
-from braidlog.app.remote import connect_sync
+from braidlog.app.remote import connect
 from braidlog.cli import main
 from braidlog.errors import LockedError, NotReadyError, TrimmedError
 from braidlog.testing.cluster import LocalCluster
@@ -114,7 +114,7 @@ def test_a_standby_takes_over_when_the_active_host_is_killed(
         for host, options in enumerate(((), ("--standby", "--promote-after", "5"))):
             hosts.start(host, "--log", "killed", *options)
             hosts.wait_ready(host)
-        with connect_sync(hosts.addresses, application="bank") as caller:
+        with connect(hosts.addresses, application="bank") as caller:
             assert caller.call("deposit", 1, 100) == 100
             hosts.kill(0)
             assert hosts.status(1)["role"] == "standby"
@@ -191,7 +191,7 @@ def test_a_host_without_state_takes_that_of_another(
         options = {"bank": bank, "active": False, "join": hosts.address(0)}
         with (
             opened(cluster, tmp_path / "new", "bank", **options) as host,
-            connect_sync(hosts.address(0), application="bank") as caller,
+            connect(hosts.address(0), application="bank") as caller,
         ):
             assert host.call("total") == 101
             caller.call("deposit", 3, 1)
@@ -324,7 +324,7 @@ def wait(true: Callable[[], bool]) -> None:
 
 def first_of(seeds: str, log: str) -> int:
     async def ask() -> int:
-        async with braidlog.connect(seeds) as client:
+        async with braidlog.connect_async(seeds) as client:
             return (await (await client.log(log)).refresh()).start
 
     return asyncio.run(ask())
@@ -332,7 +332,7 @@ def first_of(seeds: str, log: str) -> int:
 
 def trimmed(seeds: str, log: str, before: int) -> int:
     async def trim() -> int:
-        async with braidlog.connect(seeds) as client:
+        async with braidlog.connect_async(seeds) as client:
             return await (await client.log(log)).trim(before)
 
     return asyncio.run(trim())
@@ -376,7 +376,9 @@ def test_new_code_waits_until_the_log_has_its_catalog(
 
 
 def test_a_host_reads_ahead_as_far_as_is_bounded(cluster: LocalCluster) -> None:
-    log = ClusteredLog(lambda: braidlog.connect(cluster.seeds), "ahead", streams=2)
+    log = ClusteredLog(
+        lambda: braidlog.connect_async(cluster.seeds), "ahead", streams=2
+    )
     try:
         values = [b"%d" % number for number in range(60)]
         positions = [log.append(value) for value in values]

@@ -22,7 +22,7 @@ def test_streams_and_llsns_are_archived_in_the_order_of_positions(
 ) -> None:
     with (
         LocalCluster(1, directory=tmp_path / "cluster") as cluster,
-        braidlog.connect_sync(cluster.seeds) as client,
+        braidlog.connect(cluster.seeds) as client,
     ):
         log = client.create_log("log", streams=2)
         for turn in range(20):

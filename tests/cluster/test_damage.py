@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from braidlog.client import connect
+from braidlog.client import connect_async
 from braidlog.errors import UnavailableError
 from braidlog.testing.cluster import LocalCluster
 
@@ -37,14 +37,14 @@ def record(number: int) -> bytes:
 
 
 async def fill(seeds: str) -> None:
-    async with connect(seeds) as client:
+    async with connect_async(seeds) as client:
         log = await client.create_log("a", streams=1)
         for begin in range(0, RECORDS, 100):
             await log.append_many([record(n) for n in range(begin, begin + 100)])
 
 
 async def read(seeds: str) -> list[bytes]:
-    async with connect(seeds) as client:
+    async with connect_async(seeds) as client:
         log = await client.log("a")
         found = []
         async for each in log.read():

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import braidlog
-from braidlog.client import Client
+from braidlog.client import AsyncClient
 from braidlog.testing.cluster import LocalCluster
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(90)]
@@ -36,7 +36,7 @@ def told(cluster: LocalCluster, *names: str) -> list[tuple[str, int]]:
     )
 
 
-async def in_sync(client: Client, replicas: int) -> None:
+async def in_sync(client: AsyncClient, replicas: int) -> None:
     async with asyncio.timeout(SETTLES_S):
         while True:
             (stream,) = await client.streams("orders")
@@ -47,7 +47,7 @@ async def in_sync(client: Client, replicas: int) -> None:
 
 async def fail_over(cluster: LocalCluster) -> tuple[int, int, int]:
     """Kill a node and start it again; return it, the primary then, and the leader."""
-    async with braidlog.connect(cluster.seeds) as client:
+    async with braidlog.connect_async(cluster.seeds) as client:
         await client.create_log("orders", replication=3)
         await in_sync(client, 3)
         leader = (await client.metadata()).leader

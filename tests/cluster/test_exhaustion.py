@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 
 import braidlog
-from braidlog.client import BlockingClient
+from braidlog.client import Client
 from braidlog.testing.cluster import LocalCluster
 
-Connect = Callable[[], BlockingClient]
+Connect = Callable[[], Client]
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
@@ -104,7 +104,7 @@ def store(nodes: LocalCluster, connect: Connect, begins: bytes) -> None:
 def test_a_crowd_that_says_nothing_stops_no_cluster(begins: bytes) -> None:
     with LocalCluster(3, settings={"limits": LIMITS}, launchers=poor(3)) as nodes:
         seeds = [nodes.address(each) for each in nodes.nodes]
-        store(nodes, lambda: braidlog.connect_sync(seeds), begins)
+        store(nodes, lambda: braidlog.connect(seeds), begins)
 
 
 def test_half_handshakes_of_tls_stop_no_node(tmp_path: Path) -> None:
@@ -119,4 +119,4 @@ def test_half_handshakes_of_tls_stop_no_node(tmp_path: Path) -> None:
     trusts = ssl.create_default_context(cafile=crt)
     with LocalCluster(1, settings=settings, launchers=poor(1)) as nodes:
         seeds, begins = [nodes.address(1)], b"\x16\x03\x01\x02\x00\x01"
-        store(nodes, lambda: braidlog.connect_sync(seeds, ssl=trusts), begins)
+        store(nodes, lambda: braidlog.connect(seeds, ssl=trusts), begins)

@@ -67,7 +67,7 @@ def load(cluster: LocalCluster, tmp_path: Path) -> Iterator[Load]:
 
 def create(cluster: LocalCluster, streams: int = 2) -> None:
     async def made() -> None:
-        async with braidlog.connect(cluster.seeds) as client:
+        async with braidlog.connect_async(cluster.seeds) as client:
             await client.create_log(LOG, streams=streams, replication=3)
 
     asyncio.run(made())
@@ -77,7 +77,7 @@ def roles(cluster: LocalCluster) -> dict[str, int]:
     """Return a primary, a node that is none of the first stream, and the leader."""
 
     async def found() -> dict[str, int]:
-        async with braidlog.connect(cluster.seeds) as client:
+        async with braidlog.connect_async(cluster.seeds) as client:
             first = min(await client.streams(LOG), key=lambda info: info.stream)
             leader = client._cluster.routes.metadata.leader
             return {
@@ -116,7 +116,7 @@ async def lacks(cluster: LocalCluster, replicas: int) -> None:
     """Wait until every node that runs says how many replicas each stream lacks."""
     deadline = time.monotonic() + 30.0
     for node in filter(cluster.is_running, cluster.nodes):
-        async with braidlog.connect(cluster.address(node)) as client:
+        async with braidlog.connect_async(cluster.address(node)) as client:
             said: set[int] = set()
             while said != {3 - replicas}:
                 assert time.monotonic() < deadline, (node, said)
@@ -146,11 +146,11 @@ def test_a_command_to_a_leader_that_hangs_is_executed_once(
     patient = ClientSettings(attempt_timeout_s=1e6, timeout_s=1e6)
 
     async def add() -> None:
-        async with braidlog.connect(cluster.seeds, settings=patient) as client:
+        async with braidlog.connect_async(cluster.seeds, settings=patient) as client:
             leader = client._cluster.routes.metadata.leader
             others = [node for node in cluster.nodes if node != leader]
             seeds = ",".join(map(cluster.address, others))
-            async with braidlog.connect(seeds, settings=patient) as caller:
+            async with braidlog.connect_async(seeds, settings=patient) as caller:
                 cluster.send(leader, signal.SIGSTOP)
                 async with asyncio.timeout(60):
                     await caller.create_log("more", replication=1)
@@ -175,7 +175,7 @@ def test_a_rolling_restart_loses_no_append(cluster: LocalCluster, load: Load) ->
 
 
 async def streams(cluster: LocalCluster) -> tuple[StreamInfo, ...]:
-    async with braidlog.connect(cluster.seeds) as client:
+    async with braidlog.connect_async(cluster.seeds) as client:
         return await client.streams(LOG)
 
 
@@ -216,7 +216,7 @@ def wait_members(cluster: LocalCluster, nodes: set[int]) -> None:
 
 
 async def replicas(cluster: LocalCluster) -> dict[int, set[int]]:
-    async with braidlog.connect(cluster.seeds) as client:
+    async with braidlog.connect_async(cluster.seeds) as client:
         return {i.stream: set(i.replicas) for i in await client.streams(LOG)}
 
 
@@ -238,7 +238,7 @@ def test_a_node_with_a_new_disk_copies_everything(start: Start, tmp_path: Path) 
 
 def readmit(cluster: LocalCluster, node: int) -> None:
     async def given_up() -> None:
-        async with braidlog.connect(cluster.seeds) as client:
+        async with braidlog.connect_async(cluster.seeds) as client:
             deadline = time.monotonic() + 30
             while True:
                 try:
@@ -252,7 +252,7 @@ def readmit(cluster: LocalCluster, node: int) -> None:
 
 def nodes(cluster: LocalCluster) -> dict[int, NodeInfo]:
     async def asked() -> dict[int, NodeInfo]:
-        async with braidlog.connect(cluster.seeds) as client:
+        async with braidlog.connect_async(cluster.seeds) as client:
             return {info.node: info for info in await client.nodes()}
 
     return asyncio.run(asked())
@@ -309,7 +309,7 @@ def test_nodes_that_do_not_vote_find_one_another(start: Start, tmp_path: Path) -
 
 async def drain(cluster: LocalCluster, node: int) -> None:
     deadline = time.monotonic() + 30
-    async with braidlog.connect(cluster.seeds) as client:
+    async with braidlog.connect_async(cluster.seeds) as client:
         await client.drain_node(node)
         while any(
             node in (*info.replicas, *info.learners)
@@ -334,7 +334,7 @@ def test_a_node_is_drained_and_removed(start: Start, tmp_path: Path) -> None:
 
 
 async def remove(cluster: LocalCluster, node: int) -> None:
-    async with braidlog.connect(cluster.seeds) as client:
+    async with braidlog.connect_async(cluster.seeds) as client:
         await client.remove_node(node)
         assert node not in {info.node for info in await client.nodes()}
 
@@ -343,7 +343,7 @@ def test_a_sealed_stream_takes_nothing_until_it_is_unsealed(
     cluster: LocalCluster, load: Load
 ) -> None:
     async def seal_all() -> int:
-        async with braidlog.connect(cluster.seeds) as client:
+        async with braidlog.connect_async(cluster.seeds) as client:
             for info in await client.streams(LOG):
                 await client.seal(info.stream)
             sealed = await client.streams(LOG)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from braidlog.client import connect
+from braidlog.client import connect_async
 from braidlog.errors import LogError, NotReadyError
 from braidlog.node.raw import open_raw
 from braidlog.testing.cluster import LocalCluster
@@ -26,7 +26,7 @@ async def load(cluster: LocalCluster) -> tuple[dict[int, bytes], dict[int, bytes
     """Append and read until the nodes are killed: what was acknowledged, what read."""
     acknowledged: dict[int, bytes] = {}
     seen: dict[int, bytes] = {}
-    async with connect(cluster.seeds) as client:
+    async with connect_async(cluster.seeds) as client:
         log = await client.create_log("bank", streams=3)
 
         async def append(task: int) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from braidlog.client import connect
+from braidlog.client import connect_async
 from braidlog.testing.cluster import LocalCluster
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
@@ -47,7 +47,7 @@ def rescue(cluster: LocalCluster, *nodes: int, write: bool = False) -> tuple[int
 
 
 async def append(seeds: str, begin: int, end: int) -> dict[int, bytes]:
-    async with connect(seeds) as client:
+    async with connect_async(seeds) as client:
         names = await client.logs()
         log = await (
             client.log("a") if "a" in names else client.create_log("a", streams=2)
@@ -58,7 +58,7 @@ async def append(seeds: str, begin: int, end: int) -> dict[int, bytes]:
 
 
 async def read(seeds: str, count: int) -> dict[int, bytes]:
-    async with connect(seeds) as client:
+    async with connect_async(seeds) as client:
         log = await client.log("a")
         found: dict[int, bytes] = {}
         async for each in log.read():
@@ -103,7 +103,7 @@ def test_what_is_left_goes_on_with_a_new_repository(cluster: LocalCluster) -> No
 
 
 async def names(seeds: str) -> list[str]:
-    async with connect(seeds) as client:
+    async with connect_async(seeds) as client:
         return await client.logs()
 
 

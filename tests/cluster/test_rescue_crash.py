@@ -53,7 +53,7 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 
 
 async def fill(seeds: str) -> None:
-    async with braidlog.connect(seeds) as client:
+    async with braidlog.connect_async(seeds) as client:
         log = await client.create_log("a", replication=3)
         # A node is given a replica when its fault log has a record, and not before.
         while any(len(each.replicas) < 3 for each in await client.streams("a")):  # noqa: ASYNC110
@@ -121,7 +121,7 @@ def test_a_node_that_it_did_not_reach_asks_for_the_rest(cluster: LocalCluster) -
 
 
 async def found(seeds: str) -> list[tuple[int, int]]:
-    async with braidlog.connect(seeds) as client:
+    async with braidlog.connect_async(seeds) as client:
         if "a" not in await client.logs():
             return []
         log = await client.log("a")

@@ -64,7 +64,7 @@ def wait(what: Any, seconds: float = 60) -> None:
 
 async def fill(seeds: str, count: int = 60) -> dict[int, bytes]:
     """Leave something of everything that only the repository knows."""
-    async with braidlog.connect(seeds) as client:
+    async with braidlog.connect_async(seeds) as client:
         log = await client.create_log("a", streams=2, retention_ms=86_400_000)
         places = {}
         for n in range(count):
@@ -77,7 +77,7 @@ async def fill(seeds: str, count: int = 60) -> dict[int, bytes]:
 
 
 async def known(seeds: str) -> dict[str, Any]:
-    async with braidlog.connect(seeds) as client:
+    async with braidlog.connect_async(seeds) as client:
         log = await client.log("a")
         cursors = await log.cursors()
         await log.refresh()
@@ -91,7 +91,7 @@ async def known(seeds: str) -> dict[str, Any]:
 
 async def read(seeds: str, count: int, node: int = 0) -> dict[int, bytes]:
     settings = ClientSettings(read_node=node)
-    async with braidlog.connect(seeds, settings=settings) as client:
+    async with braidlog.connect_async(seeds, settings=settings) as client:
         found: dict[int, bytes] = {}
         async for each in (await client.log("a")).read():
             found[each.position] = bytes(each.value)
@@ -101,7 +101,7 @@ async def read(seeds: str, count: int, node: int = 0) -> dict[int, bytes]:
 
 
 async def append(seeds: str, begin: int, end: int) -> dict[int, bytes]:
-    async with braidlog.connect(seeds) as client:
+    async with braidlog.connect_async(seeds) as client:
         log = await client.log("a")
         values = [b"%d" % n for n in range(begin, end)]
         return {await log.append(value): value for value in values}
@@ -175,10 +175,10 @@ def test_two_disks_are_lost_at_once_and_given_up(cluster: LocalCluster) -> None:
 
 
 async def logs(seeds: str) -> list[str]:
-    async with braidlog.connect(seeds) as client:
+    async with braidlog.connect_async(seeds) as client:
         return sorted(await client.logs())
 
 
 async def replicas(seeds: str) -> list[set[int]]:
-    async with braidlog.connect(seeds) as client:
+    async with braidlog.connect_async(seeds) as client:
         return [set(each.replicas) for each in await client.streams("a")]

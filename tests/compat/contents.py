@@ -7,7 +7,7 @@ from typing import Any
 import braidlog
 
 
-def contents(node: braidlog.Node) -> dict[str, Any]:
+def contents(node: braidlog.Store) -> dict[str, Any]:
     """Read the whole node through the public interface."""
     return {name: _log(node.log(name)) for name in node.logs()}
 

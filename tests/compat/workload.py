@@ -19,7 +19,7 @@ def write(directory: Path, *, crashed: Path | None = None) -> None:
             shutil.copytree(directory, crashed)
 
 
-def _fill(node: braidlog.Node) -> None:
+def _fill(node: braidlog.Store) -> None:
     slow = node.create_log("slow", retention_ms=7 * 86_400_000)
     slow.append(b"first", key=b"k", timestamp=DAY_US)
     slow.append_many([b"second", b"", b"fourth"], timestamps=[3, 2, DAY_US])
@@ -59,7 +59,7 @@ def _fill(node: braidlog.Node) -> None:
     plain.trim(13)
 
 
-def _compress(node: braidlog.Node) -> None:
+def _compress(node: braidlog.Store) -> None:
     for name in ("zstd", "lz4"):
         log = node.create_log(name, compression=name)
         log.append_many(

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 import braidlog
 from braidlog import Cursor, Producer, Record
-from braidlog.client import BlockingClient, ClientSettings
+from braidlog.client import Client, ClientSettings
 from braidlog.storage.arguments import TimestampLike
-from braidlog.testing import MemoryNode
+from braidlog.testing import MemoryStore
 from braidlog.testing.cluster import LocalCluster
 from unit.client.fake import FakeCluster
 
@@ -173,7 +173,7 @@ class LoopLog:
 
 
 class LoopNode:
-    """`AsyncNode`, or what has its calls, with the calls of the suite."""
+    """`AsyncStore`, or what has its calls, with the calls of the suite."""
 
     def __init__(self, node: Any) -> None:
         self._node = node
@@ -231,13 +231,13 @@ class LoopOpener:
 
 
 class MemoryOpener:
-    """`MemoryNode`."""
+    """`MemoryStore`."""
 
     READ_ONLY = True
     CLUSTER = False
 
     def __init__(self, path: Path) -> None:
-        self._node = MemoryNode(record_bytes_max=1 << 19)
+        self._node = MemoryStore(record_bytes_max=1 << 19)
 
     async def open(self, **options: Any) -> AnyNode:
         return BlockingNode(self._node.reopen(**options))
@@ -268,7 +268,7 @@ class BlockingClientOpener:
 
     async def open(self, **options: Any) -> AnyNode:
         self._cluster.go_to_loop()
-        client = BlockingClient(
+        client = Client(
             lambda: self._cluster.client(record_bytes_max=1 << 19, **options)
         )
         return BlockingNode(client.__enter__())
@@ -285,12 +285,14 @@ class ClusterOpener:
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._seeds = cluster.seeds
-        with braidlog.connect_sync(self._seeds) as client:
+        with braidlog.connect(self._seeds) as client:
             for name in client.logs():
                 client.delete_log(name)
 
     async def open(self, **options: Any) -> AnyNode:
-        client = braidlog.connect(self._seeds, settings=_CLUSTER_SETTINGS, **options)
+        client = braidlog.connect_async(
+            self._seeds, settings=_CLUSTER_SETTINGS, **options
+        )
         return LoopNode(await client.__aenter__())
 
 
@@ -298,9 +300,7 @@ class BlockingClusterOpener(ClusterOpener):
     """The blocking client of the same."""
 
     async def open(self, **options: Any) -> AnyNode:
-        client = braidlog.connect_sync(
-            self._seeds, settings=_CLUSTER_SETTINGS, **options
-        )
+        client = braidlog.connect(self._seeds, settings=_CLUSTER_SETTINGS, **options)
         return BlockingNode(client.__enter__())
 
 

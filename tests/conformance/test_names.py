@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from braidlog import AsyncLog, AsyncNode, Log, Node
-from braidlog.client import BlockingClient, BlockingClusterLog, Client, ClusterLog
-from braidlog.client.blocking import BlockingClusterCursor
-from braidlog.client.cursor import ClusterCursor
+from braidlog import AsyncLog, AsyncStore, Log, Store
+from braidlog.client import AsyncClient, AsyncClusterLog, Client, ClusterLog
+from braidlog.client.blocking import ClusterCursor
+from braidlog.client.cursor import AsyncClusterCursor
 from braidlog.storage.cursor import Cursor
-from braidlog.testing import MemoryLog, MemoryNode
+from braidlog.testing import MemoryLog, MemoryStore
 from braidlog.testing.kept import MemoryCursor
 
 FILES = "about the files of one directory; a log of a cluster has them on its nodes"
@@ -33,37 +33,37 @@ ABSENT: dict[type, dict[str, str]] = {
         **dict.fromkeys(OPERATORS, OPERATOR),
     },
     MemoryLog: dict.fromkeys(("segments", "apply_retention"), FILES),
-    ClusterLog: {
+    AsyncClusterLog: {
         **dict.fromkeys(("segments", "stats"), FILES),
         "apply_retention": NODE,
         **dict.fromkeys(("submit_many", "submit_arrow"), PENDING),
         **dict.fromkeys(OPERATORS, OPERATOR),
     },
-    BlockingClusterLog: {
+    ClusterLog: {
         **dict.fromkeys(("segments", "stats"), FILES),
         "apply_retention": NODE,
         **dict.fromkeys(("submit", "submit_arrow"), PENDING),
     },
-    AsyncNode: dict.fromkeys(("closed", "provision", "report"), BLOCKING),
-    MemoryNode: dict.fromkeys(("closed", "provision", "report", "stats"), FILES),
+    AsyncStore: dict.fromkeys(("closed", "provision", "report"), BLOCKING),
+    MemoryStore: dict.fromkeys(("closed", "provision", "report", "stats"), FILES),
+    AsyncClient: {
+        **dict.fromkeys(("closed", "provision", "report", "stats"), FILES),
+        **dict.fromkeys(("maintain", "sync"), NODE),
+    },
     Client: {
         **dict.fromkeys(("closed", "provision", "report", "stats"), FILES),
         **dict.fromkeys(("maintain", "sync"), NODE),
     },
-    BlockingClient: {
-        **dict.fromkeys(("closed", "provision", "report", "stats"), FILES),
-        **dict.fromkeys(("maintain", "sync"), NODE),
-    },
     MemoryCursor: {},
+    AsyncClusterCursor: {},
     ClusterCursor: {},
-    BlockingClusterCursor: {},
 }
-MODELS = {"Log": Log, "Node": Node, "Client": Node, "Cursor": Cursor}
+MODELS = {"Log": Log, "Store": Store, "Client": Store, "Cursor": Cursor}
 OTHER_ARGUMENTS: dict[tuple[str, str], str] = {
-    ("AsyncNode", "maintain"): "takes the time itself",
-    ("AsyncNode", "close"): "`asyncio.timeout` around it does it",
-    ("Client", "close"): "has nothing to wait for: appends fail, and say so",
-    ("BlockingClient", "close"): "as `Client.close`",
+    ("AsyncStore", "maintain"): "takes the time itself",
+    ("AsyncStore", "close"): "`asyncio.timeout` around it does it",
+    ("AsyncClient", "close"): "has nothing to wait for: appends fail, and say so",
+    ("Client", "close"): "as `AsyncClient.close`",
 }
 # Declared holes are made by the repair of one directory.
 OF_A_DIRECTORY = {"skip_holes"}

@@ -227,7 +227,7 @@ async def test_a_large_record_is_shown_in_short(log: AnyLog) -> None:
 
 WRONG_TYPES: dict[str, tuple[str, Callable[[AnyLog], Awaitable[Any]]]] = {
     "get": ("position", lambda log: log.get("x")),  # type: ignore[arg-type]
-    "read": ("start", lambda log: log.read("x")),  # type: ignore[arg-type]
+    "read": ("begin", lambda log: log.read("x")),  # type: ignore[arg-type]
     "end": ("end", lambda log: log.read(1, "x")),  # type: ignore[arg-type]
     "limit": ("limit", lambda log: log.read(limit="x")),
     "since": ("timestamp", lambda log: log.read(since="x")),

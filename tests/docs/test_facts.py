@@ -16,7 +16,7 @@ from braidlog.cli import failures, main
 from braidlog.metarepo.events import EventName
 from braidlog.node.config import NodeConfig
 from braidlog.storage.catalog import LogStats
-from braidlog.storage.node import Node, NodeStats, open_node
+from braidlog.storage.node import Store, StoreStats, open_store
 from compat.layouts import table
 from docs.documents import ROOT
 
@@ -61,7 +61,7 @@ def options(call: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("call", "index"), [(open_node, 0), (Node.create_log, 1)], ids=["open", "create"]
+    ("call", "index"), [(open_store, 0), (Store.create_log, 1)], ids=["open", "create"]
 )
 def test_options_and_defaults(call: Any, index: int) -> None:
     rows = tables(OPERATING, "option", "default")[index]
@@ -152,7 +152,7 @@ def test_sizes_of_bulk_appends(constant: str, named_in: list[Any]) -> None:
         assert size in " ".join(text.split())
 
 
-@pytest.mark.parametrize(("kind", "index"), [(NodeStats, 0), (LogStats, 1)])
+@pytest.mark.parametrize(("kind", "index"), [(StoreStats, 0), (LogStats, 1)])
 def test_figures(kind: Any, index: int) -> None:
     rows = tables(OPERATING, "figure", "meaning")[index]
     named = [name for row in rows for name in re.findall(r"`(\w+)`", row["figure"])]

@@ -27,7 +27,7 @@ NAMED = re.findall(r"`([\w/]+\.(?:rs|py))::(\w+)`", EVIDENCE.read_text())
 SEGMENT = 64 << 10
 
 
-def small(path: Path, segments: int = 12) -> braidlog.Node:
+def small(path: Path, segments: int = 12) -> braidlog.Store:
     return braidlog.open(path, segment_bytes=SEGMENT, wal_bytes_max=segments * SEGMENT)
 
 

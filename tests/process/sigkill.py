@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import braidlog
-from braidlog import Log, Node, Producer, Record
+from braidlog import Log, Producer, Record, Store
 from braidlog.errors import TrimmedError
 
 if TYPE_CHECKING:
@@ -103,7 +103,9 @@ def identify(log: int, record: Record) -> Identity:
 class Appender:
     """One thread of the child."""
 
-    def __init__(self, node: Node, out: int, turn: int, number: int, seed: int) -> None:
+    def __init__(
+        self, node: Store, out: int, turn: int, number: int, seed: int
+    ) -> None:
         self.random = random.Random(seed * 1000 + number)
         self.out, self.turn, self.number = out, turn, number
         self.logs = [node.log(name) for name in LOGS]
@@ -406,7 +408,7 @@ class Carnage:
         log, position = SEEN.unpack_from(message)
         self.followed.append((log, position, KEY.unpack_from(message, SEEN.size)))
 
-    def check(self, node: Node, *, final: bool) -> None:
+    def check(self, node: Store, *, final: bool) -> None:
         for number, model in enumerate(self.models):
             if LOGS[number] not in node.logs():
                 assert (model.end, model.acknowledged) == (1, []), "a log is gone"
@@ -472,7 +474,7 @@ class Carnage:
                 assert found == identity, (LOGS[log], position, found, identity)
             self.tally.followed += 1
 
-    def trim(self, node: Node) -> None:
+    def trim(self, node: Store) -> None:
         for number, model in enumerate(self.models):
             if model.end - model.first < 10 * KEPT or self.random.random() < 0.5:
                 continue

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import braidlog
-from braidlog.client import BlockingClient
+from braidlog.client import Client
 from braidlog.testing.cluster import LocalCluster
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
@@ -19,7 +19,7 @@ PAUSE_S = 1.0
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingClient]:
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     settings = {
         "timing": {"retention_ms": 100},
         "limits": {"segment_bytes": 1 << 20, "wal_bytes_max": 1 << 28},
@@ -27,7 +27,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingClient]
     directory = tmp_path_factory.mktemp("cluster")
     with (
         LocalCluster(3, directory=directory, settings=settings) as cluster,
-        braidlog.connect_sync(cluster.seeds) as client,
+        braidlog.connect(cluster.seeds) as client,
     ):
         yield client
 
@@ -39,7 +39,7 @@ def wait_until(true: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_old_records_go_unless_a_pin_holds_them(client: BlockingClient) -> None:
+def test_old_records_go_unless_a_pin_holds_them(client: Client) -> None:
     log = client.create_log("aged", streams=2, retention_ms=3_600_000)
     for n in range(20):
         log.append(b"old", timestamp=n)
@@ -58,7 +58,7 @@ def test_old_records_go_unless_a_pin_holds_them(client: BlockingClient) -> None:
     wait_until(lambda: len(log.refresh()) == 0)
 
 
-def test_so_many_bytes_are_kept(client: BlockingClient) -> None:
+def test_so_many_bytes_are_kept(client: Client) -> None:
     kept = 4 << 20
     log = client.create_log("sized", streams=2, retention_bytes=kept)
     block = [b"x" * 1000] * 200

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import braidlog
-from braidlog import Node
+from braidlog import Store
 from braidlog.errors import (
     CorruptionError,
     ForeignFormatError,
@@ -64,7 +64,7 @@ def replace(data: Path, pattern: str, content: bytes) -> None:
         path.write_bytes(content)
 
 
-def read_everything(node: Node) -> int:
+def read_everything(node: Store) -> int:
     log = node.log("a")
     found = [record.value for record in log]
     assert [int(value.split(b" ")[0]) for value in found] == list(range(RECORDS))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import braidlog
-from braidlog import Node
+from braidlog import Store
 from braidlog.errors import (
     LogError,
     LogFullError,
@@ -63,7 +63,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield where
 
 
-def fill(node: Node, record: bytes) -> tuple[int, LogError]:
+def fill(node: Store, record: bytes) -> tuple[int, LogError]:
     """Append until it is refused; return how many were acknowledged, and the error."""
     log = node.log("a")
     for i in range(100_000):

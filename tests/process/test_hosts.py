@@ -16,7 +16,7 @@ from typing import Any
 import apsw
 import pytest
 
-from braidlog.app import OutcomeUnknownError, connect_sync
+from braidlog.app import OutcomeUnknownError, connect
 from braidlog.app.looking import look
 from braidlog.app.sqlite import database_path
 from braidlog.errors import UnavailableError
@@ -73,7 +73,7 @@ def test_a_host_whose_disk_fails_says_so_and_stops(tmp_path: Path) -> None:
     where = ["--directory", str(data), "--listen", address]
     host = Process(tmp_path / "first.log", *where, BROKEN=str(broken))
     host.wait_for(lambda: listens(address))
-    with connect_sync(address, application="bank") as caller:
+    with connect(address, application="bank") as caller:
         assert caller.call("deposit", 1, 5) == 5
         broken.touch()
         # One failure is enough: it takes nothing more, and nobody is told that it did.

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import braidlog
-from braidlog.client import connect_sync
+from braidlog.client import connect
 from braidlog.client.routing import stream_index
 from braidlog.pipelines import rawranges
 from braidlog.pipelines.auditing import audit
@@ -38,7 +38,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         fill(host, 400)
         host.hashes()
     with LocalCluster(3, directory=path / "nodes", settings=SMALL) as nodes:
-        with connect_sync(nodes.seeds) as client:
+        with connect(nodes.seeds) as client:
             log = client.create_log(LOG, streams=3)
             with braidlog.open(path / "bank" / "log", read_only=True) as node:
                 records = list(node.log("commands").read())
@@ -79,7 +79,7 @@ def test_three_streams_become_seven_and_keys_keep_their_order(
     origin = Origin(LOG, cluster=cluster.seeds)
     there = Destination("spread", 7, cluster=cluster.seeds)
     report = repartition(origin, there, tmp_path / "out", workers=2)
-    with connect_sync(cluster.seeds) as client:
+    with connect(cluster.seeds) as client:
         before = list(client.log(LOG).read())
         after = list(client.log("spread").read())
         described = client.log("spread").describe().streams
@@ -104,7 +104,7 @@ def test_the_last_of_each_key_of_a_cluster(
 ) -> None:
     origin = Origin(LOG, cluster=cluster.seeds)
     report = compact(origin, tmp_path / "out", workers=1, bytes_per_task=50_000)
-    with connect_sync(cluster.seeds) as client:
+    with connect(cluster.seeds) as client:
         keys = {record.key for record in client.log(LOG).read() if record.key}
     assert report.figures["keys"] == len(keys)
 

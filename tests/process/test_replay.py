@@ -16,7 +16,7 @@ import pytest
 
 import braidlog
 from braidlog.app import Abort, Application
-from braidlog.client import connect_sync
+from braidlog.client import connect
 from braidlog.testing.cluster import LocalCluster
 from process.replayed import PARTITIONS, fill, near, wide
 
@@ -110,7 +110,7 @@ def cluster(
     position, hashes = hosted(near, path / "bank", 500)
     with (
         LocalCluster(3, directory=path / "nodes", settings=SMALL) as nodes,
-        connect_sync(nodes.seeds) as client,
+        connect(nodes.seeds) as client,
     ):
         log = client.create_log("bank", streams=3)
         with braidlog.open(path / "bank" / "log", read_only=True) as node:

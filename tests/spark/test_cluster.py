@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import LongType, StructField, StructType
 
 import braidlog
-from braidlog.client import BlockingClusterLog
+from braidlog.client import ClusterLog
 from braidlog.errors import UnauthorizedError
 from braidlog.spark import BraidlogDataSource, register
 from braidlog.spark.schema import DDL
@@ -37,9 +37,9 @@ STREAMS = 3
 
 
 @pytest.fixture
-def orders(cluster: LocalCluster) -> Iterator[BlockingClusterLog]:
+def orders(cluster: LocalCluster) -> Iterator[ClusterLog]:
     """A record a second by position, in batches over all streams, some without key."""
-    with braidlog.connect_sync(cluster.seeds) as client:
+    with braidlog.connect(cluster.seeds) as client:
         if "orders" in client.logs():
             client.delete_log("orders")
         log = client.create_log("orders", streams=STREAMS)
@@ -75,7 +75,7 @@ def test_a_token_comes_from_the_option_or_the_environment(
     with LocalCluster(
         1, directory=tmp_path / "cluster", settings={"security": security}
     ) as cluster:
-        with braidlog.connect_sync(cluster.seeds, token=peering) as client:
+        with braidlog.connect(cluster.seeds, token=peering) as client:
             client.create_log("orders").append_many([b"a", b"b"])
         options = {"cluster": cluster.seeds, "log": "orders"}
         with pytest.raises(UnauthorizedError):
@@ -92,7 +92,7 @@ def test_a_token_comes_from_the_option_or_the_environment(
 
 
 def test_reads_every_column_of_every_stream(
-    spark: Any, cluster: LocalCluster, orders: BlockingClusterLog
+    spark: Any, cluster: LocalCluster, orders: ClusterLog
 ) -> None:
     frame = load(spark, cluster, bytesPerPartition="8k")
     assert frame.rdd.getNumPartitions() > STREAMS
@@ -109,7 +109,7 @@ def test_reads_every_column_of_every_stream(
 
 
 def test_columns_and_bounds(
-    spark: Any, cluster: LocalCluster, orders: BlockingClusterLog
+    spark: Any, cluster: LocalCluster, orders: ClusterLog
 ) -> None:
     frame = load(
         spark,
@@ -127,7 +127,7 @@ def test_columns_and_bounds(
 
 @pytest.mark.parametrize("pushdown", ["true", "false"])
 def test_filters(
-    spark: Any, cluster: LocalCluster, orders: BlockingClusterLog, pushdown: str
+    spark: Any, cluster: LocalCluster, orders: ClusterLog, pushdown: str
 ) -> None:
     frame = load(spark, cluster, pushdown=pushdown)
     chosen = frame.where(
@@ -143,7 +143,7 @@ def test_filters(
 
 
 def test_a_global_order_is_the_order_of_the_log(
-    spark: Any, cluster: LocalCluster, orders: BlockingClusterLog
+    spark: Any, cluster: LocalCluster, orders: ClusterLog
 ) -> None:
     frame = load(spark, cluster, order="global", bytesPerPartition="8k")
     assert frame.rdd.getNumPartitions() > 5
@@ -161,7 +161,7 @@ def test_a_global_order_is_the_order_of_the_log(
 
 
 def test_a_writer_may_append_meanwhile(
-    spark: Any, cluster: LocalCluster, orders: BlockingClusterLog
+    spark: Any, cluster: LocalCluster, orders: ClusterLog
 ) -> None:
     stop = threading.Event()
 
@@ -190,7 +190,7 @@ def test_a_writer_may_append_meanwhile(
 
 
 def test_a_replica_dies_in_between(
-    spark: Any, cluster: LocalCluster, orders: BlockingClusterLog
+    spark: Any, cluster: LocalCluster, orders: ClusterLog
 ) -> None:
     """Planned with all nodes, read without one: each task goes to another replica."""
     frame = load(spark, cluster, "position bigint", bytesPerPartition="4k")
@@ -208,7 +208,7 @@ def test_a_replica_dies_in_between(
 
 
 def test_errors_reach_the_user(
-    spark: Any, cluster: LocalCluster, orders: BlockingClusterLog
+    spark: Any, cluster: LocalCluster, orders: ClusterLog
 ) -> None:
     with pytest.raises(
         PySparkException, match=r"NotFoundError.*'nothing' does not exist"

@@ -63,7 +63,7 @@ def test_the_examples_run(
     text = text.replace('"data/"', repr(str(tmp_path / "data")))
     text = text.replace('"checkpoint/"', repr(str(tmp_path / "checkpoint")))
     names: dict[str, Any] = {"spark": spark}
-    with braidlog.connect_sync(cluster.seeds) as client:
+    with braidlog.connect(cluster.seeds) as client:
         if "orders" in client.logs():
             client.delete_log("orders")
         client.create_log("orders").append_many([b"a", b"b", b"c"])

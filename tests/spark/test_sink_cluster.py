@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 import braidlog
 from braidlog import Producer
-from braidlog.client import BlockingClusterLog
+from braidlog.client import ClusterLog
 from braidlog.spark import register
 from braidlog.spark.sink import run
 from braidlog.spark.sink.options import SinkOptions
@@ -35,15 +35,15 @@ KEYS = 10
 
 
 @pytest.fixture
-def log(cluster: LocalCluster) -> Iterator[BlockingClusterLog]:
-    with braidlog.connect_sync(cluster.seeds) as client:
+def log(cluster: LocalCluster) -> Iterator[ClusterLog]:
+    with braidlog.connect(cluster.seeds) as client:
         for name in {"out", "out.ledger"}.intersection(client.logs()):
             client.delete_log(name)
         yield client.create_log("out", streams=3)
 
 
 def test_each_record_once_and_in_the_order_of_its_key(
-    spark: Any, cluster: LocalCluster, log: BlockingClusterLog, tmp_path: Path
+    spark: Any, cluster: LocalCluster, log: ClusterLog, tmp_path: Path
 ) -> None:
     """Twice under one name, while a node dies and comes back."""
     register(spark)
@@ -78,7 +78,7 @@ class Forgetting(Attempts):
 
     def forget(self, log: Any) -> None:
         batch = [{"value": [b"other"]}]
-        with braidlog.connect_sync(self.seeds) as client:
+        with braidlog.connect(self.seeds) as client:
             ingest = client.ingest("out")
             for other in range(1, 257):
                 data = [_arrow(each) for each in batch]
@@ -95,7 +95,7 @@ def _arrow(columns: Any) -> Any:
 
 
 def test_a_stream_that_has_forgotten_the_sink(
-    cluster: LocalCluster, log: BlockingClusterLog, tmp_path: Path
+    cluster: LocalCluster, log: ClusterLog, tmp_path: Path
 ) -> None:
     """Killed after half of the first batch; forgotten there, and between batches."""
     options = SinkOptions("", "out", str(tmp_path), cluster=cluster.seeds)

@@ -128,7 +128,7 @@ def test_a_cluster_while_replicas_fail(
     checkpoint = tmp_path / "checkpoint"
     options = {"cluster": cluster.seeds, "log": "moves"}
     victim = cluster.nodes[-1]
-    with braidlog.connect_sync(cluster.seeds) as client:
+    with braidlog.connect(cluster.seeds) as client:
         log = client.create_log("moves", streams=STREAMS, min_replicas=2)
         append(log, 1, 1001)
 

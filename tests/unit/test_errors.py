@@ -48,5 +48,5 @@ def test_the_message_ends_with_the_next_step() -> None:
 def test_errors_are_also_the_builtin_ones_callers_expect() -> None:
     assert issubclass(errors.TrimmedError, IndexError)
     assert issubclass(errors.BeyondEndError, IndexError)
-    assert issubclass(errors.TimeoutError_, TimeoutError)
+    assert issubclass(errors.DeadlineError, TimeoutError)
     assert issubclass(errors.InvalidArgumentError, ValueError)

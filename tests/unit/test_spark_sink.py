@@ -105,7 +105,7 @@ def test_options() -> None:
             parse_sink(wrong)
 
 
-def test_writers_that_get_nothing(node: braidlog.Node, tmp_path: Path) -> None:
+def test_writers_that_get_nothing(node: braidlog.Store, tmp_path: Path) -> None:
     """No partitions at all; and tasks that all failed, of which Spark says None."""
     node.close()
     where = {"path": str(tmp_path / "data"), "log": "out"}
@@ -124,7 +124,7 @@ def test_writers_that_get_nothing(node: braidlog.Node, tmp_path: Path) -> None:
 
 
 def test_a_log_made_anew_gets_nothing_of_what_was_staged_before(
-    node: braidlog.Node, tmp_path: Path
+    node: braidlog.Store, tmp_path: Path
 ) -> None:
     node.close()
     where = {"path": str(tmp_path / "data"), "log": "out"}
@@ -193,14 +193,14 @@ def expected(batches: dict[int, int]) -> list[bytes]:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[braidlog.Node]:
+def node(tmp_path: Path) -> Iterator[braidlog.Store]:
     with braidlog.open(tmp_path / "data", segment_bytes=1 << 20) as node:
         node.create_log("out")
         yield node
 
 
 @pytest.fixture
-def attempts(node: braidlog.Node, tmp_path: Path) -> Attempts:
+def attempts(node: braidlog.Store, tmp_path: Path) -> Attempts:
     target = EmbeddedTarget(node, "out")
     return Attempts(target, tmp_path / "staging", node.log("out").describe().stream)
 
@@ -210,7 +210,7 @@ def files(attempts: Attempts) -> list[Path]:
 
 
 def test_batches_are_stored_once_and_in_order(
-    node: braidlog.Node, attempts: Attempts
+    node: braidlog.Store, attempts: Attempts
 ) -> None:
     for batch in (0, 1, 1, 0, 2):
         attempts.store(batch, 10)
@@ -222,7 +222,7 @@ def test_batches_are_stored_once_and_in_order(
 @pytest.mark.parametrize("forgets", [False, True])
 @pytest.mark.parametrize("batch", [0, 1])
 def test_a_killed_driver_is_finished_by_the_next(
-    node: braidlog.Node,
+    node: braidlog.Store,
     attempts: Attempts,
     monkeypatch: pytest.MonkeyPatch,
     *,
@@ -257,7 +257,7 @@ def test_a_killed_driver_is_finished_by_the_next(
 
 
 def test_a_driver_that_gives_up_leaves_what_counts(
-    node: braidlog.Node, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+    node: braidlog.Store, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def nothing(_: Any) -> Any:
         raise Stop
@@ -305,7 +305,7 @@ def lose_all(attempts: Attempts) -> None:
 
 
 def test_a_batch_that_lost_its_files_is_finished_by_the_same_run(
-    node: braidlog.Node, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+    node: braidlog.Store, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed with 3 of 10 records stored, and then the staged files are gone."""
     append_all = attempts.target.append_all
@@ -362,7 +362,7 @@ def stopped(attempts: Attempts, batch: int, count: int, stored: int) -> None:
 
 @pytest.mark.usefixtures("_listed")
 def test_a_batch_whose_files_are_listed_is_finished_by_the_next(
-    node: braidlog.Node, attempts: Attempts
+    node: braidlog.Store, attempts: Attempts
 ) -> None:
     attempts.store(0, 4)
     stopped(attempts, 1, 10, stored=3)
@@ -376,7 +376,7 @@ def test_a_batch_whose_files_are_listed_is_finished_by_the_next(
 @pytest.mark.usefixtures("_listed")
 @pytest.mark.parametrize("damage", ["gone", "cut", "flipped"])
 def test_a_list_that_is_lost_is_said_or_made_up_for(
-    node: braidlog.Node, attempts: Attempts, damage: str
+    node: braidlog.Store, attempts: Attempts, damage: str
 ) -> None:
     stopped(attempts, 0, 10, stored=3)
     [path] = [each for each in files(attempts) if each.suffix == ".files"]
@@ -395,7 +395,7 @@ def test_a_list_that_is_lost_is_said_or_made_up_for(
 
 
 def test_a_batch_of_more_files_than_a_record_has_room_for(
-    node: braidlog.Node, attempts: Attempts
+    node: braidlog.Store, attempts: Attempts
 ) -> None:
     """90,000 staged files, of which all but two are the same one without records."""
     work, parts = attempts.stage(0, 10)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from benchmarks.cluster.plan import Plan
-from braidlog.client import Client, ClusterLog, connect
+from braidlog.client import AsyncClient, AsyncClusterLog, connect_async
 from braidlog.testing.cluster import LocalCluster
 
 _READY = 256 << 20
@@ -24,18 +24,18 @@ class Braidlog:
     def __init__(self, cluster: LocalCluster) -> None:
         """Use a cluster that runs."""
         self.cluster = cluster
-        self._client: Client | None = None
-        self._log: ClusterLog | None = None
+        self._client: AsyncClient | None = None
+        self._log: AsyncClusterLog | None = None
 
     @property
-    def log(self) -> ClusterLog:
+    def log(self) -> AsyncClusterLog:
         """Return the log."""
         assert self._log is not None
         return self._log
 
     async def open(self) -> None:
         """Connect, and make the log."""
-        self._client = connect(self.cluster.seeds)
+        self._client = connect_async(self.cluster.seeds)
         await self._client.__aenter__()
         self._log = await self._client.create_log("bench", streams=1)
 

@@ -60,7 +60,7 @@ def _fill(plan: Plan, seeds: str) -> None:
         "even": [plan.skewed_records // plan.streams] * plan.streams,
         "skewed": [9 * tenth, *[small] * (plan.streams - 1)],
     }
-    with braidlog.connect_sync(seeds) as client:
+    with braidlog.connect(seeds) as client:
         for name, parts in counts.items():
             client.create_log(name, streams=plan.streams)
             ingest = client.ingest(name)

@@ -34,41 +34,41 @@ impl LogView {
     /// Check a range against what can be read; `None` means the first position and the current end.
     fn bounds(
         &self,
-        start: Option<&Bound<'_, PyAny>>,
+        begin: Option<&Bound<'_, PyAny>>,
         end: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<(u64, u64)> {
-        let start = start
-            .map(|given| Place::named(given, "start"))
+        let begin = begin
+            .map(|given| Place::named(given, "begin"))
             .transpose()?;
         let end = Unsigned::optional(end, "end")?;
         self.reader.check().map_err(to_py)?;
         let range = self.reader.stream.range();
-        let start = start.map_or(range.first, |Place(start)| start);
+        let begin = begin.map_or(range.first, |Place(begin)| begin);
         let end = end.map_or(range.end, |Unsigned(end)| end);
-        if start < range.first {
+        if begin < range.first {
             return Err(to_py(Error::Trimmed {
-                position: start,
+                position: begin,
                 first: range.first,
             }));
         }
-        if start > range.end {
+        if begin > range.end {
             return Err(to_py(Error::BeyondEnd {
-                position: start,
+                position: begin,
                 next: range.end,
             }));
         }
-        Ok((start, end.min(range.end).max(start)))
+        Ok((begin, end.min(range.end).max(begin)))
     }
 
     fn scan(
         &self,
-        start: Option<&Bound<'_, PyAny>>,
+        begin: Option<&Bound<'_, PyAny>>,
         end: Option<&Bound<'_, PyAny>>,
         columns: Option<Vec<String>>,
     ) -> PyResult<Scan> {
-        let (start, end) = self.bounds(start, end)?;
+        let (begin, end) = self.bounds(begin, end)?;
         let projection = projection(columns.as_deref())?;
-        Ok(Scan::new(self.reader.clone(), projection, start, end))
+        Ok(Scan::new(self.reader.clone(), projection, begin, end))
     }
 }
 
@@ -105,12 +105,12 @@ impl LogView {
     }
 
     #[pyo3(signature = (
-        start=None, end=None, key=None, since=None, until=None, limit=None, skip_holes=false, reverse=false
+        begin=None, end=None, key=None, since=None, until=None, limit=None, skip_holes=false, reverse=false
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are those of `Log.read`")]
     fn records(
         &self,
-        start: Option<&Bound<'_, PyAny>>,
+        begin: Option<&Bound<'_, PyAny>>,
         end: Option<&Bound<'_, PyAny>>,
         key: Option<&Bound<'_, PyAny>>,
         since: Option<Micros>,
@@ -119,10 +119,10 @@ impl LogView {
         skip_holes: bool,
         reverse: bool,
     ) -> PyResult<RecordIterator> {
-        let whole = start.is_none();
-        let (start, end) = self.bounds(start, end)?;
+        let whole = begin.is_none();
+        let (begin, end) = self.bounds(begin, end)?;
         let wanted = Selection {
-            start,
+            start: begin,
             whole,
             end,
             reverse,
@@ -139,15 +139,15 @@ impl LogView {
         Ok(RecordIterator::new(self.reader.clone(), wanted))
     }
 
-    #[pyo3(signature = (start=None, end=None, columns=None, skip_holes=false))]
+    #[pyo3(signature = (begin=None, end=None, columns=None, skip_holes=false))]
     fn batches(
         &self,
-        start: Option<&Bound<'_, PyAny>>,
+        begin: Option<&Bound<'_, PyAny>>,
         end: Option<&Bound<'_, PyAny>>,
         columns: Option<Vec<String>>,
         skip_holes: bool,
     ) -> PyResult<BatchIterator> {
-        let scan = self.scan(start, end, columns)?;
+        let scan = self.scan(begin, end, columns)?;
         Ok(BatchIterator::new(scan.skipping(skip_holes)))
     }
 

@@ -62,9 +62,9 @@ pub fn wait_group(
     }
 }
 
-/// A `TimeoutError_` that says what is late.
+/// A `DeadlineError` that says what is late.
 pub fn timed_out(py: Python<'_>, what: &str) -> PyResult<PyErr> {
-    let class = py.import("braidlog.errors")?.getattr("TimeoutError_")?;
+    let class = py.import("braidlog.errors")?.getattr("DeadlineError")?;
     Ok(PyErr::from_value(class.call1((what,))?))
 }
 

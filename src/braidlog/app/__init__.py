@@ -97,16 +97,16 @@ __all__ = [
     "Stop",
     "UnknownProcedureError",
     "connect",
-    "connect_sync",
+    "connect_async",
 ]
 
 if _typing.TYPE_CHECKING:
-    from braidlog.app.remote import connect, connect_sync
+    from braidlog.app.remote import connect, connect_async
 
 
 def __getattr__(name: str) -> object:
     """Import the callers when they are asked for: they need an extra."""
-    if name in ("connect", "connect_sync"):
+    if name in ("connect_async", "connect"):
         from braidlog.app import remote
 
         return getattr(remote, name)

@@ -266,22 +266,22 @@ class Application:
             StateDamagedError: a database is damaged.
             UnavailableError: the system does not let a file be read or written:
                 ``path``.
-            TimeoutError_: no node answered.
+            DeadlineError: no node answered.
             ClosedError: it was told to ``stop``.
         """
         from braidlog.app.hosting import open_cluster_host
-        from braidlog.app.remote import connect_sync
-        from braidlog.client.client import connect
+        from braidlog.app.remote import connect
+        from braidlog.client.client import connect_async
 
         addresses = [join] if isinstance(join, str) and join else list(join)
         others = None
         if addresses:
-            others = connect_sync(
+            others = connect(
                 ",".join(addresses), application=self.name, token=token, ssl=ssl
             )
         return open_cluster_host(
             self,
-            lambda: connect(seeds, token=token, ssl=ssl, settings=settings),
+            lambda: connect_async(seeds, token=token, ssl=ssl, settings=settings),
             directory,
             log=log,
             active=active,

@@ -149,7 +149,7 @@ class Host:
             CallExpiredError: the call id is so old that its result may be forgotten.
             ConflictError: effects could not be logged, because others were faster.
             OutcomeUnknownError: the host failed; repeat with the same call id.
-            TimeoutError_: no answer within ``timeout`` seconds; it may still come.
+            DeadlineError: no answer within ``timeout`` seconds; it may still come.
         """
         found = self.application.find(procedure)
         if found.mode == "command":
@@ -164,7 +164,7 @@ class Host:
         """Wait until everything up to ``position`` is executed and committed.
 
         Raises:
-            TimeoutError_: it was not within ``timeout`` seconds.
+            DeadlineError: it was not within ``timeout`` seconds.
         """
         self.runner.wait_applied(position, timeout)
 

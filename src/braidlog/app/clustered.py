@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Final
 from braidlog.app.known import counting
 from braidlog.app.stopping import Stop
 from braidlog.client.background import BackgroundLoop
-from braidlog.client.client import Client
-from braidlog.client.log import ClusterLog
+from braidlog.client.client import AsyncClient
+from braidlog.client.log import AsyncClusterLog
 from braidlog.client.retry import Backoff, Verdict, verdict_of
-from braidlog.errors import ClosedError, LogError, NotFoundError, TimeoutError_
+from braidlog.errors import ClosedError, DeadlineError, LogError, NotFoundError
 from braidlog.storage.arguments import checked_timeout
 from braidlog.storage.retention import lowest_pin
 
@@ -50,7 +50,7 @@ class ClusteredLog:
 
     def __init__(
         self,
-        make: Callable[[], Client],
+        make: Callable[[], AsyncClient],
         name: str,
         *,
         streams: int = 0,
@@ -60,7 +60,7 @@ class ClusteredLog:
 
         Raises:
             NotFoundError: there is no log of that name.
-            TimeoutError_: no node answered.
+            DeadlineError: no node answered.
             ClosedError: it was told to ``stop``.
         """
         self._changed = threading.Condition()
@@ -85,7 +85,7 @@ class ClusteredLog:
             self.close()
             raise
 
-    async def _open(self, name: str, streams: int) -> ClusterLog:
+    async def _open(self, name: str, streams: int) -> AsyncClusterLog:
         self._room = asyncio.Event()
         client = await self._client.__aenter__()
         try:
@@ -123,7 +123,7 @@ class ClusteredLog:
         """Ask the cluster for one past the last position that is durable.
 
         Raises:
-            TimeoutError_: no node that knows answered in time.
+            DeadlineError: no node that knows answered in time.
         """
         return self._loop.run(self._ask(timeout))
 
@@ -136,11 +136,11 @@ class ClusteredLog:
             if isinstance(error, LogError):
                 raise
             msg = f"the cluster did not say where the log ends in {timeout} s"
-            raise TimeoutError_(msg) from error
+            raise DeadlineError(msg) from error
         self._as_of = max(self._as_of, (began, end))
         return end
 
-    async def _look_on(self, log: ClusterLog) -> None:
+    async def _look_on(self, log: AsyncClusterLog) -> None:
         while True:
             with contextlib.suppress(LogError):
                 began = time.monotonic()

@@ -27,7 +27,7 @@ from braidlog.app.procedure import Procedure
 from braidlog.app.role import Role
 from braidlog.app.snapshots import Gauge
 from braidlog.app.waiting import PendingCall, Waiter
-from braidlog.errors import LogError, TimeoutError_
+from braidlog.errors import DeadlineError, LogError
 from braidlog.storage.arguments import checked_timeout
 
 __all__ = ["Effects"]
@@ -72,7 +72,7 @@ class Effects(Figures, ABC):
 
         Raises:
             ConflictError: other hosts changed the partitions each time.
-            TimeoutError_: there was no answer within ``timeout`` seconds; its
+            DeadlineError: there was no answer within ``timeout`` seconds; its
                 ``outcome`` says whether there may be one yet.
         """
         deadline = _Deadline(call, timeout)
@@ -194,10 +194,10 @@ class _Deadline:
         """Raise if nothing is left: the call is not in the log.
 
         Raises:
-            TimeoutError_: it is over; the outcome is certain.
+            DeadlineError: it is over; the outcome is certain.
         """
         if self.left() == 0.0:
             msg = f"the call {self._call.hex()} was not logged in {self._timeout} s"
-            late: LogError = TimeoutError_(msg)
-            late.outcome = "certain"
+            late: LogError = DeadlineError(msg)
+            late.outcome = "not_stored"
             raise late

@@ -123,7 +123,7 @@ class OutcomeUnknownError(UnavailableError):
 
     code = 114
     hint = "Repeat it with the same call id: it is executed once"
-    outcome: Literal["certain", "unknown"] = "unknown"
+    outcome: Literal["not_stored", "unknown"] = "unknown"
 
 
 class EncodingError(InvalidArgumentError):

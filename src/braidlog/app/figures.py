@@ -22,7 +22,7 @@ from braidlog.app.snapshotfiles import Image, close_all, views_of
 from braidlog.app.source import CommandLog
 from braidlog.app.state import State
 from braidlog.app.waiting import Calls, unknown
-from braidlog.errors import ClosedError, LogError, NotReadyError, TimeoutError_
+from braidlog.errors import ClosedError, DeadlineError, LogError, NotReadyError
 from braidlog.storage.arguments import checked_timeout
 
 __all__ = ["Figures"]
@@ -97,7 +97,7 @@ class Figures:
         """Wait until everything up to ``position`` is executed and committed.
 
         Raises:
-            TimeoutError_: it was not within ``timeout`` seconds.
+            DeadlineError: it was not within ``timeout`` seconds.
         """
         left = checked_timeout(timeout)
         if self.position >= position:
@@ -114,7 +114,7 @@ class Figures:
         self._check_open()
         if not done:
             msg = f"position {position} was not applied in {timeout} s"
-            raise TimeoutError_(msg)
+            raise DeadlineError(msg)
 
     def caught_up_within(self, seconds: float) -> bool:
         """Whether the state was that of the end of the log so many seconds ago."""

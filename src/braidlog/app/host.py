@@ -210,7 +210,7 @@ class Runner(Effects):
             FencedError: another host did so at the same time.
             LogFullError: there is no room for the entry. It is tried again from here
                 on, and this host may trim the log until another one is active.
-            TimeoutError_: the entry was not applied within ``timeout`` seconds.
+            DeadlineError: the entry was not applied within ``timeout`` seconds.
         """
         self._check_open()
         # One at a time: a second claim would make the first one look overtaken.
@@ -327,7 +327,7 @@ class Runner(Effects):
         with self._lock:
             waiters = self._calls.pop(call)
             self._drained.notify_all()
-        refused = isinstance(error, UnavailableError) and error.outcome == "certain"
+        refused = isinstance(error, UnavailableError) and error.outcome == "not_stored"
         for waiter in waiters:
             waiter.settle(error if refused else unknown(call, error))
         for flush in self.on_settled:

@@ -39,7 +39,7 @@ from braidlog.paths import local_path
 
 if TYPE_CHECKING:
     from braidlog.app.remote import Caller
-    from braidlog.client.client import Client
+    from braidlog.client.client import AsyncClient
 
 __all__ = ["ClusterHost", "open_cluster_host"]
 
@@ -88,7 +88,7 @@ class ClusterHost(Host):
 
 def open_cluster_host(
     application: Application,
-    make: Callable[[], Client],
+    make: Callable[[], AsyncClient],
     directory: str | os.PathLike[str],
     *,
     log: str = "",

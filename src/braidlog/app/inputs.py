@@ -15,10 +15,10 @@ from braidlog.app.record import RecordLike
 from braidlog.app.source import LOG_NAME
 from braidlog.errors import CorruptionError
 from braidlog.paths import local_path
-from braidlog.storage.node import open_node
+from braidlog.storage.node import open_store
 
 if TYPE_CHECKING:
-    from braidlog.client.blocking import BlockingClient
+    from braidlog.client.blocking import Client
 
 __all__ = ["ClusterInput", "DirectoryInput", "Input", "readable"]
 
@@ -73,7 +73,7 @@ class DirectoryInput:
             NotFoundError: there is none.
         """
         self.name = str(path)
-        self._node = open_node(
+        self._node = open_store(
             local_path(path, "the directory of a host") / "log", read_only=True
         )
         self._log = self._node.log(LOG_NAME)
@@ -93,7 +93,7 @@ class ClusterInput:
 
     gaps: Final = False
 
-    def __init__(self, client: BlockingClient, log: str) -> None:
+    def __init__(self, client: Client, log: str) -> None:
         """Read a log by its name.
 
         Raises:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from braidlog.app.succession import Succession, View
-from braidlog.errors import LogError, LogFullError, TimeoutError_
+from braidlog.errors import DeadlineError, LogError, LogFullError
 from braidlog.storage.threads import start_thread
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Promoter:
     def _promote(self) -> None:
         try:
             self._runner.promote(_PROMOTE_S)
-        except TimeoutError_:
+        except DeadlineError:
             return  # It has to catch up, or the cluster is away: at the next look.
         except LogFullError:
             self._say(

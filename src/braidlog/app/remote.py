@@ -30,9 +30,9 @@ from braidlog.client.settings import ClientSettings
 from braidlog.client.sockets import socket_connector
 from braidlog.errors import (
     ClosedError,
+    DeadlineError,
     LogError,
     RemoteProtocolError,
-    TimeoutError_,
 )
 from braidlog.storage.arguments import checked_timeout
 from braidlog.wire.messages import (
@@ -48,7 +48,7 @@ from braidlog.wire.messages import (
     TakeSnapshot,
 )
 
-__all__ = ["AsyncCaller", "Caller", "connect", "connect_sync"]
+__all__ = ["AsyncCaller", "Caller", "connect", "connect_async"]
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ _PROMOTE_S: Final = 90.0
 
 
 class AsyncCaller:
-    """An application whose hosts are elsewhere. Use `braidlog.app.connect`.
+    """An application whose hosts are elsewhere. Use `braidlog.app.connect_async`.
 
     Safe to use for many calls at a time; each is retried at the other hosts when one
     fails. A cancelled call that was sent is executed all the same.
@@ -87,7 +87,7 @@ class AsyncCaller:
 
         Raises:
             ConnectionLostError: every seed refuses connections.
-            TimeoutError_: none answered in time.
+            DeadlineError: none answered in time.
             UnauthorizedError: the token is refused.
             NotFoundError: the hosts are of another application.
         """
@@ -143,7 +143,7 @@ class AsyncCaller:
             ProcedureError: it raised something else; nothing remains.
             CallExpiredError: the id is so old that its result may be forgotten; its
                 ``outcome`` is unknown if an earlier attempt may have been executed.
-            TimeoutError_: no answer in time; repeat with the same call id if its
+            DeadlineError: no answer in time; repeat with the same call id if its
                 ``outcome`` is unknown.
             UnauthorizedError: the token does not allow it.
             LogError: what is wrong with the call, as `Host.call` says it.
@@ -232,8 +232,8 @@ class AsyncCaller:
                     until = refused_until
                 pause = backoff.pause(settings.share())
                 await asyncio.sleep(min(pause, max(0.0, until - loop.time())))
-        late: LogError = TimeoutError_(f"no host answered in {within:.3g} s: {said}")
-        late.outcome = "unknown" if unknown else "certain"
+        late: LogError = DeadlineError(f"no host answered in {within:.3g} s: {said}")
+        late.outcome = "unknown" if unknown else "not_stored"
         raise late
 
     def _is_answer(self, error: LogError, failures: int) -> bool:
@@ -260,7 +260,7 @@ class AsyncCaller:
         """Return how a host is: the one that the next call goes to.
 
         Raises:
-            TimeoutError_: no host answered.
+            DeadlineError: no host answered.
         """
         seconds = _COPY_S if hashes else None
         within = seconds or self._settings.timeout_s
@@ -367,7 +367,7 @@ def _with_outcome(error: LogError, *, unknown: bool) -> LogError:
 
 
 class Caller:
-    """The same for blocking code. Use `braidlog.app.connect_sync`.
+    """The same for blocking code. Use `braidlog.app.connect`.
 
     Safe to use from many threads.
     """
@@ -442,7 +442,7 @@ class Caller:
         return self._loop.run(self._caller.take_snapshot(address, progress))
 
 
-def connect(
+def connect_async(
     seeds: str | Iterable[str],
     *,
     application: str = "",
@@ -450,7 +450,7 @@ def connect(
     ssl: tls.SSLContext | None = None,
     settings: ClientSettings | None = None,
 ) -> AsyncCaller:
-    """Call an application: ``async with braidlog.app.connect("host:7500") as bank``.
+    """Call an application, with ``async with``; `connect` is for blocking code.
 
     ``seeds`` are the addresses of its hosts; a call goes to the next one when one does
     not answer. The name of the ``application`` is checked. ``ssl`` is a context as
@@ -460,7 +460,7 @@ def connect(
     return AsyncCaller(seeds, connector=connector, settings=settings)
 
 
-def connect_sync(
+def connect(
     seeds: str | Iterable[str],
     *,
     application: str = "",
@@ -468,7 +468,9 @@ def connect_sync(
     ssl: tls.SSLContext | None = None,
     settings: ClientSettings | None = None,
 ) -> Caller:
-    """Call an application from blocking code, with ``with``; as `connect`."""
+    """Call an application from blocking code, with ``with``; see `connect_async`."""
     return Caller(
-        connect(seeds, application=application, token=token, ssl=ssl, settings=settings)
+        connect_async(
+            seeds, application=application, token=token, ssl=ssl, settings=settings
+        )
     )

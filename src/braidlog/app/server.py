@@ -249,7 +249,7 @@ class CallServer:
 def _no_node() -> InvalidArgumentError:
     return InvalidArgumentError(
         "this is a host of an application, no node of a cluster: use"
-        " braidlog.app.connect, or the address of a node"
+        " braidlog.app.connect_async, or the address of a node"
     )
 
 

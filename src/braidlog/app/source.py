@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from braidlog.app.record import RecordLike
 from braidlog.errors import ClosedError
-from braidlog.storage.node import open_node
+from braidlog.storage.node import open_store
 from braidlog.storage.retention import lowest_pin
 
 __all__ = ["LOG_NAME", "CommandLog", "EmbeddedLog", "KeptCommandLog"]
@@ -44,7 +44,7 @@ class CommandLog(Protocol):
         """Return one past the last position that is durable now, whoever wrote it.
 
         Raises:
-            TimeoutError_: that could not be found out in ``timeout`` seconds.
+            DeadlineError: that could not be found out in ``timeout`` seconds.
         """
 
     def submit(
@@ -108,7 +108,7 @@ class EmbeddedLog:
 
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Open the directory as its writer; options as `braidlog.open`."""
-        self._node = open_node(path, **options)
+        self._node = open_store(path, **options)
         self._log = self._node.create_log(LOG_NAME, exist_ok=True)
 
     @property

@@ -10,7 +10,7 @@ from braidlog.app.answers import answer
 from braidlog.app.entries import CallId
 from braidlog.app.errors import BusyError, OutcomeUnknownError
 from braidlog.app.outcome import Outcome
-from braidlog.errors import TimeoutError_
+from braidlog.errors import DeadlineError
 from braidlog.storage.arguments import checked_timeout
 
 __all__ = ["Calls", "PendingCall", "Waiter", "late", "unknown"]
@@ -52,7 +52,7 @@ class PendingCall:
         """Wait for the outcome as it is in the log.
 
         Raises:
-            TimeoutError_: none came within ``timeout`` seconds; it may still come.
+            DeadlineError: none came within ``timeout`` seconds; it may still come.
         """
         if self._outcome is None:
             left = checked_timeout(timeout)
@@ -70,7 +70,7 @@ class PendingCall:
         Raises:
             ProcedureError: the procedure raised; `Abort` if it refused.
             OutcomeUnknownError: the host failed; repeat with the same call id.
-            TimeoutError_: no answer within ``timeout`` seconds; it may still come.
+            DeadlineError: no answer within ``timeout`` seconds; it may still come.
         """
         return answer(self.outcome(timeout))
 
@@ -129,9 +129,9 @@ class Calls:
         return list(self._waiters)
 
 
-def late(call: bytes, timeout: float | None) -> TimeoutError_:
+def late(call: bytes, timeout: float | None) -> DeadlineError:
     """Return what a call gets that has no answer yet; it may still come."""
-    return TimeoutError_(f"no answer to the call {call.hex()} in {timeout} s")
+    return DeadlineError(f"no answer to the call {call.hex()} in {timeout} s")
 
 
 def unknown(call: bytes, error: Exception) -> OutcomeUnknownError:

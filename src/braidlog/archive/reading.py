@@ -114,25 +114,25 @@ class Archive:
 
     def batches(
         self,
-        start: int | None = None,
+        begin: int | None = None,
         end: int | None = None,
         *,
         columns: Sequence[str] | None = None,
         choice: Choice = EVERY,
     ) -> Iterator[pa.RecordBatch]:
-        """Iterate over positions ``start`` to ``end`` as record batches, in order.
+        """Iterate over positions ``begin`` to ``end`` as record batches, in order.
 
         ``columns`` are those of a log, and ``stream`` and ``llsn``. Only whole row
         groups are left out by ``choice``: what comes may hold rows that it does not
         want.
 
         Raises:
-            TrimmedError: ``start`` is before `begin`.
-            BeyondEndError: ``start`` is beyond `end`.
+            TrimmedError: ``begin`` is before `begin`.
+            BeyondEndError: ``begin`` is beyond `end`.
             ArchiveDamagedError: a file is gone or damaged.
         """
         names = chosen_columns(columns)
-        for _, batch in self._pieces(start, end, names, choice):
+        for _, batch in self._pieces(begin, end, names, choice):
             yield batch
 
     def decoded_bytes(self, file: ArchivedFile) -> int:
@@ -147,20 +147,20 @@ class Archive:
 
     def to_arrow(
         self,
-        start: int | None = None,
+        begin: int | None = None,
         end: int | None = None,
         *,
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
-        """Return positions ``start`` to ``end`` as one table; see `batches`."""
+        """Return positions ``begin`` to ``end`` as one table; see `batches`."""
         names = chosen_columns(columns)
         schema = pa.schema([(name, COLUMNS[name]) for name in names])
-        found = self.batches(start, end, columns=names)
+        found = self.batches(begin, end, columns=names)
         return pa.Table.from_batches(list(found), schema)
 
     def records(
         self,
-        start: int | None = None,
+        begin: int | None = None,
         end: int | None = None,
         *,
         choice: Choice = EVERY,
@@ -175,7 +175,7 @@ class Archive:
             TrimmedError, BeyondEndError, ArchiveDamagedError: as `batches`.
         """
         names = [name for name in COLUMNS if name not in ("stream", "llsn")]
-        for position, batch in self._pieces(start, end, names, choice, reverse=reverse):
+        for position, batch in self._pieces(begin, end, names, choice, reverse=reverse):
             records = records_of(batch, position, choice)
             if reverse:
                 records.reverse()
@@ -185,21 +185,21 @@ class Archive:
 
     def _pieces(
         self,
-        start: int | None,
+        begin: int | None,
         end: int | None,
         names: list[str],
         choice: Choice,
         *,
         reverse: bool = False,
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        begin, stop = self._bounds(start, end)
+        begin, stop = self._bounds(begin, end)
         files = list(self.manifest.holding(begin, stop))
         for file in reversed(files) if reverse else files:
             if choice.may_hold(file.timestamp_min, file.timestamp_max):
                 yield from self._rows(file, begin, stop, names, choice, reverse=reverse)
 
-    def _bounds(self, start: int | None, end: int | None) -> tuple[int, int]:
-        begin = self.begin if start is None else start
+    def _bounds(self, begin: int | None, end: int | None) -> tuple[int, int]:
+        begin = self.begin if begin is None else begin
         stop = self.end if end is None else min(end, self.end)
         if begin < 0 or stop < 0:
             msg = f"positions count from 1, got {min(begin, stop)}"

@@ -29,16 +29,16 @@ class Piece:
 
 
 def bounds(
-    start: int | None, end: int | None, log: range, archived: range
+    begin: int | None, end: int | None, log: range, archived: range
 ) -> tuple[int, int]:
     """Return what is to be read of a log that has an archive.
 
     Raises:
         InvalidArgumentError: a position below 0.
-        BeyondEndError: ``start`` is above the end of the log.
+        BeyondEndError: ``begin`` is above the end of the log.
     """
     first = min(log.start, archived.start) if archived else log.start
-    begin = first if start is None else start
+    begin = first if begin is None else begin
     stop = log.stop if end is None else min(end, log.stop)
     if begin < 0 or stop < 0:
         raise InvalidArgumentError(f"positions count from 1, got {min(begin, stop)}")

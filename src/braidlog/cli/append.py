@@ -47,13 +47,13 @@ class Range:
         self.end = last + 1 if self.end is None else max(self.end, last + 1)
         self.records += len(positions)
 
-    def settle(self, node: Any, log: Log, begin: int) -> None:
+    def settle(self, store: Any, log: Log, begin: int) -> None:
         """Take in what was under way when an append ended early.
 
         This process is the only writer, so it is what the log has grown by.
         """
         with suppress(LogError):
-            node.sync()
+            store.sync()
             if log.end > begin:
                 self.first, self.end, self.records = begin, log.end, log.end - begin
 
@@ -97,14 +97,14 @@ def append(
     else:
         batches = groups(stdin(), delimiter)
     appended = Range()
-    with session.changing(create=create) as node:
-        target = node.create_log(log, exist_ok=True) if create else node.log(log)
+    with session.changing(create=create) as store:
+        target = store.create_log(log, exist_ok=True) if create else store.log(log)
         begin = 0 if session.cluster else target.end
         try:
             _append_all(target, batches, key, key_separator, appended)
         except BaseException as error:
             if session.cluster is None:
-                appended.settle(node, target, begin)
+                appended.settle(store, target, begin)
             else:
                 note_unknown(error)
             raise

@@ -15,7 +15,7 @@ from braidlog.cli.text import clock
 
 if TYPE_CHECKING:
     from braidlog.app.known import Known
-    from braidlog.client.blocking import BlockingClusterLog
+    from braidlog.client.blocking import ClusterLog
 
 __all__ = ["forget", "hosts"]
 
@@ -63,7 +63,7 @@ def forget(session: Session, /, host: str, *, log_name: str, force: bool) -> Non
     line(session, f"forgot {found.host}", host=found.host, cursors=gone)
 
 
-def _known(log: BlockingClusterLog) -> list[Known]:
+def _known(log: ClusterLog) -> list[Known]:
     from braidlog.app.known import known
     from braidlog.wire.results import CursorRow
 

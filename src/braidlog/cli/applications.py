@@ -256,7 +256,7 @@ def opened(application: str | None, directory: Path) -> Iterator[Host]:
 @contextmanager
 def calling(session: Session, only: str | None = None) -> Iterator[Caller]:
     """Connect to the hosts, or to one of them ``only``."""
-    from braidlog.app.remote import connect_sync
+    from braidlog.app.remote import connect
     from braidlog.client.routing import parse_seeds
 
     target = session.cluster
@@ -265,7 +265,7 @@ def calling(session: Session, only: str | None = None) -> Iterator[Caller]:
         raise Problem(text, "pass --hosts HOST:PORT, or set BRAIDLOG_HOSTS", USAGE)
     seeds, context = parse_seeds(only or target.seeds), target.context()
     probe(seeds, "host", _NOBODY)
-    with connect_sync(seeds, token=target.token, ssl=context) as caller:
+    with connect(seeds, token=target.token, ssl=context) as caller:
         yield caller
 
 

@@ -66,16 +66,16 @@ def bench(session: Session, *, seconds: float, directory: Path) -> None:
     """
     with (
         tempfile.TemporaryDirectory(prefix="braidlog-bench-", dir=directory) as path,
-        braidlog.open(path) as node,
+        braidlog.open(path) as store,
     ):
         message(f"temporary log in {path}")
-        log = node.create_log("bench", retention_bytes=_KEPT_BYTES)
-        measured = list(_measure(node, log, seconds))
+        log = store.create_log("bench", retention_bytes=_KEPT_BYTES)
+        measured = list(_measure(store, log, seconds))
         rows(session, measured, empty="", shown=_shown)
 
 
 def _measure(
-    node: braidlog.Node, log: braidlog.Log, seconds: float
+    store: braidlog.Store, log: braidlog.Log, seconds: float
 ) -> Iterator[Measured]:
     yield _row("append 128 B, durable", *_timed(lambda: log.append(_VALUE), seconds))
     yield _row("append 128 B, pipelined", *_pipelined(log, seconds))

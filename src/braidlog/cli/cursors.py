@@ -16,9 +16,9 @@ from braidlog.cli.text import clock, human_duration
 if TYPE_CHECKING:
     import braidlog
     from braidlog.cli.session import Log
-    from braidlog.client.blocking import BlockingClusterCursor
+    from braidlog.client.blocking import ClusterCursor
 
-    Cursor: TypeAlias = braidlog.Cursor | BlockingClusterCursor
+    Cursor: TypeAlias = braidlog.Cursor | ClusterCursor
 
 __all__ = ["cursor"]
 
@@ -39,8 +39,8 @@ def cursor() -> None:
 @click.pass_obj
 def list_(session: Session, log: str) -> None:
     """List the cursors of LOG and how far each is behind."""
-    with session.logs() as node:
-        source = node.log(log)
+    with session.logs() as store:
+        source = store.log(log)
         rows(
             session,
             [_described(source, item) for item in source.cursors()],
@@ -55,8 +55,8 @@ def list_(session: Session, log: str) -> None:
 @click.pass_obj
 def get(session: Session, log: str, name: str) -> None:
     """Show the cursor NAME of LOG."""
-    with session.logs() as node:
-        source = node.log(log)
+    with session.logs() as store:
+        source = store.log(log)
         facts(session, _described(source, _find(source, name)), _shown)
 
 
@@ -88,8 +88,8 @@ def set_(
     lease: float | None,
 ) -> None:
     """Move the cursor NAME of LOG to POSITION, the next to read; create it if new."""
-    with session.changing() as node:
-        target = node.log(log)
+    with session.changing() as store:
+        target = store.log(log)
         old = next((item for item in target.cursors() if item.name == name), None)
         pins = (old is not None and old.pin) if pin is None else pin
         if lease and not pins:
@@ -122,8 +122,8 @@ def set_(
 @click.pass_obj
 def delete(session: Session, log: str, name: str) -> None:
     """Delete the cursor NAME of LOG."""
-    with session.changing() as node:
-        _find(node.log(log), name).delete()
+    with session.changing() as store:
+        _find(store.log(log), name).delete()
     line(session, f"deleted {name}", log=log, cursor=name)
 
 

@@ -55,7 +55,7 @@ _SUFFIXES = {
     type=click.Choice(["jsonl", "csv", "parquet", "arrow"]),
     help="Format [default: what the name of FILE tells]; arrow is an IPC stream.",
 )
-@click.option("--start", type=parameters.POSITION, help="From this position on.")
+@click.option("--begin", type=parameters.POSITION, help="From this position on.")
 @click.option("--end", type=parameters.POSITION, help="Up to before this position.")
 @archive_options
 @hole_option
@@ -67,7 +67,7 @@ def export(
     file: Path,
     *,
     layout: str | None,
-    start: int | None,
+    begin: int | None,
     end: int | None,
     force: bool,
     include_archive: bool,
@@ -88,13 +88,13 @@ def export(
         raise Problem(f"{file} exists", "pass --force to replace it", USAGE)
     if not file.parent.is_dir():
         raise Problem(f"{file}: there is no directory {file.parent}", "", NOT_FOUND)
-    if start is not None and end is not None and end < start:
-        raise click.UsageError(f"--end {end} is before --start {start}")
-    with session.logs() as node:
-        known = node.log(log)
+    if begin is not None and end is not None and end < begin:
+        raise click.UsageError(f"--end {end} is before --begin {begin}")
+    with session.logs() as store:
+        known = store.log(log)
         more = skipping(known, skip_holes)
         source = _Reach(known, include(include_archive, archive), more)
-        begin = source.first if start is None else start
+        begin = source.first if begin is None else begin
         stop = source.end if end is None else min(end, source.end)
         with meter("export", max(0, stop - begin), unit="records") as progress:
             if to_stdout:

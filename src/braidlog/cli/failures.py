@@ -80,7 +80,7 @@ _HINTS: dict[type[BaseException], str] = {
     errors.LockedError: "stop that process first; reading works while it runs",
     errors.LogFullError: "make room with `braidlog trim` or `braidlog log delete`;"
     " `braidlog cursor list` shows the pins that keep records",
-    errors.TimeoutError_: "a write may still have been stored: check before you run the"
+    errors.DeadlineError: "a write may still have been stored: check before you run the"
     " command again; `braidlog import --producer` never stores a row twice",
     errors.NotReadyError: "run it again in a moment;"
     " `braidlog cluster status` shows what is missing",
@@ -93,7 +93,7 @@ _HINTS: dict[type[BaseException], str] = {
     " whose role allows this; with TLS also check --tls-ca",
     errors.ProtocolError: "check that a Braidlog node of this version listens there,"
     " and whether it wants --tls-ca",
-    errors.TrimmedError: "`braidlog read LOG --start {first}` reads what is left",
+    errors.TrimmedError: "`braidlog read LOG --begin {first}` reads what is left",
     errors.LostRecordsError: "`--skip-holes` reads on behind them;"
     " `braidlog verify` lists all such holes",
     errors.BeyondEndError: "`braidlog tail LOG --follow` waits for new records;"

@@ -110,10 +110,10 @@ def import_(
             "--producer needs a name; --skip cannot be combined with it"
         )
     layouts = [layout or format_of(path) for path in files]
-    with session.changing(create=create) as node:
-        target = node.create_log(log, exist_ok=True) if create else node.log(log)
-        kind = SharedIngest if session.cluster else Ingest
-        ingest = kind(node, target, _producer(producer), skip)
+    with session.changing(create=create) as store:
+        target = store.create_log(log, exist_ok=True) if create else store.log(log)
+        kind = SharedIngest if session.cluster else AsyncIngest
+        ingest = kind(store, target, _producer(producer), skip)
         try:
             with meter("import", _size(files), unit="bytes") as progress:
                 source = Source(files, layouts, Fields(**names), progress.at)
@@ -127,7 +127,7 @@ def import_(
             )
 
 
-def _report(session: Session, ingest: Ingest) -> None:
+def _report(session: Session, ingest: AsyncIngest) -> None:
     count, log = ingest.appended, ingest.log.name
     text = f"imported {counted(count, 'record')} into {log}"
     if count:
@@ -188,7 +188,7 @@ class Source:
         return f"{path}, row {index - start + 1}"
 
 
-class Ingest:
+class AsyncIngest:
     """Appends rows in batches, a few of them in flight.
 
     This process is the only writer and this the only appender, so what the log has
@@ -197,7 +197,7 @@ class Ingest:
 
     def __init__(
         self,
-        node: Logs,
+        store: Logs,
         log: Log,
         producer: Producer | None,
         skip: int,
@@ -206,7 +206,7 @@ class Ingest:
         self.log = log
         self.begin = log.end
         self.skipped = 0
-        self._node: Any = node
+        self._node: Any = store
         self._producer = producer
         self._skip = skip if producer is None else log.next_sequence(producer) - 1
         self._sent = self._skip
@@ -299,7 +299,7 @@ class Ingest:
         return f"next is {source.place(done)}; {way}"
 
 
-class SharedIngest(Ingest):
+class SharedIngest(AsyncIngest):
     """Appends rows to a log of a cluster, to which others may append as well.
 
     What was imported is what was acknowledged to this process.

@@ -82,26 +82,26 @@ def create(session: Session, /, name: str, *, exist_ok: bool, **settings: Any) -
             if only in given:
                 option = only.replace("_", "-")
                 raise click.UsageError(f"--{option} needs --cluster")
-    with session.changing(create=True) as node:
+    with session.changing(create=True) as store:
         try:
-            node.create_log(name, **given)
+            store.create_log(name, **given)
         except AlreadyExistsError as error:
             if not exist_ok:
                 hint = "choose another name, or say --exist-ok"
                 raise Problem(error.message, hint) from None
             # It stays as it is, and what it is not must not be said of it.
-            kept = _as_it_is(node, name, given)
+            kept = _as_it_is(store, name, given)
             line(session, f"{name} is there already", log=name, **kept)
             _say_what_differs(given, kept)
         else:
             line(session, f"created {name}", log=name, **given)
             if session.cluster is not None:
-                _say_what_is_missing(node, name)
+                _say_what_is_missing(store, name)
 
 
-def _as_it_is(node: Logs, name: str, given: dict[str, Any]) -> dict[str, Any]:
+def _as_it_is(store: Logs, name: str, given: dict[str, Any]) -> dict[str, Any]:
     """Return the settings that were given as the log has them."""
-    described = plain(node.log(name).describe())
+    described = plain(store.log(name).describe())
     kept = {key: described[key] for key in given if key in described}
     if "streams" in kept:
         kept["streams"] = len(kept["streams"])
@@ -115,9 +115,9 @@ def _say_what_differs(given: dict[str, Any], kept: dict[str, Any]) -> None:
             message(f"note: --{option} changes nothing of a log that is there")
 
 
-def _say_what_is_missing(node: Logs, name: str) -> None:
+def _say_what_is_missing(store: Logs, name: str) -> None:
     """Say what the log lacks on the nodes that it was placed on."""
-    log = plain(node.log(name).describe())
+    log = plain(store.log(name).describe())
     wanted = log["replication"] * len(log["streams"])
     placed = sum(len(each["replicas"]) for each in log["streams"])
     if placed < wanted:
@@ -129,8 +129,8 @@ def _say_what_is_missing(node: Logs, name: str) -> None:
 @click.pass_obj
 def list_(session: Session) -> None:
     """List the logs with their ranges."""
-    with session.logs() as node:
-        rows(session, [_range(node, name) for name in node.logs()], empty="no logs")
+    with session.logs() as store:
+        rows(session, [_range(store, name) for name in store.logs()], empty="no logs")
 
 
 @log.command()
@@ -138,8 +138,8 @@ def list_(session: Session) -> None:
 @click.pass_obj
 def describe(session: Session, name: str) -> None:
     """Show the settings and the state of the log NAME."""
-    with session.logs() as node:
-        described = plain(node.log(name).describe())
+    with session.logs() as store:
+        described = plain(store.log(name).describe())
     shown = _shown if session.cluster is None else _shown_in_cluster
     facts(session, {"log": described.pop("name"), **described}, shown)
 
@@ -195,8 +195,8 @@ def set_(
     if session.cluster is None:
         for only in placed:
             raise click.UsageError(f"--{only.replace('_', '-')} needs --cluster")
-    with session.changing() as node:
-        target: Any = node.log(name)
+    with session.changing() as store:
+        target: Any = store.log(name)
         if placed:
             target.set_replication(**placed, allow_missing=allow_missing)
         if given:
@@ -213,10 +213,10 @@ def set_(
 @click.pass_obj
 def delete(session: Session, name: str, *, yes: bool) -> None:
     """Delete the log NAME with all of its records."""
-    with session.changing() as node:
-        records = _range(node, name)["records"]
+    with session.changing() as store:
+        records = _range(store, name)["records"]
         session.confirm(f"delete {name} with {counted(records, 'record')}", yes=yes)
-        node.delete_log(name)
+        store.delete_log(name)
     line(session, f"deleted {name}", log=name, records=records)
 
 
@@ -279,7 +279,7 @@ def _stream(stream: dict[str, Any]) -> str:
     return f"{stream['status']} in epoch {stream['epoch']} on {nodes}{copied}"
 
 
-def _range(node: Logs, name: str) -> dict[str, Any]:
-    log = node.log(name)
+def _range(store: Logs, name: str) -> dict[str, Any]:
+    log = store.log(name)
     first, end = log.first, log.end
     return {"log": name, "first": first, "end": end, "records": end - first}

@@ -52,7 +52,7 @@ def layout_options(function: Callable[..., None]) -> Callable[..., None]:
 @command(kind=EitherCommand)
 @click.argument("log")
 @click.argument("position", type=parameters.POSITION, required=False)
-@click.option("--start", type=parameters.POSITION, help="From this position on.")
+@click.option("--begin", type=parameters.POSITION, help="From this position on.")
 @click.option("--end", type=parameters.POSITION, help="Up to before this position.")
 @click.option("--key", help="Only records with this key.")
 @click.option("--since", type=parameters.timestamp, help="Only from this time on.")
@@ -69,7 +69,7 @@ def read(
     log: str,
     position: int | None,
     *,
-    start: int | None,
+    begin: int | None,
     key: str | None,
     layout: str,
     binary: Any,
@@ -86,12 +86,12 @@ def read(
     or the newest with --reverse. --limit counts from the first one printed.
     """
     filters = {name: value for name, value in bounds.items() if value is not None}
-    if position is not None and (filters or start or key is not None):
+    if position is not None and (filters or begin or key is not None):
         raise click.UsageError(
-            "POSITION is one record; for a range use --start and --end without it"
+            "POSITION is one record; for a range use --begin and --end without it"
         )
-    with session.logs() as node:
-        source = node.log(log)
+    with session.logs() as store:
+        source = store.log(log)
         records: Iterable[braidlog.Record]
         included = include(include_archive, archive)
         if position is not None and not included:
@@ -104,7 +104,7 @@ def read(
             encoded = None if key is None else os.fsencode(key)
             filters |= skipping(source, skip_holes)
             records = source.read(
-                start,
+                begin,
                 key=encoded,
                 reverse=reverse,
                 include_archive=included,
@@ -149,11 +149,11 @@ def tail(
     """
     if timeout is not None and not follow:
         raise click.UsageError("--timeout needs --follow")
-    with session.logs() as node:
-        source = node.log(log)
-        start = max(source.first, source.end - count)
+    with session.logs() as store:
+        source = store.log(log)
+        begin = max(source.first, source.end - count)
         records = (
-            source.subscribe(start, timeout=timeout) if follow else source.read(start)
+            source.subscribe(begin, timeout=timeout) if follow else source.read(begin)
         )
         _print(session, records, layout, binary, delimiter, flush=follow)
 

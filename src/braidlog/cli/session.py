@@ -20,11 +20,11 @@ from braidlog.errors import NotFoundError
 from braidlog.storage.backend import holds_logs
 
 if TYPE_CHECKING:
-    from braidlog.client import BlockingClient, BlockingClusterLog
+    from braidlog.client import Client, ClusterLog
     from braidlog.client.look import Look
 
-    Logs: TypeAlias = braidlog.Node | BlockingClient
-    Log: TypeAlias = braidlog.Log | BlockingClusterLog
+    Logs: TypeAlias = braidlog.Store | Client
+    Log: TypeAlias = braidlog.Log | ClusterLog
 
 __all__ = ["Session", "stdin", "stopped_by_signals"]
 
@@ -75,7 +75,7 @@ class Session:
         return self.cluster
 
     @contextmanager
-    def client(self, *, timeout_s: float | None = None) -> Iterator[BlockingClient]:
+    def client(self, *, timeout_s: float | None = None) -> Iterator[Client]:
         """Connect to the cluster, whose answers may take `timeout_s`.
 
         Raises:
@@ -85,14 +85,14 @@ class Session:
             yield client
 
     @contextmanager
-    def reader(self) -> Iterator[braidlog.Node]:
+    def reader(self) -> Iterator[braidlog.Store]:
         """Open the data directory read-only; any number of processes may."""
         self.require()
         with braidlog.open(self.data, read_only=True) as node:
             yield node
 
     @contextmanager
-    def writer(self, *, create: bool = False) -> Iterator[braidlog.Node]:
+    def writer(self, *, create: bool = False) -> Iterator[braidlog.Store]:
         """Open the data directory as its one writer; make it only if `create`."""
         if not create:
             self.require()

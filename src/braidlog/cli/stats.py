@@ -19,11 +19,13 @@ __all__ = ["stats"]
 @click.pass_obj
 def stats(session: Session, log: str | None) -> None:
     """Show the figures of all logs, or of one LOG."""
-    with session.reader() as node:
+    with session.reader() as store:
         if log is not None:
-            facts(session, {"log": log, **plain(node.log(log).stats())}, _shown)
+            facts(session, {"log": log, **plain(store.log(log).stats())}, _shown)
             return
-        every = [{"log": name, **plain(node.log(name).stats())} for name in node.logs()]
+        every = [
+            {"log": name, **plain(store.log(name).stats())} for name in store.logs()
+        ]
         rows(session, every, empty="no logs", shown=_shown)
 
 

@@ -14,7 +14,7 @@ from braidlog.cli.output import line, message, rows
 from braidlog.cli.session import Session
 
 if TYPE_CHECKING:
-    from braidlog.client import BlockingClient
+    from braidlog.client import Client
 
 __all__ = ["stream"]
 
@@ -147,7 +147,7 @@ def _cancel(session: Session, number: int) -> None:
     )
 
 
-def _find(client: BlockingClient, number: int) -> dict[str, Any]:
+def _find(client: Client, number: int) -> dict[str, Any]:
     for row in health.stream_rows(client.metadata()):
         if row["stream"] == number:
             return row

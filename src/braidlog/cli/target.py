@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from braidlog.cli.failures import NOT_FOUND, USAGE, Problem
 
 if TYPE_CHECKING:
-    from braidlog.client import BlockingClient
+    from braidlog.client import Client
     from braidlog.client.look import Look
 
 __all__ = ["Target", "probe", "token_of"]
@@ -37,22 +37,20 @@ class Target:
     authority: Path | None = None
 
     @contextmanager
-    def connect(self, *, timeout_s: float | None = None) -> Iterator[BlockingClient]:
+    def connect(self, *, timeout_s: float | None = None) -> Iterator[Client]:
         """Connect to the cluster, whose answers may take `timeout_s`.
 
         Raises:
             Problem: No node can be reached.
         """
         # Late: everything else works without the extra that this needs.
-        from braidlog.client import ClientSettings, connect_sync
+        from braidlog.client import ClientSettings, connect
         from braidlog.client.routing import parse_seeds
 
         seeds, context = parse_seeds(self.seeds), self.context()
         probe(seeds, "node", _HINT)
         settings = ClientSettings(timeout_s=timeout_s) if timeout_s else None
-        with connect_sync(
-            seeds, token=self.token, ssl=context, settings=settings
-        ) as client:
+        with connect(seeds, token=self.token, ssl=context, settings=settings) as client:
             yield client
 
     def look(self) -> Look:
@@ -61,11 +59,11 @@ class Target:
         Raises:
             Problem: no node says anything.
         """
-        from braidlog.client import connect_sync
+        from braidlog.client import connect
         from braidlog.client.routing import parse_seeds
 
         seeds = parse_seeds(self.seeds)
-        client = connect_sync(seeds, token=self.token, ssl=self.context())
+        client = connect(seeds, token=self.token, ssl=self.context())
         try:
             found = client.look()
         finally:

@@ -38,8 +38,8 @@ def trim(
     """
     if sum(option is not None for option in (before, before_time, keep)) != 1:
         raise click.UsageError("pass exactly one of --before, --before-time and --keep")
-    with session.changing() as node:
-        target = node.log(log)
+    with session.changing() as store:
+        target = store.log(log)
         first = target.first
         if keep is not None:
             before = max(first, target.end - keep)

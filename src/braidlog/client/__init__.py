@@ -1,20 +1,20 @@
 """The client of a cluster: exactly-once appends, ordered reads, commands."""
 
-from braidlog.client.blocking import BlockingClient, BlockingClusterLog, connect_sync
-from braidlog.client.client import Client, connect
-from braidlog.client.cursor import ClusterCursor
+from braidlog.client.blocking import Client, ClusterLog, connect
+from braidlog.client.client import AsyncClient, connect_async
+from braidlog.client.cursor import AsyncClusterCursor
 from braidlog.client.kept import ClusterLogDescription
-from braidlog.client.log import ClusterLog
+from braidlog.client.log import AsyncClusterLog
 from braidlog.client.settings import ClientSettings
 
 __all__ = [
-    "BlockingClient",
-    "BlockingClusterLog",
+    "AsyncClient",
+    "AsyncClusterCursor",
+    "AsyncClusterLog",
     "Client",
     "ClientSettings",
-    "ClusterCursor",
     "ClusterLog",
     "ClusterLogDescription",
     "connect",
-    "connect_sync",
+    "connect_async",
 ]

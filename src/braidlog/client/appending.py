@@ -244,7 +244,7 @@ class Appending:
         sequence: int | None,
         timeout: float | None,  # noqa: ASYNC109
     ) -> Sequence[int]:
-        """Append records; see `ClusterLog.append_many`."""
+        """Append records; see `AsyncClusterLog.append_many`."""
         self._cluster.check_open()
         deadline = self._deadline(timeout)
         _check_producer(producer, sequence)
@@ -434,7 +434,7 @@ def _tell_of_the_others(
 ) -> None:
     """Say of an error of one piece what became of the other ones.
 
-    "certain" would be a lie: whoever is told so appends all of them again.
+    "not_stored" would be a lie: whoever is told so appends all of them again.
     """
     stored, open_ = 0, False
     for piece, lane, entry in waiting:
@@ -444,10 +444,10 @@ def _tell_of_the_others(
         elif not waiter.cancelled() and (failure := waiter.exception()) is None:
             stored += len(piece.indexes)
         elif isinstance(failure, LogError):
-            open_ |= failure.outcome != "certain"
+            open_ |= failure.outcome != "not_stored"
     if stored:
         error.add_note(f"{stored} of {count} records are stored")
-    if (stored or open_) and error.outcome == "certain":
+    if (stored or open_) and error.outcome == "not_stored":
         error.outcome = "unknown"
 
 

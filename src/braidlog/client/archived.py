@@ -32,7 +32,7 @@ Wanted: TypeAlias = tuple[bytes | None, int | None, int | None]
 
 
 class ArchivedReading:
-    """Positions ``start`` to ``end`` of a log and its archive, piece by piece."""
+    """Positions ``begin`` to ``end`` of a log and its archive, piece by piece."""
 
     def __init__(self, log: KeptClusterLog, include: Archived) -> None:
         """Begin with `open`."""
@@ -41,20 +41,20 @@ class ArchivedReading:
         self._archive: Archive | None = None
         self.position = self.end = 0
 
-    async def open(self, start: int | None, end: int | None) -> None:
+    async def open(self, begin: int | None, end: int | None) -> None:
         """Find out what is to be read.
 
         Raises:
-            TrimmedError: neither the log nor the archive has ``start``.
-            BeyondEndError: ``start`` is above the end of the log.
+            TrimmedError: neither the log nor the archive has ``begin``.
+            BeyondEndError: ``begin`` is above the end of the log.
         """
         from braidlog.archive import seam
 
-        start = None if start is None else checked_position(start, "start")
+        begin = None if begin is None else checked_position(begin, "begin")
         there = await self._log.refresh()
-        if start is None or start < there.start:
+        if begin is None or begin < there.start:
             self._archive = await self._log.archive(self._place)
-        self.position, self.end = seam.bounds(start, end, there, self._archived())
+        self.position, self.end = seam.bounds(begin, end, there, self._archived())
         if self.position < self.end:
             await self.piece()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, TypeVar
 
 from braidlog.client.retry import Verdict, verdict_of
-from braidlog.errors import ConnectionLostError, LogError, NotReadyError, TimeoutError_
+from braidlog.errors import ConnectionLostError, DeadlineError, LogError, NotReadyError
 
 __all__ = ["UNREACHED", "Said", "first_of", "shared"]
 
@@ -31,7 +31,7 @@ class Said:
         That the last attempt had no time left says nothing of the node: what it had
         said before does.
         """
-        timeout = isinstance(error, TimeoutError_)
+        timeout = isinstance(error, DeadlineError)
         if whole or not timeout or address not in self._errors:
             self._errors[address] = error
 
@@ -43,7 +43,7 @@ class Said:
     def unreached(self, what: str) -> LogError:
         """Return the error of who has found nobody: nothing can have happened."""
         error: LogError = ConnectionLostError(f"no {what} can be reached: {self}")
-        error.outcome = "certain"
+        error.outcome = "not_stored"
         error.hint = UNREACHED
         return error
 
@@ -66,7 +66,7 @@ def _is_refused(error: LogError) -> bool:
     """
     cause = error.__cause__
     by_system = isinstance(cause, OSError) and not isinstance(cause, TimeoutError)
-    sent = error.outcome != "certain"
+    sent = error.outcome != "not_stored"
     return by_system and not sent and isinstance(error, ConnectionLostError)
 
 

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 
 from braidlog import _native
 from braidlog.client.background import BackgroundLoop
-from braidlog.client.client import Client, connect
-from braidlog.client.cursor import ClusterCursor
-from braidlog.client.ingest import Ingest
-from braidlog.client.log import ClusterLog
-from braidlog.client.scan import Scan
+from braidlog.client.client import AsyncClient, connect_async
+from braidlog.client.cursor import AsyncClusterCursor
+from braidlog.client.ingest import AsyncIngest
+from braidlog.client.log import AsyncClusterLog
+from braidlog.client.scan import AsyncScan
 from braidlog.client.settings import ClientSettings
 from braidlog.errors import ClosedError, StoreFailedError
 from braidlog.storage.arguments import DurationLike, TimestampLike, checked_timeout
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from braidlog.storage.catalog import LogOptions
 
 __all__ = [
-    "BlockingClient",
-    "BlockingClusterCursor",
-    "BlockingClusterLog",
-    "BlockingIngest",
-    "BlockingScan",
-    "connect_sync",
+    "Client",
+    "ClusterCursor",
+    "ClusterLog",
+    "Ingest",
+    "Scan",
+    "connect",
 ]
 
 P = ParamSpec("P")
@@ -60,7 +60,7 @@ class _Blocking(Generic[A_co]):
     """Something of the async client, and the loop that it lives on."""
 
     def __init__(self, loop: BackgroundLoop, target: A_co) -> None:
-        """Users get these from a `BlockingClient`."""
+        """Users get these from a `Client`."""
         self._loop = loop
         self._target = target
 
@@ -104,12 +104,12 @@ async def _next(chunks: AsyncGenerator[T, None]) -> T | None:
     return await anext(chunks, None)
 
 
-class BlockingClusterCursor(_Blocking[ClusterCursor]):
-    """A cursor; see `ClusterCursor`."""
+class ClusterCursor(_Blocking[AsyncClusterCursor]):
+    """A cursor; see `AsyncClusterCursor`."""
 
-    commit = _call(ClusterCursor.commit)
-    refresh = _call(ClusterCursor.refresh)
-    delete = _call(ClusterCursor.delete)
+    commit = _call(AsyncClusterCursor.commit)
+    refresh = _call(AsyncClusterCursor.refresh)
+    delete = _call(AsyncClusterCursor.delete)
 
     @property
     def name(self) -> str:
@@ -137,35 +137,35 @@ class BlockingClusterCursor(_Blocking[ClusterCursor]):
         return self._target.lease
 
 
-class BlockingClusterLog(_Blocking[ClusterLog], Indexed):
-    """A log of a cluster with the calls of `Log`; see `ClusterLog`.
+class ClusterLog(_Blocking[AsyncClusterLog], Indexed):
+    """A log of a cluster with the calls of `Log`; see `AsyncClusterLog`.
 
     Also an Arrow stream, as `Log` is one.
     """
 
-    refresh = _call(ClusterLog.refresh)
+    refresh = _call(AsyncClusterLog.refresh)
     _positions = refresh
-    append = _call(ClusterLog.append)
-    append_many = _call(ClusterLog.append_many)
-    append_arrow = _call(ClusterLog.append_arrow)
-    next_sequence = _call(ClusterLog.next_sequence)
-    get = _call(ClusterLog.get)
-    read = _iterate(ClusterLog._read_chunks)
-    subscribe = _iterate(ClusterLog._subscribe_chunks)
-    batches = _iterate(ClusterLog._batch_chunks)
-    placed_batches = _iterate(ClusterLog._placed_chunks)
-    _wait = _call(ClusterLog.wait)
-    find = _call(ClusterLog.find)
-    to_arrow = _call(ClusterLog.to_arrow)
-    trim = _call(ClusterLog.trim)
-    set_options = _call(ClusterLog.set_options)
-    set_replication = _call(ClusterLog.set_replication)
-    archive = _call(ClusterLog.archive)
-    set_archive = _call(ClusterLog.set_archive)
-    describe = _call(ClusterLog.describe)
-    _cursor = _call(ClusterLog.cursor)
-    _store_cursor = _call(ClusterLog.set_cursor)
-    _cursors = _call(ClusterLog.cursors)
+    append = _call(AsyncClusterLog.append)
+    append_many = _call(AsyncClusterLog.append_many)
+    append_arrow = _call(AsyncClusterLog.append_arrow)
+    next_sequence = _call(AsyncClusterLog.next_sequence)
+    get = _call(AsyncClusterLog.get)
+    read = _iterate(AsyncClusterLog._read_chunks)
+    subscribe = _iterate(AsyncClusterLog._subscribe_chunks)
+    batches = _iterate(AsyncClusterLog._batch_chunks)
+    placed_batches = _iterate(AsyncClusterLog._placed_chunks)
+    _wait = _call(AsyncClusterLog.wait)
+    find = _call(AsyncClusterLog.find)
+    to_arrow = _call(AsyncClusterLog.to_arrow)
+    trim = _call(AsyncClusterLog.trim)
+    set_options = _call(AsyncClusterLog.set_options)
+    set_replication = _call(AsyncClusterLog.set_replication)
+    archive = _call(AsyncClusterLog.archive)
+    set_archive = _call(AsyncClusterLog.set_archive)
+    describe = _call(AsyncClusterLog.describe)
+    _cursor = _call(AsyncClusterLog.cursor)
+    _store_cursor = _call(AsyncClusterLog.set_cursor)
+    _cursors = _call(AsyncClusterLog.cursors)
 
     @property
     def id(self) -> str:
@@ -197,7 +197,7 @@ class BlockingClusterLog(_Blocking[ClusterLog], Indexed):
         return self.read()
 
     def wait(self, position: int, *, timeout: DurationLike | None = None) -> bool:
-        """Wait until ``position`` can be read; see `ClusterLog.wait`."""
+        """Wait until ``position`` can be read; see `AsyncClusterLog.wait`."""
         try:
             return self._wait(position, timeout=timeout)
         except StoreFailedError:
@@ -253,10 +253,10 @@ class BlockingClusterLog(_Blocking[ClusterLog], Indexed):
 
     def cursor(
         self, name: str, *, pin: bool = False, lease: DurationLike | None = None
-    ) -> BlockingClusterCursor:
-        """Return a cursor; see `ClusterLog.cursor`."""
+    ) -> ClusterCursor:
+        """Return a cursor; see `AsyncClusterLog.cursor`."""
         found = self._cursor(name, pin=pin, lease=lease)
-        return BlockingClusterCursor(self._loop, found)
+        return ClusterCursor(self._loop, found)
 
     def set_cursor(
         self,
@@ -265,24 +265,24 @@ class BlockingClusterLog(_Blocking[ClusterLog], Indexed):
         *,
         pin: bool = False,
         lease: DurationLike | None = None,
-    ) -> BlockingClusterCursor:
-        """Store all of a cursor; see `ClusterLog.set_cursor`."""
+    ) -> ClusterCursor:
+        """Store all of a cursor; see `AsyncClusterLog.set_cursor`."""
         stored = self._store_cursor(name, position, pin=pin, lease=lease)
-        return BlockingClusterCursor(self._loop, stored)
+        return ClusterCursor(self._loop, stored)
 
-    def cursors(self) -> list[BlockingClusterCursor]:
+    def cursors(self) -> list[ClusterCursor]:
         """Return the cursors of the log, by name."""
-        return [BlockingClusterCursor(self._loop, each) for each in self._cursors()]
+        return [ClusterCursor(self._loop, each) for each in self._cursors()]
 
 
-class BlockingScan(_Blocking[Scan]):
+class Scan(_Blocking[AsyncScan]):
     """Reads of a log stream by stream; see `Scan`."""
 
-    extents = _call(Scan.extents)
-    cut = _call(Scan.cut)
-    size = _call(Scan.size)
-    batches = _iterate(Scan._batch_chunks)
-    merged = _iterate(Scan._merged_chunks)
+    extents = _call(AsyncScan.extents)
+    cut = _call(AsyncScan.cut)
+    size = _call(AsyncScan.size)
+    batches = _iterate(AsyncScan._batch_chunks)
+    merged = _iterate(AsyncScan._merged_chunks)
 
     @property
     def log(self) -> str:
@@ -295,13 +295,13 @@ class BlockingScan(_Blocking[Scan]):
         return self._target.positions
 
 
-class BlockingIngest(_Blocking[Ingest]):
-    """Appends to a log stream by stream; see `Ingest`."""
+class Ingest(_Blocking[AsyncIngest]):
+    """Appends to a log stream by stream; see `AsyncIngest`."""
 
-    refresh = _call(Ingest.refresh)
-    next_sequence = _call(Ingest.next_sequence)
-    append_all = _call(Ingest.append_all)
-    stored = _call(Ingest.stored)
+    refresh = _call(AsyncIngest.refresh)
+    next_sequence = _call(AsyncIngest.next_sequence)
+    append_all = _call(AsyncIngest.append_all)
+    stored = _call(AsyncIngest.stored)
 
     @property
     def log(self) -> str:
@@ -314,33 +314,33 @@ class BlockingIngest(_Blocking[Ingest]):
         return self._target.streams
 
 
-class BlockingClient(_Blocking[Client]):
-    """A client for blocking code; see `Client`. Use `braidlog.connect_sync`."""
+class Client(_Blocking[AsyncClient]):
+    """A client for blocking code; see `AsyncClient`. Use `braidlog.connect`."""
 
-    logs = _call(Client.logs)
-    delete_log = _call(Client.delete_log)
-    describe = _call(Client.describe)
-    metadata = _call(Client.metadata)
-    look = _call(Client.look)
-    nodes = _call(Client.nodes)
-    drain_node = _call(Client.drain_node)
-    remove_node = _call(Client.remove_node)
-    set_voter = _call(Client.set_voter)
-    readmit_node = _call(Client.readmit_node)
-    streams = _call(Client.streams)
-    seal = _call(Client.seal)
-    unseal = _call(Client.unseal)
-    move_replica = _call(Client.move_replica)
-    add_learner = _call(Client.add_learner)
-    drop_learner = _call(Client.drop_learner)
-    _enter = _call(Client.__aenter__)
-    _close = _call(Client.close)
-    _log = _call(Client.log)
-    _create_log = _call(Client.create_log)
-    _scan = _call(Client.scan)
-    _ingest = _call(Client.ingest)
+    logs = _call(AsyncClient.logs)
+    delete_log = _call(AsyncClient.delete_log)
+    describe = _call(AsyncClient.describe)
+    metadata = _call(AsyncClient.metadata)
+    look = _call(AsyncClient.look)
+    nodes = _call(AsyncClient.nodes)
+    drain_node = _call(AsyncClient.drain_node)
+    remove_node = _call(AsyncClient.remove_node)
+    set_voter = _call(AsyncClient.set_voter)
+    readmit_node = _call(AsyncClient.readmit_node)
+    streams = _call(AsyncClient.streams)
+    seal = _call(AsyncClient.seal)
+    unseal = _call(AsyncClient.unseal)
+    move_replica = _call(AsyncClient.move_replica)
+    add_learner = _call(AsyncClient.add_learner)
+    drop_learner = _call(AsyncClient.drop_learner)
+    _enter = _call(AsyncClient.__aenter__)
+    _close = _call(AsyncClient.close)
+    _log = _call(AsyncClient.log)
+    _create_log = _call(AsyncClient.create_log)
+    _scan = _call(AsyncClient.scan)
+    _ingest = _call(AsyncClient.ingest)
 
-    def __init__(self, make: Callable[[], Client]) -> None:
+    def __init__(self, make: Callable[[], AsyncClient]) -> None:
         """Start the loop; entering connects."""
         super().__init__(BackgroundLoop(), make())
 
@@ -373,17 +373,17 @@ class BlockingClient(_Blocking[Client]):
         """Name of the cluster."""
         return self._target.cluster
 
-    def log(self, name: str) -> BlockingClusterLog:
-        """Return an existing log; see `Client.log`."""
-        return BlockingClusterLog(self._loop, self._log(name))
+    def log(self, name: str) -> ClusterLog:
+        """Return an existing log; see `AsyncClient.log`."""
+        return ClusterLog(self._loop, self._log(name))
 
-    def scan(self, name: str, *, node: int = 0) -> BlockingScan:
-        """Return reads of a log stream by stream; see `Client.scan`."""
-        return BlockingScan(self._loop, self._scan(name, node=node))
+    def scan(self, name: str, *, node: int = 0) -> Scan:
+        """Return reads of a log stream by stream; see `AsyncClient.scan`."""
+        return Scan(self._loop, self._scan(name, node=node))
 
-    def ingest(self, name: str) -> BlockingIngest:
-        """Return appends to a log stream by stream; see `Client.ingest`."""
-        return BlockingIngest(self._loop, self._ingest(name))
+    def ingest(self, name: str) -> Ingest:
+        """Return appends to a log stream by stream; see `AsyncClient.ingest`."""
+        return Ingest(self._loop, self._ingest(name))
 
     def create_log(
         self,
@@ -397,8 +397,8 @@ class BlockingClient(_Blocking[Client]):
         compression: Compression = "none",
         retention_ms: int | timedelta | None = None,
         retention_bytes: int | None = None,
-    ) -> BlockingClusterLog:
-        """Create a log; see `Client.create_log`."""
+    ) -> ClusterLog:
+        """Create a log; see `AsyncClient.create_log`."""
         created = self._create_log(
             name,
             exist_ok=exist_ok,
@@ -410,18 +410,20 @@ class BlockingClient(_Blocking[Client]):
             retention_ms=retention_ms,
             retention_bytes=retention_bytes,
         )
-        return BlockingClusterLog(self._loop, created)
+        return ClusterLog(self._loop, created)
 
 
-def connect_sync(
+def connect(
     seeds: str | Iterable[str],
     *,
     token: str = "",
     ssl: tls.SSLContext | None = None,
     cluster: str = "",
     settings: ClientSettings | None = None,
-) -> BlockingClient:
-    """Connect to a cluster from blocking code, with ``with``; as `connect`."""
-    return BlockingClient(
-        lambda: connect(seeds, token=token, ssl=ssl, cluster=cluster, settings=settings)
+) -> Client:
+    """Connect to a cluster from blocking code, with ``with``; see `connect_async`."""
+    return Client(
+        lambda: connect_async(
+            seeds, token=token, ssl=ssl, cluster=cluster, settings=settings
+        )
     )

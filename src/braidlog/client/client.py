@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from braidlog.client.batches import BatchCodec, NativeCodec
 from braidlog.client.cluster import Cluster
-from braidlog.client.ingest import Ingest
+from braidlog.client.ingest import AsyncIngest
 from braidlog.client.link import Connector
-from braidlog.client.log import ClusterLog
+from braidlog.client.log import AsyncClusterLog
 from braidlog.client.look import Look
 from braidlog.client.routing import KEY_STREAMS, Routes, parse_seeds
-from braidlog.client.scan import Scan
+from braidlog.client.scan import AsyncScan
 from braidlog.client.settings import ClientSettings
 from braidlog.errors import (
     AlreadyExistsError,
@@ -36,15 +36,15 @@ from braidlog.wire.messages import Metadata, NodeInfo, StreamInfo
 if TYPE_CHECKING:
     from braidlog.client.kept import ClusterLogDescription
 
-__all__ = ["Client", "connect"]
+__all__ = ["AsyncClient", "connect_async"]
 
 _LOG_BYTES: Final = 16
 LOOK_S: Final = 1.5
 """How long a look takes where nobody leads; with the rest of a command below 2 s."""
 
 
-class Client:
-    """A connection to a cluster. Use `braidlog.connect`, with ``async with``."""
+class AsyncClient:
+    """A connection to a cluster. Use `braidlog.connect_async`, with ``async with``."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Client:
         self._settings = settings or ClientSettings()
         self._codec = codec or NativeCodec()
         self._cluster = Cluster(parse_seeds(seeds), connector, self._settings)
-        self._logs: dict[bytes, ClusterLog] = {}
+        self._logs: dict[bytes, AsyncClusterLog] = {}
 
     def __repr__(self) -> str:
         """Show where it looks for the cluster."""
@@ -103,7 +103,7 @@ class Client:
         """Return the names of all logs, sorted."""
         return (await self._cluster.linearize()).names()
 
-    async def log(self, name: str) -> ClusterLog:
+    async def log(self, name: str) -> AsyncClusterLog:
         """Return an existing log.
 
         Raises:
@@ -112,7 +112,9 @@ class Client:
         info = (await self._cluster.linearize()).named(name)
         log = self._logs.get(info.log)
         if log is None:
-            log = self._logs[info.log] = ClusterLog(self._cluster, info, self._codec)
+            log = self._logs[info.log] = AsyncClusterLog(
+                self._cluster, info, self._codec
+            )
         return log
 
     async def create_log(
@@ -127,7 +129,7 @@ class Client:
         compression: Compression = "none",
         retention_ms: int | timedelta | None = None,
         retention_bytes: int | None = None,
-    ) -> ClusterLog:
+    ) -> AsyncClusterLog:
         """Create a log; durable on return.
 
         It has so many ``streams``, each on ``replication`` nodes (None: three, or all
@@ -203,7 +205,7 @@ class Client:
         """Return what there is to know of a log."""
         return await (await self.log(name)).describe()
 
-    async def scan(self, name: str, *, node: int = 0) -> Scan:
+    async def scan(self, name: str, *, node: int = 0) -> AsyncScan:
         """Return reads of a log stream by stream, for many processes at once.
 
         With ``node`` that node alone is asked, for streams that it has a replica of.
@@ -212,16 +214,16 @@ class Client:
             NotFoundError: there is no log of that name.
         """
         info = (await self._cluster.linearize()).named(name)
-        return Scan(self._cluster, info, self._codec, node)
+        return AsyncScan(self._cluster, info, self._codec, node)
 
-    async def ingest(self, name: str) -> Ingest:
+    async def ingest(self, name: str) -> AsyncIngest:
         """Return appends to a log stream by stream, for loads that may be repeated.
 
         Raises:
             NotFoundError: there is no log of that name.
         """
         log, scan = await self.log(name), await self.scan(name)
-        return Ingest(self._cluster, log, scan, self._codec)
+        return AsyncIngest(self._cluster, log, scan, self._codec)
 
     async def metadata(self) -> Metadata:
         """Return nodes, leader, logs and streams as of one moment.
@@ -306,15 +308,15 @@ class Client:
         await self._cluster.execute(commands.DropLearner(stream, node))
 
 
-def connect(
+def connect_async(
     seeds: str | Iterable[str],
     *,
     token: str = "",
     ssl: tls.SSLContext | None = None,
     cluster: str = "",
     settings: ClientSettings | None = None,
-) -> Client:
-    """Connect to a cluster: ``async with braidlog.connect("host:7400") as client``.
+) -> AsyncClient:
+    """Connect to a cluster, with ``async with``; `connect` is for blocking code.
 
     ``seeds`` are addresses of any of its nodes; the others are found through them.
     ``ssl`` is a context as `ssl.create_default_context` makes it, ``token`` says what
@@ -323,4 +325,4 @@ def connect(
     from braidlog.client.sockets import socket_connector
 
     connector = socket_connector(token=token, context=ssl, cluster=cluster)
-    return Client(seeds, connector=connector, settings=settings)
+    return AsyncClient(seeds, connector=connector, settings=settings)

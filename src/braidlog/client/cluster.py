@@ -21,12 +21,12 @@ from braidlog.client.routing import Routes
 from braidlog.client.settings import ClientSettings
 from braidlog.errors import (
     ClosedError,
+    DeadlineError,
     LogError,
     NotFoundError,
     NotPrimaryError,
     NotReadyError,
     RemoteProtocolError,
-    TimeoutError_,
 )
 from braidlog.wire.commands import Command, encode
 from braidlog.wire.messages import Execute, Executed, GetMetadata, Message, Metadata
@@ -69,7 +69,7 @@ class Cluster:
 
         Raises:
             ConnectionLostError: every seed refuses connections.
-            TimeoutError_: no seed answered in time.
+            DeadlineError: no seed answered in time.
             UnauthorizedError: the token is refused.
         """
         await self.refresh()
@@ -97,7 +97,7 @@ class Cluster:
         """The newest metadata that is known."""
         self.check_open()
         if self._routes is None:
-            msg = "the client is not open: async with braidlog.connect(...)"
+            msg = "the client is not open: async with braidlog.connect_async(...)"
             raise NotReadyError(msg)
         return self._routes
 
@@ -230,7 +230,7 @@ class Cluster:
                     raise said.unreached("node") from error
                 if loop.time() >= deadline:
                     msg = f"no node answered for {what} in {settings.timeout_s} s"
-                    failed = TimeoutError_(f"{msg}: {said}")
+                    failed = DeadlineError(f"{msg}: {said}")
                     # That of the class is for appends.
                     hint = UNREACHED if self._routes is None else _REFUSED
                     failed.hint = hint
@@ -313,7 +313,7 @@ class Cluster:
         The routes are at least as new as the command when this returns.
 
         Raises:
-            TimeoutError_: the outcome is not known.
+            DeadlineError: the outcome is not known.
             LogError: the command was refused.
         """
         self.check_open()

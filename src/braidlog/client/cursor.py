@@ -9,16 +9,16 @@ from braidlog.wire.results import CursorRow
 if TYPE_CHECKING:
     from braidlog.client.kept import KeptClusterLog
 
-__all__ = ["ClusterCursor"]
+__all__ = ["AsyncClusterCursor"]
 
 _MICROSECONDS = 1_000_000
 
 
-class ClusterCursor:
+class AsyncClusterCursor:
     """A reader's position, as the cluster had it when this was last read or set."""
 
     def __init__(self, log: KeptClusterLog, row: CursorRow) -> None:
-        """Bind to a cursor of the log; users call `ClusterLog.cursor`."""
+        """Bind to a cursor of the log; users call `AsyncClusterLog.cursor`."""
         self._log = log
         self._row = row
 

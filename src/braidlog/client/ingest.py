@@ -19,25 +19,25 @@ from typing import Any, Final
 
 from braidlog.client.batches import BatchCodec, Encoded
 from braidlog.client.cluster import Cluster
-from braidlog.client.log import ClusterLog
-from braidlog.client.scan import Scan
+from braidlog.client.log import AsyncClusterLog
+from braidlog.client.scan import AsyncScan
 from braidlog.errors import FencedError, LogError, TrimmedError
 from braidlog.storage.threads import in_thread
 from braidlog.types import Producer
 
-__all__ = ["Ingest"]
+__all__ = ["AsyncIngest"]
 
 # Batches of one stream that wait for their answer; the lane sends a few of them.
 _AHEAD: Final = 16
 
 
-class Ingest:
-    """Appends to one log, stream by stream. Get one from `Client.ingest`."""
+class AsyncIngest:
+    """Appends to one log, stream by stream. Get one from `AsyncClient.ingest`."""
 
     def __init__(
-        self, cluster: Cluster, log: ClusterLog, scan: Scan, codec: BatchCodec
+        self, cluster: Cluster, log: AsyncClusterLog, scan: AsyncScan, codec: BatchCodec
     ) -> None:
-        """Bind to a log as it is now; users call `Client.ingest`."""
+        """Bind to a log as it is now; users call `AsyncClient.ingest`."""
         self._cluster = cluster
         self._log = log
         self._appending = log._appending
@@ -87,7 +87,7 @@ class Ingest:
         the refused batch is stored.
 
         Raises:
-            TimeoutError_: a stream took nothing for ``timeout_s``.
+            DeadlineError: a stream took nothing for ``timeout_s``.
         """
         outcomes = await asyncio.gather(
             *(self._append(stream, *append) for stream, append in appends.items()),

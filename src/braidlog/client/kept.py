@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from braidlog.client.appending import Appending
 from braidlog.client.batches import BatchCodec
 from braidlog.client.cluster import Cluster
-from braidlog.client.cursor import ClusterCursor
+from braidlog.client.cursor import AsyncClusterCursor
 from braidlog.client.routing import Routes, replicas_there
 from braidlog.errors import (
     BeyondEndError,
@@ -64,10 +64,10 @@ class ClusterLogDescription:
 
 
 class KeptClusterLog:
-    """The part of a log that needs no record; `ClusterLog` appends and reads."""
+    """The part of a log that needs no record; `AsyncClusterLog` appends and reads."""
 
     def __init__(self, cluster: Cluster, info: LogInfo, codec: BatchCodec) -> None:
-        """Bind to a log; users call `Client.log`."""
+        """Bind to a log; users call `AsyncClient.log`."""
         self._cluster = cluster
         self._id = info.log
         self._codec = codec
@@ -241,16 +241,16 @@ class KeptClusterLog:
 
     async def cursor(
         self, name: str, *, pin: bool = False, lease: DurationLike | None = None
-    ) -> ClusterCursor:
+    ) -> AsyncClusterCursor:
         """Return a cursor, creating it at the first position if there is none."""
         name, us = checked_name(name, "cursor"), lease_us(lease)
         for row in await self._cursor_rows():
             if row.name == name:
-                return ClusterCursor(self, row)
+                return AsyncClusterCursor(self, row)
         checked_new_name(name, "cursor")
         # Another program may create it, and move it on, before this one does.
         await self._set_cursor(name, self.first, pin, us, commands.CursorChange.CREATE)
-        return ClusterCursor(self, await self._cursor_row(name))
+        return AsyncClusterCursor(self, await self._cursor_row(name))
 
     async def set_cursor(
         self,
@@ -259,7 +259,7 @@ class KeptClusterLog:
         *,
         pin: bool = False,
         lease: DurationLike | None = None,
-    ) -> ClusterCursor:
+    ) -> AsyncClusterCursor:
         """Store all of a cursor, creating it if there is none; durable on return.
 
         Raises:
@@ -272,12 +272,12 @@ class KeptClusterLog:
             if all(row.name != name for row in await self._cursor_rows()):
                 raise
         row = await self._set_cursor(name, position, pin, us)
-        return ClusterCursor(self, row)
+        return AsyncClusterCursor(self, row)
 
-    async def cursors(self) -> list[ClusterCursor]:
+    async def cursors(self) -> list[AsyncClusterCursor]:
         """Return the cursors of the log, by name."""
         rows = sorted(await self._cursor_rows(), key=lambda row: row.name)
-        return [ClusterCursor(self, row) for row in rows]
+        return [AsyncClusterCursor(self, row) for row in rows]
 
     async def _cursor_rows(self) -> tuple[CursorRow, ...]:
         result = await self._cluster.execute(commands.GetCursors(self._id))

@@ -20,11 +20,11 @@ from braidlog.client.room import Room
 from braidlog.errors import (
     ClosedError,
     ConnectionLostError,
+    DeadlineError,
     LogError,
     NotFoundError,
     NotReadyError,
     RemoteProtocolError,
-    TimeoutError_,
 )
 from braidlog.types import Compression
 from braidlog.wire.messages import Append, Appended
@@ -306,11 +306,11 @@ class Lane:
         for entry, never in self._core.expire(self._loop.time()):
             if never:
                 self._room.give(entry.size)
-            error: LogError = TimeoutError_(
+            error: LogError = DeadlineError(
                 f"stream {self.stream} did not take it in time"
                 + (f"; last: {last}" if last else "")
             )
-            error.outcome = "certain" if never else "unknown"
+            error.outcome = "not_stored" if never else "unknown"
             if not entry.waiter.done():
                 entry.waiter.set_exception(error)
         if (deadline := self._core.deadline()) is not None:
@@ -324,7 +324,7 @@ class Lane:
         self._stuck = None
         if answer in self._under_way:
             msg = f"node {self._node} did not answer for stream {self.stream}"
-            self._core.last_error = TimeoutError_(msg)
+            self._core.last_error = DeadlineError(msg)
             self._forget_attempts()
             self._doubted = max(self._doubted, self._epoch_index)
             self._link = None

@@ -7,7 +7,7 @@ import os
 
 from braidlog.client.attempts import shared
 from braidlog.client.link import Answer, Connector, Link
-from braidlog.errors import ClosedError, ConnectionLostError, LogError, TimeoutError_
+from braidlog.errors import ClosedError, ConnectionLostError, DeadlineError, LogError
 from braidlog.wire.messages import Message
 
 __all__ = ["Links"]
@@ -89,7 +89,7 @@ class Links:
         """Send one request and return the answer.
 
         Raises:
-            TimeoutError_: not ``within`` so many seconds.
+            DeadlineError: not ``within`` so many seconds.
             LogError: what the other side says, or the connection.
         """
         try:
@@ -100,13 +100,13 @@ class Links:
             if isinstance(error, LogError):
                 raise
             msg = f"{address} did not answer in {within:.3g} s"
-            raise TimeoutError_(msg) from error
+            raise DeadlineError(msg) from error
 
 
 def _never_sent(message: str) -> LogError:
     """Return the error of a connection that was not made: nothing can have happened."""
     error: LogError = ConnectionLostError(message)
-    error.outcome = "certain"
+    error.outcome = "not_stored"
     return error
 
 

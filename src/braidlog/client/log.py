@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from braidlog._native import Record
     from braidlog.storage.archived import Archived
 
-__all__ = ["ClusterLog"]
+__all__ = ["AsyncClusterLog"]
 
 # Enough to learn that something is there.
 _LOOK_BYTES: Final = 1
@@ -53,8 +53,8 @@ _WINDOW_BYTES: Final = 1 << 20
 _WINDOW_CREDIT_MIN: Final = 16 << 10
 
 
-class ClusterLog(KeptClusterLog, AsyncIndexed):
-    """A log of a cluster. Get one from `Client.log` or `Client.create_log`.
+class AsyncClusterLog(KeptClusterLog, AsyncIndexed):
+    """A log of a cluster. Get one from `AsyncClient.log` or `AsyncClient.create_log`.
 
     The calls are those of `AsyncLog`. A position is a GLSN: dense over all streams of
     the log, the same for every reader. Appends of one client with the same key keep
@@ -62,7 +62,7 @@ class ClusterLog(KeptClusterLog, AsyncIndexed):
     among each other beyond this: one that began after another was acknowledged comes
     behind it.
 
-    ``timeout`` bounds an append with all its repeats. When it passes, `TimeoutError_`
+    ``timeout`` bounds an append with all its repeats. When it passes, `DeadlineError`
     says in ``outcome`` whether the record may still be stored. A cancelled append that
     was sent is stored all the same.
     """
@@ -107,7 +107,7 @@ class ClusterLog(KeptClusterLog, AsyncIndexed):
         one stream.
 
         Raises:
-            TimeoutError_: not acknowledged after ``timeout`` seconds.
+            DeadlineError: not acknowledged after ``timeout`` seconds.
             TooLargeError: the record is over its limit.
             NotFoundError: the log was deleted.
         """
@@ -181,12 +181,12 @@ class ClusterLog(KeptClusterLog, AsyncIndexed):
 
     # -- read --------------------------------------------------------------------
 
-    async def _bounds(self, start: int | None, end: int | None) -> tuple[int, int]:
+    async def _bounds(self, begin: int | None, end: int | None) -> tuple[int, int]:
         self._cluster.check_open()
-        start = None if start is None else checked_position(start, "start")
+        begin = None if begin is None else checked_position(begin, "begin")
         end = None if end is None else checked_count(end, "end")
         there = await self.refresh()
-        begin = there.start if start is None else start
+        begin = there.start if begin is None else begin
         stop = there.stop if end is None else end
         if begin < there.start:
             msg = f"position {begin} was trimmed: the log begins at {there.start}"
@@ -230,7 +230,7 @@ class ClusterLog(KeptClusterLog, AsyncIndexed):
 
     async def read(
         self,
-        start: int | None = None,
+        begin: int | None = None,
         end: int | None = None,
         *,
         key: Buffer | None = None,
@@ -240,7 +240,7 @@ class ClusterLog(KeptClusterLog, AsyncIndexed):
         reverse: bool = False,
         include_archive: Archived = False,
     ) -> AsyncIterator[Record]:
-        """Iterate over records ``start`` to ``end`` (half-open) in position order.
+        """Iterate over records ``begin`` to ``end`` (half-open) in position order.
 
         The end is fixed when the iteration begins. What is left out by ``key``,
         ``since`` (inclusive) and ``until`` (exclusive; microseconds or datetimes) is
@@ -250,16 +250,16 @@ class ClusterLog(KeptClusterLog, AsyncIndexed):
         client reads itself; see `Log.read`.
 
         Raises:
-            PositionError: ``start`` is below 1.
-            TrimmedError: ``start`` is below ``first``, or was trimmed meanwhile; with
+            PositionError: ``begin`` is below 1.
+            TrimmedError: ``begin`` is below ``first``, or was trimmed meanwhile; with
                 the archive, that lacks the records too. A reverse read without
-                ``start`` ends at what is the first record when it gets there.
-            BeyondEndError: ``start`` is above the end.
+                ``begin`` ends at what is the first record when it gets there.
+            BeyondEndError: ``begin`` is above the end.
             NotFoundError: there is no archive.
             ArchiveDamagedError: a file of the archive is gone or damaged.
         """
         chunks = self._read_chunks(
-            start,
+            begin,
             end,
             key=key,
             since=since,
@@ -275,7 +275,7 @@ class ClusterLog(KeptClusterLog, AsyncIndexed):
 
     async def _read_chunks(
         self,
-        start: int | None = None,
+        begin: int | None = None,
         end: int | None = None,
         *,
         key: Buffer | None = None,
@@ -294,11 +294,12 @@ class ClusterLog(KeptClusterLog, AsyncIndexed):
         counted = self._counted_back if reverse else self._counted
         if include_archive:
             reading = ArchivedReading(self, include_archive)
-            await reading.open(start, end)
+            await reading.open(begin, end)
             chunks = reading.records(choice, counted, reverse=reverse)
         else:
-            begin, stop = await self._bounds(start, end)
-            if reverse and start is None:
+            whole = begin is None
+            begin, stop = await self._bounds(begin, end)
+            if reverse and whole:
                 begins_with_log = self._counted_back(begin, stop, choice, whole=True)
                 chunks = _without_places(begins_with_log)
             else:
@@ -400,12 +401,12 @@ class ClusterLog(KeptClusterLog, AsyncIndexed):
 
     async def subscribe(
         self,
-        start: int | None = None,
+        begin: int | None = None,
         *,
         key: Buffer | None = None,
         timeout: DurationLike | None = None,  # noqa: ASYNC109
     ) -> AsyncIterator[Record]:
-        """Follow the log from ``start`` (default: its first record) for ever.
+        """Follow the log from ``begin`` (default: its first record) for ever.
 
         Each record is seen exactly once, in order, when it is acknowledged, whatever
         nodes fail meanwhile. Ends after ``timeout`` seconds without a new one; without
@@ -415,7 +416,7 @@ class ClusterLog(KeptClusterLog, AsyncIndexed):
             TrimmedError: the reader was overtaken by trimming.
             NotFoundError: the log was deleted.
         """
-        chunks = self._subscribe_chunks(start, key=key, timeout=timeout)
+        chunks = self._subscribe_chunks(begin, key=key, timeout=timeout)
         async with contextlib.aclosing(chunks):
             async for chunk in chunks:
                 for record in chunk:
@@ -423,13 +424,13 @@ class ClusterLog(KeptClusterLog, AsyncIndexed):
 
     async def _subscribe_chunks(
         self,
-        start: int | None = None,
+        begin: int | None = None,
         *,
         key: Buffer | None = None,
         timeout: DurationLike | None = None,  # noqa: ASYNC109
     ) -> AsyncGenerator[list[Record], None]:
         plain = optional(checked_key, key)
-        spans = self._follow(start, timeout)
+        spans = self._follow(begin, timeout)
         try:
             async with contextlib.aclosing(spans):
                 async for span in spans:
@@ -442,13 +443,13 @@ class ClusterLog(KeptClusterLog, AsyncIndexed):
 
     async def _follow(
         self,
-        start: int | None,
+        begin: int | None,
         timeout: DurationLike | None,  # noqa: ASYNC109
     ) -> AsyncGenerator[Span, None]:
         timeout = checked_timeout(timeout)
-        start = None if start is None else checked_position(start, "start")
+        begin = None if begin is None else checked_position(begin, "begin")
         there = await self.refresh()
-        begin = there.start if start is None else start
+        begin = there.start if begin is None else begin
         if begin < there.start:
             msg = f"position {begin} was trimmed: the log begins at {there.start}"
             raise TrimmedError(msg, first=there.start)
@@ -482,7 +483,7 @@ class ClusterLog(KeptClusterLog, AsyncIndexed):
 
     async def batches(
         self,
-        start: int | None = None,
+        begin: int | None = None,
         end: int | None = None,
         *,
         columns: list[str] | None = None,
@@ -493,7 +494,7 @@ class ClusterLog(KeptClusterLog, AsyncIndexed):
         ``include_archive`` is that of `read`.
         """
         chunks = self._batch_chunks(
-            start, end, columns=columns, include_archive=include_archive
+            begin, end, columns=columns, include_archive=include_archive
         )
         async with contextlib.aclosing(chunks):
             async for (batch,) in chunks:
@@ -501,7 +502,7 @@ class ClusterLog(KeptClusterLog, AsyncIndexed):
 
     async def _batch_chunks(
         self,
-        start: int | None = None,
+        begin: int | None = None,
         end: int | None = None,
         *,
         columns: list[str] | None = None,
@@ -512,10 +513,10 @@ class ClusterLog(KeptClusterLog, AsyncIndexed):
         names = log_schema(columns).names  # Refuses columns before anything is read.
         if include_archive:
             reading = ArchivedReading(self, include_archive)
-            await reading.open(start, end)
+            await reading.open(begin, end)
             batches = reading.batches(names, self._rows)
         else:
-            batches = self._rows(*await self._bounds(start, end), names)
+            batches = self._rows(*await self._bounds(begin, end), names)
         async with contextlib.aclosing(batches):
             async for batch in batches:
                 yield [batch]
@@ -532,12 +533,12 @@ class ClusterLog(KeptClusterLog, AsyncIndexed):
                 yield batch
 
     async def _placed_chunks(
-        self, start: int, end: int
+        self, begin: int, end: int
     ) -> AsyncGenerator[list[pa.RecordBatch], None]:
         """Iterate over batches with all columns that an archive has."""
         from braidlog.client.arrow import log_schema
 
-        begin, stop = await self._bounds(start, end)
+        begin, stop = await self._bounds(begin, end)
         batches = self._rows(begin, stop, [*log_schema().names, "stream", "llsn"])
         async with contextlib.aclosing(batches):
             async for batch in batches:
@@ -545,19 +546,19 @@ class ClusterLog(KeptClusterLog, AsyncIndexed):
 
     async def to_arrow(
         self,
-        start: int | None = None,
+        begin: int | None = None,
         end: int | None = None,
         *,
         columns: list[str] | None = None,
         include_archive: Archived = False,
     ) -> pa.Table:
-        """Return positions ``start`` to ``end`` of the log as one Arrow table."""
+        """Return positions ``begin`` to ``end`` of the log as one Arrow table."""
         import pyarrow as pa
 
         from braidlog.client.arrow import log_schema
 
         found = self.batches(
-            start, end, columns=columns, include_archive=include_archive
+            begin, end, columns=columns, include_archive=include_archive
         )
         batches = [each async for each in found]
         return pa.Table.from_batches(batches, log_schema(columns))

@@ -26,10 +26,10 @@ from braidlog.client.retry import Verdict, verdict_of
 from braidlog.client.spanrows import rows_of
 from braidlog.errors import (
     BeyondEndError,
+    DeadlineError,
     LogError,
     NotReadyError,
     RemoteProtocolError,
-    TimeoutError_,
     TrimmedError,
 )
 from braidlog.wire.messages import LogInfo, Read, Records
@@ -37,7 +37,7 @@ from braidlog.wire.messages import LogInfo, Read, Records
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Scan", "StreamExtent"]
+__all__ = ["AsyncScan", "StreamExtent"]
 
 _MILLISECONDS: Final = 1000
 # Where in a stream the plan looks how large records are, in parts of its extent.
@@ -66,13 +66,13 @@ class _Wish:
     """GLSN up to which the replica must know the log."""
 
 
-class Scan:
-    """Reads of one log, stream by stream. Get one from `Client.scan`."""
+class AsyncScan:
+    """Reads of one log, stream by stream. Get one from `AsyncClient.scan`."""
 
     def __init__(
         self, cluster: Cluster, info: LogInfo, codec: BatchCodec, node: int = 0
     ) -> None:
-        """Bind to a log as it is now; users call `Client.scan`."""
+        """Bind to a log as it is now; users call `AsyncClient.scan`."""
         self._cluster = cluster
         self._node = node
         self._info = info
@@ -88,10 +88,10 @@ class Scan:
         """What could be read when the scan was made."""
         return range(max(1, self._info.trim), self._info.high_watermark + 1)
 
-    def renewed(self) -> Scan:
+    def renewed(self) -> AsyncScan:
         """Return a scan of the log as this client knows it now."""
         info = self._cluster.routes.log(self._info.log)
-        return Scan(self._cluster, info, self._codec)
+        return AsyncScan(self._cluster, info, self._codec)
 
     # -- planning ----------------------------------------------------------------
 
@@ -184,7 +184,7 @@ class Scan:
 
         Raises:
             TrimmedError: the range was trimmed.
-            TimeoutError_: no replica answered for ``timeout_s``.
+            DeadlineError: no replica answered for ``timeout_s``.
         """
         async for (batch,) in self._batch_chunks(
             stream, begin, end, columns=columns, since=since, until=until, turn=turn
@@ -315,7 +315,7 @@ class Scan:
                     raise
                 if loop.time() >= deadline:
                     msg = f"no replica of stream {wish.stream} answered: {error}"
-                    raise TimeoutError_(msg) from error
+                    raise DeadlineError(msg) from error
                 turn += 1
                 await cluster.refresh()
 

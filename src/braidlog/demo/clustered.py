@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import braidlog
-from braidlog.client import BlockingClient
+from braidlog.client import Client
 from braidlog.demo.options import LOG, DemoError
 from braidlog.demo.replay import Replay
 from braidlog.demo.run import Demo, Material
@@ -58,7 +58,7 @@ class ClusterImport:
     """Runs the importing process and kills primaries."""
 
     cluster: LocalCluster
-    client: BlockingClient
+    client: Client
     progress: Progress
     seconds: float = 0.0
     resent: int = 0
@@ -193,7 +193,7 @@ class ClusterDemo(Demo):
     """One run over a cluster."""
 
     cluster: LocalCluster
-    client: BlockingClient
+    client: Client
 
     def work(self, material: Material, scratch: Path) -> None:
         """Do what the demo does, with nodes around it."""
@@ -201,7 +201,7 @@ class ClusterDemo(Demo):
         directory = self.data.absolute()
         with LocalCluster(self.options.nodes, directory=directory) as self.cluster:
             self.say(f"{self.options.nodes} nodes at {self.cluster.seeds}")
-            with braidlog.connect_sync(self.cluster.seeds) as self.client:
+            with braidlog.connect(self.cluster.seeds) as self.client:
                 super().work(material, scratch)
 
     def import_(self, material: Material) -> None:

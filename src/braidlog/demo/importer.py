@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _opened(data: str | None, seeds: str | None) -> AbstractContextManager[Any]:
     if data is not None:
         return braidlog.open(data)
-    return braidlog.connect_sync(seeds or "")
+    return braidlog.connect(seeds or "")
 
 
 def _length(gap: tuple[float, float]) -> float:

@@ -21,7 +21,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from braidlog.errors import LogError, TimeoutError_, UnavailableError
+from braidlog.errors import DeadlineError, LogError, UnavailableError
 from braidlog.metarepo.admission import stamped
 from braidlog.metarepo.controller import ControllerSettings
 from braidlog.metarepo.events import Elections, Event
@@ -532,5 +532,5 @@ class Group:
         for each in late:
             self._sealing.remove(each)
             msg = f"stream {each.stream} is sealed, but not yet on all replicas"
-            error = TimeoutError_(msg)
+            error = DeadlineError(msg)
             self._answers.append(replace(each.answer, payload=b"", error=error))

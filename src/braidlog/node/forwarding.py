@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from braidlog.errors import LogError, TimeoutError_
+from braidlog.errors import DeadlineError, LogError
 from braidlog.metarepo.waiting import unknown_outcome
 from braidlog.wire.messages import Execute, Message
 
@@ -84,9 +84,9 @@ class Forwarding:
     def _late(self, forwarded: _Forwarded) -> LogError:
         what = type(forwarded.message).__name__
         msg = f"node {forwarded.node} has not answered {what} in {self._patience} s"
-        error: LogError = TimeoutError_(msg)
+        error: LogError = DeadlineError(msg)
         if not isinstance(forwarded.message, Execute):
-            error.outcome = "certain"
+            error.outcome = "not_stored"
         return error
 
     def _settle(

@@ -20,7 +20,7 @@ from braidlog.pipelines.origin import Origin
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from braidlog.client.blocking import BlockingIngest
+    from braidlog.client.blocking import Ingest
     from braidlog.types import Producer
 
 __all__ = ["Destination", "Parts"]
@@ -90,7 +90,7 @@ class _Directory:
 class _Cluster:
     """A log of a cluster: a part has the stream that keys of its hash belong to."""
 
-    def __init__(self, ingest: BlockingIngest) -> None:
+    def __init__(self, ingest: Ingest) -> None:
         self._ingest = ingest
 
     @property

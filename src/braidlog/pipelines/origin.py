@@ -208,7 +208,7 @@ class Origin:
         """Connect to the cluster."""
         # Made anew in each process: a context cannot be sent to another one.
         context = ssl.create_default_context(cafile=self.ca) if self.ca else None
-        return braidlog.connect_sync(self.cluster, token=self.token, ssl=context)
+        return braidlog.connect(self.cluster, token=self.token, ssl=context)
 
 
 def _located(archive: bool | str) -> bool | str:

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 import braidlog
 from braidlog.archive import Archive
-from braidlog.client.blocking import BlockingScan
+from braidlog.client.blocking import Scan
 from braidlog.spark.closing import Closing
 from braidlog.spark.options import ReadOptions
 from braidlog.spark.places import check_same
@@ -38,7 +38,7 @@ for: a batch of a streaming query need not look at all streams each time."""
 class _Look:
     """A log at one moment; cuts are asked for once."""
 
-    def __init__(self, scan: BlockingScan, sampled: dict[int, tuple[int, int]]) -> None:
+    def __init__(self, scan: Scan, sampled: dict[int, tuple[int, int]]) -> None:
         """Pin the ends; ``sampled`` is (LLSN, bytes of a record) by stream."""
         self.log = scan.log
         self.first, self.end = scan.positions.start, scan.positions.stop
@@ -81,7 +81,7 @@ class ClusterPlace(Closing):
 
         Raises:
             ConnectionLostError: every address refuses connections.
-            TimeoutError_: no node answered.
+            DeadlineError: no node answered.
             UnauthorizedError: the token may not read.
         """
         self._options = options
@@ -90,7 +90,7 @@ class ClusterPlace(Closing):
         # Made anew in each process: a context cannot be sent to another one.
         context = ssl.create_default_context(cafile=options.ca) if options.ca else None
         self._client = self._stack.enter_context(
-            braidlog.connect_sync(options.cluster, token=options.token, ssl=context)
+            braidlog.connect(options.cluster, token=options.token, ssl=context)
         )
 
     def look(self) -> _Look:

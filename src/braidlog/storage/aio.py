@@ -31,7 +31,7 @@ from braidlog.storage.backend import WriterBackend
 from braidlog.storage.catalog import LogDescription, LogOptions, LogStats
 from braidlog.storage.cursor import Cursor
 from braidlog.storage.log import Log
-from braidlog.storage.node import Node, NodeStats
+from braidlog.storage.node import Store, StoreStats
 from braidlog.storage.opening import Opening
 from braidlog.storage.slices import AsyncIndexed
 from braidlog.storage.threads import close_in_thread, in_thread
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from braidlog._native import Pending, Record
     from braidlog.archive import Archive
 
-__all__ = ["AsyncLog", "AsyncNode", "open_async"]
+__all__ = ["AsyncLog", "AsyncStore", "open_async"]
 
 # Records handed to the loop at a time.
 _CHUNK: Final = 1024
@@ -63,7 +63,7 @@ class _Waker:
         self._waiting: deque[tuple[int, Pending, asyncio.Future[Any]]] = deque()
         self._looking = False
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        # A loop that ends before the node is closed cannot do it.
+        # A loop that ends before the store is closed cannot do it.
         self._close_event = weakref.finalize(self, os.close, self._event)
         # When the program ends, a loop in a daemon thread may still listen to it.
         self._close_event.atexit = False
@@ -128,9 +128,9 @@ class AsyncLog(AsyncIndexed):
     becomes durable with its group.
     """
 
-    def __init__(self, node: AsyncNode, log: Log) -> None:
-        """Wrap a log; users call `AsyncNode.log`."""
-        self._node = node
+    def __init__(self, store: AsyncStore, log: Log) -> None:
+        """Wrap a log; users call `AsyncStore.log`."""
+        self._node = store
         self.blocking = log
 
     def __repr__(self) -> str:
@@ -251,7 +251,7 @@ class AsyncLog(AsyncIndexed):
 
     async def read(
         self,
-        start: int | None = None,
+        begin: int | None = None,
         end: int | None = None,
         *,
         key: Buffer | None = None,
@@ -265,7 +265,7 @@ class AsyncLog(AsyncIndexed):
         """Iterate over records; see `Log.read`."""
         read = functools.partial(
             self.blocking.read,
-            start,
+            begin,
             end,
             key=key,
             since=since,
@@ -298,14 +298,14 @@ class AsyncLog(AsyncIndexed):
 
     async def subscribe(
         self,
-        start: int | None = None,
+        begin: int | None = None,
         *,
         key: Buffer | None = None,
         timeout: DurationLike | None = None,  # noqa: ASYNC109
         skip_holes: bool = False,
     ) -> AsyncIterator[Record]:
         """Follow the log; see `Log.subscribe`."""
-        position = self.first if start is None else checked_position(start, "start")
+        position = self.first if begin is None else checked_position(begin, "begin")
         try:
             while await self.wait(position, timeout=timeout):
                 end = self.end
@@ -316,7 +316,7 @@ class AsyncLog(AsyncIndexed):
         except StoreFailedError:
             raise
         except ClosedError:
-            return  # In the middle of what had been written when the node was closed.
+            return  # In the middle of what had been written when the store was closed.
 
     async def find(self, timestamp: TimestampLike) -> int | None:
         """Return the first position at or after a time; see `Log.find`."""
@@ -324,7 +324,7 @@ class AsyncLog(AsyncIndexed):
 
     async def to_arrow(
         self,
-        start: int | None = None,
+        begin: int | None = None,
         end: int | None = None,
         *,
         columns: list[str] | None = None,
@@ -337,7 +337,7 @@ class AsyncLog(AsyncIndexed):
             "include_archive": include_archive,
             "skip_holes": skip_holes,
         }
-        return await in_thread(read, start, end, columns=columns, **options)
+        return await in_thread(read, begin, end, columns=columns, **options)
 
     async def archive(self, location: str | os.PathLike[str] | None = None) -> Archive:
         """Open the log's archive to read; see `Log.archive`."""
@@ -406,8 +406,8 @@ class AsyncLog(AsyncIndexed):
         return await in_thread(self.blocking.stats)
 
 
-class AsyncNode:
-    """A node for asyncio: ``async with braidlog.open_async("data/") as node``.
+class AsyncStore:
+    """A store for asyncio: ``async with braidlog.open_async("data/") as store``.
 
     It belongs to the event loop in which it was entered: appending and waiting in
     another one raise ``RuntimeError`` and change nothing.
@@ -417,26 +417,26 @@ class AsyncNode:
         """Remember what to open; entering opens it."""
         self._path = path
         self._options = options
-        self._node: Node | None = None
+        self._node: Store | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wakers: _Waker | None = None
         self._waits: Waits | None = None
 
     def __repr__(self) -> str:
         """Show the path."""
-        return f"<AsyncNode {os.fspath(self._path)!r}>"
+        return f"<AsyncStore {os.fspath(self._path)!r}>"
 
     async def __aenter__(self) -> Self:
         """Open the directory; again, once it is closed."""
         if self._node is not None and not self._node.closed:
-            msg = "the node is open already"
+            msg = "the store is open already"
             raise RuntimeError(msg)
         opening = Opening(self._path, self._options)
         try:
-            node = await in_thread(opening.run)
+            store = await in_thread(opening.run)
             loop = asyncio.get_running_loop()
-            waits = Waits(node)
-            backend = node._backend
+            waits = Waits(store)
+            backend = store._backend
             waker = (
                 _Waker(backend, waits) if isinstance(backend, WriterBackend) else None
             )
@@ -444,7 +444,7 @@ class AsyncNode:
             # The thread goes on; what it opens must not stay locked.
             opening.give_up()
             raise
-        self._node, self._loop, self._waits, self._wakers = node, loop, waits, waker
+        self._node, self._loop, self._waits, self._wakers = store, loop, waits, waker
         return self
 
     async def __aexit__(
@@ -457,26 +457,26 @@ class AsyncNode:
         await self.close()
 
     @property
-    def blocking(self) -> Node:
-        """The same node for blocking code."""
+    def blocking(self) -> Store:
+        """The same store for blocking code."""
         if self._node is None:
-            msg = "enter the node first: async with braidlog.open_async(...)"
+            msg = "enter the store first: async with braidlog.open_async(...)"
             raise RuntimeError(msg)
         return self._node
 
     def _check_loop(self) -> None:
         # Before anything is stored: the future could never be told.
         if asyncio.get_running_loop() is not self._loop:
-            msg = "the node was opened in another event loop; open it again in this one"
+            msg = "the store was opened in another event loop; open it in this one"
             raise RuntimeError(msg)
 
     def _waker(self) -> _Waker:
-        node = self.blocking
-        if node.read_only:
+        store = self.blocking
+        if store.read_only:
             msg = "this directory was opened read-only"
             raise ReadOnlyError(msg)
         if self._wakers is None:
-            node._check_open()
+            store._check_open()
         self._check_loop()
         return cast("_Waker", self._wakers)
 
@@ -494,7 +494,7 @@ class AsyncNode:
         retention_ms: int | timedelta | None = None,
         retention_bytes: int | None = None,
     ) -> AsyncLog:
-        """Create a log; see `Node.create_log`."""
+        """Create a log; see `Store.create_log`."""
         created = await in_thread(
             self.blocking.create_log,
             name,
@@ -506,7 +506,7 @@ class AsyncNode:
         return AsyncLog(self, created)
 
     async def log(self, name: str) -> AsyncLog:
-        """Return an existing log; see `Node.log`."""
+        """Return an existing log; see `Store.log`."""
         return AsyncLog(self, await in_thread(self.blocking.log, name))
 
     async def logs(self) -> list[str]:
@@ -514,11 +514,11 @@ class AsyncNode:
         return await in_thread(self.blocking.logs)
 
     async def delete_log(self, name: str) -> None:
-        """Delete a log; see `Node.delete_log`."""
+        """Delete a log; see `Store.delete_log`."""
         await in_thread(self.blocking.delete_log, name)
 
-    async def stats(self) -> NodeStats:
-        """Return figures of the node."""
+    async def stats(self) -> StoreStats:
+        """Return figures of the store."""
         return await in_thread(self.blocking.stats)
 
     async def sync(self) -> None:
@@ -526,13 +526,13 @@ class AsyncNode:
         await in_thread(self.blocking.sync)
 
     async def maintain(self) -> None:
-        """Keep house now; see `Node.maintain`."""
+        """Keep house now; see `Store.maintain`."""
         await in_thread(self.blocking.maintain)
 
     async def close(self) -> None:
         """Make everything durable and release the directory. Idempotent.
 
-        Another event loop may do it once that of the node is closed.
+        Another event loop may do it once that of the store is closed.
         """
         if self._node is None:
             return
@@ -549,7 +549,7 @@ class AsyncNode:
     def _closed(
         self, waker: _Waker | None, end_waits: Callable[[], None], _: object
     ) -> None:
-        # Of the node that was closed: by now another one may be open.
+        # Of the store that was closed: by now another one may be open.
         if waker is not None:
             waker.close()
         if self._wakers is waker:
@@ -560,13 +560,13 @@ class AsyncNode:
 def _end_waits(loop: asyncio.AbstractEventLoop | None, waits: Waits | None) -> None:
     if waits is not None and loop is not None and not loop.is_closed():
         waits.look()
-        waits.end(ClosedError("the node is closed"))
+        waits.end(ClosedError("the store is closed"))
 
 
-def open_async(path: str | os.PathLike[str], **options: Any) -> AsyncNode:
+def open_async(path: str | os.PathLike[str], **options: Any) -> AsyncStore:
     """Open a directory for asyncio, with ``async with``; options as `braidlog.open`.
 
     Raises:
         LogError: when it is entered, what `braidlog.open` raises.
     """
-    return AsyncNode(path, options)
+    return AsyncStore(path, options)

@@ -69,7 +69,7 @@ class WithArchive(Protocol):
 
     def read(
         self,
-        start: int | None = None,
+        begin: int | None = None,
         end: int | None = None,
         *,
         key: Buffer | None = None,
@@ -81,7 +81,7 @@ class WithArchive(Protocol):
 
     def batches(
         self,
-        start: int | None = None,
+        begin: int | None = None,
         end: int | None = None,
         *,
         columns: list[str] | None = None,
@@ -109,22 +109,22 @@ def located(
 
 
 class _Reading:
-    """Positions ``start`` to ``end``, piece by piece."""
+    """Positions ``begin`` to ``end``, piece by piece."""
 
     def __init__(
-        self, log: WithArchive, include: Archived, start: int | None, end: int | None
+        self, log: WithArchive, include: Archived, begin: int | None, end: int | None
     ) -> None:
         from braidlog.archive import seam
 
         self._log, self._place = log, named(include)
-        start = None if start is None else checked_position(start, "start")
+        begin = None if begin is None else checked_position(begin, "begin")
         self._archive: Archive | None = None
         # The first before the end: between them it can only rise.
         first, stop = log.first, log.end
-        if start is None or start < first:
+        if begin is None or begin < first:
             self._archive = log.archive(self._place)
         there, archived = range(first, stop), self._archived()
-        self.position, self.end = seam.bounds(start, end, there, archived)
+        self.position, self.end = seam.bounds(begin, end, there, archived)
         if self.position < self.end:
             self.piece()  # What is missing is said before the first record is given.
 
@@ -210,7 +210,7 @@ class _Reading:
 def read_records(
     log: WithArchive,
     include: Archived,
-    start: int | None,
+    begin: int | None,
     end: int | None,
     *,
     key: Buffer | None = None,
@@ -226,7 +226,7 @@ def read_records(
     plain = optional(checked_key, key)
     since, until = optional(checked_time, since), optional(checked_time, until)
     choice = Choice(plain, since, until)
-    reading = _Reading(log, include, start, end)
+    reading = _Reading(log, include, begin, end)
 
     def of_log(begin: int, stop: int) -> Iterator[tuple[list[Record], int]]:
         records = log.read(
@@ -248,12 +248,12 @@ def read_records(
 def read_batches(
     log: WithArchive,
     include: Archived,
-    start: int | None,
+    begin: int | None,
     end: int | None,
     columns: list[str] | None,
 ) -> Iterator[pa.RecordBatch]:
     """Iterate over batches of a log and its archive; see `Log.batches`."""
-    reading = _Reading(log, include, start, end)
+    reading = _Reading(log, include, begin, end)
 
     def counted(
         begin: int, batches: Iterator[pa.RecordBatch]

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from braidlog import _native
 from braidlog.errors import (
+    DeadlineError,
     InvalidArgumentError,
     LockedError,
     LogError,
     NotFoundError,
     ReadOnlyError,
-    TimeoutError_,
 )
 from braidlog.storage.catalog import CatalogEntry
 from braidlog.storage.threads import start_thread
@@ -152,7 +152,7 @@ class WriterBackend:
         self.closed = True
         try:
             self.store.close(timeout)
-        except TimeoutError_:
+        except DeadlineError:
             raise  # The sync thread may be what hangs.
         except LogError:
             self._join()

@@ -20,7 +20,7 @@ _RETENTION_MAX: Final = (1 << 63) // 1000 - 1
 
 _KNOWN: Final = ("compression", "retention_ms", "retention_bytes")
 _OF_A_NODE: Final = (
-    "the logs of a cluster are reached through its nodes: `braidlog.connect_sync`, or"
+    "the logs of a cluster are reached through its nodes: `braidlog.connect`, or"
     " --cluster"
 )
 # Builds that do not know it keep it: it is stored among what is unknown.

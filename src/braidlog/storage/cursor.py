@@ -13,7 +13,7 @@ __all__ = ["Cursor"]
 
 
 class Cursor:
-    """A reader's position, stored in the log's node. Get one from `Log.cursor`."""
+    """A reader's position, stored beside the log. Get one from `Log.cursor`."""
 
     def __init__(self, log: KeptLog, name: str) -> None:
         """Bind to a cursor of the log; users call `Log.cursor`."""

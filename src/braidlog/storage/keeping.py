@@ -31,7 +31,7 @@ from braidlog.suggestions import does_not_exist
 if TYPE_CHECKING:
     from braidlog.archive import Archive
     from braidlog.storage.backend import Backend
-    from braidlog.storage.node import Node
+    from braidlog.storage.node import Store
 
 __all__ = ["KeptLog"]
 
@@ -46,9 +46,9 @@ class KeptLog:
     `Log` adds appending and reading.
     """
 
-    def __init__(self, node: Node, backend: Backend, entry: CatalogEntry) -> None:
-        """Bind to a stream of the node; users call `Node.log`."""
-        self._node = node
+    def __init__(self, store: Store, backend: Backend, entry: CatalogEntry) -> None:
+        """Bind to a stream of the store; users call `Store.log`."""
+        self._node = store
         self._backend = backend
         self._entry = entry
         self._stream = entry.stream

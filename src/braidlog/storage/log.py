@@ -1,4 +1,4 @@
-"""One log of an embedded node: append and read; `KeptLog` has trimming and cursors.
+"""One log of an embedded store: append and read; `KeptLog` has trimming and cursors.
 
 Order: positions are dense from 1 and every reader sees the same order. Durability: an
 append that returned survives a crash of process and machine; one that raised
@@ -201,7 +201,7 @@ class Log(KeptLog, Indexed, _native.Log):
 
     def read(
         self,
-        start: int | None = None,
+        begin: int | None = None,
         end: int | None = None,
         *,
         key: Buffer | None = None,
@@ -212,7 +212,7 @@ class Log(KeptLog, Indexed, _native.Log):
         include_archive: Archived = False,
         skip_holes: bool = False,
     ) -> Iterator[Record]:
-        """Iterate over records ``start`` to ``end`` (half-open) in position order.
+        """Iterate over records ``begin`` to ``end`` (half-open) in position order.
 
         The end is fixed when the iteration begins: records appended later are not seen.
         ``key``, ``since`` (inclusive) and ``until`` (exclusive) filter inside the core;
@@ -232,11 +232,11 @@ class Log(KeptLog, Indexed, _native.Log):
 
         Raises:
             LostRecordsError: the next position is in a declared hole.
-            PositionError: ``start`` is below 1.
-            TrimmedError: ``start`` is below ``first``, or was trimmed meanwhile; with
+            PositionError: ``begin`` is below 1.
+            TrimmedError: ``begin`` is below ``first``, or was trimmed meanwhile; with
                 the archive, that lacks the records too. A reverse read without
-                ``start`` ends at what is the first record when it gets there.
-            BeyondEndError: ``start`` is above the end.
+                ``begin`` ends at what is the first record when it gets there.
+            BeyondEndError: ``begin`` is above the end.
             NotFoundError: there is no archive.
             ArchiveDamagedError: a file of the archive is gone or damaged.
         """
@@ -245,7 +245,7 @@ class Log(KeptLog, Indexed, _native.Log):
             return read_records(
                 self,
                 include_archive,
-                start,
+                begin,
                 end,
                 key=key,
                 since=since,
@@ -255,7 +255,7 @@ class Log(KeptLog, Indexed, _native.Log):
             )
         self._backend.refresh()
         return self._view.records(
-            start, end, key, since, until, limit, skip_holes, reverse
+            begin, end, key, since, until, limit, skip_holes, reverse
         )
 
     def __iter__(self) -> Iterator[Record]:
@@ -264,17 +264,17 @@ class Log(KeptLog, Indexed, _native.Log):
 
     def subscribe(
         self,
-        start: int | None = None,
+        begin: int | None = None,
         *,
         key: Buffer | None = None,
         timeout: DurationLike | None = None,
         skip_holes: bool = False,
     ) -> Iterator[Record]:
-        """Follow the log from ``start`` (default: its first record) for ever.
+        """Follow the log from ``begin`` (default: its first record) for ever.
 
         Each record is seen exactly once, in order, when it is durable. Ends after
         ``timeout`` seconds without a new one; without a timeout it ends only when the
-        node is closed. ``skip_holes`` is that of `read`.
+        store is closed. ``skip_holes`` is that of `read`.
 
         Raises:
             LostRecordsError: the next position is in a declared hole.
@@ -282,7 +282,7 @@ class Log(KeptLog, Indexed, _native.Log):
             NotFoundError: the log was deleted.
             StoreFailedError: nothing more will come.
         """
-        position = self.first if start is None else checked_position(start, "start")
+        position = self.first if begin is None else checked_position(begin, "begin")
         try:
             while self.wait(position, timeout=timeout):
                 end = self._view.range()[1]
@@ -291,12 +291,12 @@ class Log(KeptLog, Indexed, _native.Log):
         except StoreFailedError:
             raise
         except ClosedError:
-            return  # In the middle of what had been written when the node was closed.
+            return  # In the middle of what had been written when the store was closed.
 
     def wait(self, position: int, *, timeout: DurationLike | None = None) -> bool:
         """Wait until ``position`` can be read; False if ``timeout`` seconds pass first.
 
-        False as well once the node is closed. Any number of waiters may wait for
+        False as well once the store is closed. Any number of waiters may wait for
         different positions.
 
         Raises:
@@ -336,7 +336,7 @@ class Log(KeptLog, Indexed, _native.Log):
 
     def batches(
         self,
-        start: int | None = None,
+        begin: int | None = None,
         end: int | None = None,
         *,
         columns: list[str] | None = None,
@@ -353,22 +353,22 @@ class Log(KeptLog, Indexed, _native.Log):
 
         if include_archive:
             _refuse_holes(skip_holes)
-            yield from read_batches(self, include_archive, start, end, columns)
+            yield from read_batches(self, include_archive, begin, end, columns)
             return
         self._backend.refresh()
-        for batch in self._view.batches(start, end, columns, skip_holes):
+        for batch in self._view.batches(begin, end, columns, skip_holes):
             yield pa.record_batch(batch)
 
     def to_arrow(
         self,
-        start: int | None = None,
+        begin: int | None = None,
         end: int | None = None,
         *,
         columns: list[str] | None = None,
         include_archive: Archived = False,
         skip_holes: bool = False,
     ) -> pa.Table:
-        """Return the log, or positions ``start`` to ``end`` of it, as one Arrow table.
+        """Return the log, or positions ``begin`` to ``end`` of it, as one Arrow table.
 
         The table holds the log in memory; use `batches` for logs larger than that.
         """
@@ -378,9 +378,9 @@ class Log(KeptLog, Indexed, _native.Log):
         if include_archive:
             schema = pa.schema(self._view.batches(columns=columns))
             _refuse_holes(skip_holes)
-            found = read_batches(self, include_archive, start, end, columns)
+            found = read_batches(self, include_archive, begin, end, columns)
             return pa.Table.from_batches(found, schema)
-        batches = self._view.batches(start, end, columns, skip_holes)
+        batches = self._view.batches(begin, end, columns, skip_holes)
         # One by one: through Arrow's own stream our errors would arrive as its errors.
         return pa.Table.from_batches(map(pa.record_batch, batches), pa.schema(batches))
 

@@ -1,4 +1,4 @@
-"""A node directory opened in this process: the embedded log.
+"""A data directory opened in this process: the embedded log.
 
 One process may have a directory open for writing; any number may follow it read-only.
 The writer runs two threads: one syncs what was submitted (started by the first
@@ -22,9 +22,9 @@ from typing import Any, Final, Self
 from braidlog.errors import (
     AlreadyExistsError,
     ClosedError,
+    DeadlineError,
     InvalidArgumentError,
     NotFoundError,
-    TimeoutError_,
 )
 from braidlog.names import checked_name, checked_new_name
 from braidlog.paths import local_path
@@ -47,7 +47,7 @@ from braidlog.storage.threads import start_thread
 from braidlog.suggestions import does_not_exist
 from braidlog.types import Compression
 
-__all__ = ["Node", "NodeStats", "open_node"]
+__all__ = ["Store", "StoreStats", "open_store"]
 
 _LOGGER = logging.getLogger("braidlog")
 
@@ -56,8 +56,8 @@ _HOUSEKEEPING_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class NodeStats:
-    """Figures of a node, since it was opened. Sizes in bytes."""
+class StoreStats:
+    """Figures of a store, since it was opened. Sizes in bytes."""
 
     path: str
     logs: int
@@ -75,7 +75,7 @@ class NodeStats:
     side_files_left: int
 
 
-class Node:
+class Store:
     """An open directory of logs. Use `braidlog.open`, best as a context manager."""
 
     def __init__(self, path: Path, backend: Backend, *, read_only: bool) -> None:
@@ -90,7 +90,7 @@ class Node:
             try:
                 self._prepare(backend)
             except BaseException:
-                backend.close()  # Nobody has the node, so nobody else would.
+                backend.close()  # Nobody has the store, so nobody else would.
                 raise
 
     def _prepare(self, backend: WriterBackend) -> None:
@@ -110,7 +110,7 @@ class Node:
         self._housekeeper = start_thread("braidlog-house", self._keep_house)
 
     def __enter__(self) -> Self:
-        """Return the node."""
+        """Return the store."""
         self._check_open()
         return self
 
@@ -120,7 +120,7 @@ class Node:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close the node."""
+        """Close the store."""
         self.close()
 
     def __repr__(self) -> str:
@@ -130,7 +130,7 @@ class Node:
 
     @property
     def closed(self) -> bool:
-        """Whether the node was closed."""
+        """Whether the store was closed."""
         return self._closed.is_set()
 
     @property
@@ -141,7 +141,7 @@ class Node:
 
     def _check_open(self) -> None:
         if self.closed:
-            msg = f"the node at {self.path} is closed"
+            msg = f"the store at {self.path} is closed"
             raise ClosedError(msg)
 
     def _entry(self, name: str) -> CatalogEntry:
@@ -188,7 +188,7 @@ class Node:
             InvalidArgumentError: an option is wrong, or the name is none for a new log:
                 it has a '/', a control character or a '-' at the beginning.
             AlreadyExistsError: there is one, and not ``exist_ok``.
-            ReadOnlyError: the node was opened read-only.
+            ReadOnlyError: the store was opened read-only.
         """
         self._check_open()
         age = retention_of(retention_ms)
@@ -252,12 +252,12 @@ class Node:
                 return made
             made += 1
 
-    def stats(self) -> NodeStats:
-        """Return figures of the node; the writer's only."""
+    def stats(self) -> StoreStats:
+        """Return figures of the store; the writer's only."""
         self._check_open()
         raw = self._backend.store.stats()
         size = raw["segment_bytes"]
-        return NodeStats(
+        return StoreStats(
             path=str(self.path),
             logs=len(self._backend.catalog()),
             syncs=raw["syncs"],
@@ -308,19 +308,19 @@ class Node:
     def close(self, timeout: DurationLike | None = None) -> None:
         """Make everything durable and release the directory. Idempotent.
 
-        Subscriptions end. A node that is not closed loses nothing durable, but the next
-        open has to look for a torn tail.
+        Subscriptions end. A store that is not closed loses nothing durable, but the
+        next open has to look for a torn tail.
 
         A write that hangs in the device holds up the close: the directory cannot be
         given to another writer before it has returned. After ``timeout`` seconds, or an
-        interrupt, the close goes on in the background. The node refuses all calls by
+        interrupt, the close goes on in the background. The store refuses all calls by
         then; another ``close`` waits on.
 
         A writer that is dropped and not closed stays open until the process ends: its
         threads hold it. `braidlog.open` of the same directory is refused until then.
 
         Raises:
-            TimeoutError_: not closed after ``timeout`` seconds.
+            DeadlineError: not closed after ``timeout`` seconds.
         """
         timeout = checked_timeout(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -332,10 +332,10 @@ class Node:
         keeper.join(None if deadline is None else deadline - time.monotonic())
         if keeper.is_alive():
             msg = "housekeeping has not returned yet"
-            raise TimeoutError_(msg)
+            raise DeadlineError(msg)
 
 
-def open_node(
+def open_store(
     path: str | os.PathLike[str],
     *,
     read_only: bool = False,
@@ -346,7 +346,7 @@ def open_node(
     unsynced_bytes_max: int = 32 << 20,
     recent_bytes_max: int = 16 << 20,
     index_bytes_max: int = 64 << 20,
-) -> Node:
+) -> Store:
     """Open a directory of logs, creating it if there is none.
 
     ``create`` says what may be made: with None the directory, if the one above it is
@@ -364,12 +364,12 @@ def open_node(
 
     Raises:
         InvalidArgumentError: an option is wrong; the path is empty, or a URI.
-        LockedError: another process, or another `Node` of this one, is the writer.
+        LockedError: another process, or another `Store` of this one, is the writer.
         NotFoundError: there is no directory, or nothing to make it in, and ``create``
             or ``read_only`` does not allow to make one.
         ForeignFormatError: the directory belongs to something else.
         NewerFormatError: a newer version wrote it.
-        MissingFileError: files of the node are gone.
+        MissingFileError: files of the store are gone.
         CorruptionError: durable bytes are damaged; ``braidlog repair`` explains.
     """
     # The files are opened when they are needed: a later chdir must not lead elsewhere.
@@ -385,10 +385,10 @@ def open_node(
     if read_only:
         if create:
             raise InvalidArgumentError("a follower makes nothing: read_only or create")
-        return Node(where, FollowerBackend(where, keywords), read_only=True)
+        return Store(where, FollowerBackend(where, keywords), read_only=True)
     _allow_creation(where, create)
     keywords["entropy"] = secrets.randbits(64)
-    return Node(where, WriterBackend(where, keywords), read_only=False)
+    return Store(where, WriterBackend(where, keywords), read_only=False)
 
 
 def _allow_creation(where: Path, create: bool | None) -> None:

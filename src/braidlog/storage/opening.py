@@ -6,7 +6,7 @@ import os
 import threading
 from typing import Any
 
-from braidlog.storage.node import Node, open_node
+from braidlog.storage.node import Store, open_store
 
 __all__ = ["Opening"]
 
@@ -19,23 +19,23 @@ class Opening:
         self._path = path
         self._options = options
         self._lock = threading.Lock()
-        self._node: Node | None = None
+        self._node: Store | None = None
         self._unwanted = False
 
-    def run(self) -> Node:
+    def run(self) -> Store:
         """Open, in a thread."""
-        node = open_node(self._path, **self._options)
+        store = open_store(self._path, **self._options)
         with self._lock:
-            self._node = node
+            self._node = store
             unwanted = self._unwanted
         if unwanted:
-            node.close()
-        return node
+            store.close()
+        return store
 
     def give_up(self) -> None:
         """Close what was opened, or will be: nobody else has it."""
         with self._lock:
             self._unwanted = True
-            node = self._node
-        if node is not None:
-            node.close()
+            store = self._node
+        if store is not None:
+            store.close()

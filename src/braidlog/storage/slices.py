@@ -50,7 +50,7 @@ class Sliceable(Protocol):
 
     def read(
         self,
-        start: int | None = None,
+        begin: int | None = None,
         end: int | None = None,
         *,
         reverse: bool = False,
@@ -72,7 +72,7 @@ class AsyncSliceable(Protocol):
 
     def read(
         self,
-        start: int | None = None,
+        begin: int | None = None,
         end: int | None = None,
         *,
         reverse: bool = False,

@@ -2,7 +2,7 @@
 
 Theory of operation: nobody holds a thread while it waits. A task leaves its position
 here, and the loop looks at the logs that somebody waits for when it is woken: by the
-sync thread of a writer after each sync, or by one poller of a read-only node after
+sync thread of a writer after each sync, or by one poller of a read-only store after
 each look at the files. A look costs one call for each of these logs, however many wait
 for it.
 """
@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 from braidlog.errors import ClosedError, LogError, StoreFailedError
 from braidlog.storage.log import POLL_MAX_S, POLL_MIN_S, Log
-from braidlog.storage.node import Node
+from braidlog.storage.node import Store
 from braidlog.storage.threads import in_thread
 
 __all__ = ["Waits"]
@@ -82,9 +82,9 @@ class _Queue:
 class Waits:
     """Everything that tasks of one loop wait for."""
 
-    def __init__(self, node: Node) -> None:
-        """Wait for logs of ``node``, in the loop that runs."""
-        self._node = node
+    def __init__(self, store: Store) -> None:
+        """Wait for logs of ``store``, in the loop that runs."""
+        self._node = store
         self._queues: dict[int, _Queue] = {}
         self._poller: asyncio.Task[None] | None = None
 
@@ -95,7 +95,7 @@ class Waits:
             there = await in_thread(log.wait, position, timeout=0)
         else:
             there = log.wait(position, timeout=0)
-        # Its own: a log from before the node was entered again has a former one.
+        # Its own: a log from before the store was entered again has a former one.
         if there or log._node.closed:
             return there
         future = asyncio.get_running_loop().create_future()

@@ -2,6 +2,6 @@
 
 from braidlog.testing.kept import MemoryCursor
 from braidlog.testing.memory import MemoryLog, MemoryPending
-from braidlog.testing.node import MemoryNode
+from braidlog.testing.node import MemoryStore
 
-__all__ = ["MemoryCursor", "MemoryLog", "MemoryNode", "MemoryPending"]
+__all__ = ["MemoryCursor", "MemoryLog", "MemoryPending", "MemoryStore"]

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from braidlog.errors import LockedError, TimeoutError_, UnavailableError
+from braidlog.errors import DeadlineError, LockedError, UnavailableError
 from braidlog.paths import local_path
 from braidlog.testing.interrupts import uninterrupted
 from braidlog.testing.ports import Reservation, keep_ports, write_whole
@@ -132,7 +132,7 @@ class LocalCluster:
 
     @property
     def seeds(self) -> str:
-        """Return what `braidlog.connect` takes."""
+        """Return what `braidlog.connect_async` takes."""
         return ",".join(self.address(node) for node in self.nodes)
 
     def address(self, node: int) -> str:
@@ -226,7 +226,7 @@ class LocalCluster:
 
         Raises:
             UnavailableError: one of them ended; the message has its last words.
-            TimeoutError_: one of them is not ready in time.
+            DeadlineError: one of them is not ready in time.
         """
         deadline = time.monotonic() + timeout
         for node in nodes or self.nodes:
@@ -236,7 +236,7 @@ class LocalCluster:
                     raise UnavailableError(msg)
                 if time.monotonic() > deadline:
                     msg = f"node {node} is not ready: {self.last_words(node)}"
-                    raise TimeoutError_(msg)
+                    raise DeadlineError(msg)
                 time.sleep(_POLL_S)
 
     def is_ready(self, node: int) -> bool:

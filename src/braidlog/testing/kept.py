@@ -27,7 +27,7 @@ from braidlog.testing.contents import Contents, now_us
 
 if TYPE_CHECKING:
     from braidlog.archive import Archive
-    from braidlog.testing.node import MemoryNode
+    from braidlog.testing.node import MemoryStore
 
 __all__ = ["KeptMemoryLog", "MemoryCursor"]
 
@@ -84,9 +84,9 @@ class MemoryCursor:
 class KeptMemoryLog:
     """The part of a log that needs no record; `MemoryLog` appends and reads."""
 
-    def __init__(self, node: MemoryNode, name: str, contents: Contents) -> None:
-        """Bind to contents; users call `MemoryNode.log`."""
-        self._node = node
+    def __init__(self, store: MemoryStore, name: str, contents: Contents) -> None:
+        """Bind to contents; users call `MemoryStore.log`."""
+        self._node = store
         self._contents = contents
         self.name = name
 

@@ -1,7 +1,7 @@
 """The embedded log in memory, for tests of programs that use one.
 
-`MemoryNode` and `MemoryLog` have the calls of `Node` and `Log`, with the same results
-and errors, and touch no disk. `MemoryNode.reopen` stands for a restart: another node
+`MemoryStore` and `MemoryLog` have the calls of `Store` and `Log`, with the same results
+and errors, and touch no disk. `MemoryStore.reopen` stands for a restart: another store
 with the same contents. Safe to use from many threads.
 """
 
@@ -189,7 +189,7 @@ class MemoryLog(KeptMemoryLog, Indexed):
 
     def read(
         self,
-        start: int | None = None,
+        begin: int | None = None,
         end: int | None = None,
         *,
         key: Buffer | None = None,
@@ -204,7 +204,7 @@ class MemoryLog(KeptMemoryLog, Indexed):
             return read_records(
                 self,
                 include_archive,
-                start,
+                begin,
                 end,
                 key=key,
                 since=since,
@@ -214,7 +214,8 @@ class MemoryLog(KeptMemoryLog, Indexed):
             )
         with self._node._changed:
             there = self._there()
-            begin = there.first if start is None else checked_position(start, "start")
+            whole = begin is None
+            begin = there.first if begin is None else checked_position(begin, "begin")
             end = None if end is None else checked_count(end, "end")
             limit = None if limit is None else checked_count(limit, "limit")
             since = optional(checked_time, since)
@@ -229,12 +230,12 @@ class MemoryLog(KeptMemoryLog, Indexed):
         plain = optional(checked_key, key)
         positions: Iterable[int] = range(begin, stop)
         if reverse:
-            positions = self._down(start, range(begin, stop))
+            positions = self._down(range(begin, stop), whole=whole)
         return self._records(positions, plain, since, until, limit)
 
-    def _down(self, start: int | None, positions: range) -> Iterator[int]:
+    def _down(self, positions: range, *, whole: bool) -> Iterator[int]:
         for position in reversed(positions):
-            if start is None and position < self.first:
+            if whole and position < self.first:
                 return  # All of the log was asked for, and here it begins by now.
             yield position
 
@@ -265,13 +266,13 @@ class MemoryLog(KeptMemoryLog, Indexed):
 
     def subscribe(
         self,
-        start: int | None = None,
+        begin: int | None = None,
         *,
         key: Buffer | None = None,
         timeout: DurationLike | None = None,
     ) -> Iterator[Record]:
         """Follow the log; see `Log.subscribe`."""
-        position = self.first if start is None else checked_position(start, "start")
+        position = self.first if begin is None else checked_position(begin, "begin")
         try:
             while self.wait(position, timeout=timeout):
                 end = self.end
@@ -304,7 +305,7 @@ class MemoryLog(KeptMemoryLog, Indexed):
 
     def to_arrow(
         self,
-        start: int | None = None,
+        begin: int | None = None,
         end: int | None = None,
         *,
         columns: list[str] | None = None,
@@ -316,9 +317,9 @@ class MemoryLog(KeptMemoryLog, Indexed):
         from braidlog.client.arrow import log_schema
 
         if include_archive:
-            found = read_batches(self, include_archive, start, end, columns)
+            found = read_batches(self, include_archive, begin, end, columns)
             return pa.Table.from_batches(found, log_schema(columns))
-        rows = [record.as_tuple() for record in self.read(start, end)]
+        rows = [record.as_tuple() for record in self.read(begin, end)]
         schema = log_schema()
         cells = list(zip(*rows, strict=True)) or [()] * len(schema.names)
         arrays = [
@@ -329,7 +330,7 @@ class MemoryLog(KeptMemoryLog, Indexed):
 
     def batches(
         self,
-        start: int | None = None,
+        begin: int | None = None,
         end: int | None = None,
         *,
         columns: list[str] | None = None,
@@ -337,7 +338,7 @@ class MemoryLog(KeptMemoryLog, Indexed):
     ) -> Iterator[pa.RecordBatch]:
         """Iterate over the log as record batches; see `Log.batches`."""
         table = self.to_arrow(
-            start, end, columns=columns, include_archive=include_archive
+            begin, end, columns=columns, include_archive=include_archive
         )
         yield from table.to_batches()
 

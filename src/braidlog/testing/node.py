@@ -1,4 +1,4 @@
-"""A node in memory; see `braidlog.testing.memory`."""
+"""A store in memory; see `braidlog.testing.memory`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from braidlog.testing.contents import Contents, Directory, now_us
 from braidlog.testing.memory import MemoryLog
 from braidlog.types import Compression
 
-__all__ = ["MemoryNode"]
+__all__ = ["MemoryStore"]
 
 
-class MemoryNode:
-    """A node in memory: ``with MemoryNode() as node``; see `Node`."""
+class MemoryStore:
+    """A store in memory: ``with MemoryStore() as store``; see `Store`."""
 
     def __init__(
         self,
@@ -46,21 +46,21 @@ class MemoryNode:
 
     def __repr__(self) -> str:
         """Show the mode."""
-        return f"<MemoryNode {'read-only' if self.read_only else 'writer'}>"
+        return f"<MemoryStore {'read-only' if self.read_only else 'writer'}>"
 
     @property
     def _changed(self) -> threading.Condition:
         return self._directory.changed
 
-    def reopen(self, *, read_only: bool = False) -> MemoryNode:
-        """Return another node with the same contents, as after a restart."""
+    def reopen(self, *, read_only: bool = False) -> MemoryStore:
+        """Return another store with the same contents, as after a restart."""
         size, clock = self._options
-        node = MemoryNode(record_bytes_max=size, clock=clock, read_only=read_only)
-        node._directory = self._directory
-        return node
+        store = MemoryStore(record_bytes_max=size, clock=clock, read_only=read_only)
+        store._directory = self._directory
+        return store
 
     def __enter__(self) -> Self:
-        """Return the node."""
+        """Return the store."""
         self._check_open()
         return self
 
@@ -70,7 +70,7 @@ class MemoryNode:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close the node."""
+        """Close the store."""
         self.close()
 
     def close(self, timeout: DurationLike | None = None) -> None:
@@ -81,12 +81,12 @@ class MemoryNode:
 
     def _check_open(self) -> None:
         if self.closed:
-            msg = "the node is closed"
+            msg = "the store is closed"
             raise ClosedError(msg)
 
     def _check_writer(self) -> None:
         if self.read_only:
-            msg = "this node was opened read-only"
+            msg = "this store was opened read-only"
             raise ReadOnlyError(msg)
 
     def logs(self) -> list[str]:

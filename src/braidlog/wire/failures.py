@@ -83,7 +83,7 @@ def decode_failure(failed: Failed) -> LogError:
         error.outcome = "unknown"
     elif not failed.unknown and error.outcome == "unknown":
         # What a class says of itself is true as long as nobody knows less.
-        error.outcome = "certain"
+        error.outcome = "not_stored"
     return error
 
 
@@ -102,7 +102,7 @@ def _unknown(failed: Failed) -> LogError:
     error = UnknownFailureError(failed.message, details=failed.details)
     # No class stands for the code, so the instance has it.
     vars(error)["code"] = failed.code
-    error.outcome = "unknown" if failed.unknown else "certain"
+    error.outcome = "unknown" if failed.unknown else "not_stored"
     return error
 
 

@@ -26,7 +26,7 @@ from braidlog.ledger import (
     Void,
 )
 from braidlog.ledger.entries import decode, encode
-from braidlog.testing import MemoryNode
+from braidlog.testing import MemoryStore
 
 numbers = st.integers(0, 3)
 names = st.sampled_from(["p", "q", "r"])
@@ -95,7 +95,7 @@ def test_every_reader_sees_what_all_entries_come_to(
     history: list[tuple[int, Any]],
 ) -> None:
     seen: dict[int, Entry] = {}
-    with MemoryNode() as node:
+    with MemoryStore() as node:
         log = node.create_log("orders.ledger")
         readers = [Appended(log, seen) for _ in range(3)]
         for reader, step in history:
@@ -131,7 +131,7 @@ def test_a_summary_is_the_state(several: list[Entry]) -> None:
 
 
 def test_a_ledger_stays_small() -> None:
-    with MemoryNode() as node:
+    with MemoryStore() as node:
         log = node.create_log("orders.ledger")
         ledger = Ledger(log, summary_every=10)
         for batch in range(200):
@@ -156,7 +156,7 @@ def test_a_ledger_stays_small() -> None:
     ],
 )
 def test_what_is_no_entry_is_refused(value: bytes, error: type[Exception]) -> None:
-    with MemoryNode() as node:
+    with MemoryStore() as node:
         log = node.create_log("orders.ledger")
         log.append(value)
         with pytest.raises(error):
@@ -187,7 +187,7 @@ def test_entries_of_earlier_versions_are_read_and_written() -> None:
 
 
 def test_a_trim_without_a_summary_is_refused() -> None:
-    with MemoryNode() as node:
+    with MemoryStore() as node:
         log = node.create_log("orders.ledger")
         for batch in range(3):
             log.append(encode(Done("q", batch, 1)))

@@ -46,7 +46,7 @@ class Checker:
             first = self.acknowledged.setdefault(text, answer)
             same = (first.llsn, first.glsn) == (answer.llsn, answer.glsn)
             require(same, f"{text} has two places: {first}, {answer}")
-        elif answer.outcome == "certain" and once:
+        elif answer.outcome == "not_stored" and once:
             self.refused.add(text)
 
     def _on_all_disks(self, text: str, answer: Appended) -> None:

@@ -54,7 +54,7 @@ class Watched(Repository):
         return result
 
 
-class Node:
+class Store:
     def __init__(self, world: Simulation, number: int) -> None:
         self.world = world
         self.number = number
@@ -185,7 +185,7 @@ class Simulation:
         self._outcomes: dict[int, LogError | None] = {}
         self.faults = faults
         self.patience = patience
-        self.nodes = {number: Node(self, number) for number in NODES}
+        self.nodes = {number: Store(self, number) for number in NODES}
 
     # --- what the nodes use
 
@@ -234,7 +234,7 @@ class Simulation:
             entry = at, self._sent, sender, to, message, payload
             heapq.heappush(self._queue, entry)
 
-    def beat(self, node: Node) -> None:
+    def beat(self, node: Store) -> None:
         if self.random.random() < 0.4:
             report = node.report()
             for member in MEMBERS:

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import braidlog
 from braidlog.client.batches import Columns, NativeCodec
-from braidlog.client.client import Client
+from braidlog.client.client import AsyncClient
 from braidlog.client.settings import ClientSettings
 from braidlog.errors import LogError
 from braidlog.node.config import NodeConfig
@@ -305,7 +305,7 @@ async def cluster(
         yield servers
 
 
-async def work(client: Client, name: str, until: float) -> int:
+async def work(client: AsyncClient, name: str, until: float) -> int:
     """Append as long as the others do harm; then read what was acknowledged."""
     log = await client.log(name)
     placed: dict[int, bytes] = {}
@@ -338,7 +338,7 @@ async def harm(
         async with cluster(directory, tokens) as servers:
             seeds = ",".join(each.node.config.node.listen for each in servers)
             patient = ClientSettings(timeout_s=60)
-            async with braidlog.connect(
+            async with braidlog.connect_async(
                 seeds, token=tokens[Role.ADMIN], settings=patient
             ) as client:
                 log = await client.create_log("victim", streams=3)

@@ -37,9 +37,9 @@ from braidlog.app.sqlite import SqlitePartition, SqliteState
 from braidlog.errors import (
     ClosedError,
     CorruptionError,
+    DeadlineError,
     InvalidArgumentError,
     LogFullError,
-    TimeoutError_,
     UnavailableError,
 )
 from unit.app.banking import SCHEMA, make_bank
@@ -98,7 +98,7 @@ def test_a_timeout_longer_than_any_clock(host: Host, timeout: float) -> None:
 
 
 def test_a_timeout_that_is_none_raises_its_error(host: Host) -> None:
-    with pytest.raises(TimeoutError_):
+    with pytest.raises(DeadlineError):
         host.wait_applied(host.position + 1, -5.0)
     with pytest.raises(InvalidArgumentError, match="not a number of seconds"):
         host.wait_applied(host.position + 1, float("nan"))
@@ -301,7 +301,7 @@ def test_too_many_calls_are_refused(tmp_path: Path) -> None:
         pending = [host.submit("deposit", 1, 1) for _ in range(3)]
         with pytest.raises(BusyError, match="3 calls"):
             host.submit("deposit", 1, 1)
-        with pytest.raises(TimeoutError_):
+        with pytest.raises(DeadlineError):
             pending[0].result(timeout=0.01)
         host.runner._turn.release()
         assert [call.result() for call in pending] == [1, 2, 3]
@@ -503,7 +503,7 @@ class RefusingLog(EmbeddedLog):
         if isinstance(unpack(value, 0), Outcomes):
             raise LogFullError("no room")
         if self.lose:
-            threading.Thread(target=failed, args=(TimeoutError_("lost"),)).start()
+            threading.Thread(target=failed, args=(DeadlineError("lost"),)).start()
         else:
             super().submit(value, key, failed)
 

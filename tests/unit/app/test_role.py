@@ -15,7 +15,7 @@ from braidlog.app.entries import Command, Create, Outcomes, pack, unpack
 from braidlog.app.entries import Host as HostEntry
 from braidlog.app.host import Runner
 from braidlog.app.sqlite import SqliteState
-from braidlog.errors import FencedError, LogFullError, NotReadyError, TimeoutError_
+from braidlog.errors import DeadlineError, FencedError, LogFullError, NotReadyError
 from braidlog.wire.messages import FetchSnapshot
 from unit.app.banking import make_bank
 from unit.app.shared_log import Contents, SharedLog
@@ -251,7 +251,7 @@ def test_a_host_that_is_cut_off_reads_no_more_than_is_allowed(tmp_path: Path) ->
         log.looked -= 100
         second.runner._caught_up -= 100
         for options in ({}, {"stale": 60.0}):
-            with pytest.raises(TimeoutError_, match="was not applied"):
+            with pytest.raises(DeadlineError, match="was not applied"):
                 second.call("balance", 1, timeout=0.05, **options)  # type: ignore[arg-type]
         assert second.call("balance", 1, behind=2) == 1
         log.let_go()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from braidlog.app import Host, SnapshotFailedError, SnapshotSettings, connect
+from braidlog.app import Host, SnapshotFailedError, SnapshotSettings, connect_async
 from braidlog.app.process import HostServer, ServeSettings
 from braidlog.app.taking import Takings
 from braidlog.errors import NotFoundError
@@ -58,7 +58,7 @@ async def test_a_host_takes_one_for_a_caller(host: Host) -> None:
     heard: list[tuple[int, int]] = []
     async with (
         HostServer(host, ServeSettings(listen=address)),
-        connect(address) as bank,
+        connect_async(address) as bank,
     ):
         said = await bank.take_snapshot(progress=lambda *seen: heard.append(seen))
         (made,) = host.snapshots()
@@ -82,7 +82,7 @@ async def test_two_who_ask_get_the_same_and_calls_go_on(
     steps.at = "verify"
     async with (
         HostServer(host, ServeSettings(listen=address)),
-        connect(address) as bank,
+        connect_async(address) as bank,
     ):
         asked = [
             asyncio.create_task(bank.take_snapshot(progress=hear)) for _ in range(2)

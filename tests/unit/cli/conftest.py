@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from braidlog.cli import main
-from braidlog.client import BlockingClient, Client
+from braidlog.client import AsyncClient, Client
 from unit.client.fake import FakeCluster
 
 
@@ -84,13 +84,13 @@ def many(monkeypatch: pytest.MonkeyPatch) -> ClusterCli:
     """Have a cluster of three nodes."""
     fake = FakeCluster()
 
-    def client() -> Client:
+    def client() -> AsyncClient:
         fake.go_to_loop()
         return fake.client(timeout_s=2)
 
-    def connect(*_: object, **__: object) -> BlockingClient:
-        return BlockingClient(client)
+    def connect(*_: object, **__: object) -> Client:
+        return Client(client)
 
-    monkeypatch.setattr("braidlog.client.connect_sync", connect)
+    monkeypatch.setattr("braidlog.client.connect", connect)
     monkeypatch.setattr("braidlog.cli.target.probe", lambda *_: None)
     return ClusterCli(fake)

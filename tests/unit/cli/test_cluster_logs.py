@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from braidlog.cli import main
-from braidlog.errors import LogError, LogFullError, TimeoutError_
+from braidlog.errors import DeadlineError, LogError, LogFullError
 from unit.cli.conftest import Cli, ClusterCli
 
 
@@ -127,7 +127,7 @@ def test_append_read_tail(many: ClusterCli) -> None:
     assert many.run("tail", "orders", "-n", "1", *raw).stdout == "four\n"
     follow = ("-n", "2", "-f", "--timeout", "0.05")
     assert many.run("tail", "orders", *follow, *raw).stdout == "three\nfour\n"
-    many.run("read", "orders", "--start", "9", code=6)
+    many.run("read", "orders", "--begin", "9", code=6)
     many.run("read", "nothing", code=3)
 
 
@@ -176,7 +176,7 @@ def test_an_import_that_fails_says_how_far_it_came(
 @pytest.mark.parametrize(
     ("outcomes", "told"),
     [
-        ([TimeoutError_("no answer"), range(1, 2)], "more may be stored"),
+        ([DeadlineError("no answer"), range(1, 2)], "more may be stored"),
         ([LogFullError("full"), range(1, 2)], "more may be stored"),
         ([range(1, 2), LogFullError("full")], "--skip 1 goes on there"),
     ],
@@ -201,9 +201,9 @@ def test_what_may_be_stored_is_not_called_done(
     file = tmp_path / "rows.jsonl"
     file.write_text('{"v": 1}\n{"v": 2}\n')
     many.run("log", "create", "rows")
-    monkeypatch.setattr("braidlog.client.BlockingClusterLog.submit_many", submit)
+    monkeypatch.setattr("braidlog.client.ClusterLog.submit_many", submit)
     arguments = ("import", "rows", str(file), "--batch", "1")
-    code = 1 if isinstance(outcomes[0], TimeoutError_) else 7
+    code = 1 if isinstance(outcomes[0], DeadlineError) else 7
     result = many.run(*arguments, code=code)
     assert "imported 1 record" in result.stdout
     assert told in result.stderr
@@ -213,20 +213,20 @@ def test_nothing_acknowledged_is_not_nothing_stored(
     many: ClusterCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def late(*_: object, **__: object) -> Future[range]:
-        raise TimeoutError_("no answer")
+        raise DeadlineError("no answer")
 
     def submit(*_: object, **__: object) -> Future[range]:
         future: Future[range] = Future()
-        future.set_exception(TimeoutError_("no answer"))
+        future.set_exception(DeadlineError("no answer"))
         return future
 
     file = tmp_path / "rows.jsonl"
     file.write_text('{"v": 1}\n')
     many.run("log", "create", "rows")
-    monkeypatch.setattr("braidlog.client.BlockingClusterLog.submit_many", submit)
+    monkeypatch.setattr("braidlog.client.ClusterLog.submit_many", submit)
     result = many.run("import", "rows", str(file), code=1)
     assert "0 records were acknowledged, more may be stored" in result.stderr
-    monkeypatch.setattr("braidlog.client.BlockingClusterLog.append_many", late)
+    monkeypatch.setattr("braidlog.client.ClusterLog.append_many", late)
     result = many.run("append", "rows", "one", code=1)
     assert result.stdout == "nothing was acknowledged\n"
     assert "what was on its way may be stored as well" in result.stderr

@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from braidlog.cli import health, main
-from braidlog.client import BlockingClient
-from braidlog.errors import TimeoutError_
+from braidlog.client import Client
+from braidlog.errors import DeadlineError
 from braidlog.wire.messages import LogInfo, Metadata, NodeInfo, StreamInfo, StreamStatus
 from braidlog.wire.roles import Role
 from braidlog.wire.tokens import parse_tokens
@@ -287,17 +287,17 @@ def test_top_prints_one_frame(orders: ClusterCli) -> None:
 def test_top_says_when_nothing_answers_and_goes_on(
     orders: ClusterCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    metadata, asked = BlockingClient.metadata, iter("nynyi")
+    metadata, asked = Client.metadata, iter("nynyi")
 
-    def some(client: BlockingClient) -> Any:
+    def some(client: Client) -> Any:
         answer = next(asked)
         if answer == "i":
             raise KeyboardInterrupt
         if answer == "n":
-            raise TimeoutError_("no node answered")
+            raise DeadlineError("no node answered")
         return metadata(client)
 
-    monkeypatch.setattr(BlockingClient, "metadata", some)
+    monkeypatch.setattr(Client, "metadata", some)
     looks = orders.json("top", "--interval", "0.01")
     assert [look["health"] for look in looks] == ["unavailable", "unavailable", "ok"]
     assert looks[0]["error"] == "no node answered"
@@ -360,13 +360,13 @@ def test_where_a_token_comes_from(
     many: ClusterCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
-    connect = __import__("braidlog.client").client.connect_sync
+    connect = __import__("braidlog.client").client.connect
 
     def noting(*_: object, token: str, **__: object) -> Any:
         seen.append(token)
         return connect()
 
-    monkeypatch.setattr("braidlog.client.connect_sync", noting)
+    monkeypatch.setattr("braidlog.client.connect", noting)
     many.run("log", "list")
     monkeypatch.setenv("BRAIDLOG_TOKEN", "from-environment")
     many.run("log", "list")

@@ -67,7 +67,7 @@ def test_hints_of_the_library_speak_of_the_library() -> None:
     absent = [
         (name, owner, member)
         for name, hint in hints.items()
-        for owner, member in re.findall(r"`(Log|Node)\.(\w+)`", hint)
+        for owner, member in re.findall(r"`(Log|Store)\.(\w+)`", hint)
         if not hasattr(getattr(braidlog, owner), member)
     ]
     assert absent == []
@@ -75,7 +75,7 @@ def test_hints_of_the_library_speak_of_the_library() -> None:
 
 def test_hints_take_what_the_error_knows() -> None:
     failure = explain(errors.TrimmedError("trimmed", first=8))
-    assert "`braidlog read LOG --start 8`" in failure.hint
+    assert "`braidlog read LOG --begin 8`" in failure.hint
 
 
 def test_the_hint_is_that_of_the_nearest_class() -> None:
@@ -116,7 +116,7 @@ def test_a_missing_extra_says_what_to_install() -> None:
         (["read", "x", "5", "2"], "read`: 2 (it takes LOG [POSITION])"),
         (["read", "x", "abc"], "'abc' is not a whole number"),
         (["read", "x", "0"], "positions begin at 1"),
-        (["read", "x", "5", "--end", "9"], "for a range use --start and --end"),
+        (["read", "x", "5", "--end", "9"], "for a range use --begin and --end"),
         (["log", "create", "x", "--streams", "9999"], "9999 is more than 1024"),
         (["read"], "Missing argument 'LOG'"),
         (["log", "create", "x", "--retention", "soon"], "not a duration"),

@@ -261,7 +261,7 @@ def test_a_damaged_archive_is_named(cli: Cli, tmp_path: Path) -> None:
 
 def test_arrow_stream(orders: Cli, tmp_path: Path) -> None:
     file = tmp_path / "out.arrow"
-    orders.run("export", "orders", str(file), "--start", "3", "--end", "6")
+    orders.run("export", "orders", str(file), "--begin", "3", "--end", "6")
     with pa.ipc.open_stream(file) as stream:
         assert stream.read_all()["position"].to_pylist() == [3, 4, 5]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from braidlog.storage.node import open_node
+from braidlog.storage.node import open_store
 from unit.cli.conftest import Cli
 from unit.storage.files import damage, fill
 
@@ -85,7 +85,7 @@ def test_repair_shows_the_loss_and_asks(files: Cli) -> None:
     assert not copy.exists()
     done = files.run("repair", "--yes")
     assert f"mv {copy} {files.data}" in done.stderr
-    with open_node(copy) as node:
+    with open_store(copy) as node:
         assert node.log("orders").end == 101
     assert "exists" in files.run("repair", "--yes", code=1).stderr
     assert "made by `braidlog repair`" in Cli(copy).run("verify").stderr

@@ -15,8 +15,8 @@ def positions(records: list[dict[str, Any]]) -> list[int]:
     [
         ([], list(range(1, 11))),
         (["7"], [7]),
-        (["--start", "8"], [8, 9, 10]),
-        (["--start", "2", "--end", "4"], [2, 3]),
+        (["--begin", "8"], [8, 9, 10]),
+        (["--begin", "2", "--end", "4"], [2, 3]),
         (["--key", "a"], [2, 4, 6, 8, 10]),
         (["--key", "a", "--limit", "2"], [2, 4]),
         (["--until", "2001-01-01"], []),
@@ -36,11 +36,11 @@ def test_out_of_range_has_its_own_code(orders: Cli) -> None:
     assert "error: " in orders.run("read", "orders", "11", code=6).stderr
     orders.run("trim", "orders", "--before", "3", "--yes")
     assert "hint: " in orders.run("read", "orders", "2", code=6).stderr
-    assert "hint: " in orders.run("read", "orders", "--start", "1", code=6).stderr
+    assert "hint: " in orders.run("read", "orders", "--begin", "1", code=6).stderr
 
 
 def test_position_excludes_ranges(orders: Cli) -> None:
-    orders.run("read", "orders", "1", "--start", "1", code=2)
+    orders.run("read", "orders", "1", "--begin", "1", code=2)
 
 
 def test_tail(orders: Cli) -> None:
@@ -85,7 +85,7 @@ def test_newest_first(orders: Cli, many: ClusterCli) -> None:
     for on in (orders, many):
         shown = on.json("read", "orders", "--reverse", "--limit", "3")
         assert [record["position"] for record in shown] == [10, 9, 8]
-        shown = on.json("read", "orders", "-r", "--start", "3", "--end", "6")
+        shown = on.json("read", "orders", "-r", "--begin", "3", "--end", "6")
         assert [record["position"] for record in shown] == [5, 4, 3]
     keyed = orders.json("read", "orders", "-r", "--key", "a", "--limit", "2")
     assert [record["position"] for record in keyed] == [10, 8]

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from braidlog.client import Client, ClusterLog
+from braidlog.client import AsyncClient, AsyncClusterLog
 from unit.client.fake import FakeCluster
 
 
@@ -16,11 +16,11 @@ async def cluster() -> FakeCluster:
 
 
 @pytest.fixture
-async def client(cluster: FakeCluster) -> AsyncIterator[Client]:
+async def client(cluster: FakeCluster) -> AsyncIterator[AsyncClient]:
     async with cluster.client() as client:
         yield client
 
 
 @pytest.fixture
-async def log(client: Client) -> ClusterLog:
+async def log(client: AsyncClient) -> AsyncClusterLog:
     return await client.create_log("log", streams=3)

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from braidlog.client import Client, ClientSettings
+from braidlog.client import AsyncClient, ClientSettings
 from braidlog.client.link import Answer, Link
 from braidlog.errors import (
     AlreadyExistsError,
@@ -117,13 +117,13 @@ class FakeCluster:
 
     # -- what a test does --------------------------------------------------------
 
-    def client(self, **options: Any) -> Client:
+    def client(self, **options: Any) -> AsyncClient:
         options.setdefault("retry_first_s", 0.001)
         options.setdefault("retry_max_s", 0.01)
         options.setdefault("metadata_pause_s", 0.001)
         settings = ClientSettings(**options)
         seeds = ",".join(self.nodes.values())
-        return Client(
+        return AsyncClient(
             seeds, connector=self.connect, settings=settings, codec=FakeCodec()
         )
 
@@ -131,7 +131,7 @@ class FakeCluster:
         node = next(n for n, there in self.nodes.items() if there == address)
         if node in self.dead:
             error: LogError = ConnectionLostError(f"{address} refused the connection")
-            error.outcome = "certain"
+            error.outcome = "not_stored"
             raise error from ConnectionRefusedError()
         link = FakeLink(self, node)
         self.links.append(link)

@@ -9,10 +9,10 @@ import pytest
 from braidlog.client.attempts import Said, first_of
 from braidlog.errors import (
     ConnectionLostError,
+    DeadlineError,
     InvalidArgumentError,
     LogError,
     NotReadyError,
-    TimeoutError_,
 )
 
 Attempt = Callable[[], Coroutine[Any, Any, str]]
@@ -57,13 +57,13 @@ async def test_the_last_error_is_told() -> None:
 def test_an_attempt_without_time_does_not_hide_what_was_said() -> None:
     said = Said()
     said.note("a:1", ConnectionLostError("cannot connect to a:1: refused"), whole=True)
-    said.note("a:1", TimeoutError_("a:1 did not answer in 0 s"), whole=False)
-    said.note("b:1", TimeoutError_("b:1 did not answer in 0.1 s"), whole=False)
+    said.note("a:1", DeadlineError("a:1 did not answer in 0 s"), whole=False)
+    said.note("b:1", DeadlineError("b:1 did not answer in 0.1 s"), whole=False)
     said.note("c:1", NotReadyError("starts"), whole=False)
     assert str(said) == (
         "cannot connect to a:1: refused; b:1 did not answer in 0.1 s; c:1: starts"
     )
-    said.note("a:1", TimeoutError_("a:1 did not answer in 5 s"), whole=True)
+    said.note("a:1", DeadlineError("a:1 did not answer in 5 s"), whole=True)
     assert str(said).startswith("a:1 did not answer in 5 s; ")
 
 

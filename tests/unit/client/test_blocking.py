@@ -11,19 +11,19 @@ import polars
 import pyarrow as pa
 import pytest
 
-from braidlog.client import BlockingClient, ClientSettings, connect_sync
+from braidlog.client import Client, ClientSettings, connect
 from braidlog.errors import ClosedError, ConnectionLostError
 from braidlog.wire.messages import Read
 from unit.client.fake import FakeCluster
 
 
 @pytest.fixture
-def client() -> Iterator[BlockingClient]:
-    with BlockingClient(lambda: FakeCluster().client()) as client:
+def client() -> Iterator[Client]:
+    with Client(lambda: FakeCluster().client()) as client:
         yield client
 
 
-def test_threads_share_a_client(client: BlockingClient) -> None:
+def test_threads_share_a_client(client: Client) -> None:
     log = client.create_log("log", streams=2)
     threads = [
         threading.Thread(target=lambda: [log.append(b"v") for _ in range(20)])
@@ -36,7 +36,7 @@ def test_threads_share_a_client(client: BlockingClient) -> None:
     assert [record.position for record in log] == list(range(1, 81))
 
 
-def test_an_iteration_that_is_left(client: BlockingClient) -> None:
+def test_an_iteration_that_is_left(client: Client) -> None:
     log = client.create_log("log")
     log.append_many([b"%d" % i for i in range(10)])
     for record in log.subscribe():
@@ -45,7 +45,7 @@ def test_an_iteration_that_is_left(client: BlockingClient) -> None:
     assert log[4].value == b"3"
 
 
-def test_a_subscription_wakes_up(client: BlockingClient) -> None:
+def test_a_subscription_wakes_up(client: Client) -> None:
     log = client.create_log("log")
     timer = threading.Timer(0.02, log.append, (b"late",))
     timer.start()
@@ -53,7 +53,7 @@ def test_a_subscription_wakes_up(client: BlockingClient) -> None:
     timer.join()
 
 
-def test_cursors(client: BlockingClient) -> None:
+def test_cursors(client: Client) -> None:
     log = client.create_log("log")
     log.append_many([b"a", b"b"])
     cursor = log.cursor("c")
@@ -63,7 +63,7 @@ def test_cursors(client: BlockingClient) -> None:
     assert log.cursors() == []
 
 
-def test_after_the_close(client: BlockingClient) -> None:
+def test_after_the_close(client: Client) -> None:
     log = client.create_log("log")
     client.close()
     client.close()
@@ -81,11 +81,11 @@ def test_a_cluster_that_is_not_there() -> None:
         return fake.client(timeout_s=0.05)
 
     with pytest.raises(ConnectionLostError):
-        BlockingClient(make).__enter__()  # type: ignore[arg-type]
+        Client(make).__enter__()  # type: ignore[arg-type]
     assert "braidlog-client" not in [t.name for t in threading.enumerate()]
 
 
-def test_what_is_submitted_keeps_its_order(client: BlockingClient) -> None:
+def test_what_is_submitted_keeps_its_order(client: Client) -> None:
     log = client.create_log("log")
     pending = [log.submit_many([b"%d" % n, b"+"]) for n in range(20)]
     assert [tuple(each.result()) for each in pending] == [
@@ -95,14 +95,14 @@ def test_what_is_submitted_keeps_its_order(client: BlockingClient) -> None:
         log.submit_many(["text"])  # type: ignore[list-item]
 
 
-def test_metadata_is_of_one_moment(client: BlockingClient) -> None:
+def test_metadata_is_of_one_moment(client: Client) -> None:
     client.create_log("log", streams=2)
     metadata = client.metadata()
     assert [(log.name, len(log.streams)) for log in metadata.logs] == [("log", 2)]
     assert metadata.leader == 1
 
 
-def test_a_log_is_an_arrow_stream(client: BlockingClient) -> None:
+def test_a_log_is_an_arrow_stream(client: Client) -> None:
     log = client.create_log("log", streams=2)
     assert pa.table(log).equals(log.to_arrow())
     log.append_many([b"a", b"b"], keys=[b"k", None], headers=[[("h", b"1")], None])
@@ -114,7 +114,7 @@ def test_a_log_is_an_arrow_stream(client: BlockingClient) -> None:
     assert duckdb.sql(query).fetchall() == [(3, 3)]
 
 
-def test_a_stream_of_a_log_ends_where_the_log_did(client: BlockingClient) -> None:
+def test_a_stream_of_a_log_ends_where_the_log_did(client: Client) -> None:
     log = client.create_log("log")
     log.append(b"a")
     stream = pa.RecordBatchReader.from_stream(log)
@@ -126,7 +126,7 @@ def test_a_stream_of_a_log_ends_where_the_log_did(client: BlockingClient) -> Non
 
 def test_a_stream_of_a_log_is_read_as_it_is_asked_for() -> None:
     fake = FakeCluster()
-    with BlockingClient(lambda: fake.client(prefetch_bytes=1)) as client:
+    with Client(lambda: fake.client(prefetch_bytes=1)) as client:
         log = client.create_log("log")
         for _ in range(20):
             log.append(b"v" * 100)
@@ -138,7 +138,7 @@ def test_a_stream_of_a_log_is_read_as_it_is_asked_for() -> None:
     assert len(reads) < 20
 
 
-def test_a_stream_of_a_log_that_fails_says_why(client: BlockingClient) -> None:
+def test_a_stream_of_a_log_that_fails_says_why(client: Client) -> None:
     log = client.create_log("log")
     log.append_many([b"a", b"b"])
     stream = pa.RecordBatchReader.from_stream(log)
@@ -147,7 +147,7 @@ def test_a_stream_of_a_log_that_fails_says_why(client: BlockingClient) -> None:
         stream.read_all()
 
 
-def test_the_length_of_a_log(client: BlockingClient) -> None:
+def test_the_length_of_a_log(client: Client) -> None:
     log = client.create_log("log")
     assert len(log) == 0
     log.append_many([b"a", b"b", b"c"])
@@ -156,7 +156,7 @@ def test_the_length_of_a_log(client: BlockingClient) -> None:
     assert [record.value for record in reversed(log)] == [b"c", b"b"]
 
 
-def test_it_says_where_its_cluster_is(client: BlockingClient) -> None:
+def test_it_says_where_its_cluster_is(client: Client) -> None:
     assert "n1:7400,n2:7400,n3:7400" in repr(client)
     assert "n1:7400,n2:7400,n3:7400" in repr(client._target)
 
@@ -167,7 +167,7 @@ def test_why_no_seed_answers_is_said_and_nothing_else(
 ) -> None:
     seeds = [seed, "127.0.0.1:2"]
     with pytest.raises(ConnectionLostError) as caught:
-        connect_sync(seeds, settings=ClientSettings(refused_s=0.3)).__enter__()
+        connect(seeds, settings=ClientSettings(refused_s=0.3)).__enter__()
     told = str(caught.value)
     assert "cannot connect to 127.0.0.1:2: " in told
     assert f"cannot connect to {seed}: " in told

@@ -7,13 +7,13 @@ import random
 
 import pytest
 
-from braidlog.client import Client, ClusterLog
+from braidlog.client import AsyncClient, AsyncClusterLog
 from braidlog.errors import (
     ClosedError,
     ConnectionLostError,
+    DeadlineError,
     NotFoundError,
     NotReadyError,
-    TimeoutError_,
     TooLargeError,
     TrimmedError,
 )
@@ -22,12 +22,12 @@ from unit.client.batches import FakeBatch
 from unit.client.fake import FakeCluster
 
 
-async def values(log: ClusterLog) -> list[bytes]:
+async def values(log: AsyncClusterLog) -> list[bytes]:
     return [record.value async for record in log.read()]
 
 
 async def test_appends_are_spread_and_read_in_one_order(
-    cluster: FakeCluster, log: ClusterLog
+    cluster: FakeCluster, log: AsyncClusterLog
 ) -> None:
     positions = [await log.append(b"%d" % i) for i in range(30)]
     assert positions == list(range(1, 31))
@@ -36,7 +36,9 @@ async def test_appends_are_spread_and_read_in_one_order(
     assert [len(stream.batches) for stream in cluster.streams.values()] == [10] * 3
 
 
-async def test_a_key_stays_in_its_stream(cluster: FakeCluster, log: ClusterLog) -> None:
+async def test_a_key_stays_in_its_stream(
+    cluster: FakeCluster, log: AsyncClusterLog
+) -> None:
     for i in range(20):
         await log.append(b"v", key=b"%d" % (i % 4))
     for key in (b"0", b"1", b"2", b"3"):
@@ -50,7 +52,7 @@ async def test_a_key_stays_in_its_stream(cluster: FakeCluster, log: ClusterLog) 
 
 
 async def test_what_is_appended_together_goes_as_one_batch(
-    cluster: FakeCluster, log: ClusterLog
+    cluster: FakeCluster, log: AsyncClusterLog
 ) -> None:
     cluster.received.clear()
     await asyncio.gather(*(log.append(b"v", key=b"k") for _ in range(100)))
@@ -60,7 +62,7 @@ async def test_what_is_appended_together_goes_as_one_batch(
 
 @pytest.mark.parametrize("fault", ["before", "after"])
 async def test_a_broken_connection_is_not_seen(
-    cluster: FakeCluster, log: ClusterLog, fault: str
+    cluster: FakeCluster, log: AsyncClusterLog, fault: str
 ) -> None:
     faults = [fault, "", fault]
 
@@ -77,7 +79,7 @@ async def test_a_broken_connection_is_not_seen(
 
 
 async def test_appends_follow_the_primary(
-    cluster: FakeCluster, log: ClusterLog
+    cluster: FakeCluster, log: AsyncClusterLog
 ) -> None:
     await log.append(b"a", key=b"k")
     stream = next(s for s in cluster.streams.values() if s.batches)
@@ -91,7 +93,7 @@ async def test_appends_follow_the_primary(
 
 
 async def test_a_primary_that_hangs_is_left(
-    cluster: FakeCluster, log: ClusterLog
+    cluster: FakeCluster, log: AsyncClusterLog
 ) -> None:
     await log.append(b"a", key=b"k")
     stream = next(s for s in cluster.streams.values() if s.batches)
@@ -106,7 +108,7 @@ async def test_a_primary_that_hangs_is_left(
 
 
 async def test_a_sealed_stream_is_waited_for(
-    client: Client, cluster: FakeCluster, log: ClusterLog
+    client: AsyncClient, cluster: FakeCluster, log: AsyncClusterLog
 ) -> None:
     stream = log._appending.stream_of(b"k")
     await client.seal(stream)
@@ -119,7 +121,7 @@ async def test_a_sealed_stream_is_waited_for(
 
 
 async def test_records_without_a_key_leave_a_stream_that_is_sealed(
-    client: Client, cluster: FakeCluster, log: ClusterLog
+    client: AsyncClient, cluster: FakeCluster, log: AsyncClusterLog
 ) -> None:
     first = min(cluster.streams)
     cluster.fault = lambda node, message: (
@@ -140,22 +142,22 @@ async def test_records_without_a_key_leave_a_stream_that_is_sealed(
 
 
 async def test_a_deadline_says_whether_the_outcome_is_known(
-    cluster: FakeCluster, client: Client, log: ClusterLog
+    cluster: FakeCluster, client: AsyncClient, log: AsyncClusterLog
 ) -> None:
     cluster.fault = lambda node, message: "hang" if isinstance(message, Append) else ""
     first = asyncio.create_task(log.append(b"a", key=b"k", timeout=0.05))
     await asyncio.sleep(0.01)
     second = asyncio.create_task(log.append(b"b", key=b"k", timeout=0.02))
-    with pytest.raises(TimeoutError_) as caught:
+    with pytest.raises(DeadlineError) as caught:
         await second
-    assert str(caught.value.outcome) == "certain"
-    with pytest.raises(TimeoutError_) as caught:
+    assert str(caught.value.outcome) == "not_stored"
+    with pytest.raises(DeadlineError) as caught:
         await first
     assert caught.value.outcome == "unknown"
 
 
 async def test_a_refused_record_leaves_no_hole(
-    cluster: FakeCluster, log: ClusterLog
+    cluster: FakeCluster, log: AsyncClusterLog
 ) -> None:
     cluster.record_bytes_max = 10
     big = asyncio.create_task(log.append(bytes(100), key=b"k"))
@@ -169,7 +171,7 @@ async def test_a_refused_record_leaves_no_hole(
 
 
 async def test_a_cancelled_append_leaves_no_hole(
-    cluster: FakeCluster, log: ClusterLog
+    cluster: FakeCluster, log: AsyncClusterLog
 ) -> None:
     for i in range(10):
         task = asyncio.create_task(log.append(b"%d" % i, key=b"k"))
@@ -198,7 +200,7 @@ async def test_memory_is_bounded(cluster: FakeCluster) -> None:
 
 
 async def test_following_survives_failures(
-    cluster: FakeCluster, log: ClusterLog
+    cluster: FakeCluster, log: AsyncClusterLog
 ) -> None:
     chance = random.Random(1)
 
@@ -226,7 +228,7 @@ async def test_following_survives_failures(
     assert len(set(seen)) == 200
 
 
-async def test_a_replica_that_moved(cluster: FakeCluster, log: ClusterLog) -> None:
+async def test_a_replica_that_moved(cluster: FakeCluster, log: AsyncClusterLog) -> None:
     await log.append(b"a", key=b"k")
     stream = next(s for s in cluster.streams.values() if s.batches)
     seen = asyncio.Queue[bytes]()
@@ -258,7 +260,7 @@ async def test_a_replica_that_learns_nothing_is_left(cluster: FakeCluster) -> No
             assert await values(log) == [b"a", b"b"]
 
 
-async def test_following_across_a_trim(log: ClusterLog) -> None:
+async def test_following_across_a_trim(log: AsyncClusterLog) -> None:
     await log.append_many([b"%d" % i for i in range(10)])
     assert await log.trim(5) == 5
     with pytest.raises(TrimmedError) as caught:
@@ -268,7 +270,7 @@ async def test_following_across_a_trim(log: ClusterLog) -> None:
 
 
 async def test_many_with_keys_keep_their_places(
-    cluster: FakeCluster, log: ClusterLog
+    cluster: FakeCluster, log: AsyncClusterLog
 ) -> None:
     given = [b"%d" % i for i in range(40)]
     positions = await log.append_many(given, keys=[b"%d" % (i % 7) for i in range(40)])
@@ -284,7 +286,7 @@ async def test_many_above_a_batch(cluster: FakeCluster) -> None:
         assert len([b for s in cluster.streams.values() for b in s.batches]) > 5
 
 
-async def test_a_deleted_log(client: Client, log: ClusterLog) -> None:
+async def test_a_deleted_log(client: AsyncClient, log: AsyncClusterLog) -> None:
     await log.append(b"a")
     await client.delete_log("log")
     with pytest.raises(NotFoundError):
@@ -294,7 +296,7 @@ async def test_a_deleted_log(client: Client, log: ClusterLog) -> None:
 
 
 async def test_closing_fails_what_is_not_settled(
-    cluster: FakeCluster, client: Client, log: ClusterLog
+    cluster: FakeCluster, client: AsyncClient, log: AsyncClusterLog
 ) -> None:
     cluster.fault = lambda node, message: "hang" if isinstance(message, Append) else ""
     task = asyncio.create_task(log.append(b"a"))
@@ -325,7 +327,7 @@ async def test_closing_fails_who_waits_for_room(cluster: FakeCluster) -> None:
 
 
 async def test_a_subscription_ends_when_the_client_closes(
-    client: Client, log: ClusterLog
+    client: AsyncClient, log: AsyncClusterLog
 ) -> None:
     await log.append(b"a")
     seen = asyncio.Event()
@@ -346,13 +348,13 @@ async def test_nobody_there(cluster: FakeCluster) -> None:
         async with cluster.client(timeout_s=1e9, refused_s=0.01):
             pass
     assert all(address in caught.value.message for address in cluster.nodes.values())
-    assert str(caught.value.outcome) == "certain"
+    assert str(caught.value.outcome) == "not_stored"
 
 
 async def test_who_may_only_be_slow_is_waited_for(cluster: FakeCluster) -> None:
     cluster.dead = {1, 2}
     cluster.fault = lambda node, message: "hang"
-    with pytest.raises(TimeoutError_, match="no node answered"):
+    with pytest.raises(DeadlineError, match="no node answered"):
         async with cluster.client(timeout_s=0.1, refused_s=0.001):
             pass
 
@@ -370,7 +372,7 @@ async def test_a_client_that_was_there_waits_for_nodes_to_be_back(
 
 
 async def test_a_repeated_command_happens_once(
-    cluster: FakeCluster, client: Client
+    cluster: FakeCluster, client: AsyncClient
 ) -> None:
     faults = ["after"]
     cluster.fault = lambda node, message: (
@@ -381,7 +383,7 @@ async def test_a_repeated_command_happens_once(
 
 
 async def test_plain_values_are_looked_at_one_by_one_if_they_must_be(
-    cluster: FakeCluster, log: ClusterLog
+    cluster: FakeCluster, log: AsyncClusterLog
 ) -> None:
     """Values that are not ``bytes``, or too many for one batch, take the other way."""
     assert await log.append_many([b"a", bytearray(b"b")]) == range(1, 3)

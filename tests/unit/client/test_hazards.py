@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from braidlog.client import BlockingClient, Client, ClusterLog, background
+from braidlog.client import AsyncClient, AsyncClusterLog, Client, background
 from braidlog.client.background import BackgroundLoop
 from braidlog.client.room import Room
 from braidlog.errors import (
     ClosedError,
+    DeadlineError,
     LogError,
     NotFoundError,
     NotReadyError,
     PositionError,
-    TimeoutError_,
     TrimmedError,
     UnauthorizedError,
 )
@@ -151,7 +151,7 @@ async def test_whoever_asks_when_the_client_closes_hears_of_it(
 
 def test_a_close_ends_what_other_threads_wait_for() -> None:
     fake = FakeCluster()
-    client = BlockingClient(fake.client)
+    client = Client(fake.client)
     client.__enter__()
     log = client.create_log("log")
     log.append(b"a")
@@ -205,7 +205,7 @@ async def test_closing_fails_many_that_wait_for_room(cluster: FakeCluster) -> No
 
 
 async def test_an_append_to_a_log_that_is_deleted_meanwhile(
-    cluster: FakeCluster, client: Client, log: ClusterLog
+    cluster: FakeCluster, client: AsyncClient, log: AsyncClusterLog
 ) -> None:
     cluster.fault = no_appends
     append = asyncio.create_task(log.append(b"a"))
@@ -217,7 +217,7 @@ async def test_an_append_to_a_log_that_is_deleted_meanwhile(
 
 
 async def test_a_subscription_to_a_log_of_the_same_name_is_another_one(
-    client: Client, log: ClusterLog
+    client: AsyncClient, log: AsyncClusterLog
 ) -> None:
     await log.append(b"a")
     seen = asyncio.Event()
@@ -239,7 +239,7 @@ async def test_a_subscription_to_a_log_of_the_same_name_is_another_one(
 
 
 async def test_nothing_stays_of_subscriptions_that_failed(
-    cluster: FakeCluster, client: Client, log: ClusterLog
+    cluster: FakeCluster, client: AsyncClient, log: AsyncClusterLog
 ) -> None:
     answer = cluster.answer
 
@@ -270,7 +270,7 @@ async def test_nothing_stays_of_subscriptions_that_failed(
 async def test_many_of_which_some_are_stored_may_be_in_the_log(
     cluster: FakeCluster,
 ) -> None:
-    """A caller that is told "certain" appends all of them again."""
+    """A caller that is told "not_stored" appends all of them again."""
     async with cluster.client(
         outstanding_bytes_max=1000, record_bytes_max=900, batch_bytes_max=500
     ) as client:
@@ -283,7 +283,7 @@ async def test_many_of_which_some_are_stored_may_be_in_the_log(
             return "hang" if left[0] < 0 and isinstance(message, Append) else ""
 
         cluster.fault = fail
-        with pytest.raises((NotReadyError, TimeoutError_)) as caught:
+        with pytest.raises((NotReadyError, DeadlineError)) as caught:
             await log.append_many([bytes(400)] * 9, timeout=0.05)
         assert len(cluster.values("log")) == 3
         assert caught.value.outcome == "unknown"
@@ -315,9 +315,9 @@ async def test_many_of_which_none_was_sent_are_certainly_not_there(
         cluster.fault = no_appends
         first = asyncio.create_task(log.append(b"a"))
         await asyncio.sleep(0.01)
-        with pytest.raises((NotReadyError, TimeoutError_)) as caught:
+        with pytest.raises((NotReadyError, DeadlineError)) as caught:
             await log.append_many([bytes(400)] * 9, timeout=0.05)
-        assert caught.value.outcome == "certain"
+        assert caught.value.outcome == "not_stored"
         first.cancel()
 
 
@@ -325,7 +325,7 @@ async def test_many_of_which_none_was_sent_are_certainly_not_there(
 
 
 @pytest.mark.parametrize("start", [-1, 0])
-async def test_positions_before_the_first(log: ClusterLog, start: int) -> None:
+async def test_positions_before_the_first(log: AsyncClusterLog, start: int) -> None:
     await log.append(b"a")
     with pytest.raises(PositionError):
         _ = [r async for r in log.subscribe(start, timeout=0)]
@@ -335,7 +335,7 @@ async def test_positions_before_the_first(log: ClusterLog, start: int) -> None:
 
 
 async def test_a_cursor_that_another_creates_and_moves_is_left_there(
-    cluster: FakeCluster, log: ClusterLog
+    cluster: FakeCluster, log: AsyncClusterLog
 ) -> None:
     await log.append_many([b"a"] * 9)
     async with cluster.client() as other:
@@ -354,7 +354,7 @@ async def test_a_cursor_that_another_creates_and_moves_is_left_there(
 
 
 async def test_a_commit_changes_the_position_and_nothing_else(
-    client: Client, log: ClusterLog
+    client: AsyncClient, log: AsyncClusterLog
 ) -> None:
     await log.append_many([b"a"] * 9)
     cursor = await log.cursor("c")
@@ -369,7 +369,7 @@ async def test_a_commit_changes_the_position_and_nothing_else(
 
 
 async def test_options_that_two_programs_change_at_a_time_are_both_kept(
-    cluster: FakeCluster, log: ClusterLog, tmp_path: Path
+    cluster: FakeCluster, log: AsyncClusterLog, tmp_path: Path
 ) -> None:
     async with cluster.client() as other:
         theirs = await other.log("log")
@@ -414,7 +414,7 @@ def test_a_call_that_begins_while_the_loop_ends_is_ended_too(
 
 
 def test_an_iteration_may_be_collected_in_the_thread_of_the_client() -> None:
-    with BlockingClient(FakeCluster().client) as client:
+    with Client(FakeCluster().client) as client:
         log = client.create_log("log")
         log.append(b"a")
         records: Any = log.subscribe()

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from braidlog import Producer
-from braidlog.client import Client
-from braidlog.client.ingest import Ingest
+from braidlog.client import AsyncClient
+from braidlog.client.ingest import AsyncIngest
 from braidlog.client.routing import stream_index
 from braidlog.errors import SequenceGapError, TrimmedError
 from unit.client.fake import FakeCluster
@@ -19,14 +19,14 @@ FIRST, SECOND = Producer(5), Producer(5, epoch=2)
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[Client]:
+async def client() -> AsyncIterator[AsyncClient]:
     async with FakeCluster().client(timeout_s=0.5) as client:
         await client.create_log("log", streams=3)
         yield client
 
 
 @pytest.fixture
-async def ingest(client: Client) -> Ingest:
+async def ingest(client: AsyncClient) -> AsyncIngest:
     return await client.ingest("log")
 
 
@@ -34,7 +34,9 @@ def rows(*values: bytes) -> list[Any]:
     return [pa.record_batch({"value": [value]}) for value in values]
 
 
-async def test_keys_are_spread_over_its_streams(client: Client, ingest: Ingest) -> None:
+async def test_keys_are_spread_over_its_streams(
+    client: AsyncClient, ingest: AsyncIngest
+) -> None:
     log = await client.log("log")
     for key in (b"a", b"b", b"c"):
         stream = ingest.streams[stream_index(key, 3)]
@@ -42,7 +44,9 @@ async def test_keys_are_spread_over_its_streams(client: Client, ingest: Ingest) 
     assert ingest.log == log.id
 
 
-async def test_what_is_repeated_is_stored_once(client: Client, ingest: Ingest) -> None:
+async def test_what_is_repeated_is_stored_once(
+    client: AsyncClient, ingest: AsyncIngest
+) -> None:
     one, two, _ = ingest.streams
     for _ in range(2):
         found = await ingest.append_all(
@@ -57,7 +61,7 @@ async def test_what_is_repeated_is_stored_once(client: Client, ingest: Ingest) -
     assert values.index(b"a") < values.index(b"b") < values.index(b"d")
 
 
-async def test_what_a_stream_refuses_is_told(ingest: Ingest) -> None:
+async def test_what_a_stream_refuses_is_told(ingest: AsyncIngest) -> None:
     one, two, three = ingest.streams
     found = await ingest.append_all(
         {one: (rows(b"a", b"b"), FIRST, 7), two: (rows(b"c"), SECOND, 1)}
@@ -68,7 +72,9 @@ async def test_what_a_stream_refuses_is_told(ingest: Ingest) -> None:
     assert asked == {one: 1, two: None, three: 1}
 
 
-async def test_what_a_producer_stored_is_found(ingest: Ingest, client: Client) -> None:
+async def test_what_a_producer_stored_is_found(
+    ingest: AsyncIngest, client: AsyncClient
+) -> None:
     one, two, _ = ingest.streams
     await ingest.append_all({one: (rows(b"a", b"b"), FIRST, 1)})
     since = (await ingest.refresh()).stop

@@ -89,7 +89,7 @@ def test_a_hole_is_left_behind_in_a_new_epoch() -> None:
     assert behind
     core.fail(hole, TooLargeError())
     [(failed, error)] = core.failed()
-    assert (failed.waiter, error.outcome) == ("b", "certain")
+    assert (failed.waiter, error.outcome) == ("b", "not_stored")
     core.fail(behind, SequenceGapError(expected=2))
     # What is before the hole is settled under its own number first.
     assert core.take(0.0) is None

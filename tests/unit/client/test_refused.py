@@ -9,8 +9,8 @@ import numpy
 import pytest
 
 import braidlog
-from braidlog.client import BlockingClient
-from braidlog.testing import MemoryNode
+from braidlog.client import Client
+from braidlog.testing import MemoryStore
 from unit.client.fake import FakeCluster
 
 Call = Callable[[Any], object]
@@ -20,9 +20,9 @@ Call = Callable[[Any], object]
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Any]]:
     """Have a log of each kind with the same three records, the embedded one first."""
     path = tmp_path_factory.mktemp("refused") / "d"
-    client = BlockingClient(lambda: FakeCluster().client())
+    client = Client(lambda: FakeCluster().client())
     with braidlog.open(path) as node, client:
-        found = [each.create_log("log") for each in (node, MemoryNode(), client)]
+        found = [each.create_log("log") for each in (node, MemoryStore(), client)]
         for log in found:
             log.append_many([b"a", b"b", b"c"], timestamps=7)
         yield found
@@ -60,15 +60,15 @@ SAME: dict[str, Call] = {
     "position 0": lambda log: log[0],
     "step": lambda log: log[::2],
     "position of 71 bits": lambda log: log[1 << 70],
-    "start": lambda log: list(log.read("a")),
+    "begin": lambda log: list(log.read("a")),
     "end": lambda log: list(log.read(1, 2.0)),
     "key to read": lambda log: list(log.read(key="k")),
     "since": lambda log: list(log.read(since="k")),
     "until": lambda log: list(log.read(until=1.5)),
     "limit": lambda log: list(log.read(limit=1.5)),
     "limit below 0": lambda log: list(log.read(limit=-1)),
-    "start of a table": lambda log: log.to_arrow("a"),
-    "start to follow": lambda log: next(log.subscribe("a", timeout=0)),
+    "begin of a table": lambda log: log.to_arrow("a"),
+    "begin to follow": lambda log: next(log.subscribe("a", timeout=0)),
     "key to follow": lambda log: next(log.subscribe(key="a", timeout=0)),
     "timeout to follow": lambda log: next(log.subscribe(timeout="a")),
     "position to wait for": lambda log: log.wait("a", timeout=0),
@@ -120,7 +120,7 @@ def test_integers_of_other_kinds_are_taken(logs: list[Any]) -> None:
 
 
 def test_a_cursor_that_is_refused_is_not_there() -> None:
-    with BlockingClient(lambda: FakeCluster().client()) as client:
+    with Client(lambda: FakeCluster().client()) as client:
         log = client.create_log("log")
         for call in (SAME["empty name of a cursor"], SAME["name of a cursor"]):
             refusal(call, log)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from braidlog.client import Client, ClusterLog
-from braidlog.client.scan import Scan
-from braidlog.errors import BeyondEndError, TimeoutError_, TrimmedError
+from braidlog.client import AsyncClient, AsyncClusterLog
+from braidlog.client.scan import AsyncScan
+from braidlog.errors import BeyondEndError, DeadlineError, TrimmedError
 from braidlog.wire.messages import Message, Read
 from unit.client.fake import FakeCluster
 
@@ -22,13 +22,13 @@ async def cluster() -> FakeCluster:
 
 
 @pytest.fixture
-async def client(cluster: FakeCluster) -> AsyncIterator[Client]:
+async def client(cluster: FakeCluster) -> AsyncIterator[AsyncClient]:
     async with cluster.client(prefetch_bytes=200, timeout_s=0.5) as client:
         yield client
 
 
 @pytest.fixture
-async def log(client: Client) -> ClusterLog:
+async def log(client: AsyncClient) -> AsyncClusterLog:
     """Batches of 1, 2, ... 9 records over three streams, a second apart."""
     log = await client.create_log("log", streams=3)
     at = 1
@@ -39,7 +39,7 @@ async def log(client: Client) -> ClusterLog:
     return log
 
 
-async def rows(scan: Scan, begin: int, end: int, **options: Any) -> list[Any]:
+async def rows(scan: AsyncScan, begin: int, end: int, **options: Any) -> list[Any]:
     found = []
     for extent in await scan.extents(begin, end):
         batches = scan.batches(
@@ -51,7 +51,9 @@ async def rows(scan: Scan, begin: int, end: int, **options: Any) -> list[Any]:
     return found
 
 
-async def test_every_position_is_in_one_extent(client: Client, log: ClusterLog) -> None:
+async def test_every_position_is_in_one_extent(
+    client: AsyncClient, log: AsyncClusterLog
+) -> None:
     scan = await client.scan("log")
     assert scan.positions == range(1, 46)
     for begin in range(1, 46, 4):
@@ -68,7 +70,7 @@ async def test_every_position_is_in_one_extent(client: Client, log: ClusterLog) 
 
 
 async def test_streams_are_merged_into_the_order(
-    client: Client, log: ClusterLog
+    client: AsyncClient, log: AsyncClusterLog
 ) -> None:
     scan = await client.scan("log")
     for begin, end in ((1, 46), (7, 8), (13, 40), (9, 9)):
@@ -78,7 +80,9 @@ async def test_streams_are_merged_into_the_order(
         assert found == expected
 
 
-async def test_a_cut_is_where_a_position_lies(client: Client, log: ClusterLog) -> None:
+async def test_a_cut_is_where_a_position_lies(
+    client: AsyncClient, log: AsyncClusterLog
+) -> None:
     scan = await client.scan("log")
     assert len(scan.log) == 32
     everything = await rows(scan, 1, 46)
@@ -89,7 +93,9 @@ async def test_a_cut_is_where_a_position_lies(client: Client, log: ClusterLog) -
             assert llsn == len(before) + 1
 
 
-async def test_the_end_stays_where_it_was(client: Client, log: ClusterLog) -> None:
+async def test_the_end_stays_where_it_was(
+    client: AsyncClient, log: AsyncClusterLog
+) -> None:
     scan = await client.scan("log")
     await log.append_many([b"late"] * 20)
     assert len(await rows(scan, 1, 46)) == 45
@@ -98,7 +104,7 @@ async def test_the_end_stays_where_it_was(client: Client, log: ClusterLog) -> No
 
 
 async def test_a_range_goes_on_with_another_replica(
-    cluster: FakeCluster, client: Client, log: ClusterLog
+    cluster: FakeCluster, client: AsyncClient, log: AsyncClusterLog
 ) -> None:
     """Each node answers one read and then no more."""
     scan = await client.scan("log")
@@ -124,25 +130,27 @@ async def test_a_range_goes_on_with_another_replica(
 
 
 async def test_it_gives_up_when_nobody_answers(
-    cluster: FakeCluster, client: Client, log: ClusterLog
+    cluster: FakeCluster, client: AsyncClient, log: AsyncClusterLog
 ) -> None:
     scan = await client.scan("log")
     extents = await scan.extents(1, 46)
     cluster.fault = lambda node, message: "before" if isinstance(message, Read) else ""
     # On a busy machine the time may be over while the client looks for other replicas.
-    with pytest.raises(TimeoutError_, match=r"no replica of stream|no node answered"):
+    with pytest.raises(DeadlineError, match=r"no replica of stream|no node answered"):
         await anext(scan.batches(extents[0].stream, 1, 2, columns=["value"]))
 
 
 async def test_batches_of_other_times_are_left_out(
-    client: Client, log: ClusterLog
+    client: AsyncClient, log: AsyncClusterLog
 ) -> None:
     scan = await client.scan("log")
     found = {row[3] for row in await rows(scan, 1, 46, since=12, until=15)}
     assert found == set(range(11, 16)), "the batch that has them, as a whole"
 
 
-async def test_what_is_trimmed_says_so(client: Client, log: ClusterLog) -> None:
+async def test_what_is_trimmed_says_so(
+    client: AsyncClient, log: AsyncClusterLog
+) -> None:
     scan = await client.scan("log")
     extents = await scan.extents(1, 46)
     await log.trim(30)

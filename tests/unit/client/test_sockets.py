@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 import braidlog
-from braidlog.client import Client, ClientSettings
+from braidlog.client import AsyncClient, ClientSettings
 from braidlog.client.sockets import socket_connector
 from braidlog.errors import (
     ForeignPeerError,
@@ -119,11 +119,13 @@ async def cluster() -> AsyncIterator[FakeCluster]:
         yield fake
 
 
-def connect(cluster: FakeCluster, token: str = "t", seeds: str = "") -> Client:
+def connect_async(
+    cluster: FakeCluster, token: str = "t", seeds: str = ""
+) -> AsyncClient:
     settings = ClientSettings(
         batch_bytes_max=50_000, prefetch_bytes=60_000, poll_s=1.0, timeout_s=5.0
     )
-    return Client(
+    return AsyncClient(
         seeds or cluster.nodes.values(),
         connector=socket_connector(token=token),
         settings=settings,
@@ -132,7 +134,7 @@ def connect(cluster: FakeCluster, token: str = "t", seeds: str = "") -> Client:
 
 
 async def test_appends_and_reads_within_a_small_window(cluster: FakeCluster) -> None:
-    async with connect(cluster) as client:
+    async with connect_async(cluster) as client:
         log = await client.create_log("log", streams=3)
         await asyncio.gather(*(log.append(b"%d" % i) for i in range(500)))
         large = await asyncio.gather(*(log.append(bytes(20_000)) for _ in range(50)))
@@ -143,7 +145,7 @@ async def test_appends_and_reads_within_a_small_window(cluster: FakeCluster) -> 
 
 def test_a_loop_whose_transports_are_its_own() -> None:
     async def main() -> None:
-        async with serving() as cluster, connect(cluster) as client:
+        async with serving() as cluster, connect_async(cluster) as client:
             log = await client.create_log("log")
             assert await log.append(b"x") == 1
 
@@ -152,7 +154,7 @@ def test_a_loop_whose_transports_are_its_own() -> None:
 
 async def test_a_token_that_is_refused(cluster: FakeCluster) -> None:
     with pytest.raises(UnauthorizedError):
-        async with connect(cluster, token="x"):
+        async with connect_async(cluster, token="x"):
             pass
 
 
@@ -183,7 +185,7 @@ async def test_who_is_no_node_is_found_out(
     async with await loop.create_server(server, "127.0.0.1", 0) as listening:
         host, port = listening.sockets[0].getsockname()
         with pytest.raises(ForeignPeerError) as caught:
-            async with Client(
+            async with AsyncClient(
                 [f"{host}:{port}"],
                 connector=socket_connector(),
                 settings=ClientSettings(timeout_s=1e6),
@@ -241,12 +243,12 @@ async def test_another_version_of_the_protocol(
     monkeypatch.setattr("braidlog.client.sockets.VERSION_MIN", 7)
     monkeypatch.setattr("braidlog.client.sockets.VERSION_MAX", 9)
     with pytest.raises(ProtocolError, match="versions 7 to 9, this node has 1 to 1"):
-        async with connect(cluster):
+        async with connect_async(cluster):
             pass
 
 
 async def test_what_fits_no_frame(cluster: FakeCluster) -> None:
-    async with connect(cluster) as client:
+    async with connect_async(cluster) as client:
         log = await client.create_log("log")
         with pytest.raises(TooLargeError):
             await log.append(bytes(1 << 18))
@@ -258,7 +260,7 @@ async def test_a_connection_that_breaks(cluster: FakeCluster) -> None:
     cluster.fault = lambda node, message: (
         faults.pop() if isinstance(message, Append) and faults else ""
     )
-    async with connect(cluster) as client:
+    async with connect_async(cluster) as client:
         log = await client.create_log("log")
         assert [await log.append(b"%d" % i) for i in range(5)] == [1, 2, 3, 4, 5]
     assert faults == []
@@ -266,7 +268,7 @@ async def test_a_connection_that_breaks(cluster: FakeCluster) -> None:
 
 async def test_a_seed_where_nobody_is(cluster: FakeCluster) -> None:
     there = cluster.nodes[1]
-    async with connect(cluster, seeds=f"127.0.0.1:1,{there}") as client:
+    async with connect_async(cluster, seeds=f"127.0.0.1:1,{there}") as client:
         assert client.cluster == "fake"
 
 

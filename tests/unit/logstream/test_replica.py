@@ -232,7 +232,7 @@ def test_a_seal_refuses_what_was_not_cut_and_answers_what_was() -> None:
     group.configure()
     group.settle(sync=False)
     assert refusals(group) == {"late": SealedError}
-    assert group.answers[0][1].outcome == "certain"  # type: ignore[union-attr]
+    assert group.answers[0][1].outcome == "not_stored"  # type: ignore[union-attr]
     assert group.replicas[1].report().epoch == 1
     group.publish(cut)
     group.settle()

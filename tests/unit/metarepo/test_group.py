@@ -153,7 +153,7 @@ def test_who_does_not_lead_says_so() -> None:
     answer = lone.do(commands.RegisterNode(1, "host:1", 1))
     assert answer is not None
     assert isinstance(answer.error, NotLeaderError)
-    assert answer.error.outcome == "certain"
+    assert answer.error.outcome == "not_stored"
 
 
 def test_clients_send_no_cuts_and_no_garbage() -> None:

@@ -29,7 +29,7 @@ def test_an_id_belongs_to_the_directory_that_had_it_first(bench: Bench) -> None:
     refused = bench.refused(RegisterNode(4, "host:4", 6, NEW))
     error = refused.error()
     assert isinstance(error, NodeIdentityError)
-    assert error.outcome == "certain"
+    assert error.outcome == "not_stored"
     assert OLD.hex() in error.message
     assert NEW.hex() in error.message
     assert "braidlog node readmit" in str(error)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from braidlog.client import Client
+from braidlog.client import AsyncClient
 from braidlog.errors import (
     AlreadyExistsError,
     LogError,
@@ -87,7 +87,7 @@ async def test_arrays_without_end_are_no_command(tmp_path: Path) -> None:
         assert await (await there.create_log("orders")).append(b"x") == 1
 
 
-async def _fill(there: Client) -> tuple[Any, int]:
+async def _fill(there: AsyncClient) -> tuple[Any, int]:
     log = await there.create_log("orders")
     for count in range(0, 10**6, 20):
         try:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import braidlog
-from braidlog.client import Client, ClientSettings
+from braidlog.client import AsyncClient, ClientSettings
 from braidlog.errors import LogError
 from braidlog.node import node
 from braidlog.node.config import NodeConfig
@@ -76,12 +76,12 @@ async def test_silent_connections_keep_nobody_out(tmp_path: Path) -> None:
 
 
 @asynccontextmanager
-async def over_tls(directory: Path) -> AsyncIterator[tuple[NodeServer, Client]]:
+async def over_tls(directory: Path) -> AsyncIterator[tuple[NodeServer, AsyncClient]]:
     crt, key = certificate(directory, "localhost")
     found = config(directory, f'[security]\ncertificate = "{crt}"\nkey = "{key}"\n')
     trusts = ssl.create_default_context(cafile=crt)
     trusts.check_hostname = False
-    there = braidlog.connect(found.advertise, ssl=trusts)
+    there = braidlog.connect_async(found.advertise, ssl=trusts)
     async with serving(found) as server, there:
         yield server, there
 

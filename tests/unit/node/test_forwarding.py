@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from braidlog.errors import LogError, TimeoutError_
+from braidlog.errors import DeadlineError, LogError
 from braidlog.node.forwarding import Answer, Forwarding
 from braidlog.raft import NotLeaderError
 from braidlog.wire.messages import Execute, Executed, GetMetadata, Message
@@ -65,7 +65,7 @@ def test_a_node_that_hangs_is_not_waited_for() -> None:
     bench.forward(GetMetadata(1, 10_000), wait=10.0)
     bench.forwarding.tick(6.0, 2, 1)
     [late] = bench.answers
-    assert isinstance(late, TimeoutError_)
+    assert isinstance(late, DeadlineError)
     assert (late.outcome, late.retryable) == ("unknown", True)
     # A question changes nothing, whoever leads; it was asked to wait, too.
     bench.forwarding.tick(15.9, 3, 1)
@@ -73,4 +73,4 @@ def test_a_node_that_hangs_is_not_waited_for() -> None:
     bench.forwarding.tick(16.0, 3, 1)
     error = bench.answers[1]
     assert isinstance(error, LogError)
-    assert error.outcome == "certain"
+    assert error.outcome == "not_stored"

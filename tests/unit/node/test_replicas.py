@@ -41,7 +41,7 @@ def test_a_stream_that_is_elsewhere_is_asked_for_elsewhere(kind: str) -> None:
         replicas.read(request, Read(7, 1, True, 100, 0), 0.0)
     [error] = request.errors
     assert verdict_of(error) is Verdict.MOVED
-    assert error.outcome == "certain"
+    assert error.outcome == "not_stored"
     store.close()
 
 

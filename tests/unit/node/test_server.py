@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import braidlog
-from braidlog.client import Client, ClientSettings
+from braidlog.client import AsyncClient, ClientSettings
 from braidlog.errors import (
     ForeignPeerError,
     InvalidArgumentError,
@@ -80,8 +80,8 @@ async def serving(settings: NodeConfig) -> AsyncIterator[NodeServer]:
         await task
 
 
-def client(settings: NodeConfig, /, **options: Any) -> Client:
-    return braidlog.connect(settings.advertise, **options)
+def client(settings: NodeConfig, /, **options: Any) -> AsyncClient:
+    return braidlog.connect_async(settings.advertise, **options)
 
 
 async def page(settings: NodeConfig, path: str) -> tuple[int, str]:

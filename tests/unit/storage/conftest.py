@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import braidlog
-from braidlog import Log, Node
+from braidlog import Log, Store
 
 # Small, so that a test fills several.
 SEGMENT_BYTES = 1 << 20
 
-Opener = Callable[..., Node]
+Opener = Callable[..., Store]
 
 
 # A file system in memory, where syncs cost nothing; what needs a disk is in `process`.
@@ -36,9 +36,9 @@ def data(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def opener(data: Path) -> Iterator[Opener]:
     """Open the node again and again; what is open at the end is closed."""
-    opened: list[Node] = []
+    opened: list[Store] = []
 
-    def open_again(**options: object) -> Node:
+    def open_again(**options: object) -> Store:
         options.setdefault("segment_bytes", SEGMENT_BYTES)
         node = braidlog.open(data, **options)  # type: ignore[arg-type]
         opened.append(node)
@@ -50,13 +50,13 @@ def opener(data: Path) -> Iterator[Opener]:
 
 
 @pytest.fixture
-def node(opener: Opener) -> Node:
+def node(opener: Opener) -> Store:
     """Have an empty node, open for writing."""
     return opener()
 
 
 @pytest.fixture
-def log(node: Node) -> Log:
+def log(node: Store) -> Log:
     """Have an empty log."""
     return node.create_log("orders")
 

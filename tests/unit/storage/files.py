@@ -5,14 +5,14 @@ from pathlib import Path
 from braidlog import Producer
 from braidlog.storage.inspect import frames, segments
 from braidlog.storage.inspection_rows import Frame
-from braidlog.storage.node import open_node
+from braidlog.storage.node import open_store
 
 SEGMENT_BYTES = 64 << 10
 
 
 def fill(data: Path) -> None:
     """Write two logs over several small segments, and close."""
-    with open_node(data, segment_bytes=SEGMENT_BYTES) as node:
+    with open_store(data, segment_bytes=SEGMENT_BYTES) as node:
         orders = node.create_log("orders")
         small = node.create_log("small", compression="zstd")
         for i in range(1, 101):

@@ -28,7 +28,7 @@ from braidlog.errors import (
 SEGMENT_BYTES = 1 << 20
 
 
-def opened(data: Path, **options: object) -> braidlog.AsyncNode:
+def opened(data: Path, **options: object) -> braidlog.AsyncStore:
     return braidlog.open_async(data, segment_bytes=SEGMENT_BYTES, **options)
 
 

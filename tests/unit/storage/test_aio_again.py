@@ -12,25 +12,25 @@ from pathlib import Path
 import pytest
 
 import braidlog
-from braidlog import Node
+from braidlog import Store
 
 SEGMENT_BYTES = 1 << 20
 
 
-def opened(data: Path, **options: object) -> braidlog.AsyncNode:
+def opened(data: Path, **options: object) -> braidlog.AsyncStore:
     return braidlog.open_async(data, segment_bytes=SEGMENT_BYTES, **options)
 
 
 async def test_a_former_close_ends_nothing_of_the_next_node(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep_house, release = Node._keep_house, threading.Event()
+    keep_house, release = Store._keep_house, threading.Event()
 
-    def linger(self: Node) -> None:
+    def linger(self: Store) -> None:
         keep_house(self)
         release.wait(20)
 
-    monkeypatch.setattr(Node, "_keep_house", linger)
+    monkeypatch.setattr(Store, "_keep_house", linger)
     node = opened(data)
     await node.__aenter__()
     # The directory is free before the thread that keeps house has ended.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from braidlog import Log, Node, Producer
+from braidlog import Log, Producer, Store
 from braidlog.errors import InvalidArgumentError, LogError, TooLargeError
 from unit.storage.conftest import SEGMENT_BYTES, Opener, values
 
@@ -268,7 +268,7 @@ BAD: dict[str, tuple[type[Exception], str, Callable[[Log], object]]] = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_a_bad_call_is_refused_and_changes_nothing(
-    log: Log, node: Node, opener: Opener, case: str
+    log: Log, node: Store, opener: Opener, case: str
 ) -> None:
     log.append(b"before")
     error, words, call = BAD[case]
@@ -284,7 +284,7 @@ def test_a_bad_call_is_refused_and_changes_nothing(
 ROOM = SEGMENT_BYTES // 4 - 1024
 
 
-def test_the_largest_record(log: Log, node: Node, opener: Opener) -> None:
+def test_the_largest_record(log: Log, node: Store, opener: Opener) -> None:
     big = bytes(range(256)) * (ROOM // 256)
     log.append(big, key=b"k")
     log.append_many([b"small", big, big])
@@ -325,7 +325,7 @@ def test_a_record_over_16_mib_is_refused_in_large_segments(opener: Opener) -> No
     assert len(log[1].value) == limit - 65536
 
 
-def test_a_list_larger_than_a_segment(log: Log, node: Node, opener: Opener) -> None:
+def test_a_list_larger_than_a_segment(log: Log, node: Store, opener: Opener) -> None:
     many = [b"%06d" % i * 100 for i in range(20_000)]
     assert log.append_many(many) == range(1, 20_001)
     assert node.stats().segments > 10

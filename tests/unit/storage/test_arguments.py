@@ -13,13 +13,13 @@ import numpy
 import pytest
 
 import braidlog
-from braidlog import Log, Node
+from braidlog import Log, Store
 from braidlog.errors import InvalidArgumentError, NotFoundError, TooLargeError
 from braidlog.names import checked_name
 from braidlog.storage.arguments import checked_timeout
 from braidlog.storage.catalog import LogOptions
 from braidlog.storage.retention import lease_us
-from braidlog.testing import MemoryNode
+from braidlog.testing import MemoryStore
 from unit.storage.conftest import Opener
 
 
@@ -43,7 +43,7 @@ BAD_NAMES: list[tuple[Any, type[Exception], str]] = [
 @pytest.fixture(params=["disk", "memory"])
 def any_node(request: pytest.FixtureRequest, opener: Opener) -> Any:
     """Have a node, and one that stands for it in tests of programs."""
-    return opener() if request.param == "disk" else MemoryNode()
+    return opener() if request.param == "disk" else MemoryStore()
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_size_that_makes_no_sense_provides_nothing(opener: Opener, size: Any) 
 
 
 @pytest.mark.parametrize("timeout", NO_SECONDS, ids=repr)
-def test_a_close_that_makes_no_sense_closes_nothing(node: Node, timeout: Any) -> None:
+def test_a_close_that_makes_no_sense_closes_nothing(node: Store, timeout: Any) -> None:
     with pytest.raises((TypeError, InvalidArgumentError)):
         node.close(timeout)
     assert not node.closed
@@ -193,7 +193,7 @@ def _positions(records: Any) -> list[int]:
 
 CALLS: dict[str, Callable[[Any, Any], object]] = {
     "get": lambda log, n: log.get(n).position,
-    "start": lambda log, n: _positions(log.read(n)),
+    "begin": lambda log, n: _positions(log.read(n)),
     "end": lambda log, n: _positions(log.read(None, n)),
     "limit": lambda log, n: _positions(log.read(limit=n)),
     "since": lambda log, n: _positions(log.read(since=n)),
@@ -224,9 +224,9 @@ def _outcome(call: Callable[[Any, Any], object], log: Any, number: Any) -> objec
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_log_in_memory_takes_and_refuses_the_same_numbers(
-    node: Node, call: str
+    node: Store, call: str
 ) -> None:
-    logs: list[Any] = [node.create_log("a"), MemoryNode().create_log("a")]
+    logs: list[Any] = [node.create_log("a"), MemoryStore().create_log("a")]
     for log in logs:
         log.append_many([b"%d" % i for i in range(20)], timestamps=range(20))
         log.trim(6)

@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from braidlog import Log, Node, Producer
+from braidlog import Log, Producer, Store
 from braidlog.errors import ClosedError, InvalidArgumentError, TooLargeError
 from unit.storage.conftest import SEGMENT_BYTES, Opener, values
 
@@ -340,7 +340,7 @@ def test_keys_and_headers_survive_clipping(log: Log) -> None:
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd", "lz4"])
-def test_large_and_small_batches_in_one_scan(node: Node, compression: Any) -> None:
+def test_large_and_small_batches_in_one_scan(node: Store, compression: Any) -> None:
     log = node.create_log("mixed", compression=compression)
     expected = []
     for i in range(30):
@@ -356,7 +356,7 @@ def test_large_and_small_batches_in_one_scan(node: Node, compression: Any) -> No
     assert all(batch.num_rows for batch in batches)
 
 
-def test_a_table_outlives_its_node(ten: Log, node: Node) -> None:
+def test_a_table_outlives_its_node(ten: Log, node: Store) -> None:
     expected = values(ten)
     table, batch = ten.to_arrow(), next(iter(ten.batches()))
     stream = ten.__arrow_c_stream__()
@@ -380,7 +380,7 @@ def test_a_schema_without_reading(ten: Log) -> None:
     assert pa.schema(ten).equals(SCHEMA)
 
 
-def test_a_log_copied_by_arrow(ten: Log, node: Node) -> None:
+def test_a_log_copied_by_arrow(ten: Log, node: Store) -> None:
     copy = node.create_log("copy")
     columns = ["timestamp", "key", "value", "headers"]
     copy.append_arrow(ten.to_arrow(columns=columns))
@@ -389,7 +389,7 @@ def test_a_log_copied_by_arrow(ten: Log, node: Node) -> None:
         copy.append_arrow(ten)
 
 
-def test_arrow_survives_a_reopen(log: Log, node: Node, opener: Opener) -> None:
+def test_arrow_survives_a_reopen(log: Log, node: Store, opener: Opener) -> None:
     table = pa.table({"value": [b"%d" % i * 50 for i in range(40_000)]})
     log.append_arrow(table)
     node.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import braidlog
-from braidlog import Log, Node
+from braidlog import Log, Store
 from braidlog.errors import (
     BeyondEndError,
     ClosedError,
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.process
 # What every writer process begins with.
 PRELUDE = f"""
 import sys, time, braidlog
-def open_node(**options):
+def open_store(**options):
     return braidlog.open(sys.argv[1], segment_bytes={SEGMENT_BYTES}, **options)
 def ready():
     print("ready", flush=True)
@@ -89,12 +89,12 @@ def start(data: Path) -> Iterator[Starter]:
 
 
 @pytest.fixture
-def follower(ten: Log, opener: Opener) -> Node:
+def follower(ten: Log, opener: Opener) -> Store:
     """Follow a log of ten records, whose writer is open."""
     return opener(read_only=True)
 
 
-def test_a_follower_sees_what_is_durable(follower: Node, ten: Log) -> None:
+def test_a_follower_sees_what_is_durable(follower: Store, ten: Log) -> None:
     log = follower.log("orders")
     assert values(log) == values(ten)
     assert log.append is not None
@@ -111,7 +111,7 @@ def test_a_follower_sees_what_is_durable(follower: Node, ten: Log) -> None:
         log.get(-1)
 
 
-WRITES: dict[str, Callable[[Node, Log], object]] = {
+WRITES: dict[str, Callable[[Store, Log], object]] = {
     "append": lambda node, log: log.append(b""),
     "submit": lambda node, log: log.submit(b""),
     "append_many": lambda node, log: log.append_many([b""]),
@@ -129,13 +129,13 @@ WRITES: dict[str, Callable[[Node, Log], object]] = {
 
 
 @pytest.mark.parametrize("call", WRITES)
-def test_a_follower_changes_nothing(follower: Node, ten: Log, call: str) -> None:
+def test_a_follower_changes_nothing(follower: Store, ten: Log, call: str) -> None:
     with pytest.raises(ReadOnlyError, match="read-only"):
         WRITES[call](follower, follower.log("orders"))
     assert (len(ten), ten.cursors()) == (10, [])
 
 
-def test_cursors_are_seen(follower: Node, ten: Log) -> None:
+def test_cursors_are_seen(follower: Store, ten: Log) -> None:
     ten.cursor("c", pin=True).commit(4)
     (cursor,) = follower.log("orders").cursors()
     assert (cursor.name, cursor.position, cursor.pin) == ("c", 4, True)
@@ -143,7 +143,7 @@ def test_cursors_are_seen(follower: Node, ten: Log) -> None:
         cursor.commit(5)
 
 
-def test_trims_are_seen(follower: Node, ten: Log) -> None:
+def test_trims_are_seen(follower: Store, ten: Log) -> None:
     log = follower.log("orders")
     reading = log.read()
     ten.trim(6)
@@ -155,7 +155,7 @@ def test_trims_are_seen(follower: Node, ten: Log) -> None:
         list(reading)
 
 
-def test_logs_come_and_go(follower: Node, node: Node) -> None:
+def test_logs_come_and_go(follower: Store, node: Store) -> None:
     log = follower.log("orders")
     node.create_log("new").append(b"x")
     assert follower.logs() == ["new", "orders"]
@@ -171,7 +171,7 @@ def test_logs_come_and_go(follower: Node, node: Node) -> None:
     assert values(follower.log("orders")) == [b"another"]
 
 
-def test_a_subscription_of_a_deleted_log_ends(follower: Node, node: Node) -> None:
+def test_a_subscription_of_a_deleted_log_ends(follower: Store, node: Store) -> None:
     with ThreadPoolExecutor(1) as pool:
         ending = pool.submit(list, follower.log("orders").subscribe(11))
         node.delete_log("orders")
@@ -179,7 +179,7 @@ def test_a_subscription_of_a_deleted_log_ends(follower: Node, node: Node) -> Non
             ending.result(timeout=10)
 
 
-def test_closing_a_follower(follower: Node, ten: Log) -> None:
+def test_closing_a_follower(follower: Store, ten: Log) -> None:
     log = follower.log("orders")
     reading = log.read()
     next(reading)
@@ -194,7 +194,7 @@ def test_closing_a_follower(follower: Node, ten: Log) -> None:
     assert ten.append(b"the writer goes on") == 11
 
 
-def test_a_follower_needs_no_writer(ten: Log, node: Node, opener: Opener) -> None:
+def test_a_follower_needs_no_writer(ten: Log, node: Store, opener: Opener) -> None:
     node.close()
     follower = opener(read_only=True)
     assert len(follower.log("orders")) == 10
@@ -206,7 +206,7 @@ def test_a_follower_needs_no_writer(ten: Log, node: Node, opener: Opener) -> Non
 
 
 def test_the_holder_of_the_lock_is_named(start: Starter, opener: Opener) -> None:
-    other = start("node = open_node(); ready(); node.close()")
+    other = start("node = open_store(); ready(); node.close()")
     other.ready()
     with pytest.raises(LockedError) as caught:
         opener()
@@ -218,7 +218,7 @@ def test_the_holder_of_the_lock_is_named(start: Starter, opener: Opener) -> None
 
 
 def test_a_killed_writer_leaves_no_lock(start: Starter, opener: Opener) -> None:
-    other = start("node = open_node(); ready()")
+    other = start("node = open_store(); ready()")
     other.ready()
     other.process.kill()
     other.process.wait()
@@ -228,7 +228,7 @@ def test_a_killed_writer_leaves_no_lock(start: Starter, opener: Opener) -> None:
 def test_following_another_process_to_its_end(start: Starter, opener: Opener) -> None:
     other = start(
         """
-        with open_node() as node:
+        with open_store() as node:
             log = node.create_log("orders")
             ready()
             for i in range(1, 2001):
@@ -252,7 +252,7 @@ def test_following_another_process_to_its_end(start: Starter, opener: Opener) ->
 
 
 FOLLOW = """
-node = open_node(read_only=True)
+node = open_store(read_only=True)
 log = node.log("orders")
 ready()
 seen, position = 0, 1
@@ -296,7 +296,7 @@ def test_following_while_segments_are_recycled(start: Starter, opener: Opener) -
     other = start(
         """
         from braidlog.errors import TrimmedError
-        log = open_node(read_only=True).log("orders")
+        log = open_store(read_only=True).log("orders")
         ready()
         position, seen, overtaken = 1, 0, 0
         while True:
@@ -331,7 +331,7 @@ def test_two_followers_in_one_process_share_nothing(ten: Log, opener: Opener) ->
     assert len(other.log("orders")) == 10
 
 
-def test_followers_in_threads(follower: Node, ten: Log) -> None:
+def test_followers_in_threads(follower: Store, ten: Log) -> None:
     log = follower.log("orders")
     stop = threading.Event()
 
@@ -357,7 +357,7 @@ def test_a_node_that_is_not_closed_is_closed_at_exit(
 ) -> None:
     other = start(
         """
-        node = open_node()
+        node = open_store()
         log = node.create_log("orders")
         log.append(b"durable")
         log.submit(b"on its way")
@@ -369,10 +369,10 @@ def test_a_node_that_is_not_closed_is_closed_at_exit(
     assert values(node.log("orders")) == [b"durable", b"on its way"]
 
 
-def test_a_follower_may_cross_a_fork(follower: Node, data: Path) -> None:
+def test_a_follower_may_cross_a_fork(follower: Store, data: Path) -> None:
     code = """
         import os
-        node = open_node(read_only=True)
+        node = open_store(read_only=True)
         log = node.log("orders")
         child = os.fork()
         found = len(list(log))
@@ -386,7 +386,7 @@ def test_a_follower_may_cross_a_fork(follower: Node, data: Path) -> None:
 
 CROSSING = """
     import os, select, threading
-    node = open_node(read_only=True)
+    node = open_store(read_only=True)
     log = node.log("orders")
     reading, writing = os.pipe()
 
@@ -414,19 +414,19 @@ CROSSING = """
 
 
 def test_a_follower_may_cross_a_fork_while_threads_look(
-    follower: Node, start: Starter
+    follower: Store, start: Starter
 ) -> None:
     # A thread that is not in the child may have held what its handles need.
     assert start(CROSSING).finish() == "through\n"
 
 
 def test_the_child_of_a_fork_says_what_it_cannot_open(
-    follower: Node, node: Node, data: Path, start: Starter
+    follower: Store, node: Store, data: Path, start: Starter
 ) -> None:
     node.create_log("other")
     code = """
         import os, shutil
-        node = open_node(read_only=True)
+        node = open_store(read_only=True)
         log, other = node.log("orders"), node.log("other")
         print("ready", flush=True)
         input()
@@ -459,4 +459,4 @@ def test_the_child_of_a_fork_says_what_it_cannot_open(
 
 def test_open_is_what_the_package_calls_open(data: Path) -> None:
     with braidlog.open(data) as node:
-        assert isinstance(node, Node)
+        assert isinstance(node, Store)

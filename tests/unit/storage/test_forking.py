@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from braidlog import Log, Node
+from braidlog import Log, Store
 from braidlog.errors import InvalidArgumentError, LockedError, NotFoundError
 from unit.storage.conftest import Opener
 
 pytestmark = pytest.mark.process
 
-FORKED: dict[str, Callable[[Node, Log], object]] = {
+FORKED: dict[str, Callable[[Store, Log], object]] = {
     "append": lambda node, log: log.append(b"child"),
     "get": lambda node, log: log.get(1),
     "read": lambda node, log: list(log.read()),
@@ -27,7 +27,7 @@ FORKED: dict[str, Callable[[Node, Log], object]] = {
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_the_child_of_a_fork_is_refused(ten: Log, node: Node, opener: Opener) -> None:
+def test_the_child_of_a_fork_is_refused(ten: Log, node: Store, opener: Opener) -> None:
     pending = ten.submit(b"pending")
     reading, writing = os.pipe()
     child = os.fork()
@@ -58,7 +58,7 @@ def test_the_child_of_a_fork_is_refused(ten: Log, node: Node, opener: Opener) ->
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_the_child_of_a_fork_keeps_no_lock(node: Node, opener: Opener) -> None:
+def test_the_child_of_a_fork_keeps_no_lock(node: Store, opener: Opener) -> None:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from braidlog import Log, Node
+from braidlog import Log, Store
 from braidlog.errors import LogFullError, TooLargeError
 from unit.storage.conftest import SEGMENT_BYTES, Opener
 
@@ -15,7 +15,7 @@ RECORD_BYTES = 10_000
 
 
 @pytest.fixture
-def node(opener: Opener) -> Node:
+def node(opener: Opener) -> Store:
     return opener(wal_bytes_max=6 * SEGMENT_BYTES)
 
 
@@ -30,7 +30,7 @@ def as_arrow(log: Log, values: list[bytes]) -> object:
 
 @pytest.mark.parametrize("append", [as_list, as_arrow])
 def test_the_pieces_that_fit_stay_and_are_counted(
-    node: Node, append: Callable[[Log, list[bytes]], object]
+    node: Store, append: Callable[[Log, list[bytes]], object]
 ) -> None:
     log = node.create_log("a")
     given = [b"%06d" % i + bytes(RECORD_BYTES) for i in range(1000)]
@@ -49,7 +49,7 @@ def append_until_full(log: Log, values: list[bytes]) -> None:
         log.append_many(values)
 
 
-def test_a_list_that_is_one_piece_goes_in_whole_or_not_at_all(node: Node) -> None:
+def test_a_list_that_is_one_piece_goes_in_whole_or_not_at_all(node: Store) -> None:
     log = node.create_log("a")
     with pytest.raises(LogFullError) as caught:
         append_until_full(log, [bytes(RECORD_BYTES)] * 50)
@@ -60,7 +60,7 @@ def test_a_list_that_is_one_piece_goes_in_whole_or_not_at_all(node: Node) -> Non
 
 
 def test_a_record_that_no_batch_takes_is_too_large_also_for_a_full_log(
-    node: Node,
+    node: Store,
 ) -> None:
     # A trim would not help, so nobody should be told to trim and retry.
     log = node.create_log("a")

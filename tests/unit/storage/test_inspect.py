@@ -15,7 +15,7 @@ from braidlog.errors import (
 )
 from braidlog.storage import inspect
 from braidlog.storage.inspect import Keep
-from braidlog.storage.node import open_node
+from braidlog.storage.node import open_store
 from unit.storage.files import SEGMENT_BYTES, batches, damage, fill, flip
 
 
@@ -33,7 +33,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def contents(data: Path, log: str) -> list[tuple[int, bytes]]:
-    with open_node(data) as node:
+    with open_store(data) as node:
         return [(r.position, r.value) for r in node.log(log).read()]
 
 
@@ -83,7 +83,7 @@ def test_state_tells_what_the_next_open_finds(healthy: Path) -> None:
 
 def test_everything_works_beside_a_writer(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with open_node(data, segment_bytes=SEGMENT_BYTES) as node:
+    with open_store(data, segment_bytes=SEGMENT_BYTES) as node:
         log = node.create_log("a")
         for round_ in range(30):
             log.append_many([bytes(500)] * 10)
@@ -179,7 +179,7 @@ def test_repair_keeps_one_side_of_a_hole(
     assert {p: p.read_bytes() for p in data.rglob("*") if p.is_file()} == original
     assert contents(copy, "orders") == [r for r in before if first <= r[0] < end]
     assert contents(copy, "small") == small
-    with open_node(copy) as node:
+    with open_store(copy) as node:
         assert node.log("orders").append(b"next") == end
         assert node.log("orders").cursors()[0].position == min(50, end)
     note = inspect.state(copy).salvaged
@@ -194,7 +194,7 @@ def test_repair_without_manifest_and_identity_loses_no_record(data: Path) -> Non
     for name in ("IDENTITY", "CURRENT", *(p.name for p in data.glob("MANIFEST-*"))):
         (data / name).unlink()
     with pytest.raises(CorruptionError):
-        open_node(data)
+        open_store(data)
     assert inspect.verify(data).findings
     assert inspect.state(data).recovery == "corruption"
     copy = data.with_name("copy")
@@ -217,7 +217,7 @@ def test_segments_that_the_manifest_lost_come_back(data: Path, left: int) -> Non
     before = contents(data, "orders")
     cut_edits(data, left=left)
     with pytest.raises(CorruptionError):
-        open_node(data)
+        open_store(data)
     [finding] = inspect.verify(data).findings
     assert finding.severity == "corruption"
     assert "was durable" in finding.problem
@@ -250,4 +250,4 @@ def test_an_interrupted_repair_leaves_nothing_that_opens(data: Path) -> None:
         assert inspect.verify(copy).findings == []
     elif copy.exists():
         with pytest.raises(CorruptionError):
-            open_node(copy)
+            open_store(copy)

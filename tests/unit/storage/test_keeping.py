@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from braidlog import Log, Node, Producer
+from braidlog import Log, Producer, Store
 from braidlog.errors import (
     BeyondEndError,
     InvalidArgumentError,
@@ -23,7 +23,7 @@ from unit.storage.conftest import SEGMENT_BYTES, Opener
 MICROS = 1_000_000
 
 
-def test_trimming(ten: Log, node: Node, opener: Opener) -> None:
+def test_trimming(ten: Log, node: Store, opener: Opener) -> None:
     assert ten.trim(4) == 4
     assert (ten.first, ten.end, len(ten)) == (4, 11, 7)
     with pytest.raises(TrimmedError) as caught:
@@ -39,7 +39,7 @@ def test_trimming(ten: Log, node: Node, opener: Opener) -> None:
 
 
 def test_everything_can_go_and_positions_go_on(
-    ten: Log, node: Node, opener: Opener
+    ten: Log, node: Store, opener: Opener
 ) -> None:
     assert ten.trim(11) == 11
     assert list(ten) == []
@@ -48,7 +48,7 @@ def test_everything_can_go_and_positions_go_on(
     assert opener().log("orders").append(b"y") == 12
 
 
-def test_trimming_gives_segments_back(log: Log, node: Node) -> None:
+def test_trimming_gives_segments_back(log: Log, node: Store) -> None:
     log.append_many([bytes(1000)] * 10_000)
     before = node.stats()
     log.trim(9_500)
@@ -116,7 +116,7 @@ def test_leases_that_make_no_sense(ten: Log, lease: float) -> None:
     assert ten.cursors() == []
 
 
-def test_a_cursor_is_stored(ten: Log, node: Node, opener: Opener) -> None:
+def test_a_cursor_is_stored(ten: Log, node: Store, opener: Opener) -> None:
     cursor = ten.cursor("billing", pin=True, lease=2.5)
     assert (cursor.position, cursor.pin, cursor.lease) == (1, True, 2.5)
     cursor.commit(7)
@@ -124,14 +124,14 @@ def test_a_cursor_is_stored(ten: Log, node: Node, opener: Opener) -> None:
     again = ten.cursor("billing", pin=False)
     assert (again.position, again.pin) == (7, True)
     node.close()
-    closed = f"the node at {node.path} is closed"
+    closed = f"the store at {node.path} is closed"
     assert repr(cursor) == f"<Cursor 'billing' of 'orders': {closed}>"
     found = opener().log("orders").cursor("billing")
     assert (found.position, found.pin, found.lease) == (7, True, 2.5)
     assert found.touched == found.touched > 0
 
 
-def test_set_cursor_stores_all_of_it(ten: Log, node: Node, opener: Opener) -> None:
+def test_set_cursor_stores_all_of_it(ten: Log, node: Store, opener: Opener) -> None:
     cursor = ten.set_cursor("c", 4, pin=True, lease=60.0)
     assert (cursor.position, cursor.pin, cursor.lease) == (4, True, 60.0)
     ten.set_cursor("c", 6)
@@ -157,7 +157,7 @@ def stale(ten: Log, monkeypatch: pytest.MonkeyPatch) -> Log:
     return ten
 
 
-def test_a_cursor_is_created_once(stale: Log, node: Node) -> None:
+def test_a_cursor_is_created_once(stale: Log, node: Store) -> None:
     other = node.log("orders")
     other.cursor("c", pin=True, lease=60).commit(5)
     stale.cursor("c")
@@ -165,14 +165,14 @@ def test_a_cursor_is_created_once(stale: Log, node: Node) -> None:
     assert (kept.position, kept.pin, kept.lease) == (5, True, 60)
 
 
-def test_a_pin_that_a_trim_has_not_seen_holds(stale: Log, node: Node) -> None:
+def test_a_pin_that_a_trim_has_not_seen_holds(stale: Log, node: Store) -> None:
     node.log("orders").cursor("c", pin=True).commit(5)
     assert stale.trim(9) == 5
     assert stale.trim(9, ignore_pins=True) == 9
 
 
 def test_a_commit_keeps_the_pin_that_somebody_set(
-    ten: Log, node: Node, monkeypatch: pytest.MonkeyPatch
+    ten: Log, node: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cursor = ten.cursor("c")
     before = ten._cursor_rows()
@@ -188,7 +188,7 @@ def test_a_commit_keeps_the_pin_that_somebody_set(
 
 
 def test_threads_change_different_options(
-    node: Node, monkeypatch: pytest.MonkeyPatch
+    node: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = node.create_log("a")
     log.set_archive(None)  # Imports what it needs.
@@ -246,7 +246,7 @@ def test_cursor_positions(ten: Log) -> None:
     assert cursor.position == 5
 
 
-def test_cursor_names(ten: Log, node: Node, opener: Opener) -> None:
+def test_cursor_names(ten: Log, node: Store, opener: Opener) -> None:
     names = ["a", "ü.日", " ", "x" * 255]
     for name in names:
         ten.cursor(name)
@@ -277,7 +277,7 @@ def test_a_deleted_cursor(ten: Log) -> None:
     assert ten.cursor("c").position == 1
 
 
-def test_cursors_belong_to_their_log(node: Node) -> None:
+def test_cursors_belong_to_their_log(node: Store) -> None:
     one, other = node.create_log("a"), node.create_log("b")
     one.append_many([b""] * 5)
     one.cursor("c").commit(4)
@@ -285,7 +285,7 @@ def test_cursors_belong_to_their_log(node: Node) -> None:
     assert other.cursor("c").position == 1
 
 
-def test_retention_by_time(node: Node) -> None:
+def test_retention_by_time(node: Store) -> None:
     log = node.create_log("a", retention_ms=1000)
     log.append_many([b""] * 10, timestamps=range(0, 10 * MICROS, MICROS))
     assert log.apply_retention(MICROS) == 1
@@ -296,14 +296,14 @@ def test_retention_by_time(node: Node) -> None:
     assert log.apply_retention(200 * MICROS) == 11
 
 
-def test_retention_by_time_keeps_what_a_young_record_follows(node: Node) -> None:
+def test_retention_by_time_keeps_what_a_young_record_follows(node: Store) -> None:
     # Only a head can go: an old record behind a young one stays.
     log = node.create_log("a", retention_ms=1000)
     log.append_many([b""] * 4, timestamps=[0, 5 * MICROS, 0, 5 * MICROS])
     assert log.apply_retention(5 * MICROS) == 2
 
 
-def test_retention_by_size(node: Node) -> None:
+def test_retention_by_size(node: Store) -> None:
     log = node.create_log("a", retention_bytes=3 * SEGMENT_BYTES)
     log.append_many([bytes(1000)] * 10_000)
     first = log.apply_retention(0)
@@ -313,7 +313,7 @@ def test_retention_by_size(node: Node) -> None:
     assert log.apply_retention(0) == first
 
 
-def test_retention_of_nothing(node: Node) -> None:
+def test_retention_of_nothing(node: Store) -> None:
     log = node.create_log("a", retention_ms=0, retention_bytes=0)
     assert log.apply_retention(time.time_ns() // 1000) == 1
     log.append(b"", timestamp=0)
@@ -321,7 +321,7 @@ def test_retention_of_nothing(node: Node) -> None:
     assert log.first == log.end == 2
 
 
-def test_retention_minds_pins(node: Node) -> None:
+def test_retention_minds_pins(node: Store) -> None:
     log = node.create_log("a", retention_ms=0)
     log.append_many([b""] * 10, timestamps=0)
     log.cursor("c", pin=True).commit(4)
@@ -329,12 +329,12 @@ def test_retention_minds_pins(node: Node) -> None:
     assert log.first == 4
 
 
-def test_a_log_without_retention_keeps_everything(ten: Log, node: Node) -> None:
+def test_a_log_without_retention_keeps_everything(ten: Log, node: Store) -> None:
     node.maintain(1 << 62)
     assert ten.first == 1
 
 
-def test_a_thread_applies_retention(node: Node) -> None:
+def test_a_thread_applies_retention(node: Store) -> None:
     gone = threading.Event()
     log = node.create_log("a", retention_ms=1)
     log.append_many([b""] * 10, timestamps=0)
@@ -346,7 +346,7 @@ def test_a_thread_applies_retention(node: Node) -> None:
     assert gone.is_set()
 
 
-def test_logs_share_segments_but_not_retention(node: Node, opener: Opener) -> None:
+def test_logs_share_segments_but_not_retention(node: Store, opener: Opener) -> None:
     short, long = node.create_log("short"), node.create_log("long")
     for i in range(40):
         short.append_many([bytes(1000)] * 100)

@@ -12,7 +12,7 @@ import pytest
 
 from braidlog import Log
 from braidlog.errors import InvalidArgumentError, TooLargeError
-from braidlog.testing import MemoryNode
+from braidlog.testing import MemoryStore
 from unit.storage.conftest import Opener
 
 HUGE = 1 << 60
@@ -37,7 +37,7 @@ class Claims(Sequence[Any]):
 
 @pytest.fixture(params=["disk", "memory"])
 def any_log(request: pytest.FixtureRequest, opener: Opener) -> Any:
-    node: Any = opener() if request.param == "disk" else MemoryNode()
+    node: Any = opener() if request.param == "disk" else MemoryStore()
     return node.create_log("orders")
 
 

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import pytest
 
 import braidlog
-from braidlog import Log, Node
+from braidlog import Log, Store
 from braidlog.errors import (
     AlreadyExistsError,
     ClosedError,
@@ -33,7 +33,7 @@ OLD_NAMES = ["a/b", "../a", "a\nb", "-", "..", "\x00"]
 
 
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
-def test_names(node: Node, opener: Opener, name: str) -> None:
+def test_names(node: Store, opener: Opener, name: str) -> None:
     node.create_log(name).append(name.encode())
     node.close()
     node = opener()
@@ -44,7 +44,7 @@ def test_names(node: Node, opener: Opener, name: str) -> None:
 
 @pytest.mark.parametrize("name", OLD_NAMES, ids=range(len(OLD_NAMES)))
 def test_a_name_of_a_former_version_is_used_as_ever(
-    node: Node, opener: Opener, name: str
+    node: Store, opener: Opener, name: str
 ) -> None:
     with pytest.raises(InvalidArgumentError, match="cannot be the name of a log"):
         node.create_log(name)
@@ -64,7 +64,7 @@ def test_a_name_of_a_former_version_is_used_as_ever(
     assert node.logs() == []
 
 
-def test_bad_names(node: Node) -> None:
+def test_bad_names(node: Store) -> None:
     with pytest.raises(InvalidArgumentError, match="must not be empty") as caught:
         node.create_log("")
     assert not isinstance(caught.value, TooLargeError)
@@ -77,7 +77,7 @@ def test_bad_names(node: Node) -> None:
     assert node.logs() == []
 
 
-def test_names_of_one_log_are_not_those_of_another(node: Node) -> None:
+def test_names_of_one_log_are_not_those_of_another(node: Store) -> None:
     # Composed and decomposed, upper and lower: a name is its bytes.
     names = ["é", "e\u0301", "E\u0301", "É"]
     for name in names:
@@ -86,7 +86,7 @@ def test_names_of_one_log_are_not_those_of_another(node: Node) -> None:
     assert [values(node.log(name)) for name in names] == [[n.encode()] for n in names]
 
 
-def test_creating_twice(node: Node) -> None:
+def test_creating_twice(node: Store) -> None:
     first = node.create_log("a", compression="zstd")
     with pytest.raises(AlreadyExistsError, match='"a" already exists'):
         node.create_log("a")
@@ -94,7 +94,7 @@ def test_creating_twice(node: Node) -> None:
     assert (again.id, again.options) == (first.id, first.options)
 
 
-def test_what_is_not_there(node: Node) -> None:
+def test_what_is_not_there(node: Store) -> None:
     node.create_log("here")
     with pytest.raises(NotFoundError, match=r"not exist \(there are: 'here'\)"):
         node.log("other")
@@ -104,14 +104,14 @@ def test_what_is_not_there(node: Node) -> None:
         node.delete_log("there")
 
 
-def test_a_missing_log_does_not_list_thousands(node: Node) -> None:
+def test_a_missing_log_does_not_list_thousands(node: Store) -> None:
     for number in range(10, 40):
         node.create_log(f"log{number}")
     with pytest.raises(NotFoundError, match=r"'log10', .*, 'log29' and 10 more\)"):
         node.log("other")
 
 
-def test_deleting(node: Node, opener: Opener) -> None:
+def test_deleting(node: Store, opener: Opener) -> None:
     for name in "abc":
         node.create_log(name).append(name.encode())
     node.delete_log("b")
@@ -134,7 +134,7 @@ def test_deleting_gives_the_space_back(opener: Opener) -> None:
 
 
 @pytest.mark.parametrize("compression", get_args(Compression))
-def test_compression(node: Node, opener: Opener, compression: Compression) -> None:
+def test_compression(node: Store, opener: Opener, compression: Compression) -> None:
     log = node.create_log("a", compression=compression)
     many = [b"%06d" % i * 20 for i in range(5000)]
     log.append_many(many)
@@ -165,7 +165,7 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_bad_options_are_refused(node: Node, options: dict[str, Any]) -> None:
+def test_bad_options_are_refused(node: Store, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError, match=next(iter(options))):
         node.create_log("a", **options)
     assert node.logs() == []
@@ -207,7 +207,7 @@ def test_sync_methods(opener: Opener, method: str) -> None:
             assert log.append(b"%d" % i) == i
 
 
-def test_many_logs(node: Node, opener: Opener) -> None:
+def test_many_logs(node: Store, opener: Opener) -> None:
     logs = [node.create_log(f"log-{i}") for i in range(300)]
     for turn in range(3):
         for log in logs:
@@ -282,7 +282,7 @@ def test_read_only_needs_a_node(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_writer(node: Node, opener: Opener) -> None:
+def test_one_writer(node: Store, opener: Opener) -> None:
     with pytest.raises(LockedError, match=f"this very process {os.getpid()}") as caught:
         opener()
     assert caught.value.retryable
@@ -299,7 +299,7 @@ def raised(call: Callable[[], object]) -> type[Exception] | None:
     return None
 
 
-def test_close_is_idempotent_and_final(node: Node) -> None:
+def test_close_is_idempotent_and_final(node: Store) -> None:
     assert not node.closed
     node.close()
     node.close()
@@ -320,7 +320,7 @@ def test_close_is_idempotent_and_final(node: Node) -> None:
 
 
 def test_close_from_many_threads_returns_when_it_is_free(
-    node: Node, opener: Opener
+    node: Store, opener: Opener
 ) -> None:
     log = node.create_log("a")
     for _ in range(1000):
@@ -339,7 +339,7 @@ def test_close_from_many_threads_returns_when_it_is_free(
         assert set(pool.map(close_and_open, range(8))) == {1000}
 
 
-def test_close_makes_submitted_records_durable(node: Node, opener: Opener) -> None:
+def test_close_makes_submitted_records_durable(node: Store, opener: Opener) -> None:
     log = node.create_log("a")
     pending = [log.submit(b"%d" % i) for i in range(1000)]
     node.close()
@@ -381,7 +381,7 @@ def test_closing_leaves_no_thread_and_no_file(
     assert threading.active_count() == before
 
 
-def test_the_report_of_an_open(node: Node, opener: Opener) -> None:
+def test_the_report_of_an_open(node: Store, opener: Opener) -> None:
     assert node.report["created"]
     node.create_log("a").append(b"x")
     node.close()
@@ -389,7 +389,7 @@ def test_the_report_of_an_open(node: Node, opener: Opener) -> None:
     assert (report["created"], report["clean"], report["torn"]) == (False, True, None)
 
 
-def test_stats(node: Node) -> None:
+def test_stats(node: Store) -> None:
     before = node.stats()
     log = node.create_log("a")
     log.append_many([bytes(1000)] * 3000)
@@ -403,7 +403,7 @@ def test_stats(node: Node) -> None:
     assert stats.samples > 0
 
 
-def test_describe(node: Node) -> None:
+def test_describe(node: Store) -> None:
     log = node.create_log("a", compression="lz4", retention_ms=10**9)
     log.append_many([b"x"] * 10, timestamps=range(10))
     log.trim(4)
@@ -424,7 +424,7 @@ def test_describe(node: Node) -> None:
     assert repr(log) == "<Log 'a' 4..11>"
 
 
-def test_segments_cover_the_log(node: Node) -> None:
+def test_segments_cover_the_log(node: Store) -> None:
     log = node.create_log("a")
     log.append_many([bytes(1000)] * 5000)
     rows = log.segments()
@@ -432,7 +432,7 @@ def test_segments_cover_the_log(node: Node) -> None:
     assert (rows[0].begin, rows[-1].end) == (1, 5001)
 
 
-def test_options_can_be_replaced(node: Node, opener: Opener) -> None:
+def test_options_can_be_replaced(node: Store, opener: Opener) -> None:
     log = node.create_log("a", compression="zstd", retention_ms=5)
     log.set_options(retention_bytes=10**9)
     assert (log.options.retention_ms, log.options.retention_bytes) == (None, 10**9)
@@ -463,7 +463,7 @@ def test_a_full_log_says_so_and_goes_on_after_a_trim(opener: Opener) -> None:
         log.trim(log.append(bytes(100_000)))
 
 
-def test_threads(node: Node, opener: Opener) -> None:
+def test_threads(node: Store, opener: Opener) -> None:
     logs = [node.create_log(name) for name in "ab"]
 
     def work(number: int) -> list[tuple[int, int, bytes]]:
@@ -489,7 +489,7 @@ def test_threads(node: Node, opener: Opener) -> None:
         assert mine == {record.position: record.value for record in node.log(name)}
 
 
-def test_threads_create_the_same_log(node: Node) -> None:
+def test_threads_create_the_same_log(node: Store) -> None:
     barrier = threading.Barrier(8)
 
     def create(number: int) -> list[str]:
@@ -508,7 +508,7 @@ def test_threads_create_the_same_log(node: Node) -> None:
 
 
 def test_housekeeping_survives_whatever_happens(
-    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    node: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     looked = threading.Semaphore(0)
 

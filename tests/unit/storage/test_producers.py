@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from braidlog import Log, Node, Producer
+from braidlog import Log, Producer, Store
 from braidlog.errors import (
     FencedError,
     InvalidArgumentError,
@@ -54,7 +54,7 @@ def test_lists_take_a_sequence_each(log: Log) -> None:
     assert len(log) == 3
 
 
-def test_producers_and_logs_count_for_themselves(node: Node) -> None:
+def test_producers_and_logs_count_for_themselves(node: Store) -> None:
     one, other = node.create_log("one"), node.create_log("other")
     for producer in (ALICE, BOB):
         for log in (one, other):
@@ -89,7 +89,7 @@ def test_an_old_repeat_is_expired_not_stored_again(log: Log) -> None:
     assert log.append(b"x", producer=ALICE, sequence=3) == 5
 
 
-def test_windows_survive_a_restart(log: Log, node: Node, opener: Opener) -> None:
+def test_windows_survive_a_restart(log: Log, node: Store, opener: Opener) -> None:
     log.append_many([b"a", b"b"], producer=ALICE, sequence=1)
     log.append(b"x", producer=Producer(2, 9), sequence=1)
     node.close()
@@ -101,7 +101,7 @@ def test_windows_survive_a_restart(log: Log, node: Node, opener: Opener) -> None
     assert log.append(b"c", producer=ALICE, sequence=3) == 4
 
 
-def test_windows_survive_rolls_and_trims(log: Log, node: Node, opener: Opener) -> None:
+def test_windows_survive_rolls_and_trims(log: Log, node: Store, opener: Opener) -> None:
     log.append(b"a", producer=ALICE, sequence=1)
     for _ in range(5):
         log.append_many([bytes(1000)] * 1000)
@@ -165,7 +165,7 @@ def test_numbers_that_no_producer_has(number: int, epoch: int) -> None:
         Producer(number, epoch)
 
 
-def test_the_largest_numbers(log: Log, node: Node, opener: Opener) -> None:
+def test_the_largest_numbers(log: Log, node: Store, opener: Opener) -> None:
     last = Producer((1 << 64) - 1, (1 << 32) - 1)
     assert log.append(b"x", producer=last, sequence=1) == 1
     node.close()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from braidlog import Log, Node, Record
+from braidlog import Log, Record, Store
 from braidlog.errors import (
     BeyondEndError,
     ClosedError,
@@ -117,7 +117,7 @@ def test_find_the_first_where_times_do_not_rise(log: Log) -> None:
 
 
 def test_find_over_many_segments_and_after_a_reopen(
-    log: Log, node: Node, opener: Opener
+    log: Log, node: Store, opener: Opener
 ) -> None:
     chance = random.Random(1)
     stamps = [chance.randrange(1000) + i for i in range(5000)]
@@ -197,7 +197,7 @@ def test_read_objects_are_the_same_from_both_paths(log: Log) -> None:
     assert read.headers == log[1].headers
 
 
-def test_closing_ends_what_was_handed_out(ten: Log, node: Node) -> None:
+def test_closing_ends_what_was_handed_out(ten: Log, node: Store) -> None:
     reading, batches, pending = ten.read(), ten.batches(), ten.submit(b"x")
     next(reading)
     node.close()
@@ -237,20 +237,20 @@ CLOSED: dict[str, Callable[[Log], object]] = {
 
 
 @pytest.mark.parametrize("call", CLOSED)
-def test_a_closed_log_refuses(ten: Log, node: Node, call: str) -> None:
+def test_a_closed_log_refuses(ten: Log, node: Store, call: str) -> None:
     node.close()
     with pytest.raises(ClosedError, match="closed"):
         CLOSED[call](ten)
 
 
 @pytest.mark.parametrize("call", CLOSED)
-def test_a_deleted_log_refuses(ten: Log, node: Node, call: str) -> None:
+def test_a_deleted_log_refuses(ten: Log, node: Store, call: str) -> None:
     node.delete_log("orders")
     with pytest.raises(NotFoundError, match=r"log .orders. \(?(it )?was deleted"):
         CLOSED[call](ten)
 
 
-def test_a_log_of_the_same_name_is_another_one(ten: Log, node: Node) -> None:
+def test_a_log_of_the_same_name_is_another_one(ten: Log, node: Store) -> None:
     ten.cursor("c")
     node.delete_log("orders")
     fresh = node.create_log("orders")

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from braidlog import Log, Node
+from braidlog import Log, Store
 from braidlog.errors import (
     InvalidArgumentError,
     NotFoundError,
@@ -109,7 +109,7 @@ def test_a_subscription_that_is_overtaken(ten: Log) -> None:
 
 @pytest.mark.parametrize("read_only", [False, True])
 def test_close_ends_waits_and_subscriptions(
-    ten: Log, node: Node, opener: Opener, read_only: bool
+    ten: Log, node: Store, opener: Opener, read_only: bool
 ) -> None:
     closing = opener(read_only=True) if read_only else node
     log = closing.log("orders")
@@ -134,7 +134,7 @@ def test_close_ends_waits_and_subscriptions(
     assert log.wait(1) is False
 
 
-def test_close_in_the_middle_of_a_subscription(log: Log, node: Node) -> None:
+def test_close_in_the_middle_of_a_subscription(log: Log, node: Store) -> None:
     log.append_many([b"x"] * 1000)
     following = log.subscribe()
     next(following)
@@ -142,7 +142,7 @@ def test_close_in_the_middle_of_a_subscription(log: Log, node: Node) -> None:
     assert list(following) == []
 
 
-def test_deleting_ends_waits(ten: Log, node: Node) -> None:
+def test_deleting_ends_waits(ten: Log, node: Store) -> None:
     with ThreadPoolExecutor(2) as pool:
         waiting = pool.submit(ten.wait, 99)
         following = pool.submit(list, ten.subscribe(11))

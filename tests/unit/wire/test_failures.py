@@ -48,9 +48,9 @@ def test_every_error_comes_back_with_its_details(cls: type[LogError]) -> None:
 @pytest.mark.parametrize("unknown", [False, True])
 def test_the_outcome_of_the_instance_counts(unknown: bool) -> None:
     back = crossed(errors.SealedError("sealed", epoch=3, unknown=unknown))
-    assert back.outcome == ("unknown" if unknown else "certain")
+    assert back.outcome == ("unknown" if unknown else "not_stored")
     plain = decode_failure(Failed(14, "not ready", {}, unknown))
-    assert plain.outcome == ("unknown" if unknown else "certain")
+    assert plain.outcome == ("unknown" if unknown else "not_stored")
 
 
 def test_codes_of_a_newer_version_are_kept_and_passed_on() -> None:

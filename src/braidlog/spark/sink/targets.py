@@ -62,7 +62,7 @@ class Target(Protocol):
 class EmbeddedTarget:
     """A log of a data directory, of which this process is the writer."""
 
-    def __init__(self, node: braidlog.Node, name: str) -> None:
+    def __init__(self, node: braidlog.Store, name: str) -> None:
         """Bind to a log."""
         self._log = node.log(name)
         self._stream = self._log.describe().stream
@@ -199,13 +199,11 @@ def streams_of(options: SinkOptions) -> tuple[str, tuple[int, ...]]:
 def _connected(options: SinkOptions) -> Iterator[Any]:
     # Made anew in each process: a context cannot be sent to another one.
     context = ssl.create_default_context(cafile=options.ca) if options.ca else None
-    with braidlog.connect_sync(
-        options.cluster, token=options.token, ssl=context
-    ) as client:
+    with braidlog.connect(options.cluster, token=options.token, ssl=context) as client:
         yield client
 
 
-def _writer(options: SinkOptions) -> braidlog.Node:
+def _writer(options: SinkOptions) -> braidlog.Store:
     """Become the writer of the directory, waiting for another sink to be done."""
     deadline = time.monotonic() + options.lock_wait_s
     while True:
