@@ -100,7 +100,7 @@ async def test_calls_and_their_errors(host: Host) -> None:
             await bank.call("explode", 1)
         assert (raised.value.kind, raised.value.procedure) == ("KeyError", "explode")
         with pytest.raises(
-            UnknownProcedureError, match="there are: .balance., .deposit."
+            UnknownProcedureError, match=r"there are: .balance., .deposit."
         ):
             await bank.call("nothing")
         with pytest.raises(InvalidArgumentError, match="missing a required argument"):
