@@ -9,7 +9,8 @@ every size; in a Parquet file it is the footer, and in a file of pieces the inde
 has the checksums of all that comes before.
 
 A worker finds out early, by *landmarks*: files that the process that began the job has,
-and that the worker must find with the same content.
+and that the worker must find with the same content. A package that only the worker
+lacks is reported with the name of its machine, too.
 
 *Invariant.* Nothing is listed, decided or trimmed for a file that the deciding process
 did not see itself.
@@ -19,7 +20,8 @@ from __future__ import annotations
 
 import io
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -32,6 +34,7 @@ __all__ = [
     "Landmark",
     "check_landmarks",
     "here",
+    "identify_imports",
     "landmark_of",
     "not_shared",
     "problem_of",
@@ -118,6 +121,27 @@ def check_landmarks(landmarks: Iterable[Landmark]) -> None:
             what = "does not see" if found is None else "sees another directory as"
             msg = f"the worker on {here()} {what} {each.directory}"
             raise NotSharedError(msg, path=each.directory, worker=here())
+
+
+@contextmanager
+def identify_imports() -> Iterator[None]:
+    """Name this machine, and the remedy, if a package cannot be imported here.
+
+    Raises:
+        ImportError: a package is missing, or is another version than the code expects.
+    """
+    try:
+        yield
+    except ImportError as error:
+        # Libraries raise subclasses with signatures of their own.
+        kind = type(error) if type(error) is ModuleNotFoundError else ImportError
+        raise kind(
+            f"the worker on {here()} has not the packages of its driver: {error}. "
+            "Install Braidlog on every worker in the same version and with the same "
+            "extras as on the driver",
+            name=error.name,
+            path=error.path,
+        ) from error
 
 
 def _content(path: Path) -> str | None:

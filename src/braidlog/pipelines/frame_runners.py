@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from braidlog.errors import InvalidArgumentError, LogError, UnavailableError
-from braidlog.handover import check_landmarks, here
+from braidlog.handover import check_landmarks, here, identify_imports
 from braidlog.pipelines.frame import Attempt, Result, Runner, Work
 from braidlog.storage.threads import no_thread
 
@@ -252,12 +252,16 @@ def _in_worker(
             number, task = tasks[index]
             result = failure = None
             try:
-                done = carry_out(work, task, attempt_of(blank, number))
+                with identify_imports():
+                    done = carry_out(work, task, attempt_of(blank, number))
                 result = msgspec.json.encode(done)
             except LogError as error:
                 # One that may pass is Spark's to retry, while it does.
                 if error.retryable and _attempts() < failures_max:
                     raise
+                failure = pickle.dumps(error)
+            except ImportError as error:
+                # A worker does not get the package by trying again.
                 failure = pickle.dumps(error)
             yield pa.RecordBatch.from_arrays(
                 [

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from braidlog.errors import TrimmedError
+from braidlog.handover import Landmark
 from braidlog.spark.chunks import rechunk
 from braidlog.spark.filters import narrow
 from braidlog.spark.options import ReadOptions
@@ -16,6 +17,7 @@ from braidlog.spark.places import Place, open_place
 from braidlog.spark.schema import Column, Rows
 from braidlog.spark.selection import Selection
 from braidlog.spark.tasks import ALL_STREAMS, Task, plan_tasks
+from braidlog.spark.worker import landmarks_of, open_on_worker
 
 __all__ = ["LogReader", "PushdownLogReader", "read_task", "refuse_trimmed"]
 
@@ -31,6 +33,7 @@ class LogReader(DataSourceReader):  # type: ignore[misc]
         self.options = options
         self.columns = columns
         self.selection = options.selection
+        self.landmarks = landmarks_of(options)
 
     def partitions(self) -> list[InputPartition]:
         """Pin the end of the log and cut what was asked for into tasks.
@@ -50,8 +53,9 @@ class LogReader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task in batches of about 1 MB."""
+        task, options = partition.value, self.options
         yield from read_task(
-            partition.value, self.options, self.columns, self.selection
+            task, options, self.columns, self.selection, self.landmarks
         )
 
 
@@ -85,6 +89,7 @@ def read_task(
     options: ReadOptions,
     columns: tuple[Column, ...],
     selection: Selection,
+    landmarks: tuple[Landmark, ...],
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one task as Spark wants them.
 
@@ -92,12 +97,14 @@ def read_task(
 
     Raises:
         TrimmedError: the log was trimmed below what the task still has to read.
+        NotSharedError: this process does not see the directories of the driver.
+        ImportError: a package is missing on this machine.
     """
     if task.begin >= task.end:
         return
     whole = task.stream == ALL_STREAMS
     rows = Rows(columns, selection.behind_plan(streams=whole), options)
-    with open_place(options) as place:
+    with open_on_worker(options, landmarks) as place:
         if not options.fail_on_trimmed:
             task = _kept(place, task)
             if task.begin >= task.end:

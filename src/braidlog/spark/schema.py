@@ -37,7 +37,8 @@ COLUMNS: Final = {
 }
 """Spark's and Arrow's type of each column, in the order of the default schema."""
 
-_MAY_BE_NULL: Final = ("key", "headers")
+_MAY_BE_NULL: Final = ("key",)
+# Headers are not: a record without any has an empty map, in every kind of place.
 _WRAPPED: Final = {"json": "struct<{}>", "arrow": "array<struct<{}>>"}
 _HOLDS: Final = {"json": "struct<", "arrow": "array<struct<"}
 

@@ -35,6 +35,7 @@ from braidlog.spark.reader import read_task, refuse_trimmed
 from braidlog.spark.schema import Column
 from braidlog.spark.selection import hull
 from braidlog.spark.tasks import ALL_STREAMS, Look
+from braidlog.spark.worker import landmarks_of
 
 __all__ = ["LogStreamReader"]
 
@@ -46,6 +47,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         """Keep what was asked for; nothing is opened yet."""
         self.options = options
         self.columns = columns
+        self.landmarks = landmarks_of(options)
         self._place: Place | None = None
         self._target: int | None = None
         self._latest: Offset | None = None
@@ -176,8 +178,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task in batches of about 1 MB."""
-        task = partition.value
-        yield from read_task(task, self.options, self.columns, self.options.selection)
+        task, options = partition.value, self.options
+        yield from read_task(
+            task, options, self.columns, options.selection, self.landmarks
+        )
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: Spark says so a batch late, and trimming is not a reader's."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from braidlog.errors import (
@@ -15,8 +17,9 @@ from braidlog.errors import (
     LockedError,
     NotReadyError,
 )
+from braidlog.handover import here
 from braidlog.pipelines import Attempt, Outlook, Result, run
-from braidlog.pipelines.frame_runners import SparkRunner
+from braidlog.pipelines.frame_runners import SparkRunner, _in_worker
 from braidlog.pipelines.frame_state import JobState
 from unit.pipelines.works import Square, Total, squares, total
 
@@ -167,6 +170,22 @@ def test_a_failure_in_another_process_is_the_same_failure(tmp_path: Path) -> Non
 def test_workers_are_one_or_more(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="at least 1, not 0"):
         run(squares(tmp_path, numbers()), workers=0)
+
+
+def test_a_package_that_a_worker_of_spark_lacks_is_reported_with_its_machine(
+    tmp_path: Path,
+) -> None:
+    def needs_more(task: str, attempt: Attempt) -> Result:
+        raise ModuleNotFoundError(f"No module named {task!r}", name=task)
+
+    blank = Attempt(-1, "stage", tmp_path, tmp_path)
+    rows = iter([pa.record_batch({"id": [0]})])
+    [answer] = _in_worker([(0, "deltalake")], needs_more, blank, 4, rows)
+    error = pickle.loads(answer["failure"][0].as_py())
+    assert type(error) is ModuleNotFoundError
+    assert error.name == "deltalake"
+    assert f"worker on {here()}" in str(error)
+    assert "'deltalake'" in str(error)
 
 
 def test_a_session_of_spark_connect_is_refused_at_once() -> None:
