@@ -1,11 +1,14 @@
 """What the package offers is what it says it offers."""
 
+import ast
 import importlib
 import pkgutil
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
 import braidlog
+from braidlog.wire.error_codes import ERRORS
 
 # Needs an extra; its own tests import it.
 OPTIONAL = ("braidlog.spark", "braidlog.pipelines", "braidlog.demo")
@@ -60,3 +63,33 @@ def test_what_is_wrong_with_a_module_is_found() -> None:
 def test_the_package_offers_nothing_it_does_not_name() -> None:
     offered = {name for name, value in vars(braidlog).items() if public(name, value)}
     assert offered <= set(braidlog.__all__)
+
+
+def codes(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield code and name of each class of a file that has a code of its own."""
+    for kind in ast.walk(ast.parse(path.read_text())):
+        for line in kind.body if isinstance(kind, ast.ClassDef) else ():
+            match line:
+                case (
+                    ast.Assign(
+                        targets=[ast.Name("code")], value=ast.Constant(int(code))
+                    )
+                    | ast.AnnAssign(
+                        target=ast.Name("code"), value=ast.Constant(int(code))
+                    )
+                ):
+                    assert isinstance(kind, ast.ClassDef)
+                    yield code, kind.name
+
+
+def test_every_error_with_a_code_is_registered() -> None:
+    root = Path(braidlog.__file__).parent
+    found = sorted(
+        (
+            code,
+            ".".join(path.relative_to(root.parent).with_suffix("").parts) + f":{name}",
+        )
+        for path in root.rglob("*.py")
+        for code, name in codes(path)
+    )
+    assert found == sorted(ERRORS.items())

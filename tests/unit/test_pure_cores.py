@@ -22,7 +22,7 @@ ALLOWED = {
         "braidlog.wire",
     },
     "wire": {
-        *{"abc", "base64", "enum", "hashlib", "hmac", "itertools", "json"},
+        *{"abc", "base64", "enum", "hashlib", "hmac", "importlib", "itertools", "json"},
         *{"re", "tomllib", "typing_extensions"},
         *{"braidlog.errors", "braidlog._native"},
     },

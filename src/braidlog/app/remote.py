@@ -14,7 +14,6 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-import braidlog.app.errors  # noqa: F401 - they come over the wire
 from braidlog.app.answers import answer
 from braidlog.app.codec import encode
 from braidlog.app.entries import CallId

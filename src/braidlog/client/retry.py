@@ -40,7 +40,6 @@ def verdict_of(error: LogError) -> Verdict:
         case LogFullError():
             return Verdict.FINAL
         # The node closes, or its disk failed: the stream goes on elsewhere.
-        # Only a class that is imported comes back as what it was: nodes send that one.
         case SealedError() | NotLeaderError() | UnavailableError() | ClosedError():
             return Verdict.MOVED
         case FencedError():

@@ -9,7 +9,6 @@ import ssl
 from collections import deque
 from typing import Final, cast
 
-import braidlog.raft.errors  # noqa: F401 - they come over the wire too
 from braidlog.client.link import Answer, Connector, Link
 from braidlog.client.listeners import NO_TLS, check_listener
 from braidlog.errors import (

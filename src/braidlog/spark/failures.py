@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from typing import Final
 
 from braidlog.errors import LogError
+from braidlog.wire.error_codes import error_at
 
 __all__ = ["log_error", "log_errors"]
 
-_RAISED: Final = re.compile(r"\bbraidlog(?:\.\w+)+\.(\w+Error_?): (.*)$", re.M)
+_RAISED: Final = re.compile(r"\b(braidlog(?:\.\w+)+)\.(\w+Error): (.*)$", re.M)
 
 
 def log_error(error: BaseException) -> LogError | None:
@@ -27,8 +28,9 @@ def log_error(error: BaseException) -> LogError | None:
     found = _RAISED.findall(str(error))
     if not found:
         return None
-    name, text = found[-1]
-    kind = _classes().get(name, LogError)  # else it is of a module only workers have
+    module, name, text = found[-1]
+    # Only a worker with a newer version names a class that is not known here.
+    kind = error_at(module, name) or LogError
     return kind(_message(kind, text))
 
 
@@ -49,16 +51,6 @@ def log_errors() -> Iterator[None]:
         if found is None:
             raise
         raise found from error
-
-
-def _classes() -> dict[str, type[LogError]]:
-    found: dict[str, type[LogError]] = {}
-    left = [LogError]
-    while left:
-        kind = left.pop()
-        found[kind.__name__] = kind
-        left += kind.__subclasses__()
-    return found
 
 
 def _message(kind: type[LogError], text: str) -> str:

@@ -2,9 +2,7 @@
 
 *Theory of operation.* A code says the class, everywhere and for ever. The details are
 the public attributes of the error that are numbers or texts, such as `first`,
-`expected`, `primary` or `epoch`. Classes are found among the subclasses of `LogError`,
-so packages that this one does not know (Raft) need not register theirs; they only have
-to be imported where their errors are received.
+`expected`, `primary` or `epoch`. `error_codes` says which class a code means.
 
 *Invariants.* An error comes back with its class, message, outcome and details. A code
 of a newer version is kept, a detail is passed over, and neither fails. Only attributes
@@ -16,6 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from braidlog.errors import LogError
+from braidlog.wire.error_codes import error_of
 from braidlog.wire.messages import Failed
 
 __all__ = [
@@ -68,7 +67,7 @@ def encode_failure(error: LogError) -> Failed:
 
 def decode_failure(failed: Failed) -> LogError:
     """Return the error of a message; the caller raises it."""
-    cls = _classes().get(failed.code)
+    cls = error_of(failed.code)
     if cls is None:
         return _unknown(failed)
     error = cls(failed.message)
@@ -104,13 +103,3 @@ def _unknown(failed: Failed) -> LogError:
     vars(error)["code"] = failed.code
     error.outcome = "unknown" if failed.unknown else "not_stored"
     return error
-
-
-def _classes() -> dict[int, type[LogError]]:
-    """Return all errors by code; a class that shares one with its base gives way."""
-    found: dict[int, type[LogError]] = {}
-    waiting: list[type[LogError]] = [LogError]
-    for cls in waiting:
-        found.setdefault(cls.code, cls)
-        waiting += cls.__subclasses__()
-    return found

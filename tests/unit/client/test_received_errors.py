@@ -17,9 +17,12 @@ print(verdict_of(decode_failure(Failed({code}, "not here", {{}}))).name)
 
 
 @pytest.mark.process
-def test_a_node_that_does_not_lead_is_no_final_answer() -> None:
+@pytest.mark.parametrize(
+    "code", [70, 90, 94], ids=["no leader", "failed", "unfinished"]
+)
+def test_what_ails_one_node_is_no_final_answer(code: int) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(code=70)],
+        [sys.executable, "-c", PROGRAM.format(code=code)],
         capture_output=True,
         check=True,
     )

@@ -1,14 +1,16 @@
 """Errors cross the wire as what they are."""
 
 import pickle
+from types import ModuleType
 
 import pytest
 
-import braidlog.raft.errors as raft
 from braidlog import errors
 from braidlog.errors import LogError
+from braidlog.wire import error_codes
 from braidlog.wire.codec import decode, encode
 from braidlog.wire.connection import HANDSHAKE_BYTES_MAX
+from braidlog.wire.error_codes import ERRORS, error_at, error_of
 from braidlog.wire.failures import (
     TEXT_MAX,
     UnknownFailureError,
@@ -18,12 +20,7 @@ from braidlog.wire.failures import (
 from braidlog.wire.frames import HEADER_BYTES
 from braidlog.wire.messages import Failed
 
-TREE = [
-    value
-    for module in (errors, raft)
-    for value in vars(module).values()
-    if isinstance(value, type) and issubclass(value, LogError)
-]
+TREE = [kind for kind in map(error_of, ERRORS) if kind is not None]
 
 
 def crossed(error: LogError) -> LogError:
@@ -37,8 +34,9 @@ def crossed(error: LogError) -> LogError:
 def test_every_error_comes_back_with_its_details(cls: type[LogError]) -> None:
     error = cls("something happened")
     for number, (name, value) in enumerate(vars(error).items(), 7):
-        if name not in {"message", "outcome"}:
-            setattr(error, name, number if isinstance(value, int) else f"d{number}")
+        if name in {"message", "outcome"} or type(value) not in (int, str):
+            continue  # Only numbers and texts cross.
+        setattr(error, name, number if isinstance(value, int) else f"d{number}")
     back = crossed(error)
     assert type(back) is cls
     assert vars(back) == vars(error)
@@ -97,6 +95,33 @@ def test_a_failure_is_never_too_large_and_always_text() -> None:
     assert "used" not in encode_failure(errors.LogFullError("", used=2**64)).details
 
 
-def test_no_two_errors_share_a_code() -> None:
-    codes = [cls.code for cls in set(TREE)]
-    assert len(codes) == len(set(codes))
+def test_the_registry_gives_each_class_its_own_code() -> None:
+    assert {code: error_of(code) for code in ERRORS} == {
+        kind.code: kind for kind in TREE
+    }
+    assert len(ERRORS) == len(set(ERRORS.values())) > 70
+    named = [error_at(kind.__module__, kind.__qualname__) for kind in TREE]
+    assert named == TREE
+
+
+def test_what_is_not_registered_is_no_class() -> None:
+    assert error_of(9999) is None
+    assert error_at("os", "system") is None
+    assert error_at("braidlog.errors", "NewError") is None
+
+
+def test_a_class_whose_extra_is_not_installed_is_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    missing = "cbor2"
+
+    def fail(module: str) -> ModuleType:
+        raise ModuleNotFoundError(module, name=missing)
+
+    monkeypatch.setattr(error_codes, "import_module", fail)
+    back = decode_failure(Failed(112, "busy", {"queued": 7}))
+    assert isinstance(back, UnknownFailureError)
+    assert (back.code, back.details) == (112, {"queued": 7})
+    missing = "braidlog.app"  # A module of the package itself: that is a bug.
+    with pytest.raises(ModuleNotFoundError):
+        decode_failure(Failed(112, "busy", {}))
