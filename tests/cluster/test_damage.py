@@ -23,7 +23,7 @@ SIZE = 2000
 SETTINGS = {"limits": {"segment_bytes": 1 << 20, "wal_bytes_max": 64 << 20}}
 
 # What the node itself says; a leader tells of the stream as well.
-DAMAGED = b"is damaged, others repair it"
+DAMAGED = b"is damaged, and the other replicas repair it"
 
 
 @pytest.fixture
@@ -187,5 +187,5 @@ def test_a_node_that_cannot_open_its_directory_says_what_to_do(
     cluster.kill(node)
     (cluster.data(node) / "FAULTS").unlink()
     cluster.start(node)
-    with pytest.raises(UnavailableError, match="has lost its fault log"):
+    with pytest.raises(UnavailableError, match=r"fault log of node \d is missing"):
         cluster.wait_ready(node)

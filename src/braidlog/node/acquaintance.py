@@ -77,7 +77,7 @@ class Acquaintance:
     def refused(self, node: int, error: NodeIdentityError) -> None:
         """Note that another node does not take this one for who it says."""
         if error.node == self._node and node not in self._refused:
-            msg = "node %d does not take this for node %d: %s"
+            msg = "node %d rejected our identity as node %d: %s"
             _log.critical(msg, node, self._node, error)
         self._refused[node] = error
 
@@ -132,7 +132,10 @@ class Acquaintance:
         """
         if node == self._node and identity != self._who.directory:
             given, known = identity.hex(), self._who.directory.hex()
-            msg = f"this is node {node}, of identity {known}; {given} comes as {node}"
+            msg = (
+                f"node {node} is this directory, with identity {known}; another "
+                f"directory with identity {given} connects as node {node}"
+            )
             raise NodeIdentityError(msg, node=node, given=given, known=known)
         state = self._state()
         if state is None:
@@ -166,7 +169,7 @@ class Acquaintance:
             who = error.node, error.given
             if who not in self._complained and len(self._complained) < COMPLAINTS_MAX:
                 self._complained.add(who)
-                _log.error("refused: %s", error, extra={"node": node})  # noqa: TRY400, RUF100
+                _log.error("a connection was refused: %s", error, extra={"node": node})  # noqa: TRY400, RUF100
             raise
 
     def holds(self, node: int, identity: bytes, bound: int) -> bool:

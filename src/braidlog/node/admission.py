@@ -43,7 +43,10 @@ def admit(command: bytes, role: Role) -> Command:
     _check_role(decoded, role)
     # Fields of newer versions are passed over, and may be of any size.
     if len(command) > _BYTES_MAX and not isinstance(decoded, _LARGE):
-        msg = f"{type(decoded).__name__} of {len(command)} bytes"
+        msg = (
+            f"the command {type(decoded).__name__} has {len(command)} bytes, at "
+            f"most {_BYTES_MAX} are allowed"
+        )
         raise TooLargeError(msg, size=len(command), limit=_BYTES_MAX)
     _check_values(decoded)
     return decoded
@@ -53,17 +56,20 @@ def _check_role(command: Command, role: Role) -> None:
     needed = _ROLES.get(command.ROLE)
     name = type(command).__name__
     if needed is None:
-        msg = f"{name} comes from the leader of the metadata repository only"
+        msg = f"only the leader of the metadata repository itself may send {name}"
         raise UnauthorizedError(msg)
     if role < needed:
-        msg = f"{name} needs the role {needed.word}, the token has {role.word}"
+        msg = (
+            f"{name} needs a token of role {needed.word}; this token has role "
+            f"{role.word}"
+        )
         raise UnauthorizedError(msg)
 
 
 def _check_values(command: Command) -> None:
     log = getattr(command, "log", None)
     if isinstance(log, bytes) and len(log) != _LOG_ID_BYTES:
-        msg = f"a log has an identity of {_LOG_ID_BYTES} bytes, not {len(log)}"
+        msg = f"the identity of a log has {_LOG_ID_BYTES} bytes, got {len(log)}"
         raise InvalidArgumentError(msg)
     if isinstance(name := getattr(command, "name", None), str):
         of_cursor = isinstance(command, commands.SetCursor | commands.DeleteCursor)
@@ -75,10 +81,16 @@ def _check_values(command: Command) -> None:
             LogOptions.decode(options)
         case commands.SetCursor(lease=lease):
             if not 0 <= lease <= LEASE_MAX_S * 1_000_000:
-                msg = f"a lease of {lease} us, it has at most {LEASE_MAX_S} s"
+                msg = (
+                    f"a lease must be from 0 to {LEASE_MAX_S} seconds, got {lease} "
+                    "microseconds"
+                )
                 raise InvalidArgumentError(msg)
         case commands.RegisterNode(address=address, identity=identity):
             host_and_port(address)
             if len(identity) not in (0, _IDENTITY_BYTES):
-                msg = f"an identity of {len(identity)} bytes, not {_IDENTITY_BYTES}"
+                msg = (
+                    f"the identity of a directory has {_IDENTITY_BYTES} bytes, got "
+                    f"{len(identity)}"
+                )
                 raise InvalidArgumentError(msg)

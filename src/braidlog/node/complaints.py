@@ -13,8 +13,8 @@ __all__ = ["Complaints"]
 _log = logging.getLogger(__name__)
 
 _NEXT: Final = (
-    "appends to the stream wait: trim or delete logs, or start this node with a larger"
-    " wal_bytes_max"
+    "appends to the stream wait. Trim or delete logs, or restart this "
+    "node with a larger [limits] wal_bytes_max"
 )
 
 
@@ -35,13 +35,15 @@ class Complaints:
             self._defect = defect
             damage = {"event": "replica_damaged", "reason": defect, **told}
             whose = (
-                "it is the only one" if self._replica.is_alone else "others repair it"
+                "and it is the only replica"
+                if self._replica.is_alone
+                else "and the other replicas repair it"
             )
-            msg = f"the replica of stream %d is damaged, {whose}: %s"
-            _log.error(msg, stream, defect, extra=damage)
+            msg = "the replica of stream %d is damaged, %s: %s"
+            _log.error(msg, stream, whose, defect, extra=damage)
         room = self._replica.lacks_room
         if room and not self._cramped:
-            msg = "the replica of stream %d waits for room: %s"
+            msg = "the replica of stream %d waits for disk space: %s"
             _log.error(msg, stream, room, extra=told)
         self._cramped = bool(room)
         refused = self._replica.refused
@@ -49,10 +51,10 @@ class Complaints:
             return
         self._refuses = refused is not None
         if refused is None:
-            msg = "the replica of stream %d takes entries again"
+            msg = "the replica of stream %d stores records again"
             _log.info(msg, stream, extra=told)
         else:
-            msg = "the replica of stream %d takes no entries: %s"
+            msg = "the replica of stream %d cannot store records: %s"
             _log.error(msg, stream, _words(refused), extra=told)
 
 

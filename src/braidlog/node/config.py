@@ -110,7 +110,10 @@ class TimingSettings:
             msg = "[timing] all times must be at least 1 ms"
             raise InvalidArgumentError(msg)
         if self.failure_ms < 2 * self.heartbeat_ms:
-            msg = "[timing] failure_ms must be at least twice heartbeat_ms"
+            msg = (
+                f"[timing] failure_ms = {self.failure_ms} must be at least twice "
+                f"heartbeat_ms = {self.heartbeat_ms}"
+            )
             raise InvalidArgumentError(msg)
 
 
@@ -164,7 +167,7 @@ class LimitSettings:
         for name, value in values.items():
             least = 0 if name in _MAY_BE_NONE else 1
             if value < least:
-                msg = f"[limits] {name}: it must be at least {least}"
+                msg = f"[limits] {name} = {value} must be at least {least}"
                 raise InvalidArgumentError(msg)
         self._check_files()
         # What nodes send one another is one frame: a group, a batch, an answer.
@@ -172,14 +175,15 @@ class LimitSettings:
         least = max(_GROUP_BYTES_MAX, batch, self.fetch_bytes_max) + _HEAD_BYTES_MAX
         if self.frame_bytes_max < least:
             msg = (
-                f"[limits] frame_bytes_max: it must be at least {least}, for batches of"
-                f" {batch} bytes and fetch_bytes_max = {self.fetch_bytes_max}"
+                f"[limits] frame_bytes_max = {self.frame_bytes_max} must be at "
+                f"least {least}, to hold batches of {batch} bytes and answers of "
+                f"fetch_bytes_max = {self.fetch_bytes_max}"
             )
             raise InvalidArgumentError(msg)
         if self.window_bytes < self.frame_bytes_max:
             msg = (
-                "[limits] window_bytes: it must hold a frame, so at least"
-                f" frame_bytes_max = {self.frame_bytes_max}"
+                f"[limits] window_bytes = {self.window_bytes} must be at least "
+                f"frame_bytes_max = {self.frame_bytes_max}, to hold one frame"
             )
             raise InvalidArgumentError(msg)
 
@@ -188,14 +192,15 @@ class LimitSettings:
         size = self.segment_bytes
         if size not in _SEGMENT_BYTES or size % _PAGE_BYTES:
             msg = (
-                f"[limits] segment_bytes: it must be a multiple of {_PAGE_BYTES} from"
-                f" {_SEGMENT_BYTES.start} to {_SEGMENT_BYTES.stop - 1}"
+                f"[limits] segment_bytes = {size} must be a multiple of "
+                f"{_PAGE_BYTES} from {_SEGMENT_BYTES.start} to "
+                f"{_SEGMENT_BYTES.stop - 1}"
             )
             raise InvalidArgumentError(msg)
         if self.wal_bytes_max < _SEGMENTS_MIN * size:
             msg = (
-                f"[limits] wal_bytes_max: it must be at least {_SEGMENTS_MIN * size},"
-                f" four files of segment_bytes = {size}"
+                f"[limits] wal_bytes_max = {self.wal_bytes_max} must be at least "
+                f"{_SEGMENTS_MIN * size}: four segments of segment_bytes = {size}"
             )
             raise InvalidArgumentError(msg)
 
@@ -210,7 +215,7 @@ class LogSettings:
     def __post_init__(self) -> None:
         """Refuse a level that there is not."""
         if self.level not in LOG_LEVELS:
-            msg = f"[log] level: {self.level!r} is none of {', '.join(LOG_LEVELS)}"
+            msg = f"[log] level = {self.level!r} must be one of {', '.join(LOG_LEVELS)}"
             raise InvalidArgumentError(msg)
 
 
@@ -232,17 +237,26 @@ class NodeConfig:
             InvalidArgumentError: names the section and key.
         """
         if self.node.id < 1:
-            msg = "[node] id: give the node a number from 1"
+            msg = (
+                f"[node] id = {self.node.id}: give each node of the cluster its own "
+                "number, from 1"
+            )
             raise InvalidArgumentError(msg)
         if not self.node.data:
-            msg = "[node] data: name the directory of the node's log, or say --data"
+            msg = (
+                "[node] data is missing: name the directory of this node's data "
+                "here or with --data"
+            )
             raise InvalidArgumentError(msg)
         for key, address in self._addresses().items():
             host_and_port(address, key)
         # Of two that ask for any port, each gets its own.
         same = self.node.http == self.node.listen
         if same and host_and_port(self.node.listen)[1]:
-            msg = "[node] http: it is the address of [node] listen; give it another"
+            msg = (
+                f"[node] http = {self.node.http!r} is also the address of [node] "
+                "listen: use another port"
+            )
             raise InvalidArgumentError(msg)
         self._check_voters()
         self._check_exposure()
@@ -258,15 +272,18 @@ class NodeConfig:
         voters = self.cluster.voters
         if not voters:
             msg = (
-                "[cluster] voters: name the first members of the metadata repository,"
-                f" the same on every node; a cluster of one has {{ {self.node.id} ="
-                f' "{self.advertise}" }}'
+                "[cluster] voters is missing: name the first members of the "
+                "metadata repository, the same on every node. For a cluster of one "
+                f'node write voters = {{ {self.node.id} = "{self.advertise}" }}'
             )
             raise InvalidArgumentError(msg)
         for node, address in voters.items():
             others = (each for each in voters if voters[each] == address)
             if (first := min(others)) != node:
-                msg = f"[cluster] voters.{node}: {address} is the address of {first}"
+                msg = (
+                    f"[cluster] voters.{node} = {address!r} is also the address of "
+                    f"voter {first}: each voter needs its own"
+                )
                 raise InvalidArgumentError(msg)
 
     def _check_exposure(self) -> None:
@@ -343,8 +360,8 @@ def _directory(said: Any, environment: Mapping[str, str], decided: bool) -> Any:
         and Path(said).resolve() != Path(common).resolve()
     ):
         msg = (
-            f"BRAIDLOG_DATA says {common}, [node] data says {said}: unset one of them,"
-            " or say --data"
+            f"BRAIDLOG_DATA names {common}, but [node] data names {said}: "
+            "remove one of them, or pass --data"
         )
         raise InvalidArgumentError(msg)
     return said or common
@@ -382,7 +399,7 @@ def _named(variable: str) -> tuple[str, str]:
 
 def _section(name: str, kind: type, table: Any) -> Any:
     if not isinstance(table, dict):
-        msg = f"[{name}]: not a section"
+        msg = f"[{name}] must be a section with settings, got {table!r}"
         raise InvalidArgumentError(msg)
     hints = get_type_hints(kind)
     values = {}
@@ -403,12 +420,12 @@ def _value(what: str, kind: Any, value: Any) -> Any:
     if kind not in {int, bool, str}:
         return _voters(what, value)
     if type(value) is not kind:
-        msg = f"{what}: {value!r} is not {_SAID[kind]}"
+        msg = f"{what} must be {_SAID[kind]}, got {value!r}"
         raise InvalidArgumentError(msg)
     return value
 
 
-_SAID: Final = {int: "a number", bool: "true or false", str: "a text"}
+_SAID: Final = {int: "a number", bool: "true or false", str: "text in quotes"}
 
 
 def _voters(what: str, value: Any) -> dict[int, str]:
@@ -422,12 +439,15 @@ def _voters(what: str, value: Any) -> dict[int, str]:
         str(node).strip().isdecimal() and int(node) > 0 and isinstance(address, str)
         for node, address in pairs
     ):
-        msg = f"{what}: give node ids and addresses, as in 1 = '10.0.0.1:7400'"
+        msg = (
+            f"{what} must map node ids to addresses, such as 1 = "
+            f'"10.0.0.1:7400"; got {value!r}'
+        )
         raise InvalidArgumentError(msg)
     voters = {int(node): address for node, address in pairs}
     if len(voters) < len(pairs):
         named = ", ".join(str(node) for node, _ in pairs)
-        msg = f"{what}: a node is named twice: {named}"
+        msg = f"{what} names a node twice: {named}"
         raise InvalidArgumentError(msg)
     return voters
 

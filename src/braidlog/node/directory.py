@@ -99,7 +99,7 @@ class Directory:
 
     def _take(self, answer: Message | LogError) -> None:
         if not isinstance(answer, Metadata):
-            _log.debug("where the nodes are is not known: %s", answer)
+            _log.debug("the addresses of the other nodes are not known yet: %s", answer)
             self._ask_in(_PAUSE_S, turn=1)
             return
         if self.metadata is None or answer.index >= self.metadata.index:

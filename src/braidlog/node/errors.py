@@ -23,8 +23,9 @@ class DamagedNodeError(CorruptionError):
 
     code = 63
     hint = (
-        "Keep the directory for a look, start a node with a new id and an empty"
-        " directory, then remove this one from the cluster"
+        "Keep the directory for an investigation. Start a node with a new "
+        "id and an empty directory, then remove this one with `braidlog "
+        "node remove`"
     )
 
 
@@ -33,8 +34,8 @@ class LeftBehindError(ClosedError):
 
     code = 93
     hint = (
-        "Move its directory away, start a node with a new id and an empty directory,"
-        " then remove this one from the cluster"
+        "Move its directory away. Start a node with a new id and an empty "
+        "directory, then remove this one with `braidlog node remove`"
     )
 
 
@@ -43,16 +44,16 @@ class UnfinishedRescueError(ClosedError):
 
     code = 94
     hint = (
-        "Keep its directory: stop all nodes, and run `braidlog rescue --write` again"
-        " with the directories of all of them"
+        "Keep its directory. Stop all nodes, then run `braidlog rescue "
+        "--write` again with the directories of all of them"
     )
 
 
 def begun_anew(node: int, epoch: int) -> LeftBehindError:
     """Return the error of an empty voter that meets a cluster which was rescued."""
     return LeftBehindError(
-        f"node {node} has begun with an empty directory, and the cluster was rescued as"
-        f" epoch {epoch}"
+        f"node {node} started with an empty directory, but the cluster was "
+        f"rescued (epoch {epoch}) and expects the data of its voters"
     )
 
 
@@ -60,10 +61,10 @@ def left_behind(node: int, message: Faults) -> ClosedError:
     """Return the error of a node that hears of a rescue that did not write to it."""
     if node in message.failed or node not in message.members:
         return LeftBehindError(
-            f"the cluster was rescued without node {node}, as epoch {message.epoch}:"
-            " what it holds does not count any more"
+            f"the cluster was rescued without node {node} (epoch "
+            f"{message.epoch}): the data of this node is no longer part of it"
         )
     return UnfinishedRescueError(
-        f"the rescue of epoch {message.epoch} counts on node {node}, but did not write"
-        " to it"
+        f"a rescue (epoch {message.epoch}) includes node {node} but stopped "
+        "before it wrote to its directory"
     )

@@ -107,4 +107,6 @@ class FaultKeeper:
             self._log.record(configuration, viable=viable and not listed)
         except FencedError as error:
             # Of a leader that is none any more.
-            _log.debug("not recorded: %s", error)
+            _log.debug(
+                "a configuration of an earlier leader was not recorded: %s", error
+            )

@@ -14,20 +14,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from braidlog.errors import DeadlineError, LogError
+from braidlog.errors import DeadlineError, LogError, NotReadyError
 from braidlog.metarepo.waiting import unknown_outcome
 from braidlog.wire.messages import Execute, Message
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Answer", "Forwarding", "Send"]
+__all__ = ["Answer", "Forwarding", "Send", "not_leading"]
 
 Answer: TypeAlias = Callable[[Message | LogError, memoryview], None]
 Send: TypeAlias = Callable[[int, Message, "Sequence[Buffer]", Answer], None]
 """Asks a node; the answer comes once, maybe at once, or never if the node hangs."""
 
 _NOTHING = memoryview(b"")
+
+
+def not_leading(node: int, leader: int) -> NotReadyError:
+    """Return the error of a node that is asked what only the leader does."""
+    knows = f"node {leader} is" if leader else "it knows no leader now"
+    msg = f"node {node} is not the leader of the metadata repository; {knows}"
+    return NotReadyError(msg)
 
 
 @dataclass(slots=True, eq=False)
@@ -83,7 +90,10 @@ class Forwarding:
 
     def _late(self, forwarded: _Forwarded) -> LogError:
         what = type(forwarded.message).__name__
-        msg = f"node {forwarded.node} has not answered {what} in {self._patience} s"
+        msg = (
+            f"node {forwarded.node} did not answer {what} within "
+            f"{self._patience} seconds"
+        )
         error: LogError = DeadlineError(msg)
         if not isinstance(forwarded.message, Execute):
             error.outcome = "not_stored"

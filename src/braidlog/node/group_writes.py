@@ -56,7 +56,10 @@ class GroupWrites:
                 self._complain(error)
                 return
             except LogError as error:
-                fail(f"write {write.number} of the group cannot be stored: {error}")
+                fail(
+                    f"write {write.number} of the metadata repository's log cannot be "
+                    f"stored: {error}"
+                )
             self._waiting.popleft()
             self._stored.append((ticket, write.number))
         self.lacks_room = False
@@ -70,5 +73,5 @@ class GroupWrites:
 
     def _complain(self, error: UnavailableError) -> None:
         if not self.lacks_room:
-            _log.error("the metadata waits for room on the disk: %s", error)
+            _log.error("the metadata repository waits for disk space: %s", error)
         self.lacks_room = True

@@ -93,5 +93,8 @@ def _read(stored: bytes) -> Identity:
         return Identity(directory, number, group, bound)
     if head == (_MAGIC, 1) and len(stored) == _FORMAT_1.size:
         return Identity(b"", _FORMAT_1.unpack(stored)[2])
-    msg = f"the start of the node is {len(stored)} bytes that this build does not store"
+    msg = (
+        f"the node's start record has {len(stored)} bytes, which this "
+        "version does not know"
+    )
     raise CorruptionError(msg)

@@ -23,6 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from braidlog.errors import LogError, NotReadyError
+from braidlog.node.forwarding import not_leading
 from braidlog.node.polls import Polls
 from braidlog.serving.sessions import Request, Session
 from braidlog.wire.codec import encode
@@ -133,8 +134,7 @@ class Answers:
         member = node.member
         if message.by_leader and not (member is not None and member.leader == node.id):
             if not forward:
-                msg = f"node {node.id} does not lead: it knows {node.way_to_leader}"
-                raise NotReadyError(msg)
+                raise not_leading(node.id, node.way_to_leader)
             self._of_leader.add(request, now)
         elif message.by_leader:
             self._judged.add(request, now)
@@ -156,7 +156,9 @@ class Answers:
     def _wait(self, request: Request, message: GetMetadata, now: float) -> None:
         revision = self._revision
         if not revision and self._node.member is None:
-            raise NotReadyError("no member of the repository has answered yet")
+            raise NotReadyError(
+                "no voter of the metadata repository has answered this node yet"
+            )
         if revision > message.known:
             self._answer(request, None)
             return
@@ -198,7 +200,9 @@ class Answers:
     def _settle(self, requests: list[Request], answer: Message | LogError) -> None:
         what = self._bytes_of(answer) if isinstance(answer, Metadata) else answer
         if isinstance(what, Message):
-            what = NotReadyError(f"{type(what).__name__} came instead of metadata")
+            what = NotReadyError(
+                f"the leader answered with {type(what).__name__} instead of metadata"
+            )
         self._tell(requests, what)
 
     def _tell(
@@ -272,7 +276,11 @@ class Answers:
             if node.peers.is_connected(voter):
                 node.requests.forward(voter, message, done)
                 return
-        done(NotReadyError("no member of the repository is connected"))
+        done(
+            NotReadyError(
+                "this node has no connection to a voter of the metadata repository"
+            )
+        )
 
     def _ask_leader(self, done: Done) -> None:
         leader = self._node.way_to_leader
@@ -280,4 +288,4 @@ class Answers:
             message = GetMetadata(linearizable=True, by_leader=True)
             self._node.requests.forward(leader, message, done)
             return
-        done(NotReadyError("no leader of the metadata repository is known"))
+        done(NotReadyError("this node knows no leader of the metadata repository"))

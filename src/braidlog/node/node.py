@@ -288,7 +288,7 @@ class ClusterNode:
     def fail(self, error: LogError) -> None:
         """Stop for good: the node can keep no promise any more."""
         if not self.failed.done():
-            _log.critical("node %d cannot go on: %s", self.id, error)
+            _log.critical("node %d stops because of an error: %s", self.id, error)
             self.failed.set_result(error)
 
     # --- what comes in
@@ -300,7 +300,7 @@ class ClusterNode:
         requests = [Request(session, number, now) for number in event.requests]
         if self._draining:
             for request in requests:
-                request.fail(NotReadyError(f"node {self.id} stops"))
+                request.fail(NotReadyError(f"node {self.id} is shutting down"))
             return
         append = Append(event.stream, event.epoch, event.repeat)
         self._guarded(self.replicas.append, append, requests, event.payloads)
@@ -404,7 +404,7 @@ class ClusterNode:
         except ClosedError as error:  # a failed store, a broken invariant
             self._stop(error)
         except LogError as error:
-            _log.warning("a message was refused: %s", error)
+            _log.warning("a message was rejected: %s", error)
         except Exception as error:
             self._stop(error)
 
@@ -413,7 +413,11 @@ class ClusterNode:
             self.fail(error)
         else:
             _log.error("unforeseen", exc_info=error)
-            self.fail(ClosedError(f"unforeseen: {error!r}"))
+            self.fail(
+                ClosedError(
+                    f"the node met an error that it cannot handle (a bug): {error!r}"
+                )
+            )
 
     def _part(self) -> None:
         """Close the connections of nodes whose ids belong to other directories now."""
@@ -576,15 +580,21 @@ class ClusterNode:
         if self.failed.done():
             return self.failed.result().message
         late = self._loop.time() - self._ticked_at
-        return f"the node was busy for {late:.1f} s" if late > _STUCK_S else ""
+        return (
+            f"the node did not react for {late:.1f} seconds" if late > _STUCK_S else ""
+        )
 
     def _why_not_ready(self) -> str:
         if self._draining:
-            return "the node stops"
+            return "the node is shutting down"
         if self.acquaintance.why and not self._registration.done:
             return self.acquaintance.why
         if not self.way_to_leader:
-            return "no leader of the metadata repository is known"
+            return "the node knows no leader of the metadata repository"
         if self.member is not None and self.member.lacks_room:
-            return "the metadata waits for room on the disk"
-        return "" if self._registration.done else "the node is not registered yet"
+            return "the metadata repository waits for disk space"
+        return (
+            ""
+            if self._registration.done
+            else "the metadata repository has not registered the node yet"
+        )

@@ -63,7 +63,13 @@ class Offering:
         if self._closed:
             return
         if isinstance(answer, LogError):
-            _log.debug("an offer was not taken: %s", answer)
+            _log.debug(
+                (
+                    "the rescued metadata repository did not take this node's list of "
+                    "replicas: %s"
+                ),
+                answer,
+            )
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(_RETRY_S, self._try)
             return
@@ -72,7 +78,7 @@ class Offering:
             self._try()
             return
         self._store.create(self._mark)
-        _log.info("the rescued repository knows what is here")
+        _log.info("the rescued metadata repository has this node's list of replicas")
 
 
 def _parts(

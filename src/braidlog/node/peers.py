@@ -112,7 +112,10 @@ class _Link(Wire):
         number = self.connection.request(message, payload)
         if number is None:
             answer(
-                NotReadyError(f"node {self._peer.node} has too much to do"), _NOTHING
+                NotReadyError(
+                    f"node {self._peer.node} has too many open requests of this node"
+                ),
+                _NOTHING,
             )
             return
         self._asked[number] = answer
@@ -125,7 +128,10 @@ class _Link(Wire):
             if self._peer.knows(*self.identity):
                 self._peer.opened(self)
             else:
-                self.connection.goodbye("this is not the node that it is known to be")
+                self.connection.goodbye(
+                    "the directory at this address is not the one known for this node "
+                    "id"
+                )
         elif isinstance(event, Received):
             self._peer.received(event)
         elif isinstance(event, Answered):
@@ -153,7 +159,9 @@ class _Link(Wire):
         self.settled.set()
         asked, self._asked = self._asked, {}
         for answer in asked.values():
-            error = ConnectionLostError(f"the connection to node {self._peer.node}")
+            error = ConnectionLostError(
+                f"the connection to node {self._peer.node} broke before the answer came"
+            )
             answer(error, _NOTHING)
         self._peer.closed(self)
 
@@ -215,7 +223,7 @@ class _Peer:
         link = self._link
         if link is None or link.connection.state is not State.OPEN:
             self._connect()
-            msg = f"node {self.node} is not connected"
+            msg = f"this node is not connected to node {self.node} yet"
             answer(NotReadyError(msg), _NOTHING)
             return
         link.request(message, payload, answer)
@@ -334,13 +342,14 @@ class _Peer:
         if self._attempt is not None:
             self._attempt.cancel()
         if self._link is not None:
-            self._link.connection.goodbye("the node stops")
+            self._link.connection.goodbye("the node is shutting down")
             self._link.flush()
 
 
 _EARLIER: Final = (
-    "Nodes of an earlier version, and nodes without tokens, cannot prove anything:"
-    " set [security] peer_proof = false as long as there are any"
+    "Earlier versions, and nodes without tokens, cannot prove their "
+    "identity: set [security] peer_proof = false while the cluster has "
+    "such nodes"
 )
 _MESSAGE_COST: Final = 256
 _NOTHING: Final = memoryview(b"")
@@ -443,7 +452,7 @@ class Peers:
         try:
             return peer.send(message, payload)
         except LogError:
-            _log.exception("node %d: a message cannot be sent", node)
+            _log.exception("a message to node %d could not be sent", node)
             return True
 
     def has_room(self, node: int) -> bool:
@@ -473,7 +482,9 @@ class Peers:
         """Ask another node; `answer` is called once, maybe at once, with a failure."""
         peer = self._peers.get(node)
         if peer is None:
-            answer(NotReadyError(f"node {node} is not known"), _NOTHING)
+            answer(
+                NotReadyError(f"this node knows no address of node {node}"), _NOTHING
+            )
             return
         try:
             peer.request(message, payload, answer)

@@ -47,8 +47,8 @@ def preflight(config: NodeConfig) -> list[str]:
     notes = _doubts(config)
     if holder := _check_directory(config):
         notes.append(
-            f"{holder} has {config.node.data} open: if it is this node, the settings"
-            " count from its next start on; its addresses were not tried"
+            f"{holder} has {config.node.data} open. If it is this node, the new "
+            "settings apply from its next start; its addresses were not tried"
         )
     else:
         _check_addresses(config)
@@ -61,14 +61,15 @@ def _doubts(config: NodeConfig) -> list[str]:
     security, voters = config.security, config.cluster.voters
     if security.tokens and not security.peer_token and len(voters) > 1:
         notes.append(
-            "[security] peer_token is missing: nodes whose [security] tokens are set"
-            " do not let this one in"
+            "[security] peer_token is missing: other nodes with [security] "
+            "tokens will refuse this one"
         )
     said = voters.get(config.node.id, config.advertise)
     if said != config.advertise:
         notes.append(
-            f"[cluster] voters.{config.node.id} is {said}, and the node tells others"
-            f" to connect to {config.advertise}: set [node] advertise"
+            f"[cluster] voters.{config.node.id} = {said!r} differs from "
+            f"{config.advertise!r}, the address that this node tells others: "
+            "set [node] advertise"
         )
     return notes
 
@@ -90,7 +91,9 @@ def _check_directory(config: NodeConfig) -> str:
         refuse_embedded(config, names)
     with damage_explained(config):
         if state.recovery == "corruption":
-            raise CorruptionError(state.fault or "it cannot be read", path=str(data))
+            raise CorruptionError(
+                state.fault or "the log cannot be read", path=str(data)
+            )
         if NAME in names:
             _check_faults(config, data)
     return ""
@@ -111,11 +114,11 @@ def _check_parent(data: Path) -> None:
 def _check_usable(path: Path) -> None:
     why = ""
     if not path.is_dir():
-        why = "it is no directory"
+        why = "it is not a directory"
     elif not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-        why = "this user cannot write there"
+        why = "this user may not read and write it"
     if why:
-        msg = f"[node] data, {path}: {why}"
+        msg = f"[node] data = {str(path)!r}: {why}"
         raise UnavailableError(msg, path=str(path))
 
 
@@ -127,7 +130,7 @@ def _check_addresses(config: NodeConfig) -> None:
                     _bind(stack, *host_and_port(address))
                 except OSError as error:
                     why = error.strerror or error
-                    msg = f"[node] {setting}: cannot listen on {address}: {why}"
+                    msg = f"cannot listen on {address} ([node] {setting}): {why}"
                     raise UnavailableError(msg) from error
 
 

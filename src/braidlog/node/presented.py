@@ -123,15 +123,20 @@ def read_seed(directory: Path, digest: bytes) -> Seed:
         written = path.read_bytes()
     except OSError as error:
         why = error.strerror
-        msg = f"{path}: {why}: the rescue left it there, and the node begins with it"
+        msg = (
+            f"{path}: {why}. The rescue wrote this file, and the node needs it to start"
+        )
         raise CorruptionError(msg, path=str(path)) from error
     data = written[_HEAD.size :]
     if len(written) < _HEAD.size or _digest(data) != digest:
-        msg = f"{path} is not what the fault log says the rescue left"
+        msg = (
+            f"{path} differs from what the rescue wrote, according to the "
+            "node's fault log"
+        )
         raise CorruptionError(msg, path=str(path))
     magic, version, _ = _HEAD.unpack_from(written)
     if magic == _MAGIC and version > _FORMAT:
-        msg = f"{path} has format {version}, this build reads {_FORMAT}"
+        msg = f"{path} has format {version}; this version reads up to {_FORMAT}"
         raise NewerFormatError(msg, path=str(path), found=version, supported=_FORMAT)
     try:
         return _decoder.decode(data)

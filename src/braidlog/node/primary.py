@@ -51,5 +51,7 @@ class Primary:
     def _glsn(self, llsn: int) -> int:
         runs = self._storage.runs(llsn, llsn + 1)
         if not runs:
-            raise NotReadyError(f"LLSN {llsn} of stream {self.stream} has no place")
+            raise NotReadyError(
+                f"LLSN {llsn} of stream {self.stream} has no position in the log yet"
+            )
         return runs[0].glsn_begin

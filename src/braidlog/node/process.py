@@ -47,7 +47,7 @@ def run(
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(config, lifeline))
     except LogError as error:
-        _log.critical("the node stops: %s", error)  # noqa: TRY400, RUF100
+        _log.critical("the node stopped: %s", error)  # noqa: TRY400, RUF100
         return code_of(error)
     return 0
 
@@ -67,7 +67,9 @@ async def _serve(config: NodeConfig, lifeline: int | None) -> None:
 
     def end_alone(lifeline: int) -> None:
         loop.remove_reader(lifeline)
-        _log.warning("the process that started the node is gone: the node stops")
+        _log.warning(
+            "the process that started this node has ended, so the node stops too"
+        )
         stop.set()
 
     on_end(loop, end)

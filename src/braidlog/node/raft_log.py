@@ -53,7 +53,7 @@ class GroupLog:
         name = f"{GROUP_PREFIX}{group}"
         options = node.options(name)
         if not options:
-            msg = f"this node has no group {group}"
+            msg = f"this node has no log of Raft group {group}"
             raise NotFoundError(msg)
         self._node = node
         # A batch has to fit into a quarter of a segment, with what belongs to it.
@@ -64,7 +64,10 @@ class GroupLog:
         self._base_index = base.index
         low, _, following = self._numbers()
         if not low - 1 <= base.index < following:
-            msg = f"{name} has entries {low}..{following} and a base at {base.index}"
+            msg = (
+                f"{name} has the entries from {low} to before {following}, which do "
+                f"not follow its base at {base.index}"
+            )
             raise CorruptionError(msg)
         self._fold(base.index)
 
@@ -79,7 +82,7 @@ class GroupLog:
         """
         name, base = f"{GROUP_PREFIX}{group}", base or Base()
         if node.options(name):
-            msg = f"this node has group {group}"
+            msg = f"this node has a log of Raft group {group} already"
             raise AlreadyExistsError(msg)
         for created in (hard_name(group), name):
             if node.options(created) is None:
@@ -213,10 +216,12 @@ def entries_of(index: int, data: bytes) -> Iterator[Entry]:
     for record in _native.Batch(data).records(index):
         key = record.key or b""
         if len(key) != _KEY.size:
-            msg = f"the record at index {record.position} is not an entry"
+            msg = f"the record at index {record.position} is not a Raft entry"
             raise CorruptionError(msg)
         kind, term = _KEY.unpack(key)
         if kind not in _KINDS:
-            msg = f"the record at index {record.position} is an entry of kind {kind}"
+            msg = (
+                f"the Raft entry at index {record.position} has the unknown kind {kind}"
+            )
             raise CorruptionError(msg)
         yield Entry(record.position, term, _KINDS[kind], record.value)

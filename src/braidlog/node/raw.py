@@ -170,20 +170,20 @@ def _unproved(
         return None
     why = ""
     if left_out:
-        why = "nothing else proves what it held"
+        why = "no other copy proves which records it held"
     for directory, streams in sources:
         for local, number in streams.items():
             _, committed, following, *_ = directory.state(local)
             if committed < following and local not in directory.doubtful():
                 why = why or (
-                    f"stream {number} has the records {committed} to {following - 1},"
-                    " and nothing else says whether they were given positions"
+                    f"stream {number} has the records {committed} to {following - 1}, "
+                    "and no copy proves whether they have positions in the log"
                 )
     if not why:
         return None  # The ends of streams are for the merge to judge.
     msg = (
-        f"{damages[0]}; {why}: too few copies of the metadata repository can be read to"
-        " know where the log ends"
+        f"{damages[0]}; {why}. Too few copies of the metadata repository "
+        "are readable to know where the log ends"
     )
     return CorruptionError(msg, path=damages[0].path, offset=damages[0].begin)
 
@@ -239,7 +239,10 @@ def _explicit(directories: Sequence[C]) -> bool:
 
 def _embedded(directories: Sequence[C], log: str) -> list[tuple[C, Streams]]:
     if len(directories) != 1:
-        msg = "without fault logs nothing says which directories are valid: give one"
+        msg = (
+            "these directories have no fault logs, so nothing says which of "
+            "them are valid: pass one directory"
+        )
         raise InvalidArgumentError(msg)
     rows = [row for row in directories[0].logs() if row.name == log]
     if not rows:
@@ -282,7 +285,7 @@ def _opened(
     places = [Path(path).resolve() for path in directories]
     for path, place in zip(map(Path, directories), places, strict=True):
         if places.count(place) > 1:
-            raise InvalidArgumentError(f"{path} is named more than once")
+            raise InvalidArgumentError(f"the directory {path} was given more than once")
         try:
             opened.append(opening(path))
         except _DAMAGED as error:
@@ -292,7 +295,9 @@ def _opened(
                 raise
             where = str(getattr(error, "path", "")) or str(path)
             offset = int(getattr(error, "offset", 0))
-            damage = Damage(where, offset, None, f"left out: {error.message}")
+            damage = Damage(
+                where, offset, None, f"this directory was left out: {error.message}"
+            )
             lost.append(_Lost(path, record, damage))
             failures.append(error)
     if not opened and failures:
@@ -345,7 +350,7 @@ def _sources(nodes: Sequence[_Node[C]], log: str) -> list[tuple[C, Streams]]:
         and node.record.node in valid
     ]
     if not any(streams for _, streams in found):
-        msg = f"no valid directory has a stream of the log {log!r}"
+        msg = f"none of the valid directories has a stream of log {log!r}"
         raise NotFoundError(msg)
     return found
 
@@ -362,7 +367,10 @@ def _valid_nodes(nodes: Sequence[_Node[C]]) -> tuple[int, ...]:
         if isinstance(node.record, FaultRecord):
             if node.record.node in present:
                 where = node.path
-                msg = f"node {node.record.node} is there twice, once in {where}"
+                msg = (
+                    f"two of the directories belong to node {node.record.node}; one is "
+                    f"{where}"
+                )
                 raise InvalidArgumentError(msg)
             present[node.record.node] = node.record
     verdict = decide(present, _replicas(nodes))

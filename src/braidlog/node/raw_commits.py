@@ -90,9 +90,9 @@ def lacking(
         there = len(recovered.heard) if recovered else 0
         voters = len(recovered.voters) if recovered else 0
         notes.append(
-            f"{there} of {voters or 'the'} voters of the metadata repository have a"
-            " copy of it that can be read: what was acknowledged in the last moment"
-            " may be missing"
+            f"only {there} of {voters or 'the'} voters of the metadata "
+            "repository have a readable copy of it, so records acknowledged in "
+            "the last moment may be missing"
         )
     if recovered is None:
         return Told((), tuple(notes), None)
@@ -106,8 +106,8 @@ def lacking(
         newest = max((stored.context.version for *_, stored in mine), default=0)
         if newest > known.version:
             notes.append(
-                f"the disks have cut {newest} and the copies of the metadata"
-                f" repository end at {known.version}: they are not gone by"
+                f"the replicas are at cut {newest}, but the copies of the metadata "
+                f"repository end at cut {known.version}: the copies were not used"
             )
             continue
         ends.append(known.high_watermark + 1)
@@ -141,7 +141,9 @@ def _recover(
             copy = read_copy(path, record.node, locked=True)
         except LogError as error:
             why = error.message
-            notes.append(f"{path}: its copy of the metadata repository: {why}")
+            notes.append(
+                f"{path}: the copy of the metadata repository cannot be read: {why}"
+            )
             continue
         if copy is not None:
             copies.append((record, copy))

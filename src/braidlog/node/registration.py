@@ -59,7 +59,7 @@ class Registration:
         if self._closed:
             return
         if isinstance(answer, LogError):
-            _log.debug("the node is not registered: %s", answer)
+            _log.debug("the node could not register and will try again: %s", answer)
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._retry_s, self._try)
             self._retry_s = min(2 * self._retry_s, _RETRY_MAX_S)

@@ -196,12 +196,17 @@ class Replicas:
             hosted.storage.delete()
         except UnavailableError as error:
             # It is here as after a start, so it is reported, and dropped again or used.
-            _log.warning("stream %d cannot be deleted yet: %s", stream, error)
+            _log.warning(
+                "the replica of stream %d cannot be deleted yet: %s", stream, error
+            )
             self._host(stream)
             return
         name = hosted.config.name if hosted.config is not None else ""
         fields: dict[str, Value] = {"stream": stream, "log": name}
-        text = f"the replica of stream {stream} is no longer needed here: it is deleted"
+        text = (
+            f"the replica of stream {stream} is no longer needed on this node "
+            "and was deleted"
+        )
         tell(_log, self._node, Event("replica_dropped", text, fields))
 
     def commit(self, message: Commit) -> None:
@@ -282,7 +287,12 @@ class Replicas:
             return
         if request.session.readers >= self._share():
             waiting = request.session.readers
-            request.fail(NotReadyError(f"{waiting} reads of this connection wait"))
+            request.fail(
+                NotReadyError(
+                    f"this connection has {waiting} waiting reads; a read needs a free "
+                    "place"
+                )
+            )
             return
         request.park()
         request.session.readers += 1
@@ -305,7 +315,11 @@ class Replicas:
         reader.crowded = reader.request.crowded
         if reader.crowded:
             if last:
-                reader.request.fail(NotReadyError("earlier answers were not read yet"))
+                reader.request.fail(
+                    NotReadyError(
+                        "this connection has not taken its earlier answers yet"
+                    )
+                )
             return last
         begun = time.monotonic()
         try:
@@ -453,11 +467,18 @@ class Replicas:
             try:
                 hosted.storage.set_options(about(config))
             except TooLargeError as error:
-                msg = "a rescue will not know stream %d: %s"
+                msg = (
+                    "the options of stream %d are too large to store beside the "
+                    "replica, so a rescue would not know its log: %s"
+                )
                 _log.error(msg, stream, error, extra={"stream": stream})
             except UnavailableError as error:
                 if not hosted.waits:
-                    _log.error("stream %d waits for room: %s", stream, error)
+                    _log.error(
+                        "the replica of stream %d waits for disk space: %s",
+                        stream,
+                        error,
+                    )
                 hosted.waits = True
                 return False
         hosted.waits = False
@@ -545,7 +566,7 @@ def _room_needed(stream: int) -> Iterator[None]:
     try:
         yield
     except (UnavailableError, TooLargeError) as error:
-        msg = "stream %d is not what the repository decided: %s"
+        msg = "a change of stream %d that the metadata repository decided waits: %s"
         _log.warning(msg, stream, error, extra={"stream": stream})
 
 

@@ -249,8 +249,8 @@ class RepositoryMember:
         if size and size != self._complained:
             limit = self.group.settings.state_bytes_max
             msg = (
-                "the metadata has %d bytes and at most %d fit the head of a segment and"
-                " a frame, so its log grows: delete logs or cursors that nobody needs"
+                "the metadata of the cluster has %d bytes but at most %d can be "
+                "stored, so its log keeps growing: delete unused logs or cursors"
             )
             _log.error(msg, size, limit)
         self._complained = size
@@ -312,7 +312,13 @@ def end_groups(store: NodeStore, *, before: int) -> None:
     """Delete the groups before this one, which has what is needed of them."""
     for old in store.groups():
         if old < before:
-            _log.warning("group %d is over: the cluster was rescued", old)
+            _log.warning(
+                (
+                    "the cluster was rescued, so the log of its earlier Raft group %d "
+                    "is deleted"
+                ),
+                old,
+            )
             GroupLog(store, old).delete()
 
 
@@ -337,6 +343,9 @@ def begin_base(config: NodeConfig, newest: FaultRecord | None) -> Base | None:
     if seed is not None and seed.voters:
         voters = seed.voters
     if not voters:
-        msg = f"[cluster] voters has none of the nodes {live} that go on: add them"
+        msg = (
+            f"[cluster] voters names none of the nodes {live} that survived the "
+            "rescue: add them"
+        )
         raise InvalidArgumentError(msg)
     return base_of(newest.configuration, voters, seed)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from braidlog.errors import InvalidArgumentError, LogError, NotReadyError
+from braidlog.errors import InvalidArgumentError, LogError
 from braidlog.metarepo.waiting import Answer
 from braidlog.node.admission import admit
 from braidlog.node.forwarding import Answer as PeerAnswer
-from braidlog.node.forwarding import Forwarding
+from braidlog.node.forwarding import Forwarding, not_leading
 from braidlog.node.metadata import Answers
 from braidlog.serving.sessions import Request
 from braidlog.wire.messages import Execute, Executed, GetMetadata, Message, Read
@@ -71,7 +71,9 @@ class Requests:
         elif isinstance(message, Execute):
             self._checked(request, message, bytes(payload), role)
         else:
-            raise InvalidArgumentError(f"{type(message).__name__} here")
+            raise InvalidArgumentError(
+                f"a node does not serve requests of type {type(message).__name__}"
+            )
         node.changed()
 
     def _checked(
@@ -103,8 +105,7 @@ class Requests:
                 leader, Execute(call), (command,), answer, node.now
             )
         else:
-            msg = f"node {node.id} does not lead the repository; it knows {leader}"
-            answer(NotReadyError(msg), _NOTHING)
+            answer(not_leading(node.id, leader), _NOTHING)
 
     def forward(
         self,

@@ -57,7 +57,11 @@ class Retention:
             try:
                 self._look(primary, wall)
             except LogError as error:  # One stream must not keep the others.
-                _log.warning("retention of stream %d: %s", primary.stream, error)
+                _log.warning(
+                    "retention of stream %d could not be applied: %s",
+                    primary.stream,
+                    error,
+                )
 
     def _look(self, primary: Primary, wall: int) -> None:
         options = self._options(primary)
@@ -90,8 +94,8 @@ class Retention:
             if self._bad.get(primary.stream) != primary.options:
                 self._bad[primary.stream] = primary.options
                 _log.warning(
-                    "stream %d has options that cannot be read, so nothing of it is"
-                    " let go: %s. Set the retention of its log again",
+                    "the options of stream %d are invalid, so its records are kept: "
+                    "%s. Set the retention of its log again with `braidlog log set`",
                     primary.stream,
                     error.message,
                     extra={"stream": primary.stream},
@@ -102,5 +106,7 @@ class Retention:
 
     def _answered(self, stream: int, answer: Message | LogError, _: memoryview) -> None:
         if isinstance(answer, LogError):
-            _log.debug("retention of stream %d: %s", stream, answer)
+            _log.debug(
+                "retention of stream %d could not be applied: %s", stream, answer
+            )
             self._said.pop(stream, None)  # It is said again at the next look.

@@ -84,7 +84,7 @@ class Scrub:
         try:
             self._read(now)
         except UnavailableError as error:
-            _log.warning("old records cannot be checked: %s", error)
+            _log.warning("the scrub of stored records cannot go on: %s", error)
 
     def _read(self, now: float) -> None:
         place = self._place or self._begin(now)
@@ -124,10 +124,13 @@ class Scrub:
         self._told.add(place)
         self.counters.scrub_damages += 1
         if not lost:
-            _log.error("damaged, though nothing is lost: %s", damage.message)
+            _log.error(
+                "the scrub found damage in bytes that are no longer needed: %s",
+                damage.message,
+            )
         elif others:
             msg = (
-                "this node's log of the metadata repository is damaged, replace the"
-                " node before it has to start again: %s"
+                "the log of the metadata repository on this node is damaged; "
+                "replace the node before it has to restart: %s"
             )
             _log.critical(msg, damage.message)

@@ -37,8 +37,8 @@ _log = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.02
 _OWN_DIRECTORY: Final = (
-    "Give the node a directory of its own in [node] data; `braidlog import` into the"
-    " cluster takes what `braidlog export` writes"
+    "Give the node its own directory in [node] data. To move the "
+    "records, use `braidlog export` and `braidlog import`"
 )
 
 
@@ -166,7 +166,7 @@ class NodeServer:
         """Hand leadership over, and answer what is open, as long as that takes."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._config.timing.drain_ms / 1000
-        self._say("node_stops", "the node stops")
+        self._say("node_stops", "the node is shutting down")
         self.node.drain()
         while self.node.unanswered and loop.time() < deadline:
             if hurry.is_set():
@@ -174,7 +174,7 @@ class NodeServer:
             await asyncio.sleep(_POLL_S)
         # First, or who is told would be back at once.
         self._listener.close()
-        self.node.sessions.goodbye("the node stops")
+        self.node.sessions.goodbye("the node is shutting down")
         self._say("node_stopped", "the node has stopped")
 
     def _say(self, name: EventName, text: str) -> None:
@@ -215,7 +215,8 @@ def refuse_embedded(config: NodeConfig, names: Sequence[str]) -> None:
     if names:
         data = config.node.data
         msg = (
-            f"{data} is an embedded log with {names[0]!r}, not the directory of a node"
+            f"{data} has the embedded log {names[0]!r}; it is not the directory "
+            "of a cluster node"
         )
         foreign = ForeignFormatError(msg, path=data)
         foreign.hint = _OWN_DIRECTORY
@@ -229,10 +230,10 @@ def damage_explained(config: NodeConfig) -> Iterator[None]:
         yield
     except NotFoundError as error:
         # It would go on as if nobody had failed: the record may say something else.
-        msg = f"node {config.node.id} has lost its fault log: {error.message}"
+        msg = f"the fault log of node {config.node.id} is missing: {error.message}"
         raise DamagedNodeError(msg, path=config.node.data) from error
     except CorruptionError as error:
-        msg = f"node {config.node.id} is damaged: {error.message}"
+        msg = f"the directory of node {config.node.id} is damaged: {error.message}"
         raise DamagedNodeError(msg, path=error.path, offset=error.offset) from error
 
 

@@ -118,9 +118,13 @@ class ThreadSyncer:
             try:
                 self._store.start_syncer(self._event)
             except UnavailableError as error:
-                _log.warning("the loop goes on syncing: %s", error)
+                _log.warning(
+                    "no thread for syncs could be started, so the event loop goes on "
+                    "with them: %s",
+                    error,
+                )
                 return
-            _log.info("syncs take long: a thread makes them from now on")
+            _log.info("syncs are slow on this disk, so a thread makes them from now on")
             self._threaded = True
 
     def _on_event(self) -> None:

@@ -27,7 +27,14 @@ def allow_files() -> None:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (OSError, ValueError) as error:
-            _log.warning("the limit of open files stays %d: %s", soft, error)
+            _log.warning(
+                (
+                    "the limit of open files stays at %d, because it cannot be raised: "
+                    "%s"
+                ),
+                soft,
+                error,
+            )
 
 
 def places(connections_max: int) -> Capacity:
@@ -40,6 +47,9 @@ def places(connections_max: int) -> Capacity:
     files = _UNLIMITED if soft == resource.RLIM_INFINITY else soft
     found = capacity(connections_max, files)
     if found.clients < connections_max:
-        msg = "the limit of %d open files leaves room for %d clients, not %d"
+        msg = (
+            "the limit of %d open files (ulimit -n) leaves room for %d client "
+            "connections, not for connections_max = %d"
+        )
         _log.warning(msg, files, found.clients, connections_max)
     return found

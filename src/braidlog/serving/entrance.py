@@ -51,8 +51,8 @@ def capacity(connections_max: int, files_max: int) -> Capacity:
     if free < _FREE_MIN:
         least = RESERVED_FILES + _FREE_MIN
         msg = (
-            f"the process may open {files_max} files, and at least {least} are needed:"
-            " raise the limit (ulimit -n, LimitNOFILE)"
+            f"this process may open {files_max} files and needs at least "
+            f"{least}: raise the limit (ulimit -n, or LimitNOFILE of systemd)"
         )
         raise InvalidArgumentError(msg)
     peers = min(_PEERS_MAX, free // 8)
@@ -123,9 +123,9 @@ class Entrance(Generic[H]):
             self.counters.connections_refused += 1
         if goes == holder:
             msg = (
-                f"all {self._clients.size} places for clients are taken: close"
-                " connections, raise connections_max and the limit of open files, or"
-                " add nodes"
+                f"all {self._clients.size} client connections of this node are in "
+                "use: close connections, raise [limits] connections_max and the "
+                "limit of open files, or add nodes"
             )
             raise NotReadyError(msg)
         self._strangers.leave(holder)

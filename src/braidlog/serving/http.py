@@ -114,7 +114,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Write no traceback because somebody did not go on with a request."""
-        _log.debug("a request over HTTP from %s ended early", client_address)
+        _log.debug("an HTTP request from %s ended early", client_address)
 
 
 def _end(sockets: Iterable[socket.socket]) -> None:
@@ -175,7 +175,7 @@ class StatusServer(Generic[S]):
         try:
             self._server = _Server(host, port)
         except OSError as error:
-            msg = f"cannot serve HTTP on {address}, which {setting} says: {error}"
+            msg = f"cannot listen for HTTP on {address} ({setting}): {error}"
             raise UnavailableError(msg) from error
         self._server.set_app(self._answer)
         try:
@@ -211,7 +211,7 @@ class StatusServer(Generic[S]):
         try:
             code, kind, body = self._page(environment)
         except (FutureTimeoutError, RuntimeError) as error:
-            text = f"the node does not answer: {error!r}\n"
+            text = f"the node did not answer in time: {error!r}\n"
             code, kind, body = "503 Service Unavailable", "text/plain", text.encode()
         start(code, [("Content-Type", kind), ("Content-Length", str(len(body)))])
         return [body]

@@ -97,7 +97,7 @@ class Listener:
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:
         if not self._lacks:
-            _log.warning("connections are not accepted: %s", error)
+            _log.warning("new connections cannot be accepted for now: %s", error)
         self._lacks = True
         self._loop.remove_reader(listening)
         self._pauses[listening] = self._loop.call_later(

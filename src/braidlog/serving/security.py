@@ -22,7 +22,7 @@ __all__ = ["authorizer", "challenger", "channel_of", "contexts", "peer_token"]
 _PEM: Final = re.compile(
     rb"-----BEGIN CERTIFICATE-----\s.+?-----END CERTIFICATE-----", re.DOTALL
 )
-_NO_PEM: Final = "there is no certificate in PEM in it"
+_NO_PEM: Final = "the file has no certificate in PEM format"
 
 
 def authorizer(security: SecuritySettings) -> Authorizer:
@@ -51,8 +51,13 @@ def peer_token(security: SecuritySettings) -> str:
         except UnauthorizedError:
             return text  # The files of the peers may have others.
         if token.role < Role.PEER:
-            has = f"token {token.name!r} of {security.tokens} has {token.role.word}"
-            raise _wrong("peer_token", file, f"a node needs the role peer, {has}")
+            has = (
+                f"the token {token.name!r} of {security.tokens} has the role "
+                f"{token.role.word}"
+            )
+            raise _wrong(
+                "peer_token", file, f"a node needs a token of role peer, but {has}"
+            )
     return text
 
 
@@ -83,7 +88,7 @@ def channel_of(certificate: bytes) -> bytes:
 
 
 def _wrong(setting: str, file: str, why: object) -> InvalidArgumentError:
-    return InvalidArgumentError(f"[security] {setting}, {file}: {why}")
+    return InvalidArgumentError(f"[security] {setting} = {file!r}: {why}")
 
 
 def _tokens(file: str) -> Tokens:
@@ -105,7 +110,7 @@ def _text(setting: str, file: str) -> str:
     try:
         return _read(setting, file).decode()
     except UnicodeDecodeError as error:
-        raise _wrong(setting, file, "it is no text") from error
+        raise _wrong(setting, file, "the file is not UTF-8 text") from error
 
 
 def contexts(
@@ -137,10 +142,12 @@ def contexts(
 def _unfit(security: SecuritySettings, error: OSError) -> InvalidArgumentError:
     """Find out which of certificate and key it is: OpenSSL does not say."""
     if getattr(error, "reason", "") == "KEY_VALUES_MISMATCH":
-        why = f"it is not the key of {security.certificate}"
+        why = f"the key does not belong to the certificate {security.certificate}"
         return _wrong("key", security.key, why)
     try:
         ssl.create_default_context(cafile=security.certificate)
     except (OSError, ssl.SSLError):
         return _wrong("certificate", security.certificate, _NO_PEM)
-    return _wrong("key", security.key, f"it is no private key in PEM ({error})")
+    return _wrong(
+        "key", security.key, f"the file has no private key in PEM format ({error})"
+    )

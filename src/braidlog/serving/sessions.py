@@ -68,8 +68,14 @@ def told(error: Exception, what: str) -> LogError:
     """Return what a client is told of an error; one that nobody foresaw is logged."""
     if isinstance(error, LogError):
         return error
-    _log.error("%s met a bug; the others are served", what, exc_info=error)
-    return InternalError(f"{what} met a bug of this node: {type(error).__name__}")
+    _log.error(
+        "an error that is a bug of this node ended %s; other requests go on",
+        what,
+        exc_info=error,
+    )
+    return InternalError(
+        f"the node failed at {what} because of a bug: {type(error).__name__}"
+    )
 
 
 class Request(Struct, frozen=True):
@@ -199,13 +205,13 @@ class Session(Wire):
         elif isinstance(event, Refused):
             # Of nodes that are not who they say the operator is told elsewhere.
             if isinstance(event.error, NodeIdentityError):
-                _log.debug("%s: refused: %s", self._other, event.error)
+                _log.debug("%s: the node refused it: %s", self._other, event.error)
             else:
-                self._fails(f"refused: {event.error}")
+                self._fails(f"the node refused it: {event.error}")
         elif isinstance(event, Greeted):
             self._sessions.complaints.works(self._other)
         elif isinstance(event, Closing):
-            _log.debug("a connection closes: %s", event.reason)
+            _log.debug("a connection is closing: %s", event.reason)
 
     def _take(self, event: Requested) -> None:
         """Serve a request now, or when it is its turn; read no more until then."""
@@ -303,12 +309,12 @@ class Session(Wire):
 
     def stalls(self) -> None:
         """Close the connection: its answers fill the memory."""
-        self._fails("closed: it does not take its answers")
+        self._fails("closed, because it does not read its answers")
         self.abort()
 
     def broken(self, error: ProtocolError) -> None:
         """Say why the connection is closed."""
-        self._fails(f"closed: {error}")
+        self._fails(f"closed, because of a protocol error: {error}")
 
     def _fails(self, why: str) -> None:
         self._sessions.complaints.fails(self._other, why)
@@ -352,10 +358,10 @@ class Session(Wire):
                 ssl_shutdown_timeout=LINGER_S,
             )
         except ssl.SSLError as error:
-            self._fails(f"closed: the TLS handshake failed: {error}")
+            self._fails(f"closed, because the TLS handshake failed: {error}")
             self.lost()
         except OSError as error:
-            _log.debug("%s ended before TLS did: %s", self._other, error)
+            _log.debug("%s ended during the TLS handshake: %s", self._other, error)
             self.lost()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -385,12 +391,12 @@ class Session(Wire):
 
     def overdue(self) -> None:
         """Be closed for a frame that does not end."""
-        self._fails("closed: a frame was not whole in time")
+        self._fails("closed, because a frame was not complete in time")
         self.abort()
 
     def _give_up(self) -> None:
         if self.connection.state is State.HANDSHAKE:
-            self._fails("closed: it sent no greeting")
+            self._fails("closed, because it sent no greeting in time")
             self._sessions.entrance.counters.strangers_dropped += 1
             self.abort()
 
@@ -496,7 +502,7 @@ class Sessions:
         self._sessions[session] = None
         goes = self.entrance.arrive(session, session.origin)
         if goes is not None:
-            goes.make_way("others want the place")
+            goes.make_way("other connections need the place")
 
     def greet(self, session: Session, node: int) -> None:
         """Give one that has said who it is a place.
@@ -508,11 +514,11 @@ class Sessions:
             goes = self.entrance.greet(session, session.origin, node, _is_busy)
         except NotReadyError as error:
             if not self._refuses:
-                _log.warning("clients are refused: %s", error.message)
+                _log.warning("new client connections are refused: %s", error.message)
             self._refuses = True
             raise
         if goes is not None:
-            goes.make_way("a client of another machine gets the place")
+            goes.make_way("a client of another machine needs the place")
 
     def remove(self, session: Session) -> None:
         """Count one out."""

@@ -40,7 +40,7 @@ def host_and_port(address: str, what: str = "address") -> tuple[str, int]:
     """
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdecimal() or not int(port) < 1 << 16:
-        msg = f"{what}: {address!r} is not host:port"
+        msg = f"{what}: {address!r} must be host:port, such as 10.0.0.1:7400"
         raise InvalidArgumentError(msg)
     return host.removeprefix("[").removesuffix("]"), int(port)
 
@@ -55,7 +55,7 @@ def check_exposure(listens: Mapping[str, str], security: SecuritySettings) -> No
         InvalidArgumentError: names the setting.
     """
     if bool(security.certificate) != bool(security.key):
-        msg = "[security] certificate and key belong together"
+        msg = "[security] certificate and key must both be set, or neither"
         raise InvalidArgumentError(msg)
     exposed = [
         setting
@@ -65,9 +65,9 @@ def check_exposure(listens: Mapping[str, str], security: SecuritySettings) -> No
     protected = security.certificate and security.tokens
     if exposed and not protected and not security.insecure:
         msg = (
-            f"{exposed[0]} is reachable from other machines, and there is "
-            "no TLS with tokens: set [security] certificate, key and tokens, or "
-            "insecure = true if the network is trusted"
+            f"{exposed[0]} is reachable from other machines without TLS and "
+            "tokens. Set [security] certificate, key and tokens, or insecure = "
+            "true if the network is trusted"
         )
         raise InvalidArgumentError(msg)
 

@@ -219,7 +219,7 @@ class Shares:
             if room <= 0:
                 break
             room -= each.unread_bytes
-            _log.warning("a connection does not take its answers: it is closed")
+            _log.warning("closing a connection that does not read its answers")
             self._unread.pop(each, None)
             each.stalls()
         self._count()

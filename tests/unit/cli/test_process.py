@@ -184,7 +184,7 @@ def test_a_check_reads_the_files_of_a_start(tmp_path: Path, names: str) -> None:
     check("", 0)
     lines = (f'{name} = "{tmp_path}/not-there"\n' for name in names.split())
     problem = check("[security]\n" + "".join(lines), 1)
-    assert f"{names.split()[0]}, {tmp_path}/not-there: No such file" in problem
+    assert f"{names.split()[0]} = '{tmp_path}/not-there': No such file" in problem
 
 
 def test_the_directory_of_a_node_may_be_said(
@@ -205,7 +205,7 @@ def test_the_directory_of_a_node_may_be_said(
     assert f"can serve {tmp_path}/file" in check()
     assert "can serve here" in check("--data", "here")
     monkeypatch.setenv("BRAIDLOG_DATA", "there")
-    assert "BRAIDLOG_DATA says there" in check(code=1)
+    assert "BRAIDLOG_DATA names there" in check(code=1)
     assert "can serve here" in check("-d", "here")
 
 
@@ -244,7 +244,7 @@ def test_a_node_that_cannot_serve_ends_with_a_code_of_its_own(tmp_path: Path) ->
         code, message = serve()
         assert code == LOCKED, message
     code, message = serve()
-    assert (code, "is an embedded log with 'log'" in message) == (1, True), message
+    assert (code, "has the embedded log 'log'" in message) == (1, True), message
     with braidlog.open(data) as node:
         assert node.log("log").describe().records == 1
     (data / "wal" / "slot-000001.wal").unlink()

@@ -57,7 +57,7 @@ def test_what_nodes_say_of_themselves_needs_the_role_of_a_node(
 ) -> None:
     """With them an admin could take the place of a node."""
     assert admit(encode(command), Role.PEER) == command
-    with pytest.raises(UnauthorizedError, match="needs the role peer"):
+    with pytest.raises(UnauthorizedError, match="needs a token of role peer"):
         admit(encode(command), Role.ADMIN)
 
 

@@ -42,12 +42,12 @@ def test_a_full_disk_is_said_when_it_begins_and_when_it_ends(
         group.run()
         lived(group, complaints)
     [begun] = said.messages
-    assert begun.startswith("the replica of stream 7 takes no entries: no room; ")
-    assert "trim or delete logs, or start this node with a larger" in begun
+    assert begun.startswith("the replica of stream 7 cannot store records: no room; ")
+    assert "Trim or delete logs, or restart this node with a larger" in begun
     group.disks[2].full = False
     for _ in range(5):
         group.run()
         lived(group, complaints)
-    assert said.messages[1:] == ["the replica of stream 7 takes entries again"]
+    assert said.messages[1:] == ["the replica of stream 7 stores records again"]
     assert [record.levelname for record in said.records] == ["ERROR", "INFO"]
     assert group.disks[2].state().next == 7

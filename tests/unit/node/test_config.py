@@ -59,7 +59,7 @@ def test_who_says_the_directory() -> None:
     assert parse(SMALL, {"BRAIDLOG_DATA": "/data/../data/"}).node.data == "/data"
     with pytest.raises(InvalidArgumentError) as caught:
         parse(SMALL, everywhere)
-    for word in ("BRAIDLOG_DATA says /every", "[node] data says /data", "--data"):
+    for word in ("BRAIDLOG_DATA names /every", "[node] data names /data", "--data"):
         assert word in caught.value.message
 
 
@@ -74,7 +74,7 @@ def test_voters_of_a_file() -> None:
         ("", "[node] id"),
         ("[node]\nid = 1\n", "[node] data"),
         ("[nods]\n", "section 'nods' does not exist; did you mean 'node'?"),
-        ("node = 1\n", "[node]: not a section"),
+        ("node = 1\n", "[node] must be a section"),
         (SMALL + "[limits]\nconnections_max = 0\n", "[limits] connections_max"),
         (SMALL + "[limits]\nframe_bytes_max = 4194304\n", "[limits] frame_bytes_max"),
         (SMALL + "[limits]\nfetch_bytes_max = 33554432\n", "at least 34603008"),
@@ -82,22 +82,25 @@ def test_voters_of_a_file() -> None:
         (SMALL + "[limits]\nwal_ready_bytes = -1\n", "[limits] wal_ready_bytes"),
         ("[node\n", "line 1"),
         (SMALL + "listn = 1\n", "[node]: setting 'listn' does not exist; did you mean"),
-        (SMALL + "listen = 7400\n", "[node] listen: 7400 is not a text"),
-        (SMALL.replace("1", "true"), "[node] id: True is not a number"),
-        (SMALL + 'listen = "7400"\n', "[node] listen: '7400' is not host:port"),
+        (SMALL + "listen = 7400\n", "[node] listen must be text"),
+        (SMALL.replace("1", "true"), "[node] id must be a number, got True"),
+        (SMALL + 'listen = "7400"\n', "[node] listen: '7400' must be host:port"),
         (ALONE + '[cluster]\nvoters = { a = "b:1" }\n', "[cluster] voters"),
         (ALONE + '[cluster]\nvoters = { 1 = "b" }\n', "[cluster] voters.1"),
-        (ALONE, "[cluster] voters: name the first"),
+        (ALONE, "[cluster] voters is missing: name the first"),
         (ALONE + "[cluster]\nvoters = { }\n", '{ 1 = "127.0.0.1:7400" }'),
         (ALONE + '[cluster]\nvoters = { 1 = "b:1", 01 = "b:2" }\n', "twice: 1, 01"),
-        (ALONE + '[cluster]\nvoters = "1=b:1,1=b:2"\n', "named twice: 1, 1"),
-        (ALONE + '[cluster]\nvoters = "2=b:1,7=b:1"\n', "voters.7: b:1 is the addr"),
+        (ALONE + '[cluster]\nvoters = "1=b:1,1=b:2"\n', "names a node twice: 1, 1"),
+        (
+            ALONE + '[cluster]\nvoters = "2=b:1,7=b:1"\n',
+            "voters.7 = 'b:1' is also the addr",
+        ),
         (SMALL + "[limits]\nsegment_bytes = 65537\n", "[limits] segment_bytes"),
         (SMALL + "[limits]\nsegment_bytes = 61440\n", "from 65536 to 2147483648"),
         (SMALL + "[limits]\nwal_bytes_max = 268435455\n", "at least 268435456"),
         (SMALL + "[timing]\nfailure_ms = 150\n", "[timing] failure_ms"),
         (SMALL + "[timing]\ntick_ms = 0\n", "[timing] all times"),
-        (SMALL + '[log]\nlevel = "loud"\n', "'loud' is none of debug, info"),
+        (SMALL + '[log]\nlevel = "loud"\n', "'loud' must be one of debug, info"),
         (SMALL + '[security]\nkey = "k"\n', "[security] certificate"),
     ],
 )
@@ -108,7 +111,7 @@ def test_what_is_wrong_is_named(text: str, named: str) -> None:
 
 
 def test_a_variable_of_what_is_no_section() -> None:
-    with pytest.raises(InvalidArgumentError, match="not a section"):
+    with pytest.raises(InvalidArgumentError, match="must be a section"):
         parse("node = 1\n", {"BRAIDLOG_NODE_ID": "1"})
 
 

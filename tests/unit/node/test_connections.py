@@ -154,7 +154,9 @@ async def test_a_client_that_finds_no_place_is_told_why(tmp_path: Path) -> None:
             with pytest.raises(LogError) as caught:
                 async with client(settings, settings=ClientSettings(timeout_s=1)) as it:
                     await it.logs()
-            assert "all 3 places for clients are taken" in str(caught.value)
+            assert "all 3 client connections of this node are in use" in str(
+                caught.value
+            )
             # A node of the cluster gets in all the same.
             raw = await _hello(settings, 2)
             assert raw[8] == 2, "a Welcome"

@@ -152,7 +152,7 @@ async def test_what_keeps_a_node_out_of_its_cluster_is_noted(
     text = f"{head}voters = {{ {voters} }}{tail.partition('}')[2]}"
     missing, elsewhere = preflight(config(text))
     assert "peer_token is missing" in missing
-    assert "voters.1 is 127.0.0.1:7401" in elsewhere
+    assert "voters.1 = '127.0.0.1:7401' differs from" in elsewhere
 
 
 def test_two_things_at_one_address(tmp_path: Path) -> None:

@@ -96,10 +96,10 @@ def replace_epoch(seed: Seed) -> Seed:
 
 
 def test_a_seed_that_is_not_the_one_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CorruptionError, match="the node begins with it"):
+    with pytest.raises(CorruptionError, match="the node needs it to start"):
         read_seed(tmp_path, digest_of(SEED))
     write_seed(tmp_path, SEED)
-    with pytest.raises(CorruptionError, match="is not what the fault log says"):
+    with pytest.raises(CorruptionError, match="differs from what the rescue wrote"):
         read_seed(tmp_path, digest_of(replace_epoch(SEED)))
     path = tmp_path / "RESCUED"
     written = path.read_bytes()

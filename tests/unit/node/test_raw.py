@@ -89,7 +89,7 @@ def test_a_member_that_may_know_more_is_waited_for(tmp_path: Path) -> None:
 def test_directories_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     one = write(tmp_path / "1", 1, 3)
     other = write(tmp_path / "other", 1, 3)
-    with pytest.raises(InvalidArgumentError, match="twice"):
+    with pytest.raises(InvalidArgumentError, match="belong to node 1"):
         raw.open_raw([one, other], "bank")
     two, three = write(tmp_path / "2", 2, 3), write(tmp_path / "3", 3, 3)
     with pytest.raises(NotFoundError, match="shop"):
@@ -105,7 +105,7 @@ def test_an_embedded_log_has_one_directory(tmp_path: Path) -> None:
         assert merged.drain() == (0, 0)
     with pytest.raises(NotFoundError):
         raw.open_raw([tmp_path / "a"], "shop")
-    with pytest.raises(InvalidArgumentError, match="give one"):
+    with pytest.raises(InvalidArgumentError, match="pass one directory"):
         raw.open_raw([tmp_path / "a", tmp_path / "b"], "bank")
 
 
@@ -205,8 +205,8 @@ def test_what_may_be_missing_is_said(tmp_path: Path) -> None:
     killed(paths[1], 2, stored=9, committed=5, cuts=2)
     found, [_, note] = read(paths)
     assert found == rows(5)
-    assert "have cut 5" in note
-    assert "end at 2" in note
+    assert "are at cut 5" in note
+    assert "end at cut 2" in note
 
 
 def test_a_cut_of_another_epoch_is_not_about_what_is_stored(tmp_path: Path) -> None:
@@ -228,7 +228,9 @@ def test_a_damaged_copy_of_the_repository_is_named(tmp_path: Path) -> None:
     store.close()
     found, [note] = read(paths)
     assert found == rows(8)
-    assert note.startswith(f"{paths[0]}: its copy of the metadata repository: ")
+    assert note.startswith(
+        f"{paths[0]}: the copy of the metadata repository cannot be read: "
+    )
 
 
 def test_positions_that_the_disk_gave_to_others_are_damage() -> None:

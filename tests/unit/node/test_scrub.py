@@ -228,7 +228,10 @@ def test_the_only_copy_is_told_of_and_goes_on(
     with caplog.at_level(logging.ERROR):
         here.replicas.flush(10.0)
     [said] = [record.getMessage() for record in caplog.records]
-    assert "the replica of stream 8 is damaged, it is the only one: /n/wal/" in said
+    assert (
+        "the replica of stream 8 is damaged, and it is the only replica: /n/wal/"
+        in said
+    )
     assert here.scrub.counters.scrub_passes == 1
     [replica] = [h.replica for h in here.replicas._hosted.values() if h.replica.defect]
     with pytest.raises(CorruptionError):
@@ -255,7 +258,7 @@ def test_damage_of_what_was_trimmed_costs_nothing(
     here.store.sync()
     here.flip(7, 3)
     said = here.told(caplog)
-    assert said.startswith("damaged, though nothing is lost")
+    assert said.startswith("the scrub found damage in bytes that are no longer needed")
     assert here.damaged() == set()
 
 

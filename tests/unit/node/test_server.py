@@ -171,7 +171,8 @@ async def test_a_node_that_waits_for_others_is_not_ready(tmp_path: Path) -> None
         code, text = await page(lonely, "/ready")
         assert code == 503
         assert (
-            json.loads(text)["why"] == "no leader of the metadata repository is known"
+            json.loads(text)["why"]
+            == "the node knows no leader of the metadata repository"
         )
 
 
@@ -341,7 +342,7 @@ async def test_an_address_for_http_that_is_taken_is_named(tmp_path: Path) -> Non
     ):
         async with NodeServer(settings):
             pass
-    assert f"HTTP on {settings.node.http}, which [node] http says" in str(caught.value)
+    assert f"HTTP on {settings.node.http} ([node] http): " in str(caught.value)
 
 
 async def test_pages_over_ipv6(tmp_path: Path) -> None:

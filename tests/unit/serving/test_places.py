@@ -90,7 +90,9 @@ def test_clients_keep_no_node_out_and_the_refused_is_told_why() -> None:
         entrance.arrive(holder, "a")
     for holder in range(2):
         assert entrance.greet(holder, "a", 0, idle) is None
-    with pytest.raises(NotReadyError, match="all 2 places for clients are taken"):
+    with pytest.raises(
+        NotReadyError, match="all 2 client connections of this node are in use"
+    ):
         entrance.greet(2, "a", 0, idle)
     assert entrance.counters.connections_refused == 1
     # Of the peers' places the second connection of a node takes that of its first.

@@ -48,28 +48,30 @@ def test_which_file_of_tls_is_wrong(tmp_path: Path) -> None:
     def why(**files: Path) -> str:
         return refused(contexts, **{"certificate": crt, "key": key, **files})
 
-    gone = f", {missing}: No such file or directory"
+    gone = f" = '{missing}': No such file or directory"
     assert why(certificate=missing) == f"[security] certificate{gone}"
     assert why(key=missing) == f"[security] key{gone}"
     assert why(authority=missing) == f"[security] authority{gone}"
-    no_pem = f", {text}: there is no certificate in PEM in it"
+    no_pem = f" = '{text}': the file has no certificate in PEM format"
     assert why(certificate=text) == f"[security] certificate{no_pem}"
     assert why(authority=text) == f"[security] authority{no_pem}"
-    assert f"[security] key, {text}: it is no private key in PEM" in why(key=text)
-    assert why(key=other) == f"[security] key, {other}: it is not the key of {crt}"
+    assert f"key = '{text}': the file has no private key in PEM" in why(key=text)
+    assert why(key=other).endswith(
+        f"'{other}': the key does not belong to the certificate {crt}"
+    )
     assert contexts(SecuritySettings(certificate=str(crt), key=str(key)))[0]
 
 
 def test_which_file_of_tokens_is_wrong(tmp_path: Path) -> None:
     missing, wrong = tmp_path / "missing", tmp_path / "wrong"
-    gone = f", {missing}: No such file or directory"
+    gone = f" = '{missing}': No such file or directory"
     assert refused(authorizer, tokens=missing) == f"[security] tokens{gone}"
     assert refused(peer_token, peer_token=missing) == f"[security] peer_token{gone}"
     wrong.write_text("[[token]]\nname = 5\n")
-    named = f"[security] tokens, {wrong}: token file, entry 1: it needs "
+    named = f"[security] tokens = '{wrong}': token file, entry 1: it needs "
     assert refused(authorizer, tokens=wrong).startswith(named)
     wrong.write_bytes(b"\xff")
-    assert refused(authorizer, tokens=wrong).endswith(f"{wrong}: it is no text")
+    assert refused(authorizer, tokens=wrong).endswith("the file is not UTF-8 text")
 
 
 def test_a_peer_token_that_peers_would_refuse(tmp_path: Path) -> None:
@@ -82,8 +84,8 @@ def test_a_peer_token_that_peers_would_refuse(tmp_path: Path) -> None:
     settings = SecuritySettings(tokens=str(tokens), peer_token=str(file))
     file.write_text(texts[Role.ADMIN] + "\n")
     assert refused(peer_token, tokens=tokens, peer_token=file) == (
-        f"[security] peer_token, {file}: a node needs the role peer,"
-        f" token 'admin' of {tokens} has admin"
+        f"[security] peer_token = '{file}': a node needs a token of role peer, but"
+        f" the token 'admin' of {tokens} has the role admin"
     )
     for text in (texts[Role.PEER], "known to others"):
         file.write_text(text + "\n")
