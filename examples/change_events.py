@@ -22,8 +22,8 @@ from braidlog.app import (
     PendingCall,
     SnapshotSettings,
 )
-from braidlog.app.inputs import DirectoryInput
-from braidlog.app.replay import replay
+from braidlog.app.replay.inputs import DirectoryInput
+from braidlog.app.replay.run import replay
 
 PAGE = 2000  # Files; a result has at most 1 MiB.
 

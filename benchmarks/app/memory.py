@@ -8,7 +8,7 @@ from braidlog import Record
 
 
 class MemoryLog:
-    """Records in memory, durable at once; as `braidlog.app.source.CommandLog`."""
+    """Records in memory, durable at once; as `braidlog.app.log.source.CommandLog`."""
 
     first = 1
 

@@ -9,8 +9,8 @@ from random import Random
 from typing import Any, Final
 
 from braidlog.app import Abort
+from braidlog.app.caller.caller import AsyncCaller
 from braidlog.app.errors import CallExpiredError
-from braidlog.app.remote import AsyncCaller
 from braidlog.client.settings import ClientSettings
 from braidlog.client.sockets import socket_connector
 from braidlog.errors import FencedError, LogError
@@ -147,7 +147,7 @@ class _Worker:
         self._done = [*self._done[-2:], (told, procedure, arguments)]
 
     async def _asked(self, procedure: str, arguments: list[int], told: Told) -> Any:
-        from braidlog.app.entries import CallId
+        from braidlog.app.execution.entries import CallId
 
         try:
             return await self._caller.call(

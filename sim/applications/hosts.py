@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from braidlog.app import process
 from braidlog.app.application import Application
-from braidlog.app.calls import Host
-from braidlog.app.clustered import ClusteredLog
-from braidlog.app.codec import decode
+from braidlog.app.caller.caller import Caller
+from braidlog.app.determinism.codec import decode
 from braidlog.app.errors import DivergedError, SnapshotDamagedError
-from braidlog.app.hosting import ClusterHost, open_cluster_host
-from braidlog.app.marks import SnapshotSettings
-from braidlog.app.process import ServeSettings
-from braidlog.app.remote import Caller
-from braidlog.app.stopping import Stop
+from braidlog.app.host.cluster_host import ClusterHost, open_cluster_host
+from braidlog.app.host.host import Host
+from braidlog.app.log.clustered import ClusteredLog
+from braidlog.app.log.stop import Stop
+from braidlog.app.serve import process
+from braidlog.app.serve.process import ServeSettings
+from braidlog.app.snapshots.policy import SnapshotSettings
 from braidlog.client.client import AsyncClient
 from braidlog.errors import (
     CorruptionError,

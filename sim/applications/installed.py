@@ -20,15 +20,13 @@ from typing import Any, Final, TypeVar
 import apsw
 
 from braidlog import _native
-from braidlog.app import (
-    clustered,
-    executor,
-    hosting,
-    process,
-    remote,
-    snapshotfiles,
-    sqlite,
-)
+from braidlog.app.caller import caller
+from braidlog.app.execution import executor
+from braidlog.app.host import cluster_host
+from braidlog.app.log import clustered
+from braidlog.app.serve import process
+from braidlog.app.snapshots import files
+from braidlog.app.state import sqlite
 from braidlog.client.background import BackgroundLoop
 from braidlog.errors import ClosedError
 from braidlog.storage.threads import start_thread
@@ -47,7 +45,7 @@ _UNSETTLED_MAX: Final = 20
 _VFS: Final = "braidlog-sim"
 _PACKAGE: Final = "braidlog.app."
 # Loaded here, or they would be loaded with the system's.
-_HOSTS: Final = (hosting, process)
+_HOSTS: Final = (cluster_host, process)
 
 
 class _Syncs:
@@ -223,8 +221,8 @@ def install(
     ]
     changes += [
         (clustered, "BackgroundLoop", lambda: _Background(threads)),
-        (remote, "BackgroundLoop", lambda: _Background(threads)),
-        (snapshotfiles, "_native", SimpleNamespace(Listing=_Listing)),
+        (caller, "BackgroundLoop", lambda: _Background(threads)),
+        (files, "_native", SimpleNamespace(Listing=_Listing)),
         (sqlite, "_CHECKPOINT_PAGES", _CHECKPOINT_PAGES),
         (executor, "_UNSETTLED_MAX", _UNSETTLED_MAX),
         (executor, "_COPIES_MAX", copies_max),

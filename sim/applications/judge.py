@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from braidlog.app.application import Application
-from braidlog.app.executor import Executor
-from braidlog.app.snapshotfiles import SnapshotFiles
-from braidlog.app.sqlite import SqliteState
+from braidlog.app.execution.executor import Executor
+from braidlog.app.snapshots.files import SnapshotFiles
+from braidlog.app.state.sqlite import SqliteState
 from sim.applications.disk import HostDisk
 from sim.applications.ledger import Model, Record
 from sim.errors import ViolationError

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from braidlog.app.codec import decode
-from braidlog.app.entries import Command, Create, Effect, unpack
-from braidlog.app.entries import Host as HostEntry
+from braidlog.app.determinism.codec import decode
+from braidlog.app.execution.entries import Command, Create, Effect, unpack
+from braidlog.app.execution.entries import Host as HostEntry
 from sim.errors import ViolationError
 
 __all__ = ["REFUSED", "Ledger", "Model", "Read", "Record", "Told"]

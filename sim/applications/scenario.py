@@ -12,10 +12,10 @@ from random import Random
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from braidlog.app.entries import Outcomes, unpack
-from braidlog.app.marks import SnapshotSettings
-from braidlog.app.remote import Caller
-from braidlog.app.sqlite import SqliteState
+from braidlog.app.caller.caller import Caller
+from braidlog.app.execution.entries import Outcomes, unpack
+from braidlog.app.snapshots.policy import SnapshotSettings
+from braidlog.app.state.sqlite import SqliteState
 from braidlog.client.client import AsyncClient
 from braidlog.client.settings import ClientSettings
 from braidlog.client.sockets import socket_connector

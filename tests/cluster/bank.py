@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import braidlog
-from braidlog.app.inputs import ClusterInput
-from braidlog.app.remote import Caller, connect
-from braidlog.app.replay import replay
-from braidlog.app.starts import SnapshotStart, SnapshotStarts
+from braidlog.app.caller.caller import Caller, connect
+from braidlog.app.replay.inputs import ClusterInput
+from braidlog.app.replay.run import replay
+from braidlog.app.replay.snapshot_source import SnapshotStart, SnapshotStarts
 from braidlog.client.settings import ClientSettings
 from braidlog.errors import LogError
 from cluster.banks import app, ledger

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import braidlog
-from braidlog.app.entries import Command, Host, Outcomes, unpack
+from braidlog.app.execution.entries import Command, Host, Outcomes, unpack
 from unit.app.banking import make_bank
 
 # Every retry of a run finds its first result.

@@ -16,8 +16,8 @@ import signal
 from pathlib import Path
 
 from braidlog.app import Abort, connect_async
-from braidlog.app.entries import CallId
-from braidlog.app.remote import AsyncCaller
+from braidlog.app.caller.caller import AsyncCaller
+from braidlog.app.execution.entries import CallId
 from braidlog.client.settings import ClientSettings
 from braidlog.errors import LogError
 from cluster.banks import REFUSED

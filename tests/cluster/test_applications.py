@@ -30,11 +30,11 @@ from braidlog.app import (
     ProcedureError,
     SnapshotSettings,
 )
-from braidlog.app.clustered import ClusteredLog
-from braidlog.app.entries import CallId
-from braidlog.app.hosting import ClusterHost
-from braidlog.app.process import HostServer, ServeSettings
-from braidlog.app.remote import connect
+from braidlog.app.caller.caller import connect
+from braidlog.app.execution.entries import CallId
+from braidlog.app.host.cluster_host import ClusterHost
+from braidlog.app.log.clustered import ClusteredLog
+from braidlog.app.serve.process import HostServer, ServeSettings
 from braidlog.cli import main
 from braidlog.errors import LockedError, NotReadyError, TrimmedError
 from braidlog.testing.cluster import LocalCluster

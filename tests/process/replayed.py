@@ -13,8 +13,8 @@ import time
 from typing import Any
 
 from braidlog.app import Abort, Application, Context, Host, ProcedureError
-from braidlog.app import replay as replaying
-from braidlog.app.executor import Executor
+from braidlog.app.execution.executor import Executor
+from braidlog.app.replay import run as replaying
 
 __all__ = ["PARTITIONS", "fill", "near", "wide"]
 

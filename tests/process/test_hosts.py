@@ -17,8 +17,8 @@ import apsw
 import pytest
 
 from braidlog.app import OutcomeUnknownError, connect
-from braidlog.app.looking import look
-from braidlog.app.sqlite import database_path
+from braidlog.app.state.read_only import look
+from braidlog.app.state.sqlite import database_path
 from braidlog.errors import UnavailableError
 from cluster.hosts import environment, free_ports
 from process.troubled_host import bank

@@ -13,8 +13,8 @@ from typing import Any
 
 import apsw
 
-from braidlog.app.executor import Executor
-from braidlog.app.outcome import Outcome
+from braidlog.app.execution.executor import Executor
+from braidlog.app.execution.outcome import Outcome
 from unit.app.banking import make_bank
 
 __all__ = ["bank"]

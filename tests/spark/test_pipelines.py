@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import braidlog
-from braidlog.app.inputs import DirectoryInput
-from braidlog.app.replay import replay as embedded
-from braidlog.app.source import LOG_NAME
+from braidlog.app.log.source import LOG_NAME
+from braidlog.app.replay.inputs import DirectoryInput
+from braidlog.app.replay.run import replay as embedded
 from braidlog.errors import TrimmedError
 from braidlog.pipelines import run
 from braidlog.pipelines.compaction import compact

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 import braidlog
 from braidlog.app import Application
-from braidlog.app.inputs import DirectoryInput
-from braidlog.app.replay import replay
+from braidlog.app.replay.inputs import DirectoryInput
+from braidlog.app.replay.run import replay
 from braidlog.archive import open_archive
 from braidlog.cli.root import main
 from braidlog.errors import InvalidArgumentError, NotFoundError

@@ -11,8 +11,8 @@ from benchmarks.app.plan import Plan
 from benchmarks.contest import Comparison, Contestant, Kind, Measure
 from benchmarks.rows import Better
 from braidlog.app import Host
-from braidlog.app.host import Runner
-from braidlog.app.sqlite import SqliteState
+from braidlog.app.host.runner import Runner
+from braidlog.app.state.sqlite import SqliteState
 
 NAME = "calls"
 

@@ -12,8 +12,8 @@ from benchmarks.app.plan import Plan
 from benchmarks.contest import Comparison, Contestant, Kind, Measure
 from benchmarks.rows import Better, Target
 from benchmarks.timing import Figures
-from braidlog.app.inputs import DirectoryInput
-from braidlog.app.replay import replay
+from braidlog.app.replay.inputs import DirectoryInput
+from braidlog.app.replay.run import replay
 
 NAME = "replays"
 

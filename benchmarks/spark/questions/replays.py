@@ -16,9 +16,9 @@ from benchmarks.spark.counters import PARTITIONS, counters, make_log, make_table
 from benchmarks.spark.plan import WORKERS, Plan
 from benchmarks.spark.usage import timed
 from benchmarks.timing import Figures
-from braidlog.app.inputs import DirectoryInput
-from braidlog.app.replay import replay as embedded
-from braidlog.app.source import LOG_NAME
+from braidlog.app.log.source import LOG_NAME
+from braidlog.app.replay.inputs import DirectoryInput
+from braidlog.app.replay.run import replay as embedded
 from braidlog.pipelines import Origin, replay
 
 NAME = "replay"

@@ -24,8 +24,9 @@ StateDamagedError          a database of a state is damaged: look at ``path``
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from braidlog.app.findings import Difference, Finding
 from braidlog.errors import (
     ClosedError,
     CorruptionError,
@@ -34,10 +35,6 @@ from braidlog.errors import (
     LogError,
     UnavailableError,
 )
-
-if TYPE_CHECKING:
-    from braidlog.app.fingerprint import Difference
-    from braidlog.app.lint import Finding
 
 __all__ = [
     "Abort",

@@ -16,19 +16,18 @@ import unicodedata
 from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import apsw
 
 from braidlog.app.errors import EnvironmentMismatchError
+from braidlog.app.findings import Difference
 
-__all__ = ["Difference", "EnvironmentRule", "check", "compare", "environment"]
+__all__ = ["EnvironmentRule", "check", "compare", "environment"]
 
 EnvironmentRule: TypeAlias = Literal["refuse", "report", "off"]
 """What to do where commands were logged in another environment."""
 
-# Facts that are there to be read: others say whether they matter.
-_SHOWN: Final = frozenset({"braidlog", "build", "cpu", "machine", "release"})
 _CPU_FLAGS: Final = frozenset(
     {"fma", "avx", "avx2", "avx512f", "sse4_1", "asimd", "sve", "fphp"}
 )
@@ -38,23 +37,6 @@ _FUNCTIONS: Final = (
     *(math.sqrt, math.cbrt, math.exp2),
 )
 _PROBES: Final = 64
-
-
-class Difference(NamedTuple):
-    """A fact that is another one here than where the log was written."""
-
-    fact: str
-    logged: Any
-    here: Any
-
-    @property
-    def matters(self) -> bool:
-        """Whether commands may give something else because of it."""
-        return self.fact.split(".")[0] not in _SHOWN
-
-    def __str__(self) -> str:
-        """Show both."""
-        return f"{self.fact}: {self.logged!r} in the log, {self.here!r} here"
 
 
 @functools.cache

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final, Literal, TypeAlias
 
-from braidlog.app import content, guard, lint
-from braidlog.app.codec import encode
+from braidlog.app.determinism import code_hash, guard, lint
+from braidlog.app.determinism.codec import encode
 from braidlog.app.errors import EncodingError
+from braidlog.app.findings import Finding
 from braidlog.errors import InvalidArgumentError
 
 __all__ = [
@@ -52,14 +53,14 @@ class Rules:
 
     content_hash: Callable[..., bytes]
     """The 16 bytes that name what a function does."""
-    lint: Callable[[Callable[..., Any]], Sequence[lint.Finding]]
+    lint: Callable[[Callable[..., Any]], Sequence[Finding]]
     """What in a function cannot be replayed: errors refuse, warnings are shown."""
     guarded: Callable[[Callable[..., Any]], Callable[..., Any]]
     """The function as it is called."""
 
 
 RULES: Final = Rules(
-    content_hash=content.content_hash,
+    content_hash=code_hash.content_hash,
     lint=lint.lint,
     guarded=guard.guarded,
 )

@@ -14,7 +14,7 @@ from braidlog.cli.session import Session
 from braidlog.cli.text import clock
 
 if TYPE_CHECKING:
-    from braidlog.app.known import Known
+    from braidlog.app.log.cursors import Known
     from braidlog.client.blocking import ClusterLog
 
 __all__ = ["forget", "hosts"]
@@ -47,7 +47,7 @@ def forget(session: Session, /, host: str, *, log_name: str, force: bool) -> Non
     It keeps nothing of the log from then on, and its snapshots do not count. If it
     comes back, it is known again.
     """
-    from braidlog.app.known import HOST, SNAPSHOT
+    from braidlog.app.log.cursors import HOST, SNAPSHOT
 
     with session.client() as client:
         log = client.log(log_name)
@@ -64,7 +64,7 @@ def forget(session: Session, /, host: str, *, log_name: str, force: bool) -> Non
 
 
 def _known(log: ClusterLog) -> list[Known]:
-    from braidlog.app.known import known
+    from braidlog.app.log.cursors import known
     from braidlog.wire.results import CursorRow
 
     found = [

@@ -34,8 +34,8 @@ from braidlog.errors import (
 
 if TYPE_CHECKING:
     from braidlog.app import Application, Host, SnapshotSettings
-    from braidlog.app.remote import Caller
-    from braidlog.app.stopping import Stop
+    from braidlog.app.caller.caller import Caller
+    from braidlog.app.log.stop import Stop
 
 __all__ = ["app", "calling", "load", "opened"]
 
@@ -155,8 +155,8 @@ def run(
     With --directory it is the only one. With --cluster and --state its log is in the
     cluster, and any number of hosts on any machines may share it.
     """
-    from braidlog.app.process import run as run_host
-    from braidlog.app.succession import Succession
+    from braidlog.app.execution.succession import Succession
+    from braidlog.app.serve.process import run as run_host
 
     found = load(application)
     settings = _settings(serving)
@@ -226,7 +226,7 @@ def _as(kind: type, name: str, text: str) -> bool | int | float:
 
 
 def _settings(given: dict[str, Any]) -> Any:
-    from braidlog.app.process import ServeSettings
+    from braidlog.app.serve.process import ServeSettings
     from braidlog.serving.settings import SecuritySettings
 
     files = ("certificate", "key", "tokens")
@@ -256,7 +256,7 @@ def opened(application: str | None, directory: Path) -> Iterator[Host]:
 @contextmanager
 def calling(session: Session, only: str | None = None) -> Iterator[Caller]:
     """Connect to the hosts, or to one of them ``only``."""
-    from braidlog.app.remote import connect
+    from braidlog.app.caller.caller import connect
     from braidlog.client.routing import parse_seeds
 
     target = session.cluster
@@ -373,7 +373,7 @@ def status(session: Session, *, watch: bool, interval: float) -> None:
 
 
 def _look(caller: Caller) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    from braidlog.app.status import row
+    from braidlog.app.serve.status import row
 
     found: list[dict[str, Any]] = []
     failed: dict[str, str] = {}

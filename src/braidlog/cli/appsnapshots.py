@@ -95,7 +95,7 @@ def _report(
 
 
 def _copy(session: Session, target: Path, address: str | None) -> None:
-    from braidlog.app.joining import take_copy
+    from braidlog.app.snapshots.transfer import take_copy
 
     if target.exists() and any(target.iterdir()):
         text = f"{target} is not empty"

@@ -284,7 +284,7 @@ def replay_(
     The log is that of the directory of the application (--data), of a cluster, or of
     the directories of a cluster that is dead (--raw).
     """
-    from braidlog.app.source import LOG_NAME
+    from braidlog.app.log.source import LOG_NAME
     from braidlog.pipelines.replaying import replay
 
     load(program)

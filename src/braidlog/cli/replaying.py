@@ -37,11 +37,11 @@ from braidlog.errors import (
 
 if TYPE_CHECKING:
     from braidlog.app import Application
-    from braidlog.app.audit import Audit, Seen
-    from braidlog.app.inputs import Input
-    from braidlog.app.rawinput import Cut, Lacks, RawInput
-    from braidlog.app.replay import Outlook, Replay, Replayed
-    from braidlog.app.starts import SnapshotStarts
+    from braidlog.app.replay.audit import Audit, Seen
+    from braidlog.app.replay.inputs import Input
+    from braidlog.app.replay.raw_input import Cut, Lacks, RawInput
+    from braidlog.app.replay.run import Outlook, Replay, Replayed
+    from braidlog.app.replay.snapshot_source import SnapshotStarts
 
 __all__ = ["replay_", "verify"]
 
@@ -155,8 +155,8 @@ def replay_(
     the directories of a cluster that is dead (--raw). Interrupted, the same command
     goes on.
     """
-    from braidlog.app.audit import replay_and_compare
-    from braidlog.app.replay import Moment
+    from braidlog.app.replay.audit import replay_and_compare
+    from braidlog.app.replay.run import Moment
 
     if until is not None and as_of is not None:
         raise click.UsageError("--until and --as-of cannot be combined")
@@ -212,7 +212,7 @@ def _looks(
     session: Session, application: Application, starts: SnapshotStarts, *, here: bool
 ) -> list[list[Seen]]:
     """Look at the snapshots of a host, and at its state if it is beside the log."""
-    from braidlog.app.audit import look_at
+    from braidlog.app.replay.audit import look_at
 
     looks = starts.seen()
     live = session.data / "state"
@@ -237,7 +237,7 @@ def _tell_verified(session: Session, audits: list[Audit]) -> None:
 def _starts(
     session: Session, application: Application, path: Path | None
 ) -> SnapshotStarts:
-    from braidlog.app.starts import SnapshotStarts
+    from braidlog.app.replay.snapshot_source import SnapshotStarts
 
     where = session.data / "snapshots" if path is None else path
     return SnapshotStarts(where, application.partitions)
@@ -245,7 +245,7 @@ def _starts(
 
 @contextlib.contextmanager
 def _input(session: Session, log: str | None) -> Iterator[Input]:
-    from braidlog.app.inputs import ClusterInput, DirectoryInput
+    from braidlog.app.replay.inputs import ClusterInput, DirectoryInput
 
     if session.cluster is not None:
         if log is None:
@@ -259,8 +259,8 @@ def _input(session: Session, log: str | None) -> Iterator[Input]:
 
 @contextlib.contextmanager
 def _raw(directories: Sequence[Path], log: str | None, cut: Cut) -> Iterator[Input]:
-    from braidlog.app.rawinput import RawInput
-    from braidlog.app.source import LOG_NAME
+    from braidlog.app.log.source import LOG_NAME
+    from braidlog.app.replay.raw_input import RawInput
 
     name = LOG_NAME if log is None else log
     with contextlib.closing(RawInput(directories, name, cut=cut)) as source:
@@ -406,8 +406,8 @@ def _begin(
     environment: str,
     starts: SnapshotStarts | None,
 ) -> Iterator[Replay]:
-    from braidlog.app.replay import Replay
-    from braidlog.app.target import Target
+    from braidlog.app.replay.run import Replay
+    from braidlog.app.replay.target import Target
 
     check: Any = environment
     with (
@@ -432,7 +432,7 @@ def _compare(
     told: int,
 ) -> Iterator[Audit]:
     """Compare with the snapshots since ``told``, then with the live state."""
-    from braidlog.app.audit import compare, look_at
+    from braidlog.app.replay.audit import compare, look_at
 
     snapshots = [seen for seen in starts.seen() if seen and seen[0].position > told]
     now = look_at(live, range(application.partitions))

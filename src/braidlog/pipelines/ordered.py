@@ -20,7 +20,14 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from braidlog.app.entries import Command, Effect, Entry, Outcomes, pack, unpack
+from braidlog.app.execution.entries import (
+    Command,
+    Effect,
+    Entry,
+    Outcomes,
+    pack,
+    unpack,
+)
 from braidlog.errors import CorruptionError
 from braidlog.pipelines.piecefile import PieceFile
 from braidlog.pipelines.pieces import Piece

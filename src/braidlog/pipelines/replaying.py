@@ -27,9 +27,9 @@ import pyarrow as pa
 
 from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.loading import load_application
-from braidlog.app.replay import Check, Replay
-from braidlog.app.survey import Survey, groups_of
-from braidlog.app.target import Target
+from braidlog.app.replay.prescan import Survey, groups_of
+from braidlog.app.replay.run import Check, Replay
+from braidlog.app.replay.target import Target
 from braidlog.errors import (
     BeyondEndError,
     CorruptionError,

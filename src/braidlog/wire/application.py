@@ -46,7 +46,7 @@ class CallResult(Message, frozen=True, array_like=True):
     position: Number
     """Of the command that gave the outcome; 0 if there is none in the log."""
     status: Number
-    """A `braidlog.app.outcome.Status`."""
+    """A `braidlog.app.execution.outcome.Status`."""
     procedure: str
     applied: Number
     """How far the host is: what is called next may be issued behind it."""

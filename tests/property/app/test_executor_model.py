@@ -18,14 +18,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from braidlog.app import executor
-from braidlog.app.answers import answer
-from braidlog.app.entries import CallId, Effect
 from braidlog.app.errors import Abort, CallExpiredError, ProcedureError
-from braidlog.app.executor import Executor
-from braidlog.app.outcome import Outcome, Status
-from braidlog.app.sqlite import SqliteState
-from braidlog.app.state import State
+from braidlog.app.execution import executor
+from braidlog.app.execution.answers import answer
+from braidlog.app.execution.entries import CallId, Effect
+from braidlog.app.execution.executor import Executor
+from braidlog.app.execution.outcome import Outcome, Status
+from braidlog.app.execution.state import State
+from braidlog.app.state.sqlite import SqliteState
 from unit.app.banking import make_bank
 from unit.app.records import Records
 from unit.app.states import DictState

@@ -14,19 +14,19 @@ import pytest
 from sim.applications.storms import STORMS
 from sim.faults import Storm
 
-from braidlog.app import sqlite
-from braidlog.app.book import Book
-from braidlog.app.clustered import ClusteredLog
-from braidlog.app.codec import encode
-from braidlog.app.entries import Command
-from braidlog.app.executor import Executor
-from braidlog.app.host import Runner
-from braidlog.app.outcome import Outcome, Status
-from braidlog.app.role import Role
-from braidlog.app.snapshotfiles import Snapshot, SnapshotFiles
-from braidlog.app.snapshots import Keeper
-from braidlog.app.sqlite import SqlitePartition
-from braidlog.app.state import Saved
+from braidlog.app.determinism.codec import encode
+from braidlog.app.execution.entries import Command
+from braidlog.app.execution.executor import Executor
+from braidlog.app.execution.outcome import Outcome, Status
+from braidlog.app.execution.partition import Book
+from braidlog.app.execution.state import Saved
+from braidlog.app.host.role import Role
+from braidlog.app.host.runner import Runner
+from braidlog.app.log.clustered import ClusteredLog
+from braidlog.app.snapshots.files import Snapshot, SnapshotFiles
+from braidlog.app.snapshots.snapshotter import Keeper
+from braidlog.app.state import sqlite
+from braidlog.app.state.sqlite import SqlitePartition
 from braidlog.storage.streams import NodeStore
 
 __all__ = ["PLANTED", "Planted"]
@@ -149,7 +149,7 @@ def trimmed_before_listed(patch: Patch) -> None:
 
 def snapshot_not_synced(patch: Patch) -> None:
     """The directory of a snapshot is renamed and its name is not made durable."""
-    patch.setattr("braidlog.app.snapshotfiles.sync", lambda path: None)
+    patch.setattr("braidlog.app.snapshots.files.sync", lambda path: None)
 
 
 def fencing_ignored(patch: Patch) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from braidlog import Record
 from braidlog.app import Application
-from braidlog.app.executor import Executor
-from braidlog.app.sqlite import SqliteState
+from braidlog.app.execution.executor import Executor
+from braidlog.app.state.sqlite import SqliteState
 from braidlog.errors import TrimmedError
 from unit.app.records import Records
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from braidlog import Record
 from braidlog.app import Application, CallId
-from braidlog.app.entries import Command, Create, Entry, key_of, pack
-from braidlog.app.executor import Executor
+from braidlog.app.execution.entries import Command, Create, Entry, key_of, pack
+from braidlog.app.execution.executor import Executor
 from braidlog.app.procedure import bind
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import apsw
 
-from braidlog.app.codec import decode, encode
+from braidlog.app.determinism.codec import decode, encode
 from braidlog.app.errors import ExecutionError
-from braidlog.app.state import Kept, Progress, Saved
+from braidlog.app.execution.state import Kept, Progress, Saved
 from braidlog.errors import LogError
 
 

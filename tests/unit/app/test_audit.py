@@ -10,10 +10,10 @@ import apsw
 import pytest
 
 from braidlog.app import Application, Host
-from braidlog.app.audit import Audit, compare, look_at
-from braidlog.app.inputs import DirectoryInput
-from braidlog.app.replay import Replay
-from braidlog.app.target import Target
+from braidlog.app.replay.audit import Audit, compare, look_at
+from braidlog.app.replay.inputs import DirectoryInput
+from braidlog.app.replay.run import Replay
+from braidlog.app.replay.target import Target
 from braidlog.errors import NotFoundError
 from unit.app.banking import make_bank
 

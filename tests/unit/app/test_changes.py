@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from braidlog.app.codec import decode, encode
-from braidlog.app.sqlite import SqlitePartition
+from braidlog.app.determinism.codec import decode, encode
+from braidlog.app.state.sqlite import SqlitePartition
 from braidlog.errors import CorruptionError
 
 SCHEMA = """

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from braidlog.app.codec import decode, encode
+from braidlog.app.determinism.codec import decode, encode
 from braidlog.app.errors import EncodingError
 from braidlog.errors import CorruptionError
 

@@ -20,9 +20,9 @@ from braidlog.app import (
     Host,
     ProcedureError,
 )
-from braidlog.app.entries import Outcomes, pack
-from braidlog.app.inputs import DirectoryInput
-from braidlog.app.replay import replay
+from braidlog.app.execution.entries import Outcomes, pack
+from braidlog.app.replay.inputs import DirectoryInput
+from braidlog.app.replay.run import replay
 from braidlog.errors import ClosedError, DeadlineError
 
 SCHEMA = "CREATE TABLE t(id INTEGER PRIMARY KEY, n INTEGER NOT NULL)"

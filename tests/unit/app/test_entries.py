@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from braidlog.app.codec import encode
-from braidlog.app.entries import (
+from braidlog.app.determinism.codec import encode
+from braidlog.app.errors import EncodingError
+from braidlog.app.execution.entries import (
     AbortEntry,
     CallId,
     Catalog,
@@ -19,7 +20,6 @@ from braidlog.app.entries import (
     pack,
     unpack,
 )
-from braidlog.app.errors import EncodingError
 from braidlog.errors import CorruptionError, InvalidArgumentError, NewerFormatError
 
 CALL = CallId.make(7, b"r" * 9)

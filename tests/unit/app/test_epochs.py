@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from braidlog.app.codec import encode
-from braidlog.app.entries import AbortEntry, Entry, Host, unpack
-from braidlog.app.epochs import Aborts, Terms
+from braidlog.app.determinism.codec import encode
+from braidlog.app.execution.entries import AbortEntry, Entry, Host, unpack
+from braidlog.app.execution.epochs import Aborts, Terms
 
 ENTRIES = st.lists(
     st.one_of(

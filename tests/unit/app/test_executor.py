@@ -20,14 +20,14 @@ from braidlog.app import (
     ProcedureError,
     UnknownProcedureError,
 )
-from braidlog.app.answers import answer
-from braidlog.app.codec import encode
-from braidlog.app.entries import AbortEntry, Effect, Host, Outcomes
+from braidlog.app.determinism.codec import encode
 from braidlog.app.errors import GivenUpError
-from braidlog.app.executor import Executor
-from braidlog.app.outcome import Outcome, Status
-from braidlog.app.sqlite import SqliteState
-from braidlog.app.state import State
+from braidlog.app.execution.answers import answer
+from braidlog.app.execution.entries import AbortEntry, Effect, Host, Outcomes
+from braidlog.app.execution.executor import Executor
+from braidlog.app.execution.outcome import Outcome, Status
+from braidlog.app.execution.state import State
+from braidlog.app.state.sqlite import SqliteState
 from braidlog.errors import CorruptionError, InvalidArgumentError
 from unit.app.banking import SCHEMA, make_bank
 from unit.app.records import Records

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from braidlog.app import Application, Context, EnvironmentMismatchError
-from braidlog.app.answers import answer
-from braidlog.app.codec import decode, encode
-from braidlog.app.entries import Catalog
-from braidlog.app.executor import Executor
+from braidlog.app.determinism.codec import decode, encode
+from braidlog.app.execution.answers import answer
+from braidlog.app.execution.entries import Catalog
+from braidlog.app.execution.executor import Executor
 from braidlog.app.fingerprint import (
     EnvironmentRule,
     check,
     compare,
     environment,
 )
-from braidlog.app.sqlite import SqliteState
+from braidlog.app.state.sqlite import SqliteState
 from unit.app.records import Records
 
 

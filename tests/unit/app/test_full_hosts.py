@@ -13,13 +13,13 @@ import pytest
 
 import braidlog
 from braidlog.app import Host, LogBoundError, SnapshotSettings
-from braidlog.app.entries import Outcomes, pack, unpack
-from braidlog.app.host import Runner
-from braidlog.app.marks import Level
-from braidlog.app.promoting import Promoter
-from braidlog.app.snapshotfiles import SnapshotFiles
-from braidlog.app.snapshots import Keeper
-from braidlog.app.sqlite import SqliteState
+from braidlog.app.execution.entries import Outcomes, pack, unpack
+from braidlog.app.host.promotion import Promoter
+from braidlog.app.host.runner import Runner
+from braidlog.app.snapshots.files import SnapshotFiles
+from braidlog.app.snapshots.policy import Level
+from braidlog.app.snapshots.snapshotter import Keeper
+from braidlog.app.state.sqlite import SqliteState
 from braidlog.errors import LogFullError
 from unit.app.banking import make_bank
 from unit.app.shared_log import Contents, KeptSharedLog

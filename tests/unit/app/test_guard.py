@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from braidlog.app import DeterminismError
-from braidlog.app.guard import guarded
-from braidlog.app.standins import DEPTH_MAX
+from braidlog.app.determinism.guard import guarded
+from braidlog.app.determinism.proxies import DEPTH_MAX
 
 Load = Callable[..., ModuleType]
 

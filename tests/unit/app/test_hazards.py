@@ -23,17 +23,16 @@ from braidlog.app import (
     EnvironmentMismatchError,
     StepBudgetError,
     UnknownProcedureError,
-    database,
-    sqlite,
 )
-from braidlog.app.answers import answer
-from braidlog.app.codec import encode
-from braidlog.app.executor import Executor
+from braidlog.app.determinism.codec import encode
+from braidlog.app.determinism.guard import guarded
+from braidlog.app.determinism.lint import lint
+from braidlog.app.execution.answers import answer
+from braidlog.app.execution.executor import Executor
+from braidlog.app.execution.outcome import Status
 from braidlog.app.fingerprint import check
-from braidlog.app.guard import guarded
-from braidlog.app.lint import lint
-from braidlog.app.outcome import Status
-from braidlog.app.sqlite import SqliteState
+from braidlog.app.state import database, sqlite
+from braidlog.app.state.sqlite import SqliteState
 from braidlog.app.testing import NotRepeatedError, run_twice
 from braidlog.errors import CorruptionError
 from unit.app.hazard_app import SCHEMA, make

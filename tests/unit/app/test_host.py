@@ -29,11 +29,11 @@ from braidlog.app import (
     Stop,
     UnknownProcedureError,
 )
-from braidlog.app.entries import Effect, Outcomes, unpack
-from braidlog.app.executor import Executor
-from braidlog.app.host import Runner
-from braidlog.app.source import EmbeddedLog
-from braidlog.app.sqlite import SqlitePartition, SqliteState
+from braidlog.app.execution.entries import Effect, Outcomes, unpack
+from braidlog.app.execution.executor import Executor
+from braidlog.app.host.runner import Runner
+from braidlog.app.log.source import EmbeddedLog
+from braidlog.app.state.sqlite import SqlitePartition, SqliteState
 from braidlog.errors import (
     ClosedError,
     CorruptionError,

@@ -15,7 +15,8 @@ from braidlog.app import (
     DeterminismWarning,
     UnknownProcedureError,
 )
-from braidlog.app.lint import RULES, Finding, lint
+from braidlog.app.determinism.lint import lint
+from braidlog.app.findings import RULES, Finding
 
 Load = Callable[..., ModuleType]
 

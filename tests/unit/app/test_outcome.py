@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from braidlog.app.outcome import bytes_of_changes, digest_of
+from braidlog.app.execution.outcome import bytes_of_changes, digest_of
 
 ROWS = [
     [18, "account", 5, 5, [5, -3, 1.5, None, b"\x00", "ä"]],

@@ -12,13 +12,13 @@ import pytest
 
 from braidlog import Record
 from braidlog.app import Abort, Application, DivergedError, UnknownProcedureError
-from braidlog.app.entries import AbortEntry, Outcomes, pack
 from braidlog.app.errors import ApplicationMismatchError, EnvironmentMismatchError
-from braidlog.app.executor import Executor
-from braidlog.app.inputs import DirectoryInput
-from braidlog.app.replay import Moment, Outlook, Replay, Replayed, replay
-from braidlog.app.sqlite import SqliteState
-from braidlog.app.target import Target
+from braidlog.app.execution.entries import AbortEntry, Outcomes, pack
+from braidlog.app.execution.executor import Executor
+from braidlog.app.replay.inputs import DirectoryInput
+from braidlog.app.replay.run import Moment, Outlook, Replay, Replayed, replay
+from braidlog.app.replay.target import Target
+from braidlog.app.state.sqlite import SqliteState
 from braidlog.errors import (
     AlreadyExistsError,
     BeyondEndError,
@@ -96,7 +96,7 @@ class _Killed(Exception):
 def test_a_killed_replay_goes_on(
     log: Records, tmp_path: Path, round_: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("braidlog.app.replay._ROUND", round_)
+    monkeypatch.setattr("braidlog.app.replay.run._ROUND", round_)
     whole = oracle(log, tmp_path / "oracle", COMMANDS + 2)
     begun = 0
 
@@ -120,7 +120,7 @@ def test_a_kill_between_two_databases(
     log: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commits of a round are several: the first partition is ahead then."""
-    from braidlog.app.book import Book
+    from braidlog.app.execution.partition import Book
 
     commit = Book.commit
 
@@ -129,7 +129,7 @@ def test_a_kill_between_two_databases(
             raise _Killed
         commit(book, position, settled)
 
-    monkeypatch.setattr("braidlog.app.replay._ROUND", 150)
+    monkeypatch.setattr("braidlog.app.replay.run._ROUND", 150)
     with monkeypatch.context() as patch:
         patch.setattr(Book, "commit", first_alone)
         with pytest.raises(_Killed):
@@ -143,7 +143,7 @@ def test_after_another_boot_it_starts_over(
     log: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is synced before the end: a crash of the machine may have taken parts."""
-    monkeypatch.setattr("braidlog.app.replay._ROUND", 50)
+    monkeypatch.setattr("braidlog.app.replay.run._ROUND", 50)
 
     def kill(outlook: Outlook) -> None:
         if outlook.position >= 100:
@@ -151,10 +151,10 @@ def test_after_another_boot_it_starts_over(
 
     with pytest.raises(_Killed):
         again(log, tmp_path / "again", progress=kill)
-    monkeypatch.setattr("braidlog.app.target.boot", lambda: "another")
+    monkeypatch.setattr("braidlog.app.replay.target.boot", lambda: "another")
     assert again(log, tmp_path / "again").start == 0
     # What came to its end was synced.
-    monkeypatch.setattr("braidlog.app.target.boot", lambda: "a third")
+    monkeypatch.setattr("braidlog.app.replay.target.boot", lambda: "a third")
     assert again(log, tmp_path / "again").start == COMMANDS + 2
 
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braidlog.app import Application
-from braidlog.app.entries import Command
-from braidlog.app.replay import Replayed, replay
-from braidlog.app.survey import Survey
+from braidlog.app.execution.entries import Command
+from braidlog.app.replay.prescan import Survey
+from braidlog.app.replay.run import Replayed, replay
 from braidlog.errors import InvalidArgumentError
 from unit.app.banking import make_bank
 from unit.app.logs import ListInput, history

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from braidlog.app import Application, SnapshotSettings
-from braidlog.app import replay as module
-from braidlog.app.entries import Outcomes
 from braidlog.app.errors import ApplicationMismatchError, DivergedError
-from braidlog.app.executor import Executor
-from braidlog.app.inputs import DirectoryInput
-from braidlog.app.replay import Replay, Replayed, replay
-from braidlog.app.sqlite import SqliteState
-from braidlog.app.starts import SnapshotStarts
-from braidlog.app.target import Target
+from braidlog.app.execution.entries import Outcomes
+from braidlog.app.execution.executor import Executor
+from braidlog.app.replay import run as module
+from braidlog.app.replay.inputs import DirectoryInput
+from braidlog.app.replay.run import Replay, Replayed, replay
+from braidlog.app.replay.snapshot_source import SnapshotStarts
+from braidlog.app.replay.target import Target
+from braidlog.app.state.sqlite import SqliteState
 from unit.app.banking import make_bank
 from unit.app.logs import ListInput
 from unit.app.records import Records

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from braidlog.app import ApplicationMismatchError, DivergedError, Host
-from braidlog.app.copies import Copies
-from braidlog.app.entries import Command, Create, Outcomes, pack, unpack
-from braidlog.app.entries import Host as HostEntry
-from braidlog.app.host import Runner
-from braidlog.app.sqlite import SqliteState
+from braidlog.app.execution.entries import Command, Create, Outcomes, pack, unpack
+from braidlog.app.execution.entries import Host as HostEntry
+from braidlog.app.host.runner import Runner
+from braidlog.app.snapshots.copies import Copies
+from braidlog.app.state.sqlite import SqliteState
 from braidlog.errors import DeadlineError, FencedError, LogFullError, NotReadyError
 from braidlog.wire.messages import FetchSnapshot
 from unit.app.banking import make_bank

@@ -29,9 +29,9 @@ from braidlog.app import (
     connect,
     connect_async,
 )
-from braidlog.app.entries import CallId
-from braidlog.app.process import HostServer, ServeSettings
-from braidlog.app.remote import AsyncCaller
+from braidlog.app.caller.caller import AsyncCaller
+from braidlog.app.execution.entries import CallId
+from braidlog.app.serve.process import HostServer, ServeSettings
 from braidlog.client.settings import ClientSettings
 from braidlog.client.sockets import socket_connector
 from braidlog.errors import (

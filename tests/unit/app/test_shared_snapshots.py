@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from braidlog.app import Host, Level, SnapshotSettings
-from braidlog.app.host import Runner
-from braidlog.app.restoring import position_of, restore_if_needed
-from braidlog.app.snapshotfiles import SnapshotFiles
-from braidlog.app.snapshots import Keeper
-from braidlog.app.sqlite import SqliteState
+from braidlog.app.host.runner import Runner
+from braidlog.app.snapshots.files import SnapshotFiles
+from braidlog.app.snapshots.restore import position_of, restore_if_needed
+from braidlog.app.snapshots.snapshotter import Keeper
+from braidlog.app.state.sqlite import SqliteState
 from unit.app.banking import make_bank
 from unit.app.shared_log import Contents, KeptSharedLog
 

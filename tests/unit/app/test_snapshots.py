@@ -23,12 +23,12 @@ from braidlog.app import (
     SnapshotFailedError,
     SnapshotSettings,
 )
-from braidlog.app.entries import Outcomes, pack
-from braidlog.app.executor import Executor
-from braidlog.app.snapshotfiles import SnapshotFiles
-from braidlog.app.snapshots import Keeper
-from braidlog.app.source import EmbeddedLog
-from braidlog.app.sqlite import SqliteState
+from braidlog.app.execution.entries import Outcomes, pack
+from braidlog.app.execution.executor import Executor
+from braidlog.app.log.source import EmbeddedLog
+from braidlog.app.snapshots.files import SnapshotFiles
+from braidlog.app.snapshots.snapshotter import Keeper
+from braidlog.app.state.sqlite import SqliteState
 from braidlog.errors import ClosedError
 from unit.app.banking import make_bank
 
@@ -437,7 +437,7 @@ def test_no_space_to_reserve_is_an_alarm(
     with open_bank(tmp_path, kept=1) as host:
         host.call("deposit", 1, 1)
         monkeypatch.setattr(
-            "braidlog.app.snapshotfiles.os.posix_fallocate", lambda *_: no_space()
+            "braidlog.app.snapshots.files.os.posix_fallocate", lambda *_: no_space()
         )
         snapshot = host.snapshot()
         assert log_of(host).first == snapshot.position + 1

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from braidlog.app.succession import BEAT_S, Sign, Succession, View
+from braidlog.app.execution.succession import BEAT_S, Sign, Succession, View
 from braidlog.errors import InvalidArgumentError
 
 A, B, C = (name * 16 for name in (b"a", b"b", b"c"))

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from braidlog.app import Application, Context
-from braidlog.app.answers import answer
-from braidlog.app.entries import AbortEntry
 from braidlog.app.errors import GivenUpError, GiveUp
-from braidlog.app.executor import Executor
-from braidlog.app.outcome import Status
-from braidlog.app.sqlite import SqliteState
-from braidlog.app.watchdog import Watchdog
+from braidlog.app.execution.answers import answer
+from braidlog.app.execution.entries import AbortEntry
+from braidlog.app.execution.executor import Executor
+from braidlog.app.execution.outcome import Status
+from braidlog.app.host.watchdog import Watchdog
+from braidlog.app.state.sqlite import SqliteState
 from unit.app.records import Records
 
 
@@ -91,7 +91,7 @@ def test_what_came_too_late_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> No
         asked.set()
 
     # As if the thread had not come to its next instruction yet.
-    monkeypatch.setattr("braidlog.app.watchdog._raise_in", record)
+    monkeypatch.setattr("braidlog.app.host.watchdog._raise_in", record)
     watchdog = Watchdog(0)
     with watchdog:
         assert asked.wait(30)

@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from braidlog.app.sqlite import SqliteState
+from braidlog.app.state.sqlite import SqliteState
 from braidlog.cli import main
 from braidlog.cli.top import hosts
 from cluster.hosts import environment, free_ports

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import braidlog
-from braidlog.app.source import LOG_NAME
+from braidlog.app.log.source import LOG_NAME
 from braidlog.cli import main
 from process.replayed import fill, near
 from unit.cli.conftest import Cli

@@ -8,12 +8,12 @@ import apsw
 import pytest
 
 from braidlog.app import SnapshotSettings
-from braidlog.app.entries import Outcomes
-from braidlog.app.source import EmbeddedLog
+from braidlog.app.execution.entries import Outcomes
+from braidlog.app.log.source import EmbeddedLog
 from unit.app.banking import make_bank
 from unit.app.logs import history
 from unit.app.records import Records
-from unit.app.test_rawinput import flip, nodes
+from unit.app.test_raw_input import flip, nodes
 from unit.cli.conftest import Cli
 
 BANK = "unit.cli.test_replaying:bank"

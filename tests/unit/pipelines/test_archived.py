@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import braidlog
-from braidlog.app.source import LOG_NAME
+from braidlog.app.log.source import LOG_NAME
 from braidlog.errors import InvalidArgumentError, NotFoundError, TrimmedError
 from braidlog.pipelines.archive import archive
 from braidlog.pipelines.auditing import audit

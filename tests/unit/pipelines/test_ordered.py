@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from braidlog.app.entries import Command, Entry, Host, Outcomes, pack, unpack
-from braidlog.app.survey import Survey
+from braidlog.app.execution.entries import Command, Entry, Host, Outcomes, pack, unpack
+from braidlog.app.replay.prescan import Survey
 from braidlog.client.arrow import log_schema
 from braidlog.pipelines import ordered
 from braidlog.pipelines.frame import Attempt

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import braidlog
-from braidlog.app.source import LOG_NAME
+from braidlog.app.log.source import LOG_NAME
 from braidlog.client.arrow import log_schema
 from braidlog.errors import CorruptionError
 from braidlog.pipelines import compaction, pieces

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from braidlog.app.audit import look_at
 from braidlog.app.errors import UnknownProcedureError
-from braidlog.app.inputs import DirectoryInput
-from braidlog.app.replay import Replay
-from braidlog.app.replay import replay as embedded
-from braidlog.app.source import LOG_NAME
+from braidlog.app.log.source import LOG_NAME
+from braidlog.app.replay.audit import look_at
+from braidlog.app.replay.inputs import DirectoryInput
+from braidlog.app.replay.run import Replay
+from braidlog.app.replay.run import replay as embedded
 from braidlog.errors import (
     BeyondEndError,
     CorruptionError,

@@ -1,0 +1,1 @@
+"""Calling an application whose hosts are in other processes, over a network."""

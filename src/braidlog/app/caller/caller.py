@@ -1,0 +1,475 @@
+"""Calling an application whose hosts are elsewhere.
+
+A call is sent to one host after the other until one of them answers, always with the
+same call id: however often it was sent, it is executed once, and what is returned is
+what its first execution gave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl as tls
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from braidlog.app.determinism.codec import encode
+from braidlog.app.errors import CallExpiredError, DivergedError
+from braidlog.app.execution.answers import answer
+from braidlog.app.execution.entries import CallId
+from braidlog.app.execution.outcome import Outcome, Status
+from braidlog.client.attempts import Said
+from braidlog.client.background import BackgroundLoop
+from braidlog.client.link import Connector
+from braidlog.client.links import Links
+from braidlog.client.retry import Backoff, Verdict, is_unknown, verdict_of
+from braidlog.client.routing import parse_seeds
+from braidlog.client.settings import ClientSettings
+from braidlog.client.sockets import socket_connector
+from braidlog.errors import (
+    ClosedError,
+    DeadlineError,
+    LogError,
+    RemoteProtocolError,
+)
+from braidlog.storage.arguments import checked_timeout
+from braidlog.wire.messages import (
+    AppStatus,
+    Call,
+    CallResult,
+    FetchSnapshot,
+    GetAppStatus,
+    Message,
+    Promote,
+    SnapshotPart,
+    SnapshotProgress,
+    TakeSnapshot,
+)
+
+__all__ = ["AsyncCaller", "Caller", "connect", "connect_async"]
+
+T = TypeVar("T")
+
+# A call id is not made of a position that was heard longer ago than this: the host
+# might have forgotten calls of that age.
+_FRESH_S: Final = 0.5
+_NEVER: Final = float("-inf")
+_COPY_S: Final = 600.0
+_PROMOTE_S: Final = 90.0
+
+
+class AsyncCaller:
+    """An application whose hosts are elsewhere. Use `braidlog.app.connect_async`.
+
+    Safe to use for many calls at a time; each is retried at the other hosts when one
+    fails. A cancelled call that was sent is executed all the same.
+    """
+
+    def __init__(
+        self,
+        seeds: str | Iterable[str],
+        *,
+        connector: Connector,
+        settings: ClientSettings | None = None,
+    ) -> None:
+        """Remember where the hosts are; entering connects."""
+        self._settings = settings or ClientSettings()
+        self._seeds = parse_seeds(seeds)
+        self._links = Links(connector, self._settings.connect_timeout_s)
+        self._turn = 0
+        self._position = 0
+        self._heard = _NEVER
+
+    async def __aenter__(self) -> Self:
+        """Find a host.
+
+        Raises:
+            ConnectionLostError: every seed refuses connections.
+            DeadlineError: none answered in time.
+            UnauthorizedError: the token is refused.
+            NotFoundError: the hosts are of another application.
+        """
+        try:
+            await self.status()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the connections."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections. Idempotent."""
+        await self._links.close()
+
+    # -- calls -------------------------------------------------------------------
+
+    async def new_call_id(self) -> CallId:
+        """Return an id for a call that may have to be repeated, also after a restart.
+
+        Store it before the call; see `Host.new_call_id`.
+        """
+        if asyncio.get_running_loop().time() - self._heard > _FRESH_S:
+            await self.status()
+        return CallId.make(self._position + 1, self._settings.entropy(9))
+
+    async def call(
+        self,
+        procedure: str,
+        /,
+        *arguments: Any,
+        call_id: CallId | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
+        stale: float | None = None,
+        behind: int | None = None,
+        **named: Any,
+    ) -> Any:
+        """Call a procedure and return what it returned; see `Host.call`.
+
+        When this returns, the call is durable, and executed once. ``timeout`` seconds
+        (30 unless said) bound it with all its repeats.
+
+        Raises:
+            Abort: the procedure refused; nothing of what it did remains.
+            ProcedureError: it raised something else; nothing remains.
+            CallExpiredError: the id is so old that its result may be forgotten; its
+                ``outcome`` is unknown if an earlier attempt may have been executed.
+            DeadlineError: no answer in time; repeat with the same call id if its
+                ``outcome`` is unknown.
+            UnauthorizedError: the token does not allow it.
+            LogError: what is wrong with the call, as `Host.call` says it.
+        """
+        outcome = await self._outcome(
+            procedure, arguments, named, call_id, timeout, stale, behind
+        )
+        return answer(outcome)
+
+    async def _outcome(
+        self,
+        procedure: str,
+        arguments: tuple[Any, ...],
+        named: dict[str, Any],
+        call_id: CallId | None,
+        timeout: float | None,  # noqa: ASYNC109
+        stale: float | None,
+        behind: int | None,
+    ) -> Outcome:
+        payload = encode([list(arguments), named])
+        left = checked_timeout(timeout)
+        within = self._settings.timeout_s if left is None else left
+        call = await self.new_call_id() if call_id is None else call_id
+        message = Call(
+            bytes(call),  # The encoder takes no subclass.
+            procedure,
+            max(1, int(within * 1000)),
+            int((checked_timeout(stale) or 0) * 1_000_000),
+            behind or 0,
+        )
+        given, body = await self._ask(message, payload, within)
+        if not isinstance(given, CallResult):
+            msg = f"{type(given).__name__} is no answer to Call"
+            raise RemoteProtocolError(msg)
+        return Outcome(
+            given.position,
+            call,
+            given.procedure,
+            Status(given.status),
+            bytes(body),
+            b"",
+        )
+
+    async def _ask(
+        self,
+        message: Message,
+        payload: bytes,
+        within: float,
+        attempt_s: float | None = None,
+    ) -> tuple[Message, memoryview]:
+        """Ask one host after the other until one answers."""
+        loop, settings = asyncio.get_running_loop(), self._settings
+        deadline = loop.time() + within
+        refused_until = min(deadline, loop.time() + settings.refused_s)
+        backoff = Backoff(settings.retry_first_s, settings.retry_max_s)
+        unknown = False
+        failures = 0
+        said = Said()
+        while (left := deadline - loop.time()) > 0:
+            turn = self._turn
+            address = self._seeds[turn % len(self._seeds)]
+            most = min(left, attempt_s or settings.attempt_timeout_s)
+            try:
+                given = await self._links.ask(address, message, payload, within=most)
+                self._check_here(given[0])
+            except LogError as error:
+                if self._links.closed:
+                    msg = "the caller is closed"
+                    raise ClosedError(msg) from error
+                failures += 1
+                if self._is_answer(error, failures):
+                    raise _with_outcome(error, unknown=unknown) from None
+                unknown = unknown or is_unknown(error)
+                said.note(address, error, whole=most < left)
+            else:
+                self._hear(given[0])
+                return given
+            if turn == self._turn:
+                self._turn += 1  # Else another call has moved on already.
+            if failures % len(self._seeds) == 0:
+                until = deadline
+                # Who was never there is not waited for as long as who is away.
+                if self._heard == _NEVER and said.all_refused and not unknown:
+                    if loop.time() >= refused_until:
+                        raise said.unreached("host")
+                    until = refused_until
+                pause = backoff.pause(settings.share())
+                await asyncio.sleep(min(pause, max(0.0, until - loop.time())))
+        late: LogError = DeadlineError(f"no host answered in {within:.3g} s: {said}")
+        late.outcome = "unknown" if unknown else "not_stored"
+        raise late
+
+    def _is_answer(self, error: LogError, failures: int) -> bool:
+        """Whether an error is the answer of all hosts: what diverged at one is not."""
+        if isinstance(error, DivergedError) and failures < len(self._seeds):
+            return False
+        return verdict_of(error) is Verdict.FINAL
+
+    @staticmethod
+    def _check_here(given: Message) -> None:
+        # A partition that diverged at one host goes on at those that agree.
+        if isinstance(given, CallResult) and given.status == Status.STOPPED:
+            msg = f"{given.procedure!r}: a partition of it has diverged at this host"
+            raise DivergedError(msg, position=given.position, procedure=given.procedure)
+
+    def _hear(self, given: Message) -> None:
+        if isinstance(given, (CallResult, AppStatus)):
+            self._position = max(self._position, given.applied)
+            self._heard = asyncio.get_running_loop().time()
+
+    # -- hosts -------------------------------------------------------------------
+
+    async def status(self, *, hashes: bool = False) -> AppStatus:
+        """Return how a host is: the one that the next call goes to.
+
+        Raises:
+            DeadlineError: no host answered.
+        """
+        seconds = _COPY_S if hashes else None
+        within = seconds or self._settings.timeout_s
+        given, _ = await self._ask(GetAppStatus(hashes), b"", within, seconds)
+        return _status(given)
+
+    async def statuses(self) -> dict[str, AppStatus | LogError]:
+        """Return how each of the hosts is, by address; its error if it cannot say."""
+
+        async def one(address: str) -> AppStatus | LogError:
+            within = self._settings.attempt_timeout_s
+            try:
+                given, _ = await self._links.ask(address, GetAppStatus(), within=within)
+                return _status(given)
+            except LogError as error:
+                return error
+
+        found = await asyncio.gather(*map(one, self._seeds))
+        return dict(zip(self._seeds, found, strict=True))
+
+    async def promote(self, address: str | None = None) -> AppStatus:
+        """Make a host (the first seed unless said) the active one.
+
+        Raises:
+            FencedError: another one became active at the same time.
+            UnauthorizedError: the token has not the role admin.
+        """
+        where = address or self._seeds[0]
+        given, _ = await self._links.ask(where, Promote(), within=_PROMOTE_S)
+        return _status(given)
+
+    async def take_snapshot(
+        self,
+        address: str | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> SnapshotProgress:
+        """Have a host (the first seed unless said) take a snapshot of its own.
+
+        On return it is durable at that host and was read back, and the log is trimmed
+        as far as the settings of the host allow. ``progress`` hears of the bytes that
+        were copied and read back, and of how many there are. If this is cancelled or
+        fails, the host goes on.
+
+        Raises:
+            SnapshotFailedError: it was not taken; nothing was trimmed.
+            NotFoundError: the host was started again meanwhile.
+            UnauthorizedError: the token has not the role admin.
+        """
+        where = address or self._seeds[0]
+        job = 0
+        while True:
+            asked = TakeSnapshot(job)
+            given, _ = await self._links.ask(where, asked, within=_PROMOTE_S)
+            if not isinstance(given, SnapshotProgress):
+                msg = f"{type(given).__name__} is no answer to TakeSnapshot"
+                raise RemoteProtocolError(msg)
+            if progress is not None:
+                progress(given.done, given.total)
+            if given.number:
+                return given
+            job = given.job
+
+    async def copy(self) -> AsyncIterator[tuple[SnapshotPart, int, bytes]]:
+        """Iterate over a copy of a host's state: what it is, partition, next bytes.
+
+        Raises:
+            NotFoundError: the copy went while it was read: begin again.
+            UnauthorizedError: the token has not the role admin.
+        """
+        address = self._seeds[self._turn % len(self._seeds)]
+
+        async def part(asked: FetchSnapshot) -> tuple[SnapshotPart, bytes]:
+            given, data = await self._links.ask(address, asked, within=_COPY_S)
+            if not isinstance(given, SnapshotPart):
+                msg = f"{type(given).__name__} is no answer to FetchSnapshot"
+                raise RemoteProtocolError(msg)
+            return given, bytes(data)
+
+        made, data = await part(FetchSnapshot())
+        for partition, size in enumerate(made.sizes):
+            offset = 0
+            while offset < size:
+                if partition or offset:
+                    asked = FetchSnapshot(made.copy, partition, offset)
+                    made, data = await part(asked)
+                if not data:
+                    msg = f"the copy of partition {partition} ends at {offset}"
+                    raise RemoteProtocolError(msg)
+                yield made, partition, data
+                offset += len(data)
+
+
+def _status(given: Message) -> AppStatus:
+    if not isinstance(given, AppStatus):
+        msg = f"{type(given).__name__} is no answer to GetAppStatus"
+        raise RemoteProtocolError(msg)
+    return given
+
+
+def _with_outcome(error: LogError, *, unknown: bool) -> LogError:
+    if unknown and isinstance(error, CallExpiredError):
+        error.outcome = "unknown"
+    return error
+
+
+class Caller:
+    """The same for blocking code. Use `braidlog.app.connect`.
+
+    Safe to use from many threads.
+    """
+
+    def __init__(self, caller: AsyncCaller) -> None:
+        """Start the loop; entering connects."""
+        self._loop = BackgroundLoop()
+        self._caller = caller
+
+    def __enter__(self) -> Self:
+        """Find a host; see `AsyncCaller`."""
+        try:
+            self._loop.run(self._caller.__aenter__())
+        except BaseException:
+            self._loop.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the connections."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections and the loop. Idempotent."""
+        if self._loop.alive:
+            self._loop.finish(self._caller.close())
+        self._loop.close()
+
+    def interrupt(self) -> None:
+        """Have calls raise `ClosedError`, those under way and later ones."""
+        self._loop.interrupt()
+
+    def run(self, ask: Callable[[AsyncCaller], Coroutine[Any, Any, T]]) -> T:
+        """Run what `ask` does with the async caller, on its loop."""
+        return self._loop.run(ask(self._caller))
+
+    def new_call_id(self) -> CallId:
+        """Return an id for a call that may have to be repeated."""
+        return self._loop.run(self._caller.new_call_id())
+
+    def call(self, procedure: str, /, *arguments: Any, **options: Any) -> Any:
+        """Call a procedure and return what it returned; see `AsyncCaller.call`."""
+        return self._loop.run(self._caller.call(procedure, *arguments, **options))
+
+    def submit(self, procedure: str, /, *arguments: Any, **options: Any) -> Future[Any]:
+        """Call a procedure without waiting; the future gives the answer."""
+        return self._loop.begin(self._caller.call(procedure, *arguments, **options))
+
+    def status(self, *, hashes: bool = False) -> AppStatus:
+        """Return how a host is; see `AsyncCaller.status`."""
+        return self._loop.run(self._caller.status(hashes=hashes))
+
+    def statuses(self) -> dict[str, AppStatus | LogError]:
+        """Return how each of the hosts is; see `AsyncCaller.statuses`."""
+        return self._loop.run(self._caller.statuses())
+
+    def promote(self, address: str | None = None) -> AppStatus:
+        """Make a host the active one; see `AsyncCaller.promote`."""
+        return self._loop.run(self._caller.promote(address))
+
+    def take_snapshot(
+        self,
+        address: str | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> SnapshotProgress:
+        """Have a host take a snapshot; see `AsyncCaller.take_snapshot`."""
+        return self._loop.run(self._caller.take_snapshot(address, progress))
+
+
+def connect_async(
+    seeds: str | Iterable[str],
+    *,
+    application: str = "",
+    token: str = "",
+    ssl: tls.SSLContext | None = None,
+    settings: ClientSettings | None = None,
+) -> AsyncCaller:
+    """Call an application, with ``async with``; `connect` is for blocking code.
+
+    ``seeds`` are the addresses of its hosts; a call goes to the next one when one does
+    not answer. The name of the ``application`` is checked. ``ssl`` is a context as
+    `ssl.create_default_context` makes it, ``token`` says what is allowed.
+    """
+    connector = socket_connector(token=token, context=ssl, cluster=application)
+    return AsyncCaller(seeds, connector=connector, settings=settings)
+
+
+def connect(
+    seeds: str | Iterable[str],
+    *,
+    application: str = "",
+    token: str = "",
+    ssl: tls.SSLContext | None = None,
+    settings: ClientSettings | None = None,
+) -> Caller:
+    """Call an application from blocking code, with ``with``; see `connect_async`."""
+    return Caller(
+        connect_async(
+            seeds, application=application, token=token, ssl=ssl, settings=settings
+        )
+    )

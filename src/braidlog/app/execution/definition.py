@@ -1,0 +1,222 @@
+"""What an application is: procedures, the schema of their state, its partitions."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar, overload
+
+from braidlog.app.determinism.code_hash import source_of
+from braidlog.app.errors import (
+    DeterminismError,
+    DeterminismWarning,
+    UnknownProcedureError,
+)
+from braidlog.app.execution.entries import Catalog
+from braidlog.app.fingerprint import environment as environment_of
+from braidlog.app.procedure import RULES, Mode, Partitions, Procedure, parameters
+from braidlog.errors import AlreadyExistsError, InvalidArgumentError
+from braidlog.names import checked_new_name
+from braidlog.suggestions import does_not_exist
+
+__all__ = ["ApplicationDefinition"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_PARTITIONS_MAX: Final = 4096
+
+
+class ApplicationDefinition:
+    """Procedures over a database of their own; see `braidlog.app.Application`.
+
+    This is what executing and replaying its commands needs of it. It opens nothing.
+
+    ``partitions`` is fixed for the life of the application: calls of one partition are
+    executed one after the other, and each partition has its own database. ``schema`` is
+    SQL, one text or its steps: a later version may append steps, which are executed on
+    every partition at one position of the log. ``results_kept`` says how many calls a
+    partition remembers, so that a retry gets the first answer. ``packages`` names
+    installed packages whose versions procedures depend on.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        partitions: int = 8,
+        schema: str | Sequence[str] = "",
+        results_kept: int = 10_000,
+        packages: Sequence[str] = (),
+    ) -> None:
+        """Name the application; register procedures, then open it.
+
+        Raises:
+            InvalidArgumentError: the name cannot be one, or a number is out of range.
+        """
+        self.name = checked_new_name(name, "application")
+        if not 1 <= partitions <= _PARTITIONS_MAX:
+            msg = f"partitions must be from 1 to {_PARTITIONS_MAX}, got {partitions}"
+            raise InvalidArgumentError(msg)
+        if results_kept < 1:
+            msg = f"results_kept must be at least 1, got {results_kept}"
+            raise InvalidArgumentError(msg)
+        self.partitions = partitions
+        self.schema = [schema] if isinstance(schema, str) else list(schema)
+        self.results_kept = results_kept
+        self.packages = tuple(packages)
+        self._named: dict[str, Procedure] = {}
+        self._all: dict[tuple[str, bytes], Procedure] = {}
+
+    def __repr__(self) -> str:
+        """Show the name and what is registered."""
+        names = ", ".join(sorted(self._named))
+        return f"<Application {self.name!r}: {names or 'no procedures'}>"
+
+    @overload
+    def procedure(self, function: F, /) -> F: ...
+
+    @overload
+    def procedure(
+        self,
+        /,
+        *,
+        key: str | None = None,
+        partitions: Partitions | None = None,
+        multi: bool = False,
+        read_only: bool = False,
+        effects: bool = False,
+        retired: bool = False,
+        name: str | None = None,
+    ) -> Callable[[F], F]: ...
+
+    def procedure(
+        self,
+        function: F | None = None,
+        /,
+        *,
+        key: str | None = None,
+        partitions: Partitions | None = None,
+        multi: bool = False,
+        read_only: bool = False,
+        effects: bool = False,
+        retired: bool = False,
+        name: str | None = None,
+    ) -> F | Callable[[F], F]:
+        """Register a function as a procedure, and return it as it is.
+
+        The function takes the context and plain parameters. It belongs to the partition
+        of its argument ``key``; or to those of the keys that ``partitions`` gives of
+        the arguments; or, with ``multi``, to all. An application of one partition needs
+        none of the three.
+
+        ``read_only``: never logged, changes nothing. ``effects``: executed before it is
+        logged, and what is logged is what it changed; it may use clocks, randomness and
+        the world outside, but it may be executed more than once. ``retired``: code that
+        only replay still calls, kept under its ``name`` beside its successor.
+
+        Raises:
+            DeterminismError: a replay would not do what the function does; its
+                ``findings`` say where and what to do instead.
+            InvalidArgumentError: the declaration makes no sense.
+            AlreadyExistsError: the name is taken.
+        """
+
+        def register(function: F) -> F:
+            mode: Mode = _mode(read_only=read_only, effects=effects)
+            strict = mode == "command"
+            if strict:
+                _check(function)
+            self._add(
+                Procedure(
+                    name=checked_new_name(name or function.__name__, "procedure"),
+                    function=function,
+                    call=RULES.guarded(function) if strict else function,
+                    content=RULES.content_hash(function, strict=strict),
+                    source=source_of(function),
+                    mode=mode,
+                    key=key,
+                    keys=partitions,
+                    retired=retired,
+                    parameters=parameters(function),
+                ),
+                multi=multi,
+            )
+            return function
+
+        return register if function is None else register(function)
+
+    def _add(self, procedure: Procedure, *, multi: bool) -> None:
+        given = [procedure.key is not None, procedure.keys is not None, multi]
+        if sum(given) != 1 and (self.partitions > 1 or sum(given) > 1):
+            msg = (
+                f"procedure {procedure.name!r} needs exactly one of key=, partitions= "
+                f"and multi=True: application {self.name!r} has {self.partitions} "
+                "partitions"
+            )
+            raise InvalidArgumentError(msg)
+        names = list(procedure.parameters.parameters)
+        if procedure.key is not None and procedure.key not in names:
+            msg = (
+                f"procedure {procedure.name!r} has no parameter {procedure.key!r} for "
+                f"key= (parameters: {', '.join(names)})"
+            )
+            raise InvalidArgumentError(msg)
+        known = (procedure.name, procedure.content)
+        if known in self._all or (
+            not procedure.retired and procedure.name in self._named
+        ):
+            msg = f"procedure {procedure.name!r} is registered already"
+            raise AlreadyExistsError(msg)
+        self._all[known] = procedure
+        if not procedure.retired:
+            self._named[procedure.name] = procedure
+
+    def find(self, name: str) -> Procedure:
+        """Return the procedure that calls of ``name`` get.
+
+        Raises:
+            UnknownProcedureError: there is none.
+        """
+        procedure = self._named.get(name)
+        if procedure is None:
+            what = f"application {self.name!r}: procedure"
+            raise UnknownProcedureError(does_not_exist(what, name, self._named))
+        return procedure
+
+    def procedures(self) -> list[Procedure]:
+        """Return all procedures, by name and content; also retired ones."""
+        return [procedure for _, procedure in sorted(self._all.items())]
+
+    def logged(self, name: str, content: bytes) -> Procedure | None:
+        """Return the code that a command in the log names, or None."""
+        return self._all.get((name, content))
+
+    def catalog(self, version: int) -> Catalog:
+        """Return the entry that says what this program has."""
+        procedures = [[p.name, p.content, p.source, p.flags] for p in self.procedures()]
+        return Catalog(version, procedures, self.schema, self.environment)
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """The facts of this machine that procedures depend on."""
+        return environment_of(self.packages)
+
+
+def _check(function: Callable[..., Any]) -> None:
+    """Refuse what cannot be replayed, and warn of what may not."""
+    findings = RULES.lint(function)
+    errors = tuple(finding for finding in findings if finding.level == "error")
+    if errors:
+        listed = "\n".join(str(finding) for finding in errors)
+        msg = f"{function.__name__} cannot be replayed:\n{listed}"
+        raise DeterminismError(msg, procedure=function.__name__, findings=errors)
+    for finding in findings:
+        # Of the line that has the decorator.
+        warnings.warn(str(finding), DeterminismWarning, stacklevel=4)
+
+
+def _mode(*, read_only: bool, effects: bool) -> Mode:
+    if read_only and effects:
+        msg = "a procedure that changes nothing has no effects: choose one"
+        raise InvalidArgumentError(msg)
+    return "read_only" if read_only else "effects" if effects else "command"

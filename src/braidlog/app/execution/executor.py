@@ -1,0 +1,494 @@
+"""Executing the log: one record after the other, over any state.
+
+*Theory of operation.* `apply` takes records in the order of the log. A command is
+executed on its partitions between a mark and a release; `commit` stores what many
+commands did, partition by partition, each in one transaction with its position. A
+command on several partitions stores on each of them what it changed on all, and its
+result; one on many of them on the first alone, which is durable before they are. So
+after a crash, whichever of them have the command, the others get from one of these what
+they lack when the log comes to that position again. A commit need not reach the device,
+and a machine that dies may keep those of some partitions and not of others; so what was
+stored for others goes only when all were synced behind it.
+
+*Invariants.* A partition executes each command above its applied position once, in
+order. A command is executed on all its partitions or on none; where one of them has it,
+the others get its changes and no code is run. What a partition needs of a command is
+durable on its own, or stored on one that every other one has to have. Nothing depends
+on a clock, on randomness or on how records were grouped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Final
+
+from braidlog.app.determinism.codec import encode
+from braidlog.app.errors import GivenUpError, GiveUp, UnknownProcedureError
+from braidlog.app.execution import entries
+from braidlog.app.execution.catalog_state import Shared
+from braidlog.app.execution.context import Context
+from braidlog.app.execution.definition import ApplicationDefinition
+from braidlog.app.execution.entries import CallId, Command, Effect
+from braidlog.app.execution.evaluation import Ran, evaluate, failed
+from braidlog.app.execution.outcome import Outcome, Status, bytes_of_changes, digest_of
+from braidlog.app.execution.partition import Book
+from braidlog.app.execution.record import RecordLike
+from braidlog.app.execution.state import Kept, State
+from braidlog.app.fingerprint import EnvironmentRule, check
+from braidlog.app.procedure import Procedure
+from braidlog.errors import CorruptionError, InvalidArgumentError, LogError
+
+__all__ = ["Executor"]
+
+# Idle partitions store their position at least every so many records, so that opening
+# reads no more than these again.
+_BEHIND_MAX: Final = 100_000
+# Commands on several partitions whose changes are kept for others, before a sync lets
+# them go: rare enough to cost nothing, few enough to take little space.
+_UNSETTLED_MAX: Final = 1024
+# So many partitions each store what a command did; of more, the first one alone, which
+# is synced before the others commit: a copy for each would be the square of them.
+_COPIES_MAX: Final = 8
+_TOO_LONG: Final = "it took too long"
+
+
+class Executor:
+    """Executes the records of one application's log on its state.
+
+    ``given_up`` says which commands ahead have an ABORT entry behind them; they get
+    that outcome instead of being executed. Of some ``partitions`` alone only these
+    execute, and no command may touch them and others; what belongs to the whole
+    application is kept in the partition 0 all the same.
+    """
+
+    def __init__(
+        self,
+        application: ApplicationDefinition,
+        state: State,
+        *,
+        given_up: Callable[[int], str | None] | None = None,
+        partitions: Collection[int] | None = None,
+        environment: EnvironmentRule = "refuse",
+        watchdog: AbstractContextManager[object] | None = None,
+        ending: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Begin where the state is.
+
+        ``environment`` says what to do with commands that were logged under other
+        versions; ``watchdog`` is entered around each command, and raises `GiveUp`.
+        `feed` takes no more records as soon as it is ``ending``.
+        """
+        self.application = application
+        self._state = state
+        self._given_up = given_up
+        self._environment = environment
+        self._watchdog = nullcontext() if watchdog is None else watchdog
+        self._ending = ending
+        self._books = [Book(n, each) for n, each in enumerate(state.partitions)]
+        self._only = None if partitions is None else frozenset(partitions)
+        mine = self._books
+        if self._only is not None:
+            mine = [b for b in mine if b.number == 0 or b.number in self._only]
+        going = [b.progress.applied for b in mine if b.stopped is None]
+        self.position = min(going) if going else self._highest()
+        # What was committed before may not be durable.
+        self._settled = 0
+        self._unsettled = 0
+        self.shared = Shared(application, self._books)
+
+    def _highest(self) -> int:
+        return max(book.progress.applied for book in self._books)
+
+    @property
+    def highest(self) -> int:
+        """The furthest that any partition had come when the state was opened."""
+        return self._highest()
+
+    # -- records -----------------------------------------------------------------
+
+    def feed(self, records: Iterable[RecordLike]) -> list[Outcome]:
+        """Apply records, and return the outcomes of the commands among them.
+
+        What it came to is in ``position``: not to the last one if it is ending.
+        """
+        apply, ending = self.apply, self._ending
+        outcomes = []
+        for record in records:
+            if ending():
+                break
+            outcome = apply(record.position, record.timestamp, record.value)
+            if outcome is not None:
+                outcomes.append(outcome)
+        return outcomes
+
+    def apply(self, position: int, timestamp: int, value: bytes) -> Outcome | None:
+        """Apply the record at ``position``; its outcome, if it is a command.
+
+        None as well for a command that its partitions have had before. What is applied
+        is stored by the next `commit`.
+
+        Raises:
+            UnknownProcedureError: the program has not the code that a command names.
+            EnvironmentMismatchError: a command was logged under other versions.
+            GivenUpError: the watchdog stopped a command; roll back.
+            ExecutionError: the machine failed; nothing can be applied any more.
+            StateDamagedError: the same, because a database is damaged.
+            CorruptionError: a record is missing, or is none of a command log.
+        """
+        if position != self.position + 1:
+            msg = f"the record at {self.position + 1} is missing: {position} came"
+            raise CorruptionError(msg)
+        entry = entries.unpack(value, position)
+        try:
+            if type(entry) is Command or type(entry) is Effect:
+                outcome = self._execute(position, timestamp, entry)
+            else:
+                outcome = None
+                self.shared.apply(position, entry)
+        except GiveUp as error:
+            reason = str(error)
+            msg = f"the command at {position} was stopped: {reason or _TOO_LONG}"
+            raise GivenUpError(msg, position=position, reason=reason) from error
+        except self._state.failures as error:
+            doing = f"the state failed at position {position}"
+            raise self._state.explained(error, doing) from error
+        self.position = position
+        return outcome
+
+    def pass_over(self, position: int) -> None:
+        """Go on behind ``position``, although nobody has what the log had here."""
+        self.position = max(self.position, position)
+
+    def last(self, number: int) -> int:
+        """Return the position of the last command that a partition executed."""
+        return self._books[number].progress.last
+
+    def _elsewhere(self, position: int, numbers: Sequence[int] | None) -> bool:
+        """Whether a command touches none of the partitions that execute here."""
+        if self._only is None:
+            return False
+        touched = range(len(self._books)) if numbers is None else numbers
+        if self._only.issuperset(touched):
+            return False
+        if self._only.isdisjoint(touched):
+            return True
+        msg = (
+            f"the command at {position} touches the partitions {list(touched)}, of"
+            f" which only {sorted(self._only)} execute here"
+        )
+        raise InvalidArgumentError(msg)
+
+    def _touched(self, numbers: Sequence[int] | None) -> list[Book]:
+        if numbers is None:
+            return self._books
+        return [self._books[number] for number in numbers]
+
+    def _execute(
+        self, position: int, timestamp: int, entry: Command | Effect
+    ) -> Outcome | None:
+        if self._elsewhere(position, entry.partitions):
+            return None
+        books = self._touched(entry.partitions)
+        missing = [book for book in books if book.progress.applied < position]
+        if not missing:
+            return None
+        if len(missing) < len(books):
+            self._complete(position, books, missing)
+            return None
+        for book in books:
+            if book.progress.stopped is not None:
+                return self._stopped(position, entry, books)
+        home = books[0]
+        kept = home.find(entry.call)
+        if kept is not None:
+            return Outcome(
+                kept.position,
+                kept.call,
+                kept.procedure,
+                Status(kept.status),
+                kept.body,
+                kept.digest,
+                repeated=True,
+            )
+        if int.from_bytes(entry.call[:7], "big") <= home.progress.forgotten:
+            return Outcome(
+                position, entry.call, entry.procedure, Status.EXPIRED, b"", b""
+            )
+        for book in books:
+            book.begin()
+        if isinstance(entry, Command):
+            return self._command(position, timestamp, entry, books)
+        return self._effect(position, timestamp, entry, books)
+
+    def _command(
+        self, position: int, timestamp: int, entry: Command, books: list[Book]
+    ) -> Outcome:
+        procedure = self.application.logged(entry.procedure, entry.content)
+        if procedure is None:
+            msg = (
+                f"the command at {position} needs {entry.procedure!r} as it was with"
+                f" content hash {entry.content.hex()}"
+            )
+            raise UnknownProcedureError(msg)
+        if self.shared.foreign and self._environment == "refuse":
+            mine = self.application.environment
+            check(self.shared.environment, mine, self._environment)
+        reason = self._given_up(position) if self._given_up is not None else None
+        now = max(timestamp, *[book.progress.time for book in books])
+        context = self._context(books, now, entry.seed)
+        if reason is not None:
+            given_up = Ran(Status.GIVEN_UP, encode(["Abort", reason]), None)
+            return self._finish(position, now, entry, books, given_up, [], context)
+        ran, changes = self._run(procedure, context, entry.arguments, books)
+        return self._finish(position, now, entry, books, ran, changes, context)
+
+    def _context(self, books: list[Book], now: int, seed: bytes) -> Context:
+        handles = {book.number: book.state.handle for book in books}
+        return Context(handles, len(self._books), now, seed)
+
+    def _run(
+        self,
+        procedure: Procedure,
+        context: Context,
+        arguments: Sequence[Any],
+        books: list[Book],
+        *,
+        keep: bool = True,
+    ) -> tuple[Ran, list[list[Any]]]:
+        """Run a procedure; its changes stay, if it ended well and ``keep``."""
+        for book in books:
+            book.state.mark()
+        with self._watchdog:
+            ran = evaluate(procedure, context, arguments, self._state)
+        for book in books:
+            if (fault := book.state.spoiled()) is not None:
+                ran = failed(fault)
+        if ran.status != Status.OK:
+            for book in books:
+                book.state.undo()
+            return ran, []
+        if keep:
+            return ran, [book.state.release() for book in books]
+        changes = [book.state.changes() for book in books]
+        for book in books:
+            book.state.undo()
+        return ran, changes
+
+    def _effect(
+        self, position: int, timestamp: int, entry: Effect, books: list[Book]
+    ) -> Outcome:
+        now = max(timestamp, *[book.progress.time for book in books])
+        if entry.base != [book.progress.last for book in books]:
+            return Outcome(position, entry.call, entry.procedure, Status.VOID, b"", b"")
+        for book, changes in zip(books, entry.changes, strict=True):
+            book.state.mark()
+            book.state.apply(changes)
+            book.state.release()
+        ran = Ran(Status.OK, entry.result, None)
+        return self._finish(position, now, entry, books, ran, entry.changes, None)
+
+    def _finish(
+        self,
+        position: int,
+        now: int,
+        entry: Command | Effect,
+        books: list[Book],
+        ran: Ran,
+        changes: list[list[Any]],
+        context: Context | None,
+    ) -> Outcome:
+        home = books[0]
+        draws, nows = (0, 0) if context is None else (context.draws, context.nows)
+        digest = digest_of(ran.status, bytes_of_changes(changes), ran.body, draws, nows)
+        if ran.status == Status.OK:
+            for book in books:
+                book.touch(position, now)
+        kept = Kept(position, entry.call, entry.procedure, ran.status, ran.body, digest)
+        if len(books) > 1:
+            self._store_for_others(books, now, changes, kept)
+        home.remember(kept, self.shared.results_kept)
+        self.shared.note(position, digest, entry.procedure, books)
+        return Outcome(
+            position,
+            entry.call,
+            entry.procedure,
+            ran.status,
+            ran.body,
+            digest,
+            error=ran.error,
+        )
+
+    def _store_for_others(
+        self, books: list[Book], now: int, changes: list[list[Any]], kept: Kept
+    ) -> None:
+        """Keep on each partition what the others need, should they lose it."""
+        numbers = [book.number for book in books]
+        # None changed anything where the command did not end well.
+        each = list(zip(numbers, changes, strict=True)) if changes else []
+        stored = encode([now, each, list(kept)])
+        self._store_copies(books, books, kept.position, stored)
+
+    def _store_copies(
+        self, books: list[Book], lacking: list[Book], position: int, stored: bytes
+    ) -> None:
+        if len(books) > _COPIES_MAX:
+            lacking = [book for book in lacking if book is books[0]]
+            books[0].first = True
+        for book in lacking:
+            book.store_waiting(position, stored)
+        self._unsettled += 1
+
+    def _complete(self, position: int, books: list[Book], missing: list[Book]) -> None:
+        """Bring partitions that a crash left behind to where the others are."""
+        ahead = next(book for book in books if book not in missing)
+        waiting = ahead.waiting(position)
+        if waiting is None:
+            return  # It changed nothing, and nobody has to remember it.
+        home = books[0]
+        if waiting.kept is None and home in missing:
+            msg = (
+                f"partition {home.number} is behind {position} and others of the same"
+                " command are not: the databases are not from one host"
+            )
+            raise CorruptionError(msg)
+        for book in missing:
+            book.begin()
+            if book.number in waiting.changes:
+                book.state.mark()
+                book.state.apply(waiting.changes[book.number])
+                book.state.release()
+                book.touch(position, waiting.now)
+        if waiting.kept is not None and home in missing:
+            home.remember(waiting.kept, self.shared.results_kept)
+        self._store_copies(books, missing, position, waiting.stored)
+
+    def _stopped(
+        self, position: int, entry: Command | Effect, books: list[Book]
+    ) -> Outcome:
+        # The others would go on without what the stopped one should have done.
+        cause = next(b.progress.stopped for b in books if b.progress.stopped)
+        for book in books:
+            book.stop(cause[0], cause[1], cause[2], position - 1)
+        return Outcome(position, entry.call, entry.procedure, Status.STOPPED, b"", b"")
+
+    # -- beside the log ----------------------------------------------------------
+
+    def stopped(self, numbers: Sequence[int] | None) -> Exception | None:
+        """Return why calls of these partitions cannot be executed, if so."""
+        for book in self._touched(numbers):
+            if book.progress.stopped is not None:
+                return book.stopped
+        return None
+
+    def prepare(
+        self,
+        procedure: Procedure,
+        call: CallId,
+        arguments: list[Any],
+        numbers: list[int] | None,
+        now: int,
+        seed: bytes,
+    ) -> Effect | Outcome:
+        """Execute an effect-logged call and undo it; return what to log.
+
+        An outcome instead, if the call was executed before, or did not end well: then
+        there is nothing to log. What the machine does is for the caller: see `failing`.
+        """
+        books = self._touched(numbers)
+        kept = books[0].find(call)
+        if kept is not None:
+            return Outcome(
+                kept.position,
+                call,
+                kept.procedure,
+                Status(kept.status),
+                kept.body,
+                kept.digest,
+                repeated=True,
+            )
+        for book in books:
+            book.begin()
+        now = max(now, *[book.progress.time for book in books])
+        context = self._context(books, now, seed)
+        try:
+            ran, changes = self._run(procedure, context, arguments, books, keep=False)
+        except GiveUp as error:
+            # Nothing is in the log of it, so this host alone decides.
+            self._undo(books)
+            body = encode(["Abort", str(error) or _TOO_LONG])
+            ran = Ran(Status.GIVEN_UP, body, None)
+        except BaseException as error:
+            # The next command must not be stored together with half of this one. If the
+            # machine failed, there is none: everything is rolled back.
+            if not isinstance(error, (LogError, *self._state.failures)):
+                self._undo(books)
+            raise
+        if ran.status != Status.OK:
+            return Outcome(
+                0, call, procedure.name, ran.status, ran.body, b"", error=ran.error
+            )
+        touched = [book.number for book in books]
+        base = [book.progress.last for book in books]
+        return Effect(
+            call, procedure.name, procedure.content, touched, base, changes, ran.body
+        )
+
+    def _undo(self, books: Sequence[Book]) -> None:
+        with self.failing("what a call had changed could not be taken back"):
+            for book in books:
+                book.state.undo()
+
+    # -- commits -----------------------------------------------------------------
+
+    def commit(self, *, everywhere: bool = False) -> None:
+        """Store what was applied, with the position; ``everywhere`` also where idle.
+
+        Raises:
+            LogError: the machine failed; see `failing`.
+        """
+        with self.failing(f"the state could not be stored at {self.position}"):
+            for book in self._books:
+                behind = self.position - book.progress.applied
+                if book.progress.stopped is not None:
+                    behind = 0
+                if book.open or behind >= _BEHIND_MAX or (everywhere and behind):
+                    book.commit(self.position, self._settled)
+                    if book.first:
+                        book.first = False
+                        self._sync()
+        if self._unsettled >= _UNSETTLED_MAX:
+            # No partition needs any more what others keep for it.
+            self._sync()
+            self._settled, self._unsettled = self.position, 0
+
+    def _sync(self) -> None:
+        failures: tuple[type[Exception], ...] = (OSError, *self._state.failures)
+        try:
+            self._state.sync()
+        except failures as error:
+            doing = f"the state could not be synced at {self.position}"
+            raise self._state.explained(error, doing) from error
+
+    def rollback(self) -> None:
+        """Take back what was not committed; the executor is of no use afterwards.
+
+        Raises:
+            LogError: the machine failed; see `failing`.
+        """
+        with self.failing("what was not committed could not be taken back"):
+            for book in self._books:
+                book.rollback()
+
+    @contextmanager
+    def failing(self, doing: str) -> Iterator[None]:
+        """Stop with what the machine does to the state; ``doing`` says at what.
+
+        Raises:
+            ExecutionError: the machine failed; nothing can be applied any more.
+            StateDamagedError: the same, because a database is damaged.
+        """
+        try:
+            yield
+        except self._state.failures as error:
+            raise self._state.explained(error, doing) from error

@@ -1,0 +1,142 @@
+"""Calls on their way: who waits for the outcome of which command."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from braidlog.app.errors import BusyError, OutcomeUnknownError
+from braidlog.app.execution.answers import answer
+from braidlog.app.execution.entries import CallId
+from braidlog.app.execution.outcome import Outcome
+from braidlog.errors import DeadlineError
+from braidlog.storage.arguments import checked_timeout
+
+__all__ = ["Calls", "PendingCall", "Waiter", "late", "unknown"]
+
+
+class Waiter(Protocol):
+    """Somebody who waits for an outcome."""
+
+    def settle(self, outcome: Outcome | Exception) -> None:
+        """Hear of the outcome, or of why there will be none. Must not block."""
+
+
+class PendingCall:
+    """A call that was appended and is not answered yet.
+
+    A lock is what one thread waits on: a condition or an event costs several times as
+    much, and there is one of these for each call.
+    """
+
+    __slots__ = ("_lock", "_outcome", "call_id")
+
+    def __init__(self, call_id: CallId) -> None:
+        """Made by `Host.submit`."""
+        self.call_id = call_id
+        self._outcome: Outcome | Exception | None = None
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def settle(self, outcome: Outcome | Exception) -> None:
+        """Take the outcome; called once, by the host."""
+        self._outcome = outcome
+        self._lock.release()
+
+    def done(self) -> bool:
+        """Whether the answer is here."""
+        return self._outcome is not None
+
+    def outcome(self, timeout: float | None = None) -> Outcome:
+        """Wait for the outcome as it is in the log.
+
+        Raises:
+            DeadlineError: none came within ``timeout`` seconds; it may still come.
+        """
+        if self._outcome is None:
+            left = checked_timeout(timeout)
+            if not self._lock.acquire(timeout=-1 if left is None else max(left, 0)):
+                raise late(self.call_id, timeout)
+            self._lock.release()  # For others who wait for the same call.
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        assert self._outcome is not None, "settled before it was released"
+        return self._outcome
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for the answer, and return or raise what the procedure did.
+
+        Raises:
+            ProcedureError: the procedure raised; `Abort` if it refused.
+            OutcomeUnknownError: the host failed; repeat with the same call id.
+            DeadlineError: no answer within ``timeout`` seconds; it may still come.
+        """
+        return answer(self.outcome(timeout))
+
+
+class Calls:
+    """The calls of a host that have no outcome yet, and how many each partition has.
+
+    Not safe by itself: the host's lock is held around every call.
+    """
+
+    def __init__(self, partitions: int, limit: int) -> None:
+        """Allow ``limit`` calls on their way at a time."""
+        self._limit = limit
+        self._waiters: dict[bytes, list[tuple[Waiter, Sequence[int]]]] = {}
+        self.on_their_way = 0
+        self.by_partition = [0] * partitions
+
+    def add(self, call: bytes, waiter: Waiter, numbers: Sequence[int]) -> None:
+        """Remember who waits for a call.
+
+        Raises:
+            BusyError: too many calls are on their way.
+        """
+        if self.on_their_way >= self._limit:
+            msg = f"{self._limit} calls are on their way"
+            raise BusyError(msg)
+        self.on_their_way += 1
+        for number in numbers:
+            self.by_partition[number] += 1
+        self._waiters.setdefault(call, []).append((waiter, numbers))
+
+    def pop(self, call: bytes) -> list[Waiter]:
+        """Return who waits for a call; they do so no more."""
+        found = self._waiters.pop(call, None)
+        if found is None:
+            return []
+        self.on_their_way -= len(found)
+        for _, numbers in found:
+            for number in numbers:
+                self.by_partition[number] -= 1
+        return [waiter for waiter, _ in found]
+
+    def remove(self, call: bytes, waiter: Waiter) -> None:
+        """Forget one who waits, whose record did not get into the log."""
+        others = self._waiters.pop(call, [])
+        for each, numbers in others:
+            if each is not waiter:
+                self._waiters.setdefault(call, []).append((each, numbers))
+                continue
+            self.on_their_way -= 1
+            for number in numbers:
+                self.by_partition[number] -= 1
+
+    def all(self) -> Iterable[bytes]:
+        """Return all calls that have no outcome."""
+        return list(self._waiters)
+
+
+def late(call: bytes, timeout: float | None) -> DeadlineError:
+    """Return what a call gets that has no answer yet; it may still come."""
+    return DeadlineError(f"no answer to the call {call.hex()} in {timeout} s")
+
+
+def unknown(call: bytes, error: Exception) -> OutcomeUnknownError:
+    """Return what a call gets whose host failed before it answered."""
+    msg = f"the host failed before it answered the call {call.hex()}: {error}"
+    found = OutcomeUnknownError(msg)
+    found.__cause__ = error
+    return found

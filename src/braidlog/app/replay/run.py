@@ -1,0 +1,469 @@
+"""Replay: the state of an application, made again from snapshots and its log.
+
+*Theory of operation.* The log is surveyed first, without executing anything: so missing
+code, another environment, and commands on partitions that were not asked for are
+refused at the beginning. Then the same executor that hosts use is fed from the newest
+usable snapshot on, and the outcomes that the log names are compared with those that
+come out.
+
+*Invariants.* The state after a position depends on the log alone: not on where the
+replay began, whether it was killed and went on, or in how many processes the partitions
+are. Nothing is answered, appended or trimmed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Collection
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, Self, TypeAlias
+
+from braidlog.app.errors import ApplicationMismatchError, DivergedError
+from braidlog.app.execution.definition import ApplicationDefinition
+from braidlog.app.execution.entries import Create, Outcomes, unpack
+from braidlog.app.execution.executor import Executor
+from braidlog.app.fingerprint import EnvironmentRule, check
+from braidlog.app.replay.inputs import Input, readable
+from braidlog.app.replay.prescan import Survey
+from braidlog.app.replay.result import Difference, Outlook, Replayed
+from braidlog.app.replay.target import Target
+from braidlog.app.state.sqlite import SqliteState
+from braidlog.errors import BeyondEndError, InvalidArgumentError, TrimmedError
+from braidlog.paths import local_path
+
+__all__ = [
+    "Difference",
+    "Moment",
+    "Outlook",
+    "Replay",
+    "Replayed",
+    "Start",
+    "Starts",
+    "replay",
+]
+
+Check: TypeAlias = Literal["strict", "report", "off"]
+"""Of a difference to the log: raise, go on and report it, or do not look."""
+
+Across: TypeAlias = Literal["include", "refuse"]
+"""Partitions that commands on the chosen ones touch as well."""
+
+# More than a host takes: nobody waits for an answer, and commits are cheaper by the
+# command.
+_ROUND: Final = 8192
+# A host logs outcomes at least so often, so this far behind a position are those of it.
+_AHEAD_RECORDS: Final = 16_384
+
+
+class Start(Protocol):
+    """A snapshot that a replay can begin from."""
+
+    @property
+    def position(self) -> int:
+        """All partitions are as they were after this position."""
+
+    @property
+    def log(self) -> str:
+        """Identity of the log that it is of; empty if it does not say."""
+
+    def restore(self, state: SqliteState, partitions: Collection[int]) -> None:
+        """Put its partitions into an empty state."""
+
+
+Starts: TypeAlias = Callable[[int | None], Start | None]
+"""Gives the newest usable snapshot, at a position or before, if there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """An instant of the log's own time: everything up to its timestamp."""
+
+    microseconds: int
+
+
+class Replay:
+    """A replay in progress: an executor between an input and a state."""
+
+    def __init__(
+        self,
+        application: ApplicationDefinition,
+        source: Input,
+        target: Target,
+        *,
+        until: int | Moment | None = None,
+        partitions: Collection[int] | None = None,
+        across: Across = "include",
+        outcomes: Check = "strict",
+        environment: EnvironmentRule = "refuse",
+        starts: Starts | None = None,
+        progress: Callable[[Outlook], None] | None = None,
+        survey: Survey | None = None,
+    ) -> None:
+        """Survey the log and open the state; nothing is executed yet.
+
+        A ``survey`` says what somebody else saw in the log from its beginning, up to
+        the position where the replay ends: then it is read once, to be executed.
+
+        Raises:
+            ApplicationMismatchError: the log is that of another application.
+            UnknownProcedureError: the program lacks code that the log needs.
+            EnvironmentMismatchError: outcomes were made in another environment.
+            InvalidArgumentError: the partitions do not exist, or commands touch others.
+            BeyondEndError: the log ends before ``until``.
+            TrimmedError: the log begins later, and no snapshot reaches it.
+        """
+        self.application = application
+        self.differences: list[Difference] = []
+        self._source = source
+        self._outcomes = outcomes
+        self._progress = progress
+        self._seconds = 0.0
+        self._commands = 0
+        start = self._choose(starts, until)
+        at = 0 if start is None else start.position
+        self.survey = self._look_ahead(at, until) if survey is None else survey
+        self.survey.check_code()
+        self.environment = self._compare_environment(environment)
+        self.partitions = self._chosen(partitions, across)
+        self._open(target, start, self.survey.position)
+        self._check_identity()
+        facts = self._executor.shared.environment
+        check(facts, self.application.environment, environment)
+
+    # -- before anything is executed ---------------------------------------------
+
+    def _choose(
+        self, starts: Starts | None, until: int | Moment | None
+    ) -> Start | None:
+        if starts is None:
+            return None
+        if isinstance(until, Moment):
+            # Where the moment is in the log shows only while it is read.
+            survey = Survey(self.application)
+            survey.add(self._source.read(None), time_max=until.microseconds)
+            start = starts(survey.position)
+        else:
+            start = starts(until)
+        known = self._source.identity
+        if start is not None and start.log not in ("", known) and known:
+            msg = (
+                f"the snapshot at {start.position} is of the log {start.log}, not of"
+                f" {known}: its positions mean nothing here"
+            )
+            raise ApplicationMismatchError(msg)
+        return start
+
+    def _check_identity(self) -> None:
+        """Refuse a state that was begun from the log of another application.
+
+        What is in its databases would be taken for what this log gave.
+        """
+        mine = self._executor.shared.identity
+        if not mine:
+            return  # Nothing is in them yet.
+        first = next(iter(self._source.read(None, 2)), None)
+        if first is None or first.position != 1:
+            return  # The entry that has the identity was trimmed.
+        created = unpack(first.value, 1)
+        if isinstance(created, Create) and mine != created.application:
+            self.close()
+            msg = (
+                f"the state is of the application {mine.hex()}, the log is that of"
+                f" {created.application.hex()}: choose another directory, or other"
+                " snapshots"
+            )
+            raise ApplicationMismatchError(msg)
+
+    def _look_ahead(self, at: int, until: int | Moment | None) -> Survey:
+        survey = Survey(self.application, position=at)
+        if isinstance(until, Moment):
+            survey.add(self._source.read(at + 1), time_max=until.microseconds)
+        else:
+            end = None if until is None else until + 1
+            survey.add(self._source.read(at + 1, end))
+        if survey.first > at + 1:
+            msg = f"the log begins at {survey.first}, and no snapshot reaches it"
+            raise TrimmedError(msg, first=survey.first)
+        if isinstance(until, int) and until > survey.position:
+            msg = f"the log ends at {survey.position}, before {until}"
+            raise BeyondEndError(msg, next=survey.position + 1)
+        if until is not None:
+            self._add_given_up(survey)
+        return survey
+
+    def _add_given_up(self, survey: Survey) -> None:
+        # A command is given up by a record behind it, which may be beyond the end.
+        beyond = Survey(self.application, aborts=survey.aborts)
+        following = readable(self._source.read(survey.position + 1))
+        beyond.add(itertools.islice(following, _AHEAD_RECORDS))
+
+    def _compare_environment(self, rule: EnvironmentRule) -> tuple[str, ...]:
+        mine = self.application.environment
+        return tuple(
+            f"from {position} on {difference}"
+            for position, theirs in self.survey.environments
+            for difference in check(theirs, mine, rule)
+        )
+
+    def _chosen(
+        self, partitions: Collection[int] | None, across: Across
+    ) -> frozenset[int]:
+        everything = frozenset(range(self.application.partitions))
+        chosen = everything if partitions is None else frozenset(partitions)
+        if not chosen or not chosen <= everything:
+            msg = (
+                f"partitions are 0 to {len(everything) - 1}, and at least one:"
+                f" {sorted(chosen)}"
+            )
+            raise InvalidArgumentError(msg)
+        closed = self.survey.closed(chosen)
+        if closed != chosen and across == "refuse":
+            msg = (
+                f"commands on the partitions {sorted(chosen)} touch"
+                f" {sorted(closed - chosen)} as well"
+            )
+            raise InvalidArgumentError(msg)
+        return closed
+
+    def _open(self, target: Target, start: Start | None, end: int) -> None:
+        self._end = end
+        self._target = target
+        looks = self._outcomes != "off"
+        same = self._outcomes == "strict"
+        begun = target.begun(self.partitions)
+        if begun and (not looks or target.compared(same=same)):
+            self._state = target.open(self.partitions)
+            self._executor = self._execute()
+            at = 0 if start is None else start.position
+            fits = at <= self._executor.position and self._executor.highest <= end
+            if fits and not (looks and self._forgot()):
+                self.start = self._executor.position
+                if self._outcomes == "report":
+                    self.differences = [
+                        Difference(place, name, what, tuple(numbers))
+                        for place, name, what, numbers in target.differences
+                    ]
+                return
+            self._state.close()
+        target.start_over(self.partitions)
+        self._state = target.open(self.partitions)
+        if start is not None:
+            start.restore(self._state, self.partitions | {0})
+        target.restored(self.partitions)
+        self._executor = self._execute()
+        self.start = self._executor.position
+
+    def _forgot(self) -> bool:
+        """Whether outcomes are ahead of commands that are not to be compared any more.
+
+        A replay that was killed keeps their digests as long as the results of calls.
+        """
+        shared, at = self._executor.shared, self._executor.position
+        following = readable(self._source.read(at + 1))
+        entries = (
+            unpack(record.value, record.position)
+            for record in itertools.islice(following, _AHEAD_RECORDS)
+        )
+        return any(
+            isinstance(entry, Outcomes) and shared.lacks(at, entry) for entry in entries
+        )
+
+    def _execute(self) -> Executor:
+        executor = Executor(
+            self.application,
+            self._state,
+            given_up=self._given_up,
+            environment="off",  # All of it was looked at.
+            partitions=self.partitions,
+        )
+        executor.shared.on_difference = self._differs
+        return executor
+
+    def _given_up(self, position: int) -> str | None:
+        return self.survey.given_up(position, self._executor.shared.terms)
+
+    def _differs(
+        self, position: int, procedure: str, component: str, numbers: tuple[int, ...]
+    ) -> None:
+        if self._outcomes == "off":
+            return
+        found = Difference(position, procedure, component, numbers)
+        if found not in self.differences:  # An interrupted replay found it before.
+            self.differences.append(found)
+        if self._outcomes == "strict":
+            # The same call must not go on behind what it stopped at.
+            self._target.unfinished(self.partitions)
+            raise DivergedError(
+                str(found),
+                position=position,
+                procedure=procedure,
+                component=component,
+                partitions=numbers,
+            )
+
+    # -- executing ---------------------------------------------------------------
+
+    @property
+    def position(self) -> int:
+        """Everything up to here is executed and committed."""
+        return self._executor.position
+
+    @property
+    def end(self) -> int:
+        """Where the replay ends."""
+        return self._end
+
+    def last(self, partition: int) -> int:
+        """Return the position of the last command that a partition executed."""
+        return self._executor.last(partition)
+
+    def advance(self, position: int | None = None) -> None:
+        """Execute up to a position, or up to the end, and commit.
+
+        Raises:
+            DivergedError: a command gave another outcome than the log says.
+            ExecutionError: the machine failed; a replay to the same directory goes on.
+        """
+        target = self._end if position is None else min(position, self._end)
+        began = time.perf_counter()
+        before = self._seconds
+        executor, source = self._executor, self._source
+        if self._outcomes == "off" and executor.position < target:
+            self._target.uncompared()
+        records = source.read(executor.position + 1, target + 1)
+        while chunk := list(itertools.islice(records, _ROUND)):
+            if source.gaps:
+                for record in chunk:
+                    executor.pass_over(record.position - 1)
+                    self._commands += len(executor.feed((record,)))
+            else:
+                self._commands += len(executor.feed(chunk))
+            self._note_differences()
+            executor.commit()
+            self._seconds = before + time.perf_counter() - began
+            self._tell()
+        if source.gaps:
+            executor.pass_over(target)
+        executor.commit(everywhere=True)
+        self._seconds = before + time.perf_counter() - began
+
+    def _note_differences(self) -> None:
+        """Keep what was found: once it is committed, nobody finds it again."""
+        if self._outcomes == "report":
+            self._target.note([[*astuple(each)] for each in self.differences])
+
+    def _tell(self) -> None:
+        if self._progress is None:
+            return
+        done = self.position - self.start
+        left = (self._end - self.position) * self._seconds / max(done, 1)
+        rate = self._commands / max(self._seconds, 1e-9)
+        self._progress(Outlook(self.position, self._end, rate, left))
+
+    def compare_ahead(self) -> None:
+        """Compare with outcomes that the log names behind the position.
+
+        Raises:
+            DivergedError: a command gave another outcome than the log says.
+        """
+        shared = self._executor.shared
+        following = readable(self._source.read(self.position + 1))
+        for record in itertools.islice(following, _AHEAD_RECORDS):
+            if not shared.uncompared:
+                break
+            entry = unpack(record.value, record.position)
+            if isinstance(entry, Outcomes):
+                shared.compare(record.position, entry)
+        self._note_differences()
+
+    def hashes(self, partitions: Collection[int] | None = None) -> dict[int, bytes]:
+        """Return the state hash of partitions, by default of all that are replayed."""
+        found = {}
+        for number in sorted(self.partitions if partitions is None else partitions):
+            view = self._state.partitions[number].view()
+            try:
+                found[number] = view.hash()
+            finally:
+                view.close()
+        return found
+
+    def result(self) -> Replayed:
+        """Return what was done so far."""
+        survey = self.survey
+        return Replayed(
+            application=self.application.name,
+            source=self._source.name,
+            start=self.start,
+            position=self.position,
+            time=survey.time,
+            records=survey.records,
+            commands=self._commands,
+            log_bytes=survey.log_bytes,
+            seconds=self._seconds,
+            commands_per_second=self._commands / max(self._seconds, 1e-9),
+            compared=self._executor.shared.compared,
+            differences=tuple(self.differences),
+            environment=self.environment,
+            missing=survey.missing,
+            hashes=self.hashes(),
+        )
+
+    def go_on(self) -> None:
+        """Take what came to the log since as the new end.
+
+        Raises:
+            UnknownProcedureError: the program lacks code that the log needs by now.
+        """
+        self.survey.add(self._source.read(self._end + 1))
+        self.survey.check_code()
+        self._end = max(self._end, self.survey.position)
+
+    def sync(self) -> None:
+        """Make the state durable, so that it outlives a crash of the machine."""
+        self._state.settle()
+        self._target.synced(self.partitions)
+
+    def close(self) -> None:
+        """Close the state; a replay that is not at its end can go on from it."""
+        self._executor.rollback()
+        self._state.close()
+
+    def __enter__(self) -> Self:
+        """Return this."""
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        """Close."""
+        self.close()
+
+
+def replay(
+    application: ApplicationDefinition,
+    source: Input,
+    directory: str | Path,
+    *,
+    cut: str = "strict",
+    **options: Any,
+) -> Replayed:
+    """Make the state of an application in a directory, from its log.
+
+    Interrupted at any moment and called again, it goes on, and gives the same state;
+    after a crash of the machine it starts over. The state is durable on return.
+    Options are those of `Replay`. ``until`` is the last position, or a `Moment`: then
+    everything before the first record that is later.
+
+    Raises:
+        AlreadyExistsError: the directory has other files.
+        DivergedError: a command gave another outcome than the log says; `Replay` names
+            what else is refused.
+    """
+    target = Target(
+        local_path(directory, "the directory of a replay"), application, cut=cut
+    )
+    with Replay(application, source, target, **options) as going:
+        going.advance()
+        going.compare_ahead()
+        going.sync()
+        return going.result()
