@@ -210,7 +210,7 @@ def test_the_hash_is_that_of_other_versions(version: str) -> None:
     python = shutil.which(f"python{version}")
     if python is None or subprocess.run([python, "-c", ""], check=False).returncode:
         pytest.skip(f"Python {version} is not installed")
-    app = Path(sys.modules[content_hash.__module__].__file__ or "").parent
+    app = Path(sys.modules[content_hash.__module__].__file__ or "").parents[1]
     path = json.dumps([str(app.parents[1]), str(Path(__file__).parents[2])])
     found = subprocess.run(
         [python, "-c", ELSEWHERE, path, str(app.parent), str(app)],
