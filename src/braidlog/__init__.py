@@ -4,7 +4,7 @@ import importlib as _importlib
 import typing as _typing
 
 from braidlog._native import Pending, Record
-from braidlog.storage.cursor import Cursor
+from braidlog.storage.cursor import AsyncCursor, Cursor
 from braidlog.storage.log import Log
 from braidlog.storage.node import Store
 from braidlog.storage.node import open_store as open  # noqa: A004
@@ -17,6 +17,7 @@ if _typing.TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "AsyncCursor",
     "AsyncLog",
     "AsyncStore",
     "Cursor",

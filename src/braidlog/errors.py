@@ -340,7 +340,7 @@ class NotFoundError(InvalidArgumentError):
     """Nothing has that name."""
 
     code = 42
-    hint = "Check the path or name; `Node.logs` and `Log.cursors` give what is there"
+    hint = "Check the path or name; `Store.logs` and `Log.cursors` give what is there"
 
 
 class NotSharedError(NotFoundError):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import braidlog
-from braidlog import Cursor, Producer, Record
+from braidlog import Producer, Record
 from braidlog.client import Client, ClientSettings
 from braidlog.storage.arguments import TimestampLike
 from braidlog.testing import MemoryStore
@@ -77,6 +77,9 @@ class BlockingCursor:
 
     async def commit(self, position: int) -> None:
         self._cursor.commit(position)
+
+    async def refresh(self) -> None:
+        self._cursor.refresh()
 
     async def delete(self) -> None:
         self._cursor.delete()
@@ -148,14 +151,6 @@ class LoopLog:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
-
-    async def cursor(self, name: str, **options: Any) -> Any:
-        found = await self._log.cursor(name, **options)
-        return BlockingCursor(found) if isinstance(found, Cursor) else found
-
-    async def set_cursor(self, name: str, position: int, **options: Any) -> Any:
-        stored = await self._log.set_cursor(name, position, **options)
-        return BlockingCursor(stored) if isinstance(stored, Cursor) else stored
 
     async def read(self, *bounds: int | None, **filters: Any) -> list[Record]:
         return [record async for record in self._log.read(*bounds, **filters)]

@@ -252,3 +252,22 @@ async def test_closed(log: AnyLog, node: AnyNode) -> None:
     for call in calls:
         with pytest.raises(LogError, match="closed"):
             await call()
+
+
+async def test_a_cursor_has_the_same_calls_everywhere(log: AnyLog) -> None:
+    await log.append_many([b"x"] * 5)
+    cursor = await log.cursor("c", pin=True, lease=60)
+    other = await log.cursor("c")
+    await cursor.commit(3)
+    assert (cursor.name, cursor.position) == ("c", 3)
+    assert (cursor.pin, cursor.lease) == (True, 60.0)
+    await other.refresh()
+    assert (other.position, other.touched) == (3, cursor.touched)
+    with pytest.raises(InvalidArgumentError, match="from 1 to 6"):
+        await cursor.commit(7)
+    assert [(c.name, c.position) for c in await log.cursors()] == [("c", 3)]
+    await cursor.delete()
+    for call in (other.refresh, lambda: other.commit(1)):
+        with pytest.raises(NotFoundError, match="'c'"):
+            await call()
+    assert await log.cursors() == []

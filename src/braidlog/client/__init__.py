@@ -2,14 +2,11 @@
 
 from braidlog.client.blocking import Client, ClusterLog, connect
 from braidlog.client.client import AsyncClient, connect_async
-from braidlog.client.cursor import AsyncClusterCursor
-from braidlog.client.kept import ClusterLogDescription
-from braidlog.client.log import AsyncClusterLog
+from braidlog.client.log import AsyncClusterLog, ClusterLogDescription
 from braidlog.client.settings import ClientSettings
 
 __all__ = [
     "AsyncClient",
-    "AsyncClusterCursor",
     "AsyncClusterLog",
     "Client",
     "ClientSettings",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from braidlog._native import Record
     from braidlog.archive import Archive
     from braidlog.archive.seam import Piece
-    from braidlog.client.kept import KeptClusterLog
+    from braidlog.client.log import AsyncClusterLog
 
 __all__ = ["ArchivedReading", "Wanted", "stepwise"]
 
@@ -34,7 +34,7 @@ Wanted: TypeAlias = tuple[bytes | None, int | None, int | None]
 class ArchivedReading:
     """Positions ``begin`` to ``end`` of a log and its archive, piece by piece."""
 
-    def __init__(self, log: KeptClusterLog, include: Archived) -> None:
+    def __init__(self, log: AsyncClusterLog, include: Archived) -> None:
         """Begin with `open`."""
         self._log = log
         self._place = named(include)

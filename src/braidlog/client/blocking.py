@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 from braidlog import _native
 from braidlog.client.background import BackgroundLoop
 from braidlog.client.client import AsyncClient, connect_async
-from braidlog.client.cursor import AsyncClusterCursor
 from braidlog.client.ingest import AsyncIngest
 from braidlog.client.log import AsyncClusterLog
 from braidlog.client.scan import AsyncScan
 from braidlog.client.settings import ClientSettings
 from braidlog.errors import ClosedError, StoreFailedError
 from braidlog.storage.arguments import DurationLike, TimestampLike, checked_timeout
+from braidlog.storage.cursor import AsyncCursor
 from braidlog.storage.slices import Indexed
 from braidlog.types import Compression, HeadersLike, Producer
 
@@ -104,12 +104,12 @@ async def _next(chunks: AsyncGenerator[T, None]) -> T | None:
     return await anext(chunks, None)
 
 
-class ClusterCursor(_Blocking[AsyncClusterCursor]):
-    """A cursor; see `AsyncClusterCursor`."""
+class ClusterCursor(_Blocking[AsyncCursor]):
+    """A cursor; see `AsyncCursor`."""
 
-    commit = _call(AsyncClusterCursor.commit)
-    refresh = _call(AsyncClusterCursor.refresh)
-    delete = _call(AsyncClusterCursor.delete)
+    commit = _call(AsyncCursor.commit)
+    refresh = _call(AsyncCursor.refresh)
+    delete = _call(AsyncCursor.delete)
 
     @property
     def name(self) -> str:

@@ -34,7 +34,7 @@ from braidlog.wire import commands, results
 from braidlog.wire.messages import Metadata, NodeInfo, StreamInfo
 
 if TYPE_CHECKING:
-    from braidlog.client.kept import ClusterLogDescription
+    from braidlog.client.log import ClusterLogDescription
 
 __all__ = ["AsyncClient", "connect_async"]
 
@@ -134,7 +134,7 @@ class AsyncClient:
 
         It has so many ``streams``, each on ``replication`` nodes (None: three, or all
         if there are fewer), and takes appends while ``min_replicas`` of them are there
-        (None: a majority). The rest as `Node.create_log`.
+        (None: a majority). The rest as `Store.create_log`.
 
         A cluster with fewer than ``replication`` nodes refuses. With ``allow_missing``
         it creates the log on the nodes that there are, at least ``min_replicas``, and
@@ -144,7 +144,7 @@ class AsyncClient:
             TypeError: an argument has the wrong type.
             AlreadyExistsError: there is one, and not ``exist_ok``.
             InvalidArgumentError: there are not so many nodes, or the name is none for a
-                new log; see `Node.create_log`.
+                new log; see `Store.create_log`.
         """
         name = checked_name(name, "log")
         streams = checked_int(streams, "streams")

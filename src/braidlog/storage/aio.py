@@ -14,38 +14,49 @@ import itertools
 import os
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    cast,
+)
 
 from braidlog.errors import ClosedError, LogError, ReadOnlyError, StoreFailedError
-from braidlog.storage.archived import Archived
 from braidlog.storage.arguments import (
     DurationLike,
-    TimestampLike,
     checked_position,
     checked_timeout,
 )
 from braidlog.storage.backend import WriterBackend
-from braidlog.storage.catalog import LogDescription, LogOptions, LogStats
-from braidlog.storage.cursor import Cursor
+from braidlog.storage.catalog import LogOptions
+from braidlog.storage.cursor import AsyncCursor, StoredCursor
 from braidlog.storage.log import Log
-from braidlog.storage.node import Store, StoreStats
+from braidlog.storage.node import Store
 from braidlog.storage.opening import Opening
 from braidlog.storage.slices import AsyncIndexed
 from braidlog.storage.threads import close_in_thread, in_thread
 from braidlog.storage.waits import Waits
-from braidlog.types import Compression, HeadersLike, Producer
+from braidlog.types import Compression
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from typing_extensions import Buffer
 
     from braidlog._native import Pending, Record
-    from braidlog.archive import Archive
 
 __all__ = ["AsyncLog", "AsyncStore", "open_async"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+A = TypeVar("A")
+A_co = TypeVar("A_co", covariant=True)
 
 # Records handed to the loop at a time.
 _CHUNK: Final = 1024
@@ -121,8 +132,104 @@ class _Waker:
         self._close_event()
 
 
+class _Blocking(Protocol[A_co]):
+    """Something for asyncio that stands for something that blocks."""
+
+    @property
+    def blocking(self) -> A_co: ...
+
+
+def _call(
+    method: Callable[Concatenate[A, P], T],
+) -> Callable[Concatenate[_Blocking[A], P], Coroutine[Any, Any, T]]:
+    """Make a method for asyncio of a blocking one, which runs in a thread."""
+
+    @functools.wraps(method)
+    async def call(self: _Blocking[A], /, *args: P.args, **keywords: P.kwargs) -> T:
+        return await in_thread(method, self.blocking, *args, **keywords)
+
+    return call
+
+
+def _append(
+    method: Callable[Concatenate[Log, P], T],
+    submit: Callable[Concatenate[Log, P], Pending],
+) -> Callable[Concatenate[AsyncLog, P], Coroutine[Any, Any, T]]:
+    """Make an append of a submit that is over at once."""
+
+    @functools.wraps(method)
+    async def call(self: AsyncLog, /, *args: P.args, **keywords: P.kwargs) -> T:
+        waker = self._store._waker()
+        return cast("T", await waker.wait(submit(self.blocking, *args, **keywords)))
+
+    return call
+
+
+def _append_in_thread(
+    method: Callable[Concatenate[Log, P], T],
+    submit: Callable[Concatenate[Log, P], Pending],
+) -> Callable[Concatenate[AsyncLog, P], Coroutine[Any, Any, T]]:
+    """Make an append of a submit that takes as long as its records are many."""
+
+    @functools.wraps(method)
+    async def call(self: AsyncLog, /, *args: P.args, **keywords: P.kwargs) -> T:
+        waker = self._store._waker()
+        pending = await in_thread(submit, self.blocking, *args, **keywords)
+        return cast("T", await waker.wait(pending))
+
+    return call
+
+
+def _submit(
+    method: Callable[Concatenate[Log, P], Pending],
+) -> Callable[Concatenate[AsyncLog, P], asyncio.Future[int]]:
+    """Make a submit with a future of one with a `Pending`."""
+
+    @functools.wraps(method)
+    def call(
+        self: AsyncLog, /, *args: P.args, **keywords: P.kwargs
+    ) -> asyncio.Future[int]:
+        waker = self._store._waker()
+        return waker.wait(method(self.blocking, *args, **keywords))
+
+    return call
+
+
+def _iterate(
+    method: Callable[Concatenate[Log, P], Iterator[T]], chunk: int = _CHUNK
+) -> Callable[Concatenate[AsyncLog, P], AsyncIterator[T]]:
+    """Make an iterator for asyncio of a blocking one, read in chunks in a thread."""
+
+    @functools.wraps(method)
+    async def call(
+        self: AsyncLog, /, *args: P.args, **keywords: P.kwargs
+    ) -> AsyncIterator[T]:
+        # Called in the thread too: it may look for an archive, which may be far away.
+        items = await in_thread(method, self.blocking, *args, **keywords)
+        while True:
+            found, error = await in_thread(_take, items, chunk)
+            for item in found:
+                yield item
+            if error is not None:
+                raise error
+            if len(found) < chunk:
+                return
+
+    return call
+
+
+def _take(items: Iterator[T], count: int) -> tuple[list[T], Exception | None]:
+    """Return the next items, and what was raised behind them."""
+    found: list[T] = []
+    try:
+        found.extend(itertools.islice(items, count))
+    except Exception as error:
+        return found, error
+    return found, None
+
+
 class AsyncLog(AsyncIndexed):
-    """A log for asyncio; see `Log` for what each call promises.
+    """A log for asyncio: each call is the call of `Log` with the same name.
 
     Cancelling an append does not take the record back: it was given its position and
     becomes durable with its group.
@@ -130,159 +237,65 @@ class AsyncLog(AsyncIndexed):
 
     def __init__(self, store: AsyncStore, log: Log) -> None:
         """Wrap a log; users call `AsyncStore.log`."""
-        self._node = store
-        self.blocking = log
+        self._store = store
+        self._log = log
 
     def __repr__(self) -> str:
         """Show what it wraps."""
-        return f"<AsyncLog of {self.blocking!r}>"
+        return f"<AsyncLog of {self._log!r}>"
+
+    @property
+    def blocking(self) -> Log:
+        """The same log for blocking code."""
+        return self._log
 
     @property
     def name(self) -> str:
         """Name of the log."""
-        return self.blocking.name
+        return self._log.name
 
     @property
     def id(self) -> str:
         """Random identity of the log, 32 hexadecimal digits; never used again."""
-        return self.blocking.id
+        return self._log.id
 
     @property
     def options(self) -> LogOptions:
         """How the log is stored and kept."""
-        return self.blocking.options
+        return self._log.options
 
     @property
     def first(self) -> int:
-        """First position that can be read."""
-        return self.blocking.first
+        """First position that can be read (low watermark)."""
+        return self._log.first
 
     @property
     def end(self) -> int:
-        """Next position."""
-        return self.blocking.end
+        """Next position: one past the last durable record."""
+        return self._log.end
 
-    def submit(
-        self,
-        value: Buffer,
-        *,
-        key: Buffer | None = None,
-        timestamp: TimestampLike | None = None,
-        headers: HeadersLike | None = None,
-        producer: Producer | None = None,
-        sequence: int | None = None,
-    ) -> asyncio.Future[int]:
-        """Append one record; the future gives its position once it is durable."""
-        waker = self._node._waker()
-        pending = self.blocking.submit(
-            value,
-            key=key,
-            timestamp=timestamp,
-            headers=headers,
-            producer=producer,
-            sequence=sequence,
-        )
-        return waker.wait(pending)
-
-    async def append(
-        self,
-        value: Buffer,
-        *,
-        key: Buffer | None = None,
-        timestamp: TimestampLike | None = None,
-        headers: HeadersLike | None = None,
-        producer: Producer | None = None,
-        sequence: int | None = None,
-    ) -> int:
-        """Append one record and return its position once it is durable."""
-        return await self.submit(
-            value,
-            key=key,
-            timestamp=timestamp,
-            headers=headers,
-            producer=producer,
-            sequence=sequence,
-        )
-
-    async def append_many(
-        self,
-        values: Iterable[Buffer],
-        *,
-        keys: Iterable[Buffer | None] | None = None,
-        timestamps: Iterable[TimestampLike | None] | TimestampLike | None = None,
-        headers: Iterable[HeadersLike | None] | None = None,
-        producer: Producer | None = None,
-        sequence: int | None = None,
-    ) -> range:
-        """Append many records at consecutive positions; see `Log.append_many`."""
-        waker = self._node._waker()
-        pending = await in_thread(
-            self.blocking.submit_many,
-            values,
-            keys=keys,
-            timestamps=timestamps,
-            headers=headers,
-            producer=producer,
-            sequence=sequence,
-        )
-        positions: range = await waker.wait(pending)
-        return positions
-
-    async def append_arrow(
-        self,
-        data: Any,
-        *,
-        producer: Producer | None = None,
-        sequence: int | None = None,
-    ) -> range:
-        """Append Arrow data at consecutive positions; see `Log.append_arrow`."""
-        waker = self._node._waker()
-        submit = self.blocking.submit_arrow
-        pending = await in_thread(submit, data, producer=producer, sequence=sequence)
-        positions: range = await waker.wait(pending)
-        return positions
-
-    async def get(self, position: int) -> Record:
-        """Return the record at ``position``; see `Log.get`."""
-        return await in_thread(self.blocking.get, position)
-
-    async def _positions(self) -> range:
-        return await in_thread(self.blocking._positions)
-
-    async def read(
-        self,
-        begin: int | None = None,
-        end: int | None = None,
-        *,
-        key: Buffer | None = None,
-        since: TimestampLike | None = None,
-        until: TimestampLike | None = None,
-        limit: int | None = None,
-        reverse: bool = False,
-        include_archive: Archived = False,
-        skip_holes: bool = False,
-    ) -> AsyncIterator[Record]:
-        """Iterate over records; see `Log.read`."""
-        read = functools.partial(
-            self.blocking.read,
-            begin,
-            end,
-            key=key,
-            since=since,
-            until=until,
-            limit=limit,
-            reverse=reverse,
-            include_archive=include_archive,
-            skip_holes=skip_holes,
-        )
-        # Looks for the archive first, which may be far away.
-        records = await in_thread(read) if include_archive else read()
-        while True:
-            chunk = await in_thread(list, itertools.islice(records, _CHUNK))
-            if not chunk:
-                return
-            for record in chunk:
-                yield record
+    submit = _submit(Log.submit)
+    append = _append(Log.append, Log.submit)
+    append_many = _append_in_thread(Log.append_many, Log.submit_many)
+    append_arrow = _append_in_thread(Log.append_arrow, Log.submit_arrow)
+    next_sequence = _call(Log.next_sequence)
+    get = _call(Log.get)
+    read = _iterate(Log.read)
+    # Each is about 1 MiB.
+    batches = _iterate(Log.batches, 1)
+    find = _call(Log.find)
+    to_arrow = _call(Log.to_arrow)
+    trim = _call(Log.trim)
+    apply_retention = _call(Log.apply_retention)
+    set_options = _call(Log.set_options)
+    archive = _call(Log.archive)
+    set_archive = _call(Log.set_archive)
+    segments = _call(Log.segments)
+    stats = _call(Log.stats)
+    describe = _call(Log.describe)
+    _positions = _call(Log._positions)
+    _cursor = _call(Log.cursor)
+    _store_cursor = _call(Log.set_cursor)
 
     def __aiter__(self) -> AsyncIterator[Record]:
         """Iterate over everything that can be read now."""
@@ -293,8 +306,8 @@ class AsyncLog(AsyncIndexed):
         timeout = checked_timeout(timeout)
         position = checked_position(position)
         if timeout is not None and not timeout > 0:
-            return await in_thread(self.blocking.wait, position, timeout=timeout)
-        return await self._node._waiting_tasks().wait(self.blocking, position, timeout)
+            return await in_thread(self._log.wait, position, timeout=timeout)
+        return await self._store._waiting_tasks().wait(self._log, position, timeout)
 
     async def subscribe(
         self,
@@ -318,50 +331,12 @@ class AsyncLog(AsyncIndexed):
         except ClosedError:
             return  # In the middle of what had been written when the store was closed.
 
-    async def find(self, timestamp: TimestampLike) -> int | None:
-        """Return the first position at or after a time; see `Log.find`."""
-        return await in_thread(self.blocking.find, timestamp)
-
-    async def to_arrow(
-        self,
-        begin: int | None = None,
-        end: int | None = None,
-        *,
-        columns: list[str] | None = None,
-        include_archive: Archived = False,
-        skip_holes: bool = False,
-    ) -> pa.Table:
-        """Return the log as an Arrow table; see `Log.to_arrow`."""
-        read = self.blocking.to_arrow
-        options: dict[str, Any] = {
-            "include_archive": include_archive,
-            "skip_holes": skip_holes,
-        }
-        return await in_thread(read, begin, end, columns=columns, **options)
-
-    async def archive(self, location: str | os.PathLike[str] | None = None) -> Archive:
-        """Open the log's archive to read; see `Log.archive`."""
-        return await in_thread(self.blocking.archive, location)
-
-    async def set_archive(self, location: str | os.PathLike[str] | None) -> None:
-        """Record where the log's archive is; see `Log.set_archive`."""
-        await in_thread(self.blocking.set_archive, location)
-
-    async def trim(self, before: int, *, ignore_pins: bool = False) -> int:
-        """Let records go; see `Log.trim`."""
-        trim = self.blocking.trim
-        return await in_thread(trim, before, ignore_pins=ignore_pins)
-
     async def cursor(
         self, name: str, *, pin: bool = False, lease: DurationLike | None = None
-    ) -> Cursor:
-        """Return a cursor; see `Log.cursor`.
-
-        It is the blocking one: ``commit`` and ``delete`` are not awaited, and hold up
-        the loop for a sync. ``await in_thread(cursor.commit, position)`` does
-        not.
-        """
-        return await in_thread(self.blocking.cursor, name, pin=pin, lease=lease)
+    ) -> AsyncCursor:
+        """Return a cursor; see `Log.cursor`."""
+        found = await self._cursor(name, pin=pin, lease=lease)
+        return AsyncCursor(self, await self._read_cursor(found.name))
 
     async def set_cursor(
         self,
@@ -370,40 +345,28 @@ class AsyncLog(AsyncIndexed):
         *,
         pin: bool = False,
         lease: DurationLike | None = None,
-    ) -> Cursor:
+    ) -> AsyncCursor:
         """Store all of a cursor; see `Log.set_cursor`."""
-        return await in_thread(
-            self.blocking.set_cursor, name, position, pin=pin, lease=lease
-        )
+        stored = await self._store_cursor(name, position, pin=pin, lease=lease)
+        return AsyncCursor(self, await self._read_cursor(stored.name))
 
-    async def cursors(self) -> list[Cursor]:
+    async def cursors(self) -> list[AsyncCursor]:
         """Return the cursors of the log, by name."""
-        return await in_thread(self.blocking.cursors)
+        rows = await in_thread(self._log._cursor_rows)
+        return [
+            AsyncCursor(self, StoredCursor(name, *row))
+            for name, row in sorted(rows.items())
+        ]
 
-    async def next_sequence(self, producer: Producer) -> int:
-        """Return the producer's next sequence; see `Log.next_sequence`."""
-        return await in_thread(self.blocking.next_sequence, producer)
+    async def _read_cursor(self, name: str) -> StoredCursor:
+        return StoredCursor(name, *await in_thread(self._log._cursor_row, name))
 
-    async def set_options(
-        self,
-        *,
-        retention_ms: int | timedelta | None = None,
-        retention_bytes: int | None = None,
-    ) -> None:
-        """Replace the log's retention; see `Log.set_options`."""
-        await in_thread(
-            self.blocking.set_options,
-            retention_ms=retention_ms,
-            retention_bytes=retention_bytes,
-        )
+    async def _move_cursor(self, row: StoredCursor, position: int) -> StoredCursor:
+        await in_thread(self._log._move_cursor, row.name, position)
+        return await self._read_cursor(row.name)
 
-    async def describe(self) -> LogDescription:
-        """Return what there is to know of the log."""
-        return await in_thread(self.blocking.describe)
-
-    async def stats(self) -> LogStats:
-        """Return figures of the log."""
-        return await in_thread(self.blocking.stats)
+    async def _delete_cursor(self, name: str) -> None:
+        await in_thread(self._log._delete_cursor, name)
 
 
 class AsyncStore:
@@ -485,6 +448,19 @@ class AsyncStore:
         self._check_loop()
         return cast("Waits", self._waits)
 
+    logs = _call(Store.logs)
+    delete_log = _call(Store.delete_log)
+    stats = _call(Store.stats)
+    sync = _call(Store.sync)
+    provision = _call(Store.provision)
+    maintain = _call(Store.maintain)
+    _log = _call(Store.log)
+    _create_log = _call(Store.create_log)
+
+    async def log(self, name: str) -> AsyncLog:
+        """Return an existing log; see `Store.log`."""
+        return AsyncLog(self, await self._log(name))
+
     async def create_log(
         self,
         name: str,
@@ -495,8 +471,7 @@ class AsyncStore:
         retention_bytes: int | None = None,
     ) -> AsyncLog:
         """Create a log; see `Store.create_log`."""
-        created = await in_thread(
-            self.blocking.create_log,
+        created = await self._create_log(
             name,
             exist_ok=exist_ok,
             compression=compression,
@@ -504,30 +479,6 @@ class AsyncStore:
             retention_bytes=retention_bytes,
         )
         return AsyncLog(self, created)
-
-    async def log(self, name: str) -> AsyncLog:
-        """Return an existing log; see `Store.log`."""
-        return AsyncLog(self, await in_thread(self.blocking.log, name))
-
-    async def logs(self) -> list[str]:
-        """Return the names of all logs."""
-        return await in_thread(self.blocking.logs)
-
-    async def delete_log(self, name: str) -> None:
-        """Delete a log; see `Store.delete_log`."""
-        await in_thread(self.blocking.delete_log, name)
-
-    async def stats(self) -> StoreStats:
-        """Return figures of the store."""
-        return await in_thread(self.blocking.stats)
-
-    async def sync(self) -> None:
-        """Make everything submitted so far durable."""
-        await in_thread(self.blocking.sync)
-
-    async def maintain(self) -> None:
-        """Keep house now; see `Store.maintain`."""
-        await in_thread(self.blocking.maintain)
 
     async def close(self) -> None:
         """Make everything durable and release the directory. Idempotent.

@@ -24,7 +24,7 @@ from braidlog.storage.catalog import CatalogEntry
 from braidlog.storage.threads import start_thread
 
 if TYPE_CHECKING:
-    from braidlog.storage.keeping import KeptLog
+    from braidlog.storage.log import Log
 
 __all__ = ["Backend", "FollowerBackend", "WriterBackend", "holds_logs"]
 
@@ -55,7 +55,7 @@ class Backend(Protocol):
     def view(self, entry: CatalogEntry) -> _native.LogView:
         """Return the readers' side of a log."""
 
-    def lend(self, log: KeptLog) -> None:
+    def lend(self, log: Log) -> None:
         """Remember who has a view of this."""
 
     def refresh(self) -> None:
@@ -123,7 +123,7 @@ class WriterBackend:
         """Return the readers' side of a log."""
         return self.store.view(entry.stream, entry.name)
 
-    def lend(self, log: KeptLog) -> None:
+    def lend(self, log: Log) -> None:
         """Do nothing: in the child of a fork all views refuse."""
 
     def refresh(self) -> None:
@@ -221,7 +221,7 @@ class FollowerBackend:
             raise NotFoundError(msg)
         self._follower = _native.Follower.open(path, **keywords)
         self._opening = (path, keywords)
-        self._lent: weakref.WeakSet[KeptLog] = weakref.WeakSet()
+        self._lent: weakref.WeakSet[Log] = weakref.WeakSet()
         self.closed = False
         _FOLLOWING.add(self)
 
@@ -267,7 +267,7 @@ class FollowerBackend:
         """Return the readers' side of a log."""
         return self._follower.view(entry.stream, entry.name)
 
-    def lend(self, log: KeptLog) -> None:
+    def lend(self, log: Log) -> None:
         """Remember who has a view of this."""
         self._lent.add(log)
 

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import NamedTuple, Protocol
 
 from braidlog.errors import LogError
 
-if TYPE_CHECKING:
-    from braidlog.storage.keeping import KeptLog
+__all__ = ["AsyncCursor", "AsyncCursorHome", "Cursor", "CursorHome", "StoredCursor"]
 
-__all__ = ["Cursor"]
+_MICROSECONDS = 1_000_000
+
+
+class CursorHome(Protocol):
+    """What a cursor needs of its log."""
+
+    @property
+    def name(self) -> str:
+        """Name of the log."""
+
+    def _cursor_row(self, name: str) -> tuple[int, bool, int, int]: ...
+    def _move_cursor(self, name: str, position: int) -> None: ...
+    def _delete_cursor(self, name: str) -> None: ...
 
 
 class Cursor:
     """A reader's position, stored beside the log. Get one from `Log.cursor`."""
 
-    def __init__(self, log: KeptLog, name: str) -> None:
+    def __init__(self, log: CursorHome, name: str) -> None:
         """Bind to a cursor of the log; users call `Log.cursor`."""
         self._log = log
         self.name = name
@@ -46,13 +57,13 @@ class Cursor:
     @property
     def lease(self) -> float | None:
         """Seconds that a pin holds after the last commit; None for ever."""
-        lease = self._log._cursor_row(self.name)[3]
-        return lease / 1_000_000 if lease else None
+        return _seconds(self._log._cursor_row(self.name)[3])
 
     def commit(self, position: int) -> None:
         """Store ``position`` as the next one to read; durable on return.
 
-        Going back is allowed: the records are read again.
+        Going back is allowed: the records are read again. Pin and lease stay what they
+        are, also if another program has set them.
 
         Raises:
             NotFoundError: the cursor was deleted.
@@ -60,6 +71,98 @@ class Cursor:
         """
         self._log._move_cursor(self.name, position)
 
+    def refresh(self) -> None:
+        """Check that the cursor is there; what it shows is always read anew.
+
+        Raises:
+            NotFoundError: it was deleted.
+        """
+        self._log._cursor_row(self.name)
+
     def delete(self) -> None:
         """Delete the cursor; durable on return."""
         self._log._delete_cursor(self.name)
+
+
+class StoredCursor(NamedTuple):
+    """All of a cursor, as it was read or written. Times in microseconds."""
+
+    name: str
+    position: int
+    pin: bool
+    touched: int
+    lease: int
+    """How long a pin holds; 0 for ever."""
+
+
+class AsyncCursorHome(Protocol):
+    """What a cursor for asyncio needs of its log."""
+
+    @property
+    def name(self) -> str:
+        """Name of the log."""
+
+    async def _read_cursor(self, name: str) -> StoredCursor: ...
+    async def _move_cursor(self, row: StoredCursor, position: int) -> StoredCursor: ...
+    async def _delete_cursor(self, name: str) -> None: ...
+
+
+class AsyncCursor:
+    """A reader's position, as it was when this was last read or written.
+
+    Get one from `AsyncLog.cursor` or `AsyncClusterLog.cursor`.
+    """
+
+    def __init__(self, log: AsyncCursorHome, row: StoredCursor) -> None:
+        """Bind to a cursor of the log; users call `cursor` of the log."""
+        self._log = log
+        self._row = row
+
+    def __repr__(self) -> str:
+        """Show name and position."""
+        return f"<AsyncCursor {self.name!r} of {self._log.name!r} at {self.position}>"
+
+    @property
+    def name(self) -> str:
+        """Name of the cursor."""
+        return self._row.name
+
+    @property
+    def position(self) -> int:
+        """Next position to read."""
+        return self._row.position
+
+    @property
+    def pin(self) -> bool:
+        """Whether the cursor asks to keep what it has not read."""
+        return self._row.pin
+
+    @property
+    def touched(self) -> int:
+        """When the cursor was last written, microseconds since the epoch."""
+        return self._row.touched
+
+    @property
+    def lease(self) -> float | None:
+        """Seconds that a pin holds after the last commit; None for ever."""
+        return _seconds(self._row.lease)
+
+    async def commit(self, position: int) -> None:
+        """Store ``position`` as the next one to read; see `Cursor.commit`."""
+        self._row = await self._log._move_cursor(self._row, position)
+
+    async def refresh(self) -> None:
+        """Read the cursor again.
+
+        Raises:
+            NotFoundError: it was deleted.
+        """
+        self._row = await self._log._read_cursor(self.name)
+
+    async def delete(self) -> None:
+        """Delete the cursor; durable on return."""
+        await self._log._delete_cursor(self.name)
+
+
+def _seconds(lease: int) -> float | None:
+    return lease / _MICROSECONDS if lease else None

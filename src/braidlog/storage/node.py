@@ -52,7 +52,6 @@ __all__ = ["Store", "StoreStats", "open_store"]
 _LOGGER = logging.getLogger("braidlog")
 
 _HOUSEKEEPING_S: Final = 1.0
-# Names of logs in an error.
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +125,7 @@ class Store:
     def __repr__(self) -> str:
         """Show path and mode."""
         mode = "read-only" if self.read_only else "writer"
-        return f"<Node {str(self.path)!r} {mode}>"
+        return f"<Store {str(self.path)!r} {mode}>"
 
     @property
     def closed(self) -> bool:

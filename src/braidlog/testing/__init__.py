@@ -1,7 +1,6 @@
 """What tests of programs that use a log need."""
 
-from braidlog.testing.kept import MemoryCursor
 from braidlog.testing.memory import MemoryLog, MemoryPending
 from braidlog.testing.node import MemoryStore
 
-__all__ = ["MemoryCursor", "MemoryLog", "MemoryPending", "MemoryStore"]
+__all__ = ["MemoryLog", "MemoryPending", "MemoryStore"]

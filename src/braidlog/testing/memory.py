@@ -7,23 +7,29 @@ with the same contents. Safe to use from many threads.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from braidlog import _native
 from braidlog._native import Record
-from braidlog.client.rows import Row
+from braidlog.client.rows import Row, size_of
 from braidlog.errors import (
     BeyondEndError,
     ClosedError,
+    InvalidArgumentError,
+    NotFoundError,
     TrimmedError,
 )
-from braidlog.storage.archived import Archived, read_batches, read_records
+from braidlog.names import checked_name, checked_new_name
+from braidlog.storage.archived import Archived, located, read_batches, read_records
 from braidlog.storage.arguments import (
     DurationLike,
     TimestampLike,
     checked_count,
+    checked_int,
     checked_key,
     checked_position,
     checked_producer,
@@ -31,14 +37,20 @@ from braidlog.storage.arguments import (
     checked_timeout,
     optional,
 )
+from braidlog.storage.catalog import LogDescription, LogOptions, LogStats
+from braidlog.storage.cursor import Cursor
+from braidlog.storage.retention import CursorRow, lease_us, lowest_pin, retention_of
 from braidlog.storage.slices import Indexed
-from braidlog.testing.contents import repeated
-from braidlog.testing.kept import KeptMemoryLog
+from braidlog.suggestions import does_not_exist
+from braidlog.testing.contents import Contents, now_us, repeated
 from braidlog.types import HeadersLike, Producer
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Buffer
+
+    from braidlog.archive import Archive
+    from braidlog.testing.node import MemoryStore
 
 __all__ = ["MemoryLog", "MemoryPending"]
 
@@ -73,8 +85,54 @@ class MemoryPending:
         return self._result
 
 
-class MemoryLog(KeptMemoryLog, Indexed):
+class MemoryLog(Indexed):
     """A log in memory; see `Log` for what each call promises."""
+
+    def __init__(self, store: MemoryStore, name: str, contents: Contents) -> None:
+        """Bind to contents; users call `MemoryStore.log`."""
+        self._node = store
+        self._contents = contents
+        self.name = name
+
+    def __repr__(self) -> str:
+        """Show the name and the range."""
+        there = self._contents
+        return f"<MemoryLog {self.name!r} {there.first}..{there.end}>"
+
+    def _there(self) -> Contents:
+        self._node._check_open()
+        if self._contents.deleted:
+            msg = f"the log {self.name!r} was deleted"
+            raise NotFoundError(msg)
+        return self._contents
+
+    @property
+    def id(self) -> str:
+        """Identity of the log, 32 hexadecimal digits."""
+        return f"{self._contents.number:032x}"
+
+    @property
+    def options(self) -> LogOptions:
+        """How the log is kept."""
+        return self._contents.options
+
+    @property
+    def first(self) -> int:
+        """First position that can be read."""
+        return self._there().first
+
+    @property
+    def end(self) -> int:
+        """Next position."""
+        return self._there().end
+
+    def __len__(self) -> int:
+        """Return the number of records that can be read."""
+        return len(self._there().records)
+
+    def _positions(self) -> range:
+        there = self._there()
+        return range(there.first, there.end)
 
     # -- append ------------------------------------------------------------------
 
@@ -349,3 +407,151 @@ class MemoryLog(KeptMemoryLog, Indexed):
     def __arrow_c_schema__(self) -> Any:
         """Export the schema through the Arrow C data interface."""
         return _native.log_schema()
+
+    # -- keeping -----------------------------------------------------------------
+
+    def trim(self, before: int, *, ignore_pins: bool = False) -> int:
+        """Let every record below position ``before`` go; see `Log.trim`."""
+        with self._node._changed:
+            there = self._there()
+            self._node._check_writer()
+            before = checked_count(before, "before")
+            if before > there.end:
+                msg = f"position {before} is not written yet"
+                raise BeyondEndError(msg, next=there.end)
+            pin = None if ignore_pins else lowest_pin(there.cursors, now_us())
+            limit = before if pin is None else min(before, pin)
+            if limit > there.first:
+                del there.records[: limit - there.first]
+                there.first = limit
+            return there.first
+
+    def set_options(
+        self,
+        *,
+        retention_ms: int | timedelta | None = None,
+        retention_bytes: int | None = None,
+    ) -> None:
+        """Replace the log's retention, which nothing applies in memory."""
+        there = self._there()
+        self._node._check_writer()
+        old = there.options
+        there.options = LogOptions(
+            old.compression, retention_of(retention_ms), retention_bytes, old.unknown
+        )
+
+    def archive(self, location: str | os.PathLike[str] | None = None) -> Archive:
+        """Open the log's archive to read; see `Log.archive`."""
+        from braidlog.archive import open_archive
+
+        recorded = self.options.archive
+        return open_archive(located(self.name, recorded, location), log_id=self.id)
+
+    def set_archive(self, location: str | os.PathLike[str] | None) -> None:
+        """Record where the log's archive is; see `Log.set_archive`."""
+        from braidlog.archive.place import absolute
+
+        there = self._there()
+        self._node._check_writer()
+        where = None if location is None else absolute(location)
+        there.options = there.options.archived_at(where)
+
+    def cursor(
+        self, name: str, *, pin: bool = False, lease: DurationLike | None = None
+    ) -> Cursor:
+        """Return the named cursor; see `Log.cursor`."""
+        name, microseconds = checked_name(name, "cursor"), lease_us(lease)
+        with self._node._changed:
+            if name not in self._there().cursors:
+                self._set_cursor(name, self.first, pin, microseconds)
+        return Cursor(self, name)
+
+    def set_cursor(
+        self,
+        name: str,
+        position: int,
+        *,
+        pin: bool = False,
+        lease: DurationLike | None = None,
+    ) -> Cursor:
+        """Store all of a cursor; see `Log.set_cursor`."""
+        name, microseconds = checked_name(name, "cursor"), lease_us(lease)
+        self._set_cursor(name, position, pin, microseconds)
+        return Cursor(self, name)
+
+    def cursors(self) -> list[Cursor]:
+        """Return the cursors of the log, by name."""
+        return [Cursor(self, name) for name in sorted(self._there().cursors)]
+
+    def _cursor_row(self, name: str) -> CursorRow:
+        cursors = self._there().cursors
+        row = cursors.get(name)
+        if row is None:
+            what = f"log {self.name!r}: cursor"
+            raise NotFoundError(does_not_exist(what, name, cursors))
+        return row
+
+    def _set_cursor(self, name: str, position: int, pin: bool, lease: int) -> None:
+        position = checked_int(position, "position")
+        with self._node._changed:
+            there = self._there()
+            self._node._check_writer()
+            if not 1 <= position <= there.end:
+                end = there.end
+                msg = f"a cursor's position must be from 1 to {end}, got {position}"
+                raise InvalidArgumentError(msg)
+            if name not in there.cursors:
+                checked_new_name(name, "cursor")
+            there.cursors[name] = position, pin, now_us(), lease
+
+    def _move_cursor(self, name: str, position: int) -> None:
+        with self._node._changed:
+            _, pin, _, lease = self._cursor_row(name)
+            self._set_cursor(name, position, pin, lease)
+
+    def _delete_cursor(self, name: str) -> None:
+        with self._node._changed:
+            self._node._check_writer()
+            self._cursor_row(name)
+            del self._there().cursors[name]
+
+    # -- figures -----------------------------------------------------------------
+
+    def stats(self) -> LogStats:
+        """Return figures of the log; bytes as the records are counted."""
+        with self._node._changed:
+            there = self._there()
+            times = [record.timestamp for record in there.records]
+            size = sum(
+                size_of((r.value, r.key, r.timestamp, r.headers)) for r in there.records
+            )
+            return LogStats(
+                first=there.first,
+                end=there.end,
+                records=len(there.records),
+                bytes=size,
+                segments=0,
+                timestamp_min=min(times, default=None),
+                timestamp_max=max(times, default=None),
+            )
+
+    def describe(self) -> LogDescription:
+        """Return what there is to know of the log."""
+        stats = self.stats()
+        options = self.options
+        return LogDescription(
+            name=self.name,
+            id=self.id,
+            stream=self._contents.number,
+            created=self._contents.created,
+            epoch=1,
+            first=stats.first,
+            end=stats.end,
+            records=stats.records,
+            bytes=stats.bytes,
+            segments=0,
+            compression=options.compression,
+            retention_ms=options.retention_ms,
+            retention_bytes=options.retention_bytes,
+            cursors=len(self._contents.cursors),
+        )

@@ -115,7 +115,7 @@ class MemoryStore:
         retention_ms: int | timedelta | None = None,
         retention_bytes: int | None = None,
     ) -> MemoryLog:
-        """Create a log; see `Node.create_log`."""
+        """Create a log; see `Store.create_log`."""
         age = retention_of(retention_ms)
         options = LogOptions(compression, age, retention_bytes)
         with self._changed:

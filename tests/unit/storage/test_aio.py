@@ -358,7 +358,7 @@ async def test_the_rest_of_the_api(data: Path) -> None:
         await log.set_options(retention_ms=1)
         assert (await log.describe()).retention_ms == 1
         assert (await log.stats()).records == 6
-        cursor.delete()
+        await cursor.delete()
         await node.maintain()
         await node.sync()
         assert log.first == 11

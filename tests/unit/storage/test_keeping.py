@@ -99,7 +99,7 @@ def test_a_commit_renews_the_lease(ten: Log, monkeypatch: pytest.MonkeyPatch) ->
     cursor = ten.cursor("c", pin=True, lease=10)
     touched = cursor.touched
     now = touched + 9 * MICROS
-    monkeypatch.setattr("braidlog.storage.keeping._now_us", lambda: now)
+    monkeypatch.setattr("braidlog.storage.log._now_us", lambda: now)
     assert ten.trim(5) == 1
     now = touched + 10 * MICROS
     assert ten.trim(5) == 5

@@ -29,7 +29,7 @@ from braidlog.storage.retention import lowest_pin
 
 if TYPE_CHECKING:
     from braidlog._native import Record
-    from braidlog.wire.results import CursorRow
+    from braidlog.storage.cursor import StoredCursor
 
 __all__ = ["ClusteredLog"]
 
@@ -309,7 +309,7 @@ class ClusteredLog:
         self._trimmed = max(self._trimmed, self._loop.run(self._log.trim(before)))
         return self._trimmed
 
-    def cursor_rows(self) -> tuple[CursorRow, ...]:
+    def cursor_rows(self) -> tuple[StoredCursor, ...]:
         """Return all that the cluster knows of the cursors."""
         return self._loop.run(self._log._cursor_rows())
 
