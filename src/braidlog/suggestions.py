@@ -9,14 +9,23 @@ __all__ = ["close_names", "does_not_exist", "listed"]
 
 _NAMES_SHOWN: Final = 20
 _CUTOFF: Final = 0.7
+_BEGINNING_MIN: Final = 3
+_SUGGESTED_MAX: Final = 3
 
 
 def close_names(name: str, known: Iterable[str]) -> str:
-    """Return the known names that a mistyped one is close to, or an empty text."""
+    """Return the known names that a mistyped one is close to, or an empty text.
+
+    Names that begin with it are as well: somebody left the rest out.
+    """
     import difflib  # Slow to import, and only mistakes need it.
 
     plain = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(name.lower(), plain, cutoff=_CUTOFF)
+    asked = name.lower()
+    near = difflib.get_close_matches(asked, plain, cutoff=_CUTOFF)
+    if not near and len(asked) >= _BEGINNING_MIN:
+        near = sorted(each for each in plain if each.startswith(asked))
+        near = near[:_SUGGESTED_MAX]
     return " or ".join(repr(plain[each]) for each in near)
 
 

@@ -44,6 +44,20 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.stop()
 
 
+@pytest.fixture
+def remote(spark: Any) -> Iterator[str]:
+    """Serve the session to other processes: starting another Java takes a minute."""
+    pytest.importorskip("grpc", reason="needs the extra 'declarative'")
+    package = spark._jvm.org.apache.spark.sql.connect.service
+    service = getattr(package, "SparkConnectService$").__getattr__("MODULE$")
+    service.start(spark._jsc.sc())
+    try:
+        yield f"sc://127.0.0.1:{service.localPort()}"
+    finally:
+        none = spark._jvm.scala.Option.empty()
+        service.stop(none, none)
+
+
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three nodes; who uses a log makes it anew, who kills a node starts it again."""

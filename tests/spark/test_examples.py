@@ -59,26 +59,19 @@ def test_gaps_and_duplicates_are_found(
 
 
 @pytest.fixture
-def remote(spark: Any) -> Iterator[str]:
-    """Serve the session to other processes: starting another Java takes a minute."""
-    pytest.importorskip("grpc", reason="needs the extra 'declarative'")
-    pytest.importorskip("yaml", reason="needs the extra 'declarative'")
-    package = spark._jvm.org.apache.spark.sql.connect.service
-    service = getattr(package, "SparkConnectService$").__getattr__("MODULE$")
-    service.start(spark._jsc.sc())
-    try:
-        yield f"sc://127.0.0.1:{service.localPort()}"
-    finally:
-        none = spark._jvm.scala.Option.empty()
-        service.stop(none, none)
-        for table in ("orders", "stock"):
-            spark.sql(f"DROP TABLE IF EXISTS {table}")
+def tables(spark: Any) -> Iterator[None]:
+    """Drop what the pipeline made."""
+    yield
+    for table in ("orders", "stock"):
+        spark.sql(f"DROP TABLE IF EXISTS {table}")
 
 
+@pytest.mark.usefixtures("tables")
 def test_a_declarative_pipeline_reads_each_record_once(
     spark: Any, remote: str, tmp_path: Path
 ) -> None:
     """Run twice: the second run has records to read that came behind the first."""
+    pytest.importorskip("yaml", reason="needs the extra 'declarative'")
     folder = tmp_path / "pipeline"
     shutil.copytree(EXAMPLES / "pipeline", folder)
     spec = folder / "spark-pipeline.yml"

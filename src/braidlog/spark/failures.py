@@ -3,6 +3,9 @@
 Theory of operation: Spark turns whatever a source raises into an exception of its own,
 whose text holds the Python traceback. The last line of that names the class and its
 message; so the error is found in the text and raised again, with Spark's as its cause.
+
+One mistake Spark finds itself: a writer without a save mode. It advises ``overwrite``,
+which is refused here, so that error is replaced as well.
 """
 
 from __future__ import annotations
@@ -12,12 +15,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from braidlog.errors import LogError
+from braidlog.errors import InvalidArgumentError, LogError
 from braidlog.wire.error_codes import error_at
 
 __all__ = ["log_error", "log_errors"]
 
 _RAISED: Final = re.compile(r"\b(braidlog(?:\.\w+)+)\.(\w+Error): (.*)$", re.M)
+_NO_SUCH_MODE: Final = re.compile(
+    r'\[UNSUPPORTED_DATA_SOURCE_SAVE_MODE\] The data source "braidlog'
+)
 
 
 def log_error(error: BaseException) -> LogError | None:
@@ -25,13 +31,19 @@ def log_error(error: BaseException) -> LogError | None:
 
     Class and message are those of the worker; other attributes have their defaults.
     """
-    found = _RAISED.findall(str(error))
+    text = str(error)
+    if _NO_SUCH_MODE.search(text):
+        return InvalidArgumentError(
+            "Braidlog only appends, and Spark's own save mode is another: write with "
+            '.mode("append")'
+        )
+    found = _RAISED.findall(text)
     if not found:
         return None
-    module, name, text = found[-1]
+    module, name, said = found[-1]
     # Only a worker with a newer version names a class that is not known here.
     kind = error_at(module, name) or LogError
-    return kind(_message(kind, text))
+    return _again(kind, said.strip())
 
 
 @contextmanager
@@ -53,9 +65,9 @@ def log_errors() -> Iterator[None]:
         raise found from error
 
 
-def _message(kind: type[LogError], text: str) -> str:
-    """Return the message without what the class adds to it when it is shown."""
-    line = text.strip()
-    hint = kind.hint
-    at = line.find(f". {hint}") if hint else -1
-    return line[:at] if at >= 0 else line
+def _again(kind: type[LogError], said: str) -> LogError:
+    """Return an error that is shown as ``said``, which ends with its hint."""
+    at = said.rfind(f" {kind.hint}") if kind.hint else -1
+    if at < 0:
+        return kind(said).advising("")  # Its own hint is part of the message.
+    return kind(said[:at].removesuffix("."))
