@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from braidlog.errors import InvalidArgumentError
+from braidlog.errors import InvalidArgumentError, UnavailableError
 from braidlog.testing.cluster import LocalCluster
 from braidlog.testing.ports import Reservation, keep_ports, kept_ports
 
@@ -80,3 +80,22 @@ def test_nobody_gets_a_port_before_its_node_or_while_the_node_is_down(
 def test_a_cluster_that_is_dropped_lets_its_ports_go(tmp_path: Path) -> None:
     LocalCluster(1, directory=tmp_path)
     assert [is_free(port) for port in kept_ports(tmp_path)] == [True, True]
+
+
+def test_ports_that_are_wanted_are_chosen_once(tmp_path: Path) -> None:
+    wanted = Reservation().choose(4)  # Free again: nothing holds the reservation.
+    assert keep_ports(tmp_path, 2, Reservation(), wanted) == wanted
+    assert kept_ports(tmp_path) == wanted
+    assert keep_ports(tmp_path, 2, Reservation(), wanted) == wanted
+    with pytest.raises(InvalidArgumentError, match="leave the ports out"):
+        keep_ports(tmp_path, 2, Reservation(), [*wanted[:3], wanted[3] + 1])
+
+
+def test_a_wanted_port_that_is_taken_leaves_nothing(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = other.getsockname()[1]
+        with pytest.raises(UnavailableError, match=f"port {taken} is taken"):
+            keep_ports(tmp_path, 1, Reservation(), [taken, taken + 1])
+    assert kept_ports(tmp_path) == []

@@ -22,6 +22,7 @@ from braidlog.cli.commands import LocalCommand, NodeCommand
 from braidlog.cli.failures import LOCKED, USAGE, Problem, explain
 from braidlog.cli.output import line, message, rows
 from braidlog.cli.parameters import LocalPath
+from braidlog.cli.profiles import PROFILES, Ports, node_settings
 from braidlog.cli.session import Session, stopped_by_signals
 from braidlog.errors import LockedError
 
@@ -96,16 +97,48 @@ def serve(
     type=parameters.Whole(1, 9),
     help="How many [default: those that the directory has; 3 in a new one].",
 )
+@click.option(
+    "--ports",
+    type=Ports(),
+    help="The first port, or all: two a node, one for clients and one for its status"
+    " [default: those that the directory has; free ones in a new one].",
+)
+@click.option(
+    "--profile",
+    type=click.Choice(list(PROFILES)),
+    default="default",
+    show_default=True,
+    help="small: a node takes 1 GiB of disk at most, and records of less than 4 MiB;"
+    " patient: for a busy machine or a slow disk, nodes wait 3 s for one another.",
+)
+@click.option(
+    "--config",
+    "-c",
+    type=LocalPath(exists=True, dir_okay=False),
+    help="Settings file (TOML) for all nodes, without [node] and [cluster]; what it"
+    " says goes before the profile.",
+)
 @_log_level
 @click.pass_obj
-def up(session: Session, /, *, nodes: int | None, log_level: str | None) -> None:
+def up(
+    session: Session,
+    /,
+    *,
+    nodes: int | None,
+    ports: tuple[int, ...] | None,
+    profile: str,
+    config: Path | None,
+    log_level: str | None,
+) -> None:
     """Run a cluster on this machine until Ctrl-C.
 
     Each node is a process with a directory of its own below the data directory; a later
-    `up` with the same directory goes on with the same data.
+    `up` with the same directory goes on with the same data, at the same ports.
+    Settings are not kept: profile and settings file count for the nodes started now.
     """
     for needed in ("msgspec", "prometheus_client", "uvloop"):
         importlib.import_module(needed)  # Else each node would miss it by itself.
+    from braidlog.node.config import parse
     from braidlog.testing.cluster import LocalCluster
     from braidlog.testing.ports import kept_ports
 
@@ -116,9 +149,17 @@ def up(session: Session, /, *, nodes: int | None, log_level: str | None) -> None
             USAGE,
         )
     directory = session.data.absolute()
-    there = nodes or len(kept_ports(directory)) // 2 or 3
-    level = {"log": {"level": log_level}} if log_level is not None else {}
-    cluster = LocalCluster(there, directory=directory, settings=level)
+    asked = ports or ()
+    there = nodes or len(kept_ports(directory)) // 2 or len(asked) // 2 or 3
+    settings = node_settings(profile, config, log_level)
+    cluster = LocalCluster(
+        there,
+        directory=directory,
+        settings=settings,
+        ports=Ports.of_nodes(asked, there),
+    )
+    # All nodes have the same: one error here is better than one of each node.
+    parse(cluster.settings_file(1).read_text(), {})
     with contextlib.suppress(KeyboardInterrupt), stopped_by_signals():
         try:
             with cluster:

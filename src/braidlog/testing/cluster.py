@@ -69,13 +69,20 @@ class LocalCluster:
         settings: Settings | None = None,
         hosts: Mapping[int, str] | None = None,
         launchers: Mapping[int, Sequence[str]] | None = None,
+        ports: Sequence[int] = (),
         program: str = "braidlog",
     ) -> None:
         """Choose ports and write the settings; nothing is started yet.
 
         Nodes listen on loopback, or on an address of `hosts`. The command of a node
         begins with its `launchers`, as one that puts it into a network of its own; it
-        must become the node by `exec`, so that signals reach it.
+        must become the node by `exec`, so that signals reach it. Two `ports` of each
+        node, for clients and for its status, are free ones if they are not named.
+
+        Raises:
+            InvalidArgumentError: the directory has a cluster with another number of
+                nodes, or at other ports.
+            UnavailableError: one of the `ports` is taken.
         """
         self._stack = ExitStack()
         if directory is None:
@@ -91,9 +98,9 @@ class LocalCluster:
         self._lock: int | None = None
         self._reservation = Reservation()
         self._lifeline: tuple[int, int] | None = None
-        ports = keep_ports(self.directory, nodes, self._reservation)
+        kept = keep_ports(self.directory, nodes, self._reservation, ports)
         for node in range(1, nodes + 1):
-            self._ports[node] = (ports[2 * node - 2], ports[2 * node - 1])
+            self._ports[node] = (kept[2 * node - 2], kept[2 * node - 1])
         self._voters = range(1, (voters or nodes) + 1)
         for node in self._ports:
             self._write_settings(node)

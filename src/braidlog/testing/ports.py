@@ -17,7 +17,7 @@ import socket
 import tempfile
 import tomllib
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,17 +90,32 @@ def kept_ports(directory: Path) -> list[int]:
     return kept if _are_ports(kept) else _ports_of_settings(directory)
 
 
-def keep_ports(directory: Path, nodes: int, held: Reservation) -> list[int]:
+def keep_ports(
+    directory: Path, nodes: int, held: Reservation, wanted: Sequence[int] = ()
+) -> list[int]:
     """Return the ports of the cluster in a directory; choose them if there is none.
 
     Of several that do it at a time all get the same. `held` has those that were chosen.
+    Those that are `wanted` are chosen, if any are.
 
     Raises:
-        InvalidArgumentError: the cluster has another number of nodes.
+        InvalidArgumentError: the cluster has another number of nodes, or other ports
+            than those that are wanted.
+        UnavailableError: one that is wanted is taken; nothing is chosen.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    ports = kept_ports(directory) or _chosen(directory, held.choose(2 * nodes))
+    ports = kept_ports(directory)
+    if not ports:
+        held.hold(wanted)
+        ports = _chosen(directory, list(wanted) or held.choose(2 * nodes))
     held.hold_only(ports)
+    if wanted and ports != list(wanted):
+        used = ",".join(map(str, ports))
+        msg = (
+            f"{directory} has a cluster at the ports {used}, by which its nodes know "
+            "one another: leave the ports out, or choose another directory"
+        )
+        raise InvalidArgumentError(msg)
     if len(ports) != 2 * nodes:
         there = len(ports) // 2
         nouns = "node" if there == 1 else "nodes"

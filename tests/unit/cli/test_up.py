@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -88,7 +89,7 @@ def started(data: Path, *options: str, hangup: Any = signal.SIG_DFL) -> Up:
     )
     assert process.stdout is not None
     assert process.stderr is not None
-    count = int(options[options.index("--nodes") + 1]) if options else 3
+    count = int(options[options.index("--nodes") + 1]) if "--nodes" in options else 3
     nodes = []
     for _ in range(count):
         line = process.stdout.readline()
@@ -304,6 +305,46 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         said = refused(tmp_path)
     assert f"port {port} is taken" in said
     assert "ports.json" in said
+
+
+def test_ports_and_settings_of_all_nodes(tmp_path: Path) -> None:
+    """Named ports are kept; settings are those of each call."""
+    cluster = tmp_path / "c"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    file = tmp_path / "all.toml"
+    file.write_text("[timing]\nretention_ms = 1234\n")
+    options = ("--nodes", "1", "--profile", "small", "--config", str(file))
+    first = started(cluster, *options, "--ports", f"{port},{port + 1}")
+    try:
+        assert first.nodes[0]["address"] == f"127.0.0.1:{port}"
+        assert first.nodes[0]["status"] == f"http://127.0.0.1:{port + 1}/status"
+        first.run("append", "kept", "--create", "a")
+        said = tomllib.loads((cluster / "node-1" / "node.toml").read_text())
+        assert said["limits"]["wal_bytes_max"] == 1 << 30
+        assert said["timing"] == {"retention_ms": 1234}
+    finally:
+        assert first.stop() == 0
+    assert "leave the ports out" in refused(cluster, "--ports", f"{port - 2}")
+    # The data of a small node is that of any other.
+    second = started(cluster, "--nodes", "1")
+    try:
+        assert second.seeds == first.seeds
+        assert "a" in second.run("read", "kept", "--format", "raw")
+        said = tomllib.loads((cluster / "node-1" / "node.toml").read_text())
+        assert "limits" not in said
+    finally:
+        assert second.stop() == 0
+
+
+def test_settings_that_no_node_would_take(tmp_path: Path) -> None:
+    file = tmp_path / "all.toml"
+    file.write_text("[limits]\nsegment_byte = 7\n")
+    said = refused(tmp_path / "c", "--config", str(file))
+    assert "segment_byte" in said
+    assert "did you mean 'segment_bytes'" in said
+    assert not (tmp_path / "c" / "node-1" / "node.log").exists()
 
 
 def test_another_number_of_nodes(tmp_path: Path) -> None:
