@@ -13,8 +13,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
 import braidlog
-from braidlog.ledger import open_ledger
 from braidlog.spark import register
+from braidlog.spark.sink.ledger import open_ledger
 
 pytestmark = [
     pytest.mark.spark,

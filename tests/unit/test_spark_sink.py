@@ -22,8 +22,8 @@ from braidlog.errors import (
     NotFoundError,
     TooLargeError,
 )
-from braidlog.ledger import LostFilesError, storing
 from braidlog.spark.sink import run, targets
+from braidlog.spark.sink.ledger import LostFilesError, storing
 from braidlog.spark.sink.options import parse_sink
 from braidlog.spark.sink.rows import SCHEMA, Router, timed
 from braidlog.spark.sink.staging import LEFT_AFTER_S, Staging, TaskFiles

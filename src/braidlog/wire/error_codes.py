@@ -95,8 +95,8 @@ ERRORS: Final = {
     132: "braidlog.app.errors:SnapshotDamagedError",
     133: "braidlog.app.errors:StateDamagedError",
     140: "braidlog.spark.payloads:MalformedPayloadError",
-    141: "braidlog.ledger.lost:StagedFileError",
-    142: "braidlog.ledger.lost:LostFilesError",
+    141: "braidlog.spark.sink.ledger.lost:StagedFileError",
+    142: "braidlog.spark.sink.ledger.lost:LostFilesError",
 }
 """Code -> module and name of the class."""
 

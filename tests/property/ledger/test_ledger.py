@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braidlog.errors import CorruptionError, NewerFormatError
-from braidlog.ledger import (
+from braidlog.spark.sink.ledger import (
     Batch,
     Done,
     Entry,
@@ -25,7 +25,7 @@ from braidlog.ledger import (
     Summary,
     Void,
 )
-from braidlog.ledger.entries import decode, encode
+from braidlog.spark.sink.ledger.entries import decode, encode
 from braidlog.testing import MemoryStore
 
 numbers = st.integers(0, 3)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from braidlog.errors import LogError
-from braidlog.ledger import Batch, Done, State, effects, lost, storing
-from braidlog.ledger.state import Lane
+from braidlog.spark.sink.ledger import Batch, Done, State, effects, lost, storing
+from braidlog.spark.sink.ledger.state import Lane
 from property.ledger import world
 from property.ledger.world import QUERY, Driver, Row, World
 

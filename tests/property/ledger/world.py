@@ -19,7 +19,7 @@ from braidlog.errors import (
     SequenceGapError,
     UnavailableError,
 )
-from braidlog.ledger import (
+from braidlog.spark.sink.ledger import (
     Batch,
     FileList,
     Query,
@@ -27,8 +27,8 @@ from braidlog.ledger import (
     StagedFileError,
     State,
 )
-from braidlog.ledger import effects as s
-from braidlog.ledger.entries import digest_of
+from braidlog.spark.sink.ledger import effects as s
+from braidlog.spark.sink.ledger.entries import digest_of
 
 STAGING = "staging"
 

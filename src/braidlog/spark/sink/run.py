@@ -1,4 +1,4 @@
-"""Does what the protocol of `braidlog.ledger.storing` says: the shell of the sink."""
+"""Does what the protocol of `ledger.storing` says: the shell of the sink."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from typing import Any
 import pyarrow as pa
 
 from braidlog.errors import LogError, TooLargeError
-from braidlog.ledger import Batch, StagedFile, StagedFileError, effects, storing
+from braidlog.spark.sink.ledger import (
+    Batch,
+    StagedFile,
+    StagedFileError,
+    effects,
+    storing,
+)
 from braidlog.spark.sink.rows import timed
 from braidlog.spark.sink.staging import Staging, clock
 from braidlog.spark.sink.targets import Target
@@ -46,7 +52,7 @@ class Staged:
 def store(
     target: Target, staging: Staging, work: Work, parts: Sequence[Staged], *, once: bool
 ) -> None:
-    """Store a batch exactly once; see `braidlog.ledger.storing.commit`.
+    """Store a batch exactly once; see `braidlog.spark.sink.ledger.storing.commit`.
 
     Records of a stream are in the order of the partitions, and within them of the
     tasks. All of them are durable on return.

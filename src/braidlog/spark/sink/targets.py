@@ -19,7 +19,7 @@ from braidlog.errors import (
     LogError,
     TrimmedError,
 )
-from braidlog.ledger import Ledger, open_ledger
+from braidlog.spark.sink.ledger import Ledger, open_ledger
 from braidlog.spark.sink.options import SinkOptions
 from braidlog.spark.sink.rows import SCHEMA
 from braidlog.types import Producer
@@ -50,7 +50,7 @@ class Target(Protocol):
     def next_sequence(
         self, producers: Mapping[int, Producer]
     ) -> Mapping[int, int | None]:
-        """Return what streams expect next; see `braidlog.ledger.storing.AskNext`."""
+        """Return what streams expect next; see `ledger.effects.AskNext`."""
 
     def stored(self, stream: int, producer: Producer, since: int) -> int:
         """Return what follows a producer's records; see `Find` there."""

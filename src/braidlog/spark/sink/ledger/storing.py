@@ -5,8 +5,8 @@ next (`Effect`) and are sent what came of it; the shell that drives them holds t
 the ledger and the files, and decides nothing. A driver may stop for ever at any yield,
 and any number of them may be on their way for the same batch.
 
-A batch is decided by the ledger (`braidlog.ledger.state`): who finds an entry uses it,
-whatever he staged himself. Then each stream is asked for the next sequence of the
+A batch is decided by the ledger (`ledger.state`): a driver that finds an entry uses it,
+whatever it staged itself. Then each stream is asked for the next sequence of the
 query's producer, and the records from there on are sent with theirs, until none is
 left. What another driver has stored meanwhile shows as a refusal: ask again and go on.
 
@@ -18,7 +18,7 @@ earlier batches, a `Resume` entry says how to go on in a new epoch, the same for
 The files of a large batch are in a list, which is staged like them and which the ledger
 names with its length and checksum. A staged file, or a list, of a decided batch that is
 lost is replaced by one of the driver's own with the same content
-(`braidlog.ledger.lost`); the ledger need not know.
+(`braidlog.spark.sink.ledger.lost`); the ledger need not know.
 
 Files are removed when the ledger says that nobody will read them: those of batches that
 are done, and those of an attempt that is void.
@@ -42,7 +42,7 @@ from braidlog.errors import (
     NotSharedError,
     TooLargeError,
 )
-from braidlog.ledger.effects import (
+from braidlog.spark.sink.ledger.effects import (
     AskNext,
     CheckFiles,
     Effect,
@@ -56,9 +56,9 @@ from braidlog.ledger.effects import (
     Store,
     WriteList,
 )
-from braidlog.ledger.entries import Batch, Done, FileList, Resume, Void
-from braidlog.ledger.lost import StagedFileError, read_list, replace_lost
-from braidlog.ledger.state import Lane, Query, State
+from braidlog.spark.sink.ledger.entries import Batch, Done, FileList, Resume, Void
+from braidlog.spark.sink.ledger.lost import StagedFileError, read_list, replace_lost
+from braidlog.spark.sink.ledger.state import Lane, Query, State
 from braidlog.types import Producer
 
 __all__ = ["FILES_INLINE", "Protocol", "abort", "commit"]

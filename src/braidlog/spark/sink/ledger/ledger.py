@@ -16,8 +16,8 @@ from braidlog.errors import (
     NotReadyError,
     TrimmedError,
 )
-from braidlog.ledger.entries import Entry, Summary, decode, encode, key_of
-from braidlog.ledger.state import State
+from braidlog.spark.sink.ledger.entries import Entry, Summary, decode, encode, key_of
+from braidlog.spark.sink.ledger.state import State
 
 __all__ = ["SUMMARY_EVERY", "Ledger", "LedgerLog", "ledger_name", "open_ledger"]
 
@@ -27,18 +27,6 @@ a ledger anew takes some milliseconds then, however old it is."""
 
 _SUFFIX: Final = ".ledger"
 _ATTEMPTS: Final = 8
-
-
-class LedgerRecord(Protocol):
-    """A record, as far as a ledger looks at it."""
-
-    @property
-    def position(self) -> int:
-        """Where it is."""
-
-    @property
-    def value(self) -> bytes:
-        """What it says."""
 
 
 class LedgerLog(Protocol):

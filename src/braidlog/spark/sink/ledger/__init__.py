@@ -8,7 +8,7 @@ nothing of each other come to the same decision.
 
 from __future__ import annotations
 
-from braidlog.ledger.entries import (
+from braidlog.spark.sink.ledger.entries import (
     Batch,
     Done,
     Entry,
@@ -18,9 +18,14 @@ from braidlog.ledger.entries import (
     Summary,
     Void,
 )
-from braidlog.ledger.ledger import Ledger, LedgerLog, ledger_name, open_ledger
-from braidlog.ledger.lost import LostFilesError, StagedFileError
-from braidlog.ledger.state import Lane, Query, State
+from braidlog.spark.sink.ledger.ledger import (
+    Ledger,
+    LedgerLog,
+    ledger_name,
+    open_ledger,
+)
+from braidlog.spark.sink.ledger.lost import LostFilesError, StagedFileError
+from braidlog.spark.sink.ledger.state import Lane, Query, State
 
 __all__ = [
     "Batch",

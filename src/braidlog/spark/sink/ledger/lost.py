@@ -17,9 +17,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from braidlog.errors import CorruptionError, UnavailableError
-from braidlog.ledger.effects import CheckFiles, ReadList
-from braidlog.ledger.entries import Batch, FileList, StagedFile, digest_of
-from braidlog.ledger.state import Query
+from braidlog.spark.sink.ledger.effects import CheckFiles, ReadList
+from braidlog.spark.sink.ledger.entries import Batch, FileList, StagedFile, digest_of
+from braidlog.spark.sink.ledger.state import Query
 
 __all__ = ["LostFilesError", "StagedFileError", "replace_lost"]
 

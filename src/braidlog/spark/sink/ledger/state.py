@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from braidlog.errors import CorruptionError
-from braidlog.ledger.entries import (
+from braidlog.spark.sink.ledger.entries import (
     Batch,
     Done,
     Entry,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from braidlog.ledger.entries import Entry, FileList, StagedFile
+from braidlog.spark.sink.ledger.entries import Entry, FileList, StagedFile
 from braidlog.types import Producer
 
 __all__ = [
