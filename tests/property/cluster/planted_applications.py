@@ -15,7 +15,7 @@ from sim.applications.storms import STORMS
 from sim.faults import Storm
 
 from braidlog.app.determinism.codec import encode
-from braidlog.app.execution.entries import Command
+from braidlog.app.execution.entries import CallId, Command
 from braidlog.app.execution.executor import Executor
 from braidlog.app.execution.outcome import Outcome, Status
 from braidlog.app.execution.partition import Book
@@ -23,6 +23,7 @@ from braidlog.app.execution.state import Saved
 from braidlog.app.host.role import Role
 from braidlog.app.host.runner import Runner
 from braidlog.app.log.clustered import ClusteredLog
+from braidlog.app.procedure import Procedure
 from braidlog.app.snapshots.files import Snapshot, SnapshotFiles
 from braidlog.app.snapshots.snapshotter import Keeper
 from braidlog.app.state import sqlite
@@ -52,25 +53,24 @@ class Planted:
 
 def ack_before_durable(patch: Patch) -> None:
     """A host answers a deposit as soon as it was handed to the log."""
-    right = Runner._place
+    right = Runner.submit
 
     def wrong(
-        runner: Runner, value: bytes, command: Command, waiter: Any, touched: Any
+        runner: Runner, procedure: Procedure, arguments: Any, call: CallId, waiter: Any
     ) -> None:
-        right(runner, value, command, waiter, touched)
-        if command.procedure == "deposit":
-            account, amount = command.arguments
-            view = runner._state.partitions[touched[0]].view()
+        right(runner, procedure, arguments, call, waiter)
+        if procedure.name == "deposit":
+            account, amount = arguments
+            count = runner.application.partitions
+            (number,) = procedure.partitions(arguments, count) or []
+            view = runner._state.partitions[number].view()
             there = view.handle.value(_BALANCE, (account,)) or 0
             view.close()
             body = encode(there + amount)
-            call, name = command.call, command.procedure
-            for each in runner._calls.pop(call):
-                each.settle(Outcome(1, call, name, Status.OK, body, b""))
-            for flush in runner.on_settled:
-                flush()
+            early = Outcome(1, call, procedure.name, Status.OK, body, b"")
+            runner.calls.settle([early])
 
-    patch.setattr(Runner, "_place", wrong)
+    patch.setattr(Runner, "submit", wrong)
 
 
 _BALANCE = "SELECT balance FROM account WHERE id = ?"

@@ -11,85 +11,76 @@ they are computed again.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, Protocol
 
 from braidlog.app.errors import ConflictError
-from braidlog.app.execution.entries import CallId, Command, Effect, key_of, pack
+from braidlog.app.execution.entries import CallId, Effect, pack
 from braidlog.app.execution.outcome import Outcome, Status
-from braidlog.app.host.figures import Figures
-from braidlog.app.host.role import Role
-from braidlog.app.host.waiting import PendingCall, Waiter
+from braidlog.app.host.calls import Calls
+from braidlog.app.host.waiting import PendingCall
 from braidlog.app.procedure import Procedure
-from braidlog.app.snapshots.snapshotter import Gauge
 from braidlog.errors import DeadlineError, LogError
 from braidlog.storage.arguments import checked_timeout
 
-__all__ = ["Effects"]
+__all__ = ["Computing", "EffectCalls"]
 
 # Effects are computed again when others were faster, at most so often.
 _ATTEMPTS: Final = 64
 
 
-class Effects(Figures, ABC):
-    """The part of a host that computes effects; `Runner` has the thread."""
+class Computing(Protocol):
+    """The host, as computing effects needs it."""
 
-    role: Role
-    on_settled: list[Callable[[], None]]
-    _deferred: list[tuple[Command, Waiter]]
-    _drained: threading.Condition
-    _effects: threading.Lock
-    _gated: frozenset[int]
-    _gauge: Gauge | None
-    _lock: threading.Lock
+    def admit(self, numbers: list[int] | None) -> None:
+        """Let a call on these partitions pass.
 
-    @abstractmethod
-    def _place(
-        self, value: bytes, command: Command, waiter: Waiter, touched: Sequence[int]
-    ) -> None:
-        """Append a command; ``_lock`` is held."""
+        Raises:
+            BusyError: the log has grown too far.
+            DivergedError: a partition is stopped.
+        """
 
-    @abstractmethod
-    def _lost(self, call: bytes, error: Exception) -> None:
-        """Answer a call whose append failed."""
-
-    def effect(
+    def prepare(
         self,
         procedure: Procedure,
         arguments: list[object],
         call: CallId,
-        timeout: float | None = None,
+        numbers: list[int] | None,
+    ) -> Effect | Outcome:
+        """Execute the procedure between two commands, and take back what it did."""
+
+
+class EffectCalls:
+    """Computes effects and logs them, one call at a time."""
+
+    def __init__(self, host: Computing, calls: Calls) -> None:
+        """Compute on a host, and append among its calls."""
+        self._host = host
+        self._calls = calls
+        self._computing = threading.Lock()
+
+    def call(
+        self,
+        procedure: Procedure,
+        arguments: list[object],
+        call: CallId,
+        numbers: list[int] | None,
+        timeout: float | None,
     ) -> Outcome:
-        """Compute effects, log them, and return the outcome.
-
-        The procedure itself is not stopped after ``timeout`` seconds, but what it then
-        did is not logged.
-
-        Raises:
-            ConflictError: other hosts changed the partitions each time.
-            DeadlineError: there was no answer within ``timeout`` seconds; its
-                ``outcome`` says whether there may be one yet.
-        """
+        """Compute effects, log them, and return the outcome; see `Runner.effect`."""
         deadline = _Deadline(call, timeout)
-        count = self.application.partitions
-        numbers = procedure.partitions(arguments, count)
-        self.role.check_code(procedure)
-        touched = range(count) if numbers is None else numbers
+        touched = self._calls.touched(numbers)
         for _ in range(_ATTEMPTS):
-            if self._gauge is not None:
-                self._gauge.admit()
-            if (stopped := self._executor.stopped(numbers)) is not None:
-                raise stopped
-            with self._alone(deadline), self._gate(touched, deadline):
-                prepared = self._compute(procedure, arguments, call, numbers, deadline)
-                if isinstance(prepared, Outcome):
-                    return prepared
-                pending = self._log_effect(prepared, call, touched)
+            self._host.admit(numbers)
+            with self._alone(deadline), self._calls.gate(touched, deadline):
+                entry = self._host.prepare(procedure, arguments, call, numbers)
+                if isinstance(entry, Outcome):
+                    return entry
+                deadline.check()
+                pending = PendingCall(call)
+                self._calls.submit_now(pack(entry), call, entry.partitions, pending)
             # From here on it may be in the log: the answer may come later.
             outcome = pending.outcome(deadline.left())
             if outcome.status != Status.VOID:
@@ -97,85 +88,15 @@ class Effects(Figures, ABC):
         msg = f"{procedure.name!r} was overtaken {_ATTEMPTS} times"
         raise ConflictError(msg)
 
-    def _compute(
-        self,
-        procedure: Procedure,
-        arguments: list[object],
-        call: CallId,
-        numbers: list[int] | None,
-        deadline: _Deadline,
-    ) -> Effect | Outcome:
-        with self._turn:
-            self._check_open()
-            now, seed = time.time_ns() // 1000, os.urandom(16)
-            with self._stops():
-                entry = self._executor.prepare(
-                    procedure, call, arguments, numbers, now, seed
-                )
-        if not isinstance(entry, Outcome):
-            deadline.check()
-        return entry
-
-    def _log_effect(
-        self, entry: Effect, call: CallId, touched: Sequence[int]
-    ) -> PendingCall:
-        value, pending = pack(entry), PendingCall(call)
-        with self._lock:
-            self._check_open()
-            self._calls.add(call, pending, touched)
-            try:
-                lost = partial(self._lost, call)
-                self._log.submit(value, key_of(entry.partitions), lost)
-            except BaseException:
-                self._calls.remove(call, pending)
-                raise
-        return pending
-
     @contextlib.contextmanager
     def _alone(self, deadline: _Deadline) -> Iterator[None]:
         left = deadline.left()
-        if not self._effects.acquire(timeout=-1 if left is None else left):
+        if not self._computing.acquire(timeout=-1 if left is None else left):
             deadline.check()
         try:
             yield
         finally:
-            self._effects.release()
-
-    @contextlib.contextmanager
-    def _gate(self, touched: Sequence[int], deadline: _Deadline) -> Iterator[None]:
-        with self._lock:
-            self._gated = frozenset(touched)
-            try:
-                by_partition = self._calls.by_partition
-                while any(by_partition[number] for number in touched):
-                    self._check_open()
-                    deadline.check()
-                    self._drained.wait(deadline.left())
-            except BaseException:
-                self._open_gate()
-                raise
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._open_gate()
-
-    def _open_gate(self) -> None:
-        self._gated = frozenset()
-        deferred, self._deferred = self._deferred, []
-        count, refused = self.application.partitions, False
-        for command, waiter in deferred:
-            numbers = command.partitions
-            touched = range(count) if numbers is None else numbers
-            try:
-                self._check_open()
-                self._place(pack(command), command, waiter, touched)
-            except Exception as error:  # Of the call that was held back.
-                waiter.settle(error)
-                refused = True
-        if refused:
-            for flush in self.on_settled:
-                flush()
+            self._computing.release()
 
 
 class _Deadline:

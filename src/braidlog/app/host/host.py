@@ -379,7 +379,7 @@ class AsyncHost:
             opening.add_done_callback(_close_unwanted)
             raise
         self._calls = _AsyncCalls()
-        self._host.runner.on_settled.append(self._calls.flush)
+        self._host.runner.calls.on_settled.append(self._calls.flush)
         return self
 
     async def __aexit__(

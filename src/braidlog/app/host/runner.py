@@ -5,50 +5,56 @@ it, commits, and answers. So what is executed is what is in the log at its posit
 what came while the thread was busy is executed together with one commit.
 
 Locks, in the order in which they may be taken: ``_turn`` (executor and state),
-``_committing`` (commits against the begin of views), ``_lock`` (calls on their way).
+``_committing`` (commits against the begin of views), that of ``calls``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from braidlog.app.errors import ExecutionError, GivenUpError
-from braidlog.app.execution.definition import ApplicationDefinition
-from braidlog.app.execution.entries import (
-    CallId,
-    Command,
-    Create,
-    key_of,
-    pack,
+from braidlog.app.errors import (
+    ExecutionError,
+    GivenUpError,
+    GiveUp,
+    StateDamagedError,
 )
+from braidlog.app.execution.context import Context
+from braidlog.app.execution.definition import ApplicationDefinition
+from braidlog.app.execution.entries import CallId, Command, Create, Effect, pack
+from braidlog.app.execution.evaluation import evaluate, failed
 from braidlog.app.execution.executor import Executor
 from braidlog.app.execution.outcome import Outcome
 from braidlog.app.execution.record import RecordLike
 from braidlog.app.execution.state import State
 from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.host.abort import Abandoner, Ahead
-from braidlog.app.host.effects import Effects
+from braidlog.app.host.calls import Calls
+from braidlog.app.host.effects import EffectCalls
 from braidlog.app.host.reporting import OUTCOMES, Reporter
 from braidlog.app.host.role import Role
-from braidlog.app.host.waiting import Calls, Waiter, unknown
+from braidlog.app.host.waiting import Waiter
 from braidlog.app.log.source import CommandLog
 from braidlog.app.log.stop import Stop
 from braidlog.app.procedure import Procedure
+from braidlog.app.snapshots.files import Image, close_all, views_of
 from braidlog.app.snapshots.snapshotter import Gauge
 from braidlog.errors import (
+    ClosedError,
     CorruptionError,
+    DeadlineError,
     InvalidArgumentError,
     LogError,
     LogFullError,
+    NotReadyError,
     TrimmedError,
-    UnavailableError,
 )
+from braidlog.storage.arguments import checked_timeout
 from braidlog.storage.threads import start_thread
 
 __all__ = ["Runner"]
@@ -64,7 +70,7 @@ _LAST_S: Final = 2.0
 _CALLS_MAX: Final = 4096
 
 
-class Runner(Effects):
+class Runner:
     """Executes a log on a state, and takes calls.
 
     It owns both from here on: `close` closes them.
@@ -103,24 +109,23 @@ class Runner(Effects):
         self._log = log
         self._state = state
         self._gauge = gauge
+        self.calls = Calls(log, application.partitions, self._check_open)
+        self._effects = EffectCalls(self, self.calls)
         self._turn = threading.Lock()
         self._committing = threading.Lock()
-        self._lock = threading.Lock()
-        self._drained = threading.Condition(self._lock)
         self._progress = threading.Condition()
         self._watchers = 0
         self._caught_up = time.monotonic()
         self._failure: Exception | None = None
-        self._closing = False
         self._ending = False
         self._finished = threading.Event()
-        self._effects = threading.Lock()
         self._promoting = threading.Lock()
-        self._gated: frozenset[int] = frozenset()
-        self._deferred: list[tuple[Command, Waiter]] = []
         self._reporter = Reporter(log, time.monotonic)
         self._executed = 0
-        self.on_settled: list[Callable[[], None]] = []
+        self.applied = 0
+        """Positions that were applied since the host is open."""
+        self.busy_s = 0.0
+        """Seconds in which the thread executed."""
         self._environment: EnvironmentRule = environment
         self._ahead = Ahead(log)
         self._stop = stop or Stop()
@@ -128,7 +133,7 @@ class Runner(Effects):
             log,
             self._ahead,
             watchdog,
-            lambda: self._closing or self._stop.is_set(),
+            lambda: self.calls.closing or self._stop.is_set(),
             lambda: self._ending or self._stop.is_set(),
         )
         self._stopped: GivenUpError | None = None
@@ -142,9 +147,9 @@ class Runner(Effects):
         except BaseException:
             self._abandoner.close()
             raise
-        self.applied = 0
-        limit = max(1, min(_CALLS_MAX, self._executor.shared.results_kept // 2))
-        self._calls = Calls(application.partitions, limit)
+        self.applied = 0  # What was applied to open it does not count.
+        limit = min(_CALLS_MAX, self._executor.shared.results_kept // 2)
+        self.calls.allow(max(1, limit))
         try:
             self._thread = start_thread(f"braidlog-{application.name}", self._serve)
         except BaseException:
@@ -263,7 +268,7 @@ class Runner(Effects):
         if self._watchers:
             with self._progress:
                 self._progress.notify_all()
-        self._settle(outcomes)
+        self.calls.settle(outcomes)
         self._executed += len(outcomes)
         if self._executed >= OUTCOMES:
             self._executed = 0
@@ -309,31 +314,47 @@ class Runner(Effects):
             self._executor.shared.mismatches = before.shared.mismatches
             self.role.shared = self._executor.shared
 
-    def _settle(self, outcomes: Sequence[Outcome]) -> None:
-        calls = self._calls
-        with self._lock:
-            answered = [(calls.pop(outcome.call), outcome) for outcome in outcomes]
-            if self._gated or self._closing:
-                self._drained.notify_all()
-        self.answered += sum(len(waiters) for waiters, _ in answered)
-        for waiters, outcome in answered:
-            for waiter in waiters:
-                waiter.settle(outcome)
-        for flush in self.on_settled:
-            flush()
+    def _fail(self, error: Exception) -> None:
+        """Stop for good: answer all calls, and refuse those that come."""
+        _LOGGER.error("the host of %r failed: %s", self.application.name, error)
+        self._failure = error
+        self.calls.fail(error)
+        with self._progress:
+            self._progress.notify_all()
 
-    def _lost(self, call: bytes, error: Exception) -> None:
-        """Answer a call whose append failed: it may be in the log all the same."""
-        with self._lock:
-            waiters = self._calls.pop(call)
-            self._drained.notify_all()
-        refused = isinstance(error, UnavailableError) and error.outcome == "not_stored"
-        for waiter in waiters:
-            waiter.settle(error if refused else unknown(call, error))
-        for flush in self.on_settled:
-            flush()
+    def _check_open(self) -> None:
+        if self._failure is not None:
+            msg = f"the host stopped: {self._failure}"
+            raise ExecutionError(msg) from self._failure
+        if self.calls.closing:
+            msg = f"the host of {self.application.name!r} is closed"
+            raise ClosedError(msg)
 
-    # -- commands ----------------------------------------------------------------
+    @contextlib.contextmanager
+    def _stops(self, doing: str = "the state failed") -> Iterator[None]:
+        """Stop for good if the machine fails the state: nothing may be executed then.
+
+        Raises:
+            ExecutionError: it did.
+            StateDamagedError: the same, because a database is damaged.
+        """
+        try:
+            with self._executor.failing(doing):
+                yield
+        except (ExecutionError, StateDamagedError) as error:
+            self._fail(error)
+            raise
+
+    # -- calls -------------------------------------------------------------------
+
+    def new_call_id(self) -> CallId:
+        """Return the id of a call that is made now."""
+        return CallId.make(self.position + 1, os.urandom(9))
+
+    def end(self, timeout: float | None = None) -> int:
+        """Return one past the last position that is durable."""
+        self._check_open()
+        return self._log.latest(timeout)
 
     def submit(
         self, procedure: Procedure, arguments: list[Any], call: CallId, waiter: Waiter
@@ -344,51 +365,212 @@ class Runner(Effects):
         if call.issued > self.known.stop and call.issued > self._log.latest():
             msg = f"the call id {call.hex()} was not made here: use Host.new_call_id"
             raise InvalidArgumentError(msg)
-        count = self.application.partitions
-        numbers = procedure.partitions(arguments, count)
+        numbers = procedure.partitions(arguments, self.application.partitions)
         if (stopped := self._executor.stopped(numbers)) is not None:
             raise stopped
         self.role.check_code(procedure)
-        command = Command(
-            call,
-            os.urandom(16),
-            procedure.name,
-            procedure.content,
-            numbers,
-            arguments,
-        )
-        value = pack(command)
-        touched = range(count) if numbers is None else numbers
-        with self._lock:
-            self._check_open()
-            if self._gated and not self._gated.isdisjoint(touched):
-                self._deferred.append((command, waiter))
-                return
-            self._place(value, command, waiter, touched)
+        seed = os.urandom(16)
+        name, content = procedure.name, procedure.content
+        command = Command(call, seed, name, content, numbers, arguments)
+        self.calls.submit(command, waiter)
 
-    def _place(
-        self, value: bytes, command: Command, waiter: Waiter, touched: Sequence[int]
-    ) -> None:
-        call = command.call
-        # Before the append: the outcome may come before it returns.
-        self._calls.add(call, waiter, touched)
-        try:
-            lost = partial(self._lost, call)
-            self._log.submit(value, key_of(command.partitions), lost)
-        except BaseException:
-            self._calls.remove(call, waiter)
-            raise
+    def effect(
+        self,
+        procedure: Procedure,
+        arguments: list[object],
+        call: CallId,
+        timeout: float | None = None,
+    ) -> Outcome:
+        """Compute effects, log them, and return the outcome.
+
+        The procedure itself is not stopped after ``timeout`` seconds, but what it then
+        did is not logged.
+
+        Raises:
+            ConflictError: other hosts changed the partitions each time.
+            DeadlineError: there was no answer within ``timeout`` seconds; its
+                ``outcome`` says whether there may be one yet.
+        """
+        numbers = procedure.partitions(arguments, self.application.partitions)
+        self.role.check_code(procedure)
+        return self._effects.call(procedure, arguments, call, numbers, timeout)
+
+    def admit(self, numbers: list[int] | None) -> None:
+        """Let an effect-logged call on these partitions pass.
+
+        Raises:
+            BusyError: the log has grown too far.
+            DivergedError: a partition is stopped.
+        """
+        if self._gauge is not None:
+            self._gauge.admit()
+        if (stopped := self._executor.stopped(numbers)) is not None:
+            raise stopped
+
+    def prepare(
+        self,
+        procedure: Procedure,
+        arguments: list[object],
+        call: CallId,
+        numbers: list[int] | None,
+    ) -> Effect | Outcome:
+        """Execute a procedure between two commands, and take back what it did."""
+        with self._turn:
+            self._check_open()
+            now, seed = time.time_ns() // 1000, os.urandom(16)
+            with self._stops():
+                return self._executor.prepare(
+                    procedure, call, arguments, numbers, now, seed
+                )
+
+    def read(self, procedure: Procedure, arguments: list[Any]) -> Outcome:
+        """Execute a read-only procedure on what is committed now, in this thread.
+
+        Raises:
+            NotReadyError: the log has not the schema that the program expects.
+            DivergedError: a partition is stopped, so what it has is old.
+        """
+        count = self.application.partitions
+        numbers = procedure.partitions(arguments, count)
+        touched = range(count) if numbers is None else numbers
+        with contextlib.ExitStack() as stack:
+            with self._committing:
+                self._check_open()
+                self._check_schema()
+                if (stopped := self._executor.stopped(numbers)) is not None:
+                    raise stopped
+                views = {n: self._state.partitions[n].view() for n in touched}
+            for view in views.values():
+                stack.callback(view.close)
+            handles = {n: view.handle for n, view in views.items()}
+            now = time.time_ns() // 1000
+            context = Context(handles, count, now, os.urandom(16))
+            try:
+                ran = evaluate(procedure, context, arguments, self._state)
+            except GiveUp as error:  # Nobody else has to know what became of a read.
+                ran = failed(error.__cause__ or error)
+        call = CallId.make(0, bytes(9))
+        return Outcome(
+            0, call, procedure.name, ran.status, ran.body, b"", error=ran.error
+        )
+
+    def _check_schema(self) -> None:
+        # A standby may have nothing yet, or be newer than the active host.
+        if not self._migrated:
+            msg = (
+                "the log has not the schema of this program yet: promote a host with"
+                " this version, or call one with that of the log"
+            )
+            raise NotReadyError(msg)
+
+    # -- what is to be seen ------------------------------------------------------
+
+    def wait_applied(self, position: int, timeout: float | None = None) -> None:
+        """Wait until everything up to ``position`` is executed and committed.
+
+        Raises:
+            DeadlineError: it was not within ``timeout`` seconds.
+        """
+        left = checked_timeout(timeout)
+        if self.position >= position:
+            return
+        with self._progress:
+            self._watchers += 1
+            try:
+                done = self._progress.wait_for(
+                    lambda: self.position >= position or self._failure is not None,
+                    left,
+                )
+            finally:
+                self._watchers -= 1
+        self._check_open()
+        if not done:
+            msg = f"position {position} was not applied in {timeout} s"
+            raise DeadlineError(msg)
+
+    def caught_up_within(self, seconds: float) -> bool:
+        """Whether the state was that of the end of the log so many seconds ago."""
+        moment, end = self._log.as_of
+        if self.position + 1 >= end:
+            self._caught_up = max(self._caught_up, moment)
+        return time.monotonic() - self._caught_up <= seconds
+
+    @property
+    def known(self) -> range:
+        """Positions that the log has, as far as they are known here."""
+        end = max(self._log.as_of[1], self._log.end, self.position + 1)
+        return range(min(self._log.first, end), end)
+
+    @property
+    def waiting(self) -> int:
+        """How many calls have no answer yet."""
+        return self.calls.waiting
+
+    @property
+    def answered(self) -> int:
+        """How many calls were answered by an outcome."""
+        return self.calls.answered
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the host stopped, if it did."""
+        return self._failure
+
+    @property
+    def mismatches(self) -> int:
+        """Outcomes that differed from those in the log."""
+        return self._executor.shared.mismatches
+
+    def stopped_partitions(self) -> tuple[int, ...]:
+        """Return the partitions that diverged from the log."""
+        count = range(self.application.partitions)
+        return tuple(n for n in count if self._executor.stopped([n]) is not None)
+
+    def unfit(self) -> str:
+        """Why nobody but an operator should make this host the active one; or empty."""
+        if stopped := self.stopped_partitions():
+            return f"the partitions {', '.join(map(str, stopped))} diverged"
+        with self._turn:
+            shared = self._executor.shared
+            try:
+                other = bool(shared.epoch) and shared.wanted_catalog() is not None
+            except LogError as error:
+                return error.message
+        # The others might lack the code that it would bring into the log.
+        return "its program is another one than the log names" if other else ""
+
+    def hashes(self) -> tuple[int, list[bytes]]:
+        """Return a position and the state hash of each partition there."""
+        with self._committing:
+            self._check_open()
+            position = self.position
+            views = views_of(self._state.partitions)
+        with close_all(views):
+            return position, [view.hash() for view in views]
+
+    def mark(self) -> Image:
+        """Hold the state between two commands; the caller closes the views.
+
+        Raises:
+            DivergedError: a partition is stopped, so it is at no one position.
+        """
+        executor = self._executor
+        with self._turn, self._committing:
+            self._check_open()
+            if (stopped := executor.stopped(None)) is not None:
+                raise stopped
+            with self._stops():
+                executor.commit(everywhere=True)
+            views = views_of(self._state.partitions)
+            facts = executor.shared.facts()
+            return Image(executor.position, time.time_ns() // 1000, views, facts)
 
     # -- closing -----------------------------------------------------------------
 
     def close(self) -> None:
         """Answer what is on its way, store everything, release log and state."""
-        with self._lock:
-            if self._closing:
-                return
-            self._closing = True
-            while self._calls.on_their_way and self._failure is None:
-                self._drained.wait()
+        if not self.calls.close():
+            return
         self._ending = True
         self._log.wake()
         self._finished.wait()

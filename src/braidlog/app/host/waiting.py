@@ -13,7 +13,7 @@ from braidlog.app.execution.outcome import Outcome
 from braidlog.errors import DeadlineError
 from braidlog.storage.arguments import checked_timeout
 
-__all__ = ["Calls", "PendingCall", "Waiter", "late", "unknown"]
+__all__ = ["CallTable", "PendingCall", "Waiter", "late", "unknown"]
 
 
 class Waiter(Protocol):
@@ -75,15 +75,16 @@ class PendingCall:
         return answer(self.outcome(timeout))
 
 
-class Calls:
-    """The calls of a host that have no outcome yet, and how many each partition has.
+class CallTable:
+    """Who waits for the outcome of which call, and how many calls each partition has.
 
-    Not safe by itself: the host's lock is held around every call.
+    Not safe by itself: `Calls` holds its lock around every call.
     """
 
-    def __init__(self, partitions: int, limit: int) -> None:
-        """Allow ``limit`` calls on their way at a time."""
-        self._limit = limit
+    def __init__(self, partitions: int) -> None:
+        """Begin with no call, and room for none."""
+        self.limit = 0
+        """How many calls may wait at a time."""
         self._waiters: dict[bytes, list[tuple[Waiter, Sequence[int]]]] = {}
         self.on_their_way = 0
         self.by_partition = [0] * partitions
@@ -94,8 +95,8 @@ class Calls:
         Raises:
             BusyError: too many calls are on their way.
         """
-        if self.on_their_way >= self._limit:
-            msg = f"{self._limit} calls are on their way"
+        if self.on_their_way >= self.limit:
+            msg = f"{self.limit} calls are on their way"
             raise BusyError(msg)
         self.on_their_way += 1
         for number in numbers:

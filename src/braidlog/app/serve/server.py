@@ -95,12 +95,12 @@ class CallServer:
         self._pool = ThreadPoolExecutor(_THREADS, "braidlog-call")
         self._in_pool = 0
         self.draining = False
-        self._runner.on_settled.append(self._flush)
+        self._runner.calls.on_settled.append(self._flush)
 
     def close(self) -> None:
         """Take nothing more; the host goes on."""
         self.draining = True
-        self._runner.on_settled.remove(self._flush)
+        self._runner.calls.on_settled.remove(self._flush)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     # -- braidlog.serving.sessions.Handler --------------------------------------------

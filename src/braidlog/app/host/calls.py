@@ -1,0 +1,201 @@
+"""Calls of a host from when they are appended until they are answered.
+
+*Invariants.* A call is in the table before it is appended, because its outcome may come
+before the append returns. While the gate of a partition is closed, no call of this host
+on it is on its way, and those that come wait behind the gate in their order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Protocol
+
+from braidlog.app.execution.entries import CallId, Command, key_of, pack
+from braidlog.app.execution.outcome import Outcome
+from braidlog.app.host.waiting import CallTable, Waiter, unknown
+from braidlog.app.log.source import CommandLog
+from braidlog.errors import UnavailableError
+
+__all__ = ["Calls", "Deadline"]
+
+
+class Deadline(Protocol):
+    """How long somebody waits at a gate."""
+
+    def left(self) -> float | None:
+        """Return the seconds that are left; None without a bound."""
+
+    def check(self) -> None:
+        """Raise if nothing is left.
+
+        Raises:
+            DeadlineError: it is over.
+        """
+
+
+class Calls:
+    """Appends calls to the log, and answers them. Safe to use from many threads."""
+
+    def __init__(
+        self, log: CommandLog, partitions: int, check_open: Callable[[], None]
+    ) -> None:
+        """Take none until `allow`; ``check_open`` raises where the host takes none."""
+        self._log = log
+        self._partitions = partitions
+        self._check_open = check_open
+        self._table = CallTable(partitions)
+        self._lock = threading.Lock()
+        self._drained = threading.Condition(self._lock)
+        self._gated: frozenset[int] = frozenset()
+        self._deferred: list[tuple[Command, Waiter]] = []
+        self._failed = False
+        self.closing = False
+        """Whether the host takes no more calls, because it is being closed."""
+        self.answered = 0
+        """Calls that were answered by an outcome."""
+        self.on_settled: list[Callable[[], None]] = []
+        """Called by the thread that answers, after each round of answers."""
+
+    def allow(self, limit: int) -> None:
+        """Let so many calls wait for their outcomes at a time."""
+        self._table.limit = limit
+
+    @property
+    def waiting(self) -> int:
+        """How many calls have no answer yet."""
+        return self._table.on_their_way
+
+    def touched(self, numbers: Sequence[int] | None) -> Sequence[int]:
+        """Return the partitions of a call; None stands for all."""
+        return range(self._partitions) if numbers is None else numbers
+
+    # -- appending ---------------------------------------------------------------
+
+    def submit(self, command: Command, waiter: Waiter) -> None:
+        """Append a command, or keep it until its gate is open.
+
+        Raises:
+            BusyError: too many calls are on their way.
+        """
+        value, touched = pack(command), self.touched(command.partitions)
+        with self._lock:
+            self._check_open()
+            if self._gated and not self._gated.isdisjoint(touched):
+                self._deferred.append((command, waiter))
+                return
+            self._append(value, command.call, command.partitions, waiter)
+
+    def submit_now(
+        self, value: bytes, call: CallId, numbers: list[int] | None, waiter: Waiter
+    ) -> None:
+        """Append the record of a call, whose gate the caller has closed."""
+        with self._lock:
+            self._check_open()
+            self._append(value, call, numbers, waiter)
+
+    def _append(
+        self, value: bytes, call: bytes, numbers: list[int] | None, waiter: Waiter
+    ) -> None:
+        self._table.add(call, waiter, self.touched(numbers))
+        try:
+            self._log.submit(value, key_of(numbers), partial(self._lost, call))
+        except BaseException:
+            self._table.remove(call, waiter)
+            raise
+
+    # -- answering ---------------------------------------------------------------
+
+    def settle(self, outcomes: Sequence[Outcome]) -> None:
+        """Answer those who wait for these outcomes."""
+        table = self._table
+        with self._lock:
+            answered = [(table.pop(outcome.call), outcome) for outcome in outcomes]
+            if self._gated or self.closing:
+                self._drained.notify_all()
+        self.answered += sum(len(waiters) for waiters, _ in answered)
+        for waiters, outcome in answered:
+            for waiter in waiters:
+                waiter.settle(outcome)
+        self._flush()
+
+    def _lost(self, call: bytes, error: Exception) -> None:
+        """Answer a call whose append failed: it may be in the log all the same."""
+        with self._lock:
+            waiters = self._table.pop(call)
+            self._drained.notify_all()
+        refused = isinstance(error, UnavailableError) and error.outcome == "not_stored"
+        for waiter in waiters:
+            waiter.settle(error if refused else unknown(call, error))
+        self._flush()
+
+    def fail(self, error: Exception) -> None:
+        """Answer all calls: their outcomes are unknown, and no more will come."""
+        with self._lock:
+            self._failed = True
+            waiting = [(call, self._table.pop(call)) for call in self._table.all()]
+            self._drained.notify_all()
+        for call, waiters in waiting:
+            for waiter in waiters:
+                waiter.settle(unknown(call, error))
+        self._flush()
+
+    def _flush(self) -> None:
+        for flush in self.on_settled:
+            flush()
+
+    # -- the gate ----------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def gate(self, touched: Sequence[int], deadline: Deadline) -> Iterator[None]:
+        """Hold back the calls on some partitions, and wait for those on their way.
+
+        One gate at a time.
+
+        Raises:
+            DeadlineError: they took longer than the ``deadline``.
+        """
+        with self._lock:
+            self._gated = frozenset(touched)
+            try:
+                by_partition = self._table.by_partition
+                while any(by_partition[number] for number in touched):
+                    self._check_open()
+                    deadline.check()
+                    self._drained.wait(deadline.left())
+            except BaseException:
+                self._open_gate()
+                raise
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._open_gate()
+
+    def _open_gate(self) -> None:
+        self._gated = frozenset()
+        deferred, self._deferred = self._deferred, []
+        refused = False
+        for command, waiter in deferred:
+            try:
+                self._check_open()
+                self._append(pack(command), command.call, command.partitions, waiter)
+            except Exception as error:  # Of the call that was held back.
+                waiter.settle(error)
+                refused = True
+        if refused:
+            self._flush()
+
+    # -- closing -----------------------------------------------------------------
+
+    def close(self) -> bool:
+        """Wait until all calls are answered; False if somebody did so before."""
+        with self._lock:
+            if self.closing:
+                return False
+            self.closing = True
+            while self._table.on_their_way and not self._failed:
+                self._drained.wait()
+        return True
