@@ -14,7 +14,7 @@ from braidlog.cli.session import Session
 from braidlog.cli.text import clock
 
 if TYPE_CHECKING:
-    from braidlog.app.log.cursors import Known
+    from braidlog.app.log.cursors import KnownHost
     from braidlog.client.blocking import ClusterLog
 
 __all__ = ["forget", "hosts"]
@@ -63,7 +63,7 @@ def forget(session: Session, /, host: str, *, log_name: str, force: bool) -> Non
     line(session, f"forgot {found.host}", host=found.host, cursors=gone)
 
 
-def _known(log: ClusterLog) -> list[Known]:
+def _known(log: ClusterLog) -> list[KnownHost]:
     from braidlog.app.log.cursors import known
     from braidlog.wire.results import CursorRow
 
@@ -74,7 +74,7 @@ def _known(log: ClusterLog) -> list[Known]:
     return known(found, time.time_ns() // 1000)
 
 
-def _find(there: list[Known], host: str, log: str) -> Known:
+def _find(there: list[KnownHost], host: str, log: str) -> KnownHost:
     hint = _LIST.format(log=log)
     if len(host) < 8:
         raise Problem(f"{host!r} is too short: give at least 8 digits", hint, USAGE)
@@ -86,7 +86,7 @@ def _find(there: list[Known], host: str, log: str) -> Known:
     return found[0]
 
 
-def _row(each: Known) -> dict[str, Any]:
+def _row(each: KnownHost) -> dict[str, Any]:
     return {
         "host": each.host,
         "seen": each.seen,

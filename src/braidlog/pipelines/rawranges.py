@@ -38,7 +38,7 @@ from braidlog.storage.rawstreams import RawStreams, StoredPart
 
 __all__ = ["RawExtents", "look", "read"]
 
-_LOGGER = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _LAST: Final = (1 << 62) - 1
 _LOCK: Final = "LOCK"
@@ -67,7 +67,7 @@ def look(directories: Sequence[str], log: str) -> RawExtents | None:
     """
     found = _look(directories, log)
     if isinstance(found, str):
-        _LOGGER.info("log %r is read by one task: %s", log, found)
+        _log.info("log %r is read by one task: %s", log, found)
         return None
     return found
 

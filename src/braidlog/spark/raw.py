@@ -33,7 +33,7 @@ __all__ = ["RawPlace"]
 
 _codec: Final = NativeCodec()
 _LAST: Final = (1 << 62) - 1
-_LOGGER: Final = logging.getLogger("braidlog")
+_log = logging.getLogger(__name__)
 
 
 class _Look:
@@ -102,7 +102,7 @@ class RawPlace(Closing):
             raise LockedError(msg, path=error.path) from None
         said = (*map(str, figures.damages), *figures.notes)
         if said != self._said:
-            _LOGGER.warning("log %r: %s", options.log, "; ".join(said))
+            _log.warning("log %r: %s", options.log, "; ".join(said))
             self._said = said
         ends = self._streams.cut(_LAST)
         lost = figures.unproven or any(

@@ -49,7 +49,7 @@ from braidlog.types import Compression
 
 __all__ = ["Store", "StoreStats", "open_store"]
 
-_LOGGER = logging.getLogger("braidlog")
+_log = logging.getLogger(__name__)
 
 _HOUSEKEEPING_S: Final = 1.0
 
@@ -97,7 +97,7 @@ class Store:
         # After a crash the log merely ends somewhere, unless bytes had to go.
         if torn is not None and torn[3] > 0:
             path, offset, reason, erased = torn
-            _LOGGER.warning(
+            _log.warning(
                 "cut a torn tail nobody was promised: %s at %d (%s; %d bytes erased)",
                 path,
                 offset,
@@ -301,7 +301,7 @@ class Store:
                 return
             except Exception:
                 # Appends meet the same trouble and report it to somebody who can act.
-                _LOGGER.exception("housekeeping of %s failed", self.path)
+                _log.exception("housekeeping of %s failed", self.path)
                 time.sleep(_HOUSEKEEPING_S)
 
     def close(self, timeout: DurationLike | None = None) -> None:

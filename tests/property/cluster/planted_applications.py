@@ -18,14 +18,14 @@ from braidlog.app.determinism.codec import encode
 from braidlog.app.execution.entries import CallId, Command
 from braidlog.app.execution.executor import Executor
 from braidlog.app.execution.outcome import Outcome, Status
-from braidlog.app.execution.partition import Book
+from braidlog.app.execution.partition import Partition
 from braidlog.app.execution.state import Saved
 from braidlog.app.host.role import Role
 from braidlog.app.host.runner import Runner
 from braidlog.app.log.clustered import ClusteredLog
 from braidlog.app.procedure import Procedure
 from braidlog.app.snapshots.files import Snapshot, SnapshotFiles
-from braidlog.app.snapshots.snapshotter import Keeper
+from braidlog.app.snapshots.snapshotter import Snapshotter
 from braidlog.app.state import sqlite
 from braidlog.app.state.sqlite import SqlitePartition
 from braidlog.storage.streams import NodeStore
@@ -113,7 +113,7 @@ def write_sets_on_the_first_only(patch: Patch) -> None:
     """Only the first partition of a command has what the others need."""
 
     def wrong(
-        executor: Executor, books: list[Book], lacking: Any, at: int, stored: bytes
+        executor: Executor, books: list[Partition], lacking: Any, at: int, stored: bytes
     ) -> None:
         if books[0] in lacking:
             books[0].store_waiting(at, stored)
@@ -136,15 +136,15 @@ def listed_before_verified(patch: Patch) -> None:
 
 def trimmed_before_listed(patch: Patch) -> None:
     """The log is cut to where the host is, not to where its snapshots are."""
-    right = Keeper._trim
+    right = Snapshotter._trim
 
-    def wrong(keeper: Keeper, target: int, kept: list[Snapshot]) -> None:
+    def wrong(keeper: Snapshotter, target: int, kept: list[Snapshot]) -> None:
         assert keeper._runner is not None
         right(keeper, target, kept)
         if keeper._runner.role.active:
             keeper._log.trim(keeper._runner.position)
 
-    patch.setattr(Keeper, "_trim", wrong)
+    patch.setattr(Snapshotter, "_trim", wrong)
 
 
 def snapshot_not_synced(patch: Patch) -> None:

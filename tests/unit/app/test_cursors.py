@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from braidlog.app.log.cursors import Known, counting, known, signs
+from braidlog.app.log.cursors import KnownHost, counting, known, signs
 from braidlog.wire.results import CursorRow
 
 A, B, C = ("a" * 32, "b" * 32, "c" * 32)
@@ -21,9 +21,9 @@ ROWS = [
 
 def test_hosts_are_told_from_other_readers() -> None:
     assert known(ROWS, 1_050) == [
-        Known(A, 1_000, 50, live=True, snapshot=40, counts=True),
-        Known(B, 500, 30, live=False, snapshot=20, counts=True),
-        Known(C, 100, None, live=False, snapshot=10, counts=True),
+        KnownHost(A, 1_000, 50, live=True, snapshot=40, counts=True),
+        KnownHost(B, 500, 30, live=False, snapshot=20, counts=True),
+        KnownHost(C, 100, None, live=False, snapshot=10, counts=True),
     ]
 
 

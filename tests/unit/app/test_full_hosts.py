@@ -18,7 +18,7 @@ from braidlog.app.host.promotion import Promoter
 from braidlog.app.host.runner import Runner
 from braidlog.app.snapshots.files import SnapshotFiles
 from braidlog.app.snapshots.policy import Level
-from braidlog.app.snapshots.snapshotter import Keeper
+from braidlog.app.snapshots.snapshotter import Snapshotter
 from braidlog.app.state.sqlite import SqliteState
 from braidlog.errors import LogFullError
 from unit.app.banking import make_bank
@@ -121,7 +121,7 @@ def opened(
     bank = make_bank()
     state = SqliteState(path / name.hex(), bank.partitions)
     files = SnapshotFiles(path / f"{name.hex()}-snapshots")
-    keeper = Keeper(log, state, files, QUIET, 0)
+    keeper = Snapshotter(log, state, files, QUIET, 0)
     runner = Runner(bank, log, state, keeper, active=active, host=name * 16)
     host = Host(runner, keeper, Promoter(runner))
     keeper.start(runner)

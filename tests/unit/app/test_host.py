@@ -74,7 +74,7 @@ def test_calls_and_their_results(host: Host) -> None:
 
 def test_what_is_wrong_with_a_call_is_said_before_it_is_logged(host: Host) -> None:
     end = host.runner.end()
-    with pytest.raises(UnknownProcedureError, match="it has: balance, deposit"):
+    with pytest.raises(UnknownProcedureError, match="there are: 'balance', 'deposit'"):
         host.call("nothing")
     with pytest.raises(InvalidArgumentError, match="missing a required argument"):
         host.call("deposit", 1)

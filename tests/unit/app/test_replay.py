@@ -120,18 +120,18 @@ def test_a_kill_between_two_databases(
     log: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commits of a round are several: the first partition is ahead then."""
-    from braidlog.app.execution.partition import Book
+    from braidlog.app.execution.partition import Partition
 
-    commit = Book.commit
+    commit = Partition.commit
 
-    def first_alone(book: Book, position: int, settled: int) -> None:
+    def first_alone(book: Partition, position: int, settled: int) -> None:
         if position > 200 and book.number > 0:
             raise _Killed
         commit(book, position, settled)
 
     monkeypatch.setattr("braidlog.app.replay.run._ROUND", 150)
     with monkeypatch.context() as patch:
-        patch.setattr(Book, "commit", first_alone)
+        patch.setattr(Partition, "commit", first_alone)
         with pytest.raises(_Killed):
             again(log, tmp_path / "again")
     done = again(log, tmp_path / "again")

@@ -13,7 +13,7 @@ from braidlog.app import ApplicationMismatchError, DivergedError, Host
 from braidlog.app.execution.entries import Command, Create, Outcomes, pack, unpack
 from braidlog.app.execution.entries import Host as HostEntry
 from braidlog.app.host.runner import Runner
-from braidlog.app.snapshots.copies import Copies
+from braidlog.app.snapshots.transfer import StateCopies
 from braidlog.app.state.sqlite import SqliteState
 from braidlog.errors import DeadlineError, FencedError, LogFullError, NotReadyError
 from braidlog.wire.messages import FetchSnapshot
@@ -162,7 +162,7 @@ def test_a_host_that_does_not_know_yet_that_it_was_replaced_harms_nobody(
         assert second.runner.stopped_partitions() == (second_partition(second),)
         # Nobody may begin with a state like this.
         with pytest.raises(DivergedError, match="ask another host"):
-            Copies(second.runner, tmp_path / "copy").part(FetchSnapshot())
+            StateCopies(second.runner, tmp_path / "copy").part(FetchSnapshot())
         log.let_go()
 
 

@@ -14,7 +14,7 @@ from braidlog.app import Host, Level, SnapshotSettings
 from braidlog.app.host.runner import Runner
 from braidlog.app.snapshots.files import SnapshotFiles
 from braidlog.app.snapshots.restore import position_of, restore_if_needed
-from braidlog.app.snapshots.snapshotter import Keeper
+from braidlog.app.snapshots.snapshotter import Snapshotter
 from braidlog.app.state.sqlite import SqliteState
 from unit.app.banking import make_bank
 from unit.app.shared_log import Contents, KeptSharedLog
@@ -45,7 +45,7 @@ def opened(
     restore_if_needed(state, files, log.identity, log.first, log.latest())
     position = position_of(state)
     log.pin(f"app-{name.hex()}", position + 1)
-    keeper = Keeper(
+    keeper = Snapshotter(
         log,
         state,
         files,
@@ -64,7 +64,7 @@ def opened(
         host.close()
 
 
-def keeper_of(host: Host) -> Keeper:
+def keeper_of(host: Host) -> Snapshotter:
     assert host._keeper is not None
     return host._keeper
 

@@ -11,7 +11,7 @@ import pytest
 
 from braidlog.app import Host, SnapshotFailedError, SnapshotSettings, connect_async
 from braidlog.app.serve.process import HostServer, ServeSettings
-from braidlog.app.serve.snapshot_jobs import Takings
+from braidlog.app.serve.snapshot_jobs import SnapshotJobs
 from braidlog.errors import NotFoundError
 from braidlog.wire.messages import TakeSnapshot
 from cluster.hosts import free_ports
@@ -104,7 +104,7 @@ async def test_two_who_ask_get_the_same_and_calls_go_on(
 def test_a_failure_is_told_and_the_next_one_begins_anew(
     host: Host, steps: Steps
 ) -> None:
-    takings = Takings(host)
+    takings = SnapshotJobs(host)
     steps.fail = "list"
     with pytest.raises(SnapshotFailedError, match="no space"):
         until_there(takings)
@@ -115,7 +115,7 @@ def test_a_failure_is_told_and_the_next_one_begins_anew(
         takings.ask(TakeSnapshot(99))
 
 
-def until_there(takings: Takings) -> int:
+def until_there(takings: SnapshotJobs) -> int:
     said = takings.ask(TakeSnapshot())
     while not said.number:
         said = takings.ask(TakeSnapshot(said.job))

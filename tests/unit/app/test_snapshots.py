@@ -27,7 +27,7 @@ from braidlog.app.execution.entries import Outcomes, pack
 from braidlog.app.execution.executor import Executor
 from braidlog.app.log.source import EmbeddedLog
 from braidlog.app.snapshots.files import SnapshotFiles
-from braidlog.app.snapshots.snapshotter import Keeper
+from braidlog.app.snapshots.snapshotter import Snapshotter
 from braidlog.app.state.sqlite import SqliteState
 from braidlog.errors import ClosedError
 from unit.app.banking import make_bank
@@ -63,7 +63,7 @@ def open_bank(path: Path, steps: Steps | None = None, **settings: Any) -> Host:
     return make_bank().open(path, snapshots=given, step=steps, **OPTIONS)
 
 
-def keeper_of(host: Host) -> Keeper:
+def keeper_of(host: Host) -> Snapshotter:
     assert host._keeper is not None
     return host._keeper
 

@@ -388,20 +388,6 @@ class FakeCluster:
                     allow_missing=command.allow_missing,
                 )
                 found.info = msgspec.structs.replace(found.info, **shape)
-            case commands.SetCursor(log, name, position, pin, lease, now, change):
-                known = self.logs[log].cursors.get(name)
-                if change is commands.CursorChange.MOVE and known is None:
-                    raise NotFoundError(f"there is no cursor {name!r}")
-                if change is commands.CursorChange.MOVE and known is not None:
-                    pin, lease = known.pin, known.lease
-                if change is not commands.CursorChange.CREATE or known is None:
-                    row = results.CursorRow(name, position, pin, now, lease)
-                    self.logs[log].cursors[name] = row
-            case commands.DeleteCursor(log, name):
-                if self.logs[log].cursors.pop(name, None) is None:
-                    raise NotFoundError(f"there is no cursor {name!r}")
-            case commands.GetCursors(log):
-                return results.Cursors(tuple(self.logs[log].cursors.values()))
             case commands.Seal(stream) | commands.Unseal(stream):
                 sealed = isinstance(command, commands.Seal)
                 there = self.streams[stream]
@@ -424,6 +410,26 @@ class FakeCluster:
                 )
             case commands.DropLearner(stream):
                 self.streams[stream].move = None
+            case _:
+                return self._apply_to_cursors(command)
+        return results.Done()
+
+    def _apply_to_cursors(self, command: commands.Command) -> results.Result:
+        match command:
+            case commands.SetCursor(log, name, position, pin, lease, now, change):
+                known = self.logs[log].cursors.get(name)
+                if change is commands.CursorChange.MOVE and known is None:
+                    raise NotFoundError(f"there is no cursor {name!r}")
+                if change is commands.CursorChange.MOVE and known is not None:
+                    pin, lease = known.pin, known.lease
+                if change is not commands.CursorChange.CREATE or known is None:
+                    row = results.CursorRow(name, position, pin, now, lease)
+                    self.logs[log].cursors[name] = row
+            case commands.DeleteCursor(log, name):
+                if self.logs[log].cursors.pop(name, None) is None:
+                    raise NotFoundError(f"there is no cursor {name!r}")
+            case commands.GetCursors(log):
+                return results.Cursors(tuple(self.logs[log].cursors.values()))
             case _:
                 raise InvalidArgumentError(f"the fake does not know {command}")
         return results.Done()

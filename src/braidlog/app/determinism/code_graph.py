@@ -23,7 +23,7 @@ from braidlog.app.determinism.methods import methods_of
 from braidlog.app.determinism.syntax import canonical
 from braidlog.errors import InvalidArgumentError
 
-__all__ = ["Piece", "Pieces", "Source", "pieces_of", "source_of"]
+__all__ = ["CodeGraph", "CodeNode", "Source", "code_graph_of", "source_of"]
 
 Source: TypeAlias = FunctionType | type
 
@@ -31,7 +31,7 @@ _GLOBALS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Piece:
+class CodeNode:
     """A function or class of the program."""
 
     value: Source
@@ -53,7 +53,7 @@ class Piece:
         return self.value.__name__
 
 
-class Pieces:
+class CodeGraph:
     """A procedure's function, and all that it reaches, as they are found."""
 
     def __init__(self, root: FunctionType) -> None:
@@ -64,14 +64,14 @@ class Pieces:
         """
         self._root = root
         self._module = root.__module__ or "builtins"
-        self._found: dict[int, Piece] = {}
+        self._found: dict[int, CodeNode] = {}
         self._visit(root)
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[CodeNode]:
         """Give the pieces, the function itself first."""
         return iter(self._found.values())
 
-    def piece(self, value: object) -> Piece | None:
+    def piece(self, value: object) -> CodeNode | None:
         """Return the piece that a value is, if it is one."""
         return self._found.get(id(value))
 
@@ -113,11 +113,11 @@ class Pieces:
         for name in sorted(piece.names):
             self._visit(piece.names[name])
 
-    def _piece(self, value: Source) -> Piece:
+    def _piece(self, value: Source) -> CodeNode:
         written = _written(value)
         names, missing = self._names(value, written)
         file, line, text = written.file, written.line, written.text
-        return Piece(
+        return CodeNode(
             value, written.tree, names, missing, file, line, text, written.canonical
         )
 
@@ -178,7 +178,7 @@ class Pieces:
         return names
 
 
-def pieces_of(function: Callable[..., Any]) -> Pieces:
+def code_graph_of(function: Callable[..., Any]) -> CodeGraph:
     """Return what a function is made of.
 
     Raises:
@@ -187,7 +187,7 @@ def pieces_of(function: Callable[..., Any]) -> Pieces:
     if not isinstance(function, FunctionType):
         msg = f"{function!r} is no function: define it with def, in a file"
         raise InvalidArgumentError(msg)
-    return Pieces(function)
+    return CodeGraph(function)
 
 
 @dataclass(frozen=True, slots=True)

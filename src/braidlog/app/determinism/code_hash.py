@@ -20,7 +20,12 @@ from hashlib import blake2b
 from types import FunctionType, ModuleType
 from typing import Any, Final
 
-from braidlog.app.determinism.code_graph import Piece, Pieces, pieces_of, source_of
+from braidlog.app.determinism.code_graph import (
+    CodeGraph,
+    CodeNode,
+    code_graph_of,
+    source_of,
+)
 from braidlog.app.determinism.hazards import home, name_of
 from braidlog.errors import InvalidArgumentError
 
@@ -50,13 +55,13 @@ def content_hash(function: Callable[..., Any], *, strict: bool = True) -> bytes:
         InvalidArgumentError: a source is not there, or a value that the function uses
             cannot be hashed: it has an identity, or state that may change.
     """
-    pieces = pieces_of(function)
+    pieces = code_graph_of(function)
     values = Values(pieces, strict=strict)
     text = "\n".join(_piece_text(piece, values) for piece in pieces)
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_BYTES).digest()
 
 
-def _piece_text(piece: Piece, values: Values) -> str:
+def _piece_text(piece: CodeNode, values: Values) -> str:
     parts = [piece.canonical]
     for name in sorted(piece.names):
         try:
@@ -73,7 +78,7 @@ def _piece_text(piece: Piece, values: Values) -> str:
 class Values:
     """Texts of values: equal texts for values that act the same."""
 
-    def __init__(self, pieces: Pieces, *, strict: bool = True) -> None:
+    def __init__(self, pieces: CodeGraph, *, strict: bool = True) -> None:
         """Number the pieces; values refer to them by number."""
         self._pieces = pieces
         self._strict = strict

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from types import CellType, FunctionType, ModuleType
 from typing import Any, Final
 
-from braidlog.app.determinism.code_graph import Piece, Pieces, pieces_of
+from braidlog.app.determinism.code_graph import CodeGraph, CodeNode, code_graph_of
 from braidlog.app.determinism.hazards import BUILTINS
 from braidlog.app.determinism.lint import permitted
 from braidlog.app.determinism.methods import (
@@ -60,7 +60,7 @@ def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
     Raises:
         InvalidArgumentError: its source is not there.
     """
-    pieces = pieces_of(function)
+    pieces = code_graph_of(function)
     guard = _Guard(pieces)
     run_it = guard.function(next(iter(pieces)))
     methods = guard.methods()
@@ -88,7 +88,7 @@ def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
 class _Guard:
     """Makes functions over guarded names, each once."""
 
-    def __init__(self, pieces: Pieces) -> None:
+    def __init__(self, pieces: CodeGraph) -> None:
         self._pieces = pieces
         self._permitted = permitted(pieces)
         self._builtins = builtins_for(vars(builtins), self._permitted)
@@ -97,9 +97,9 @@ class _Guard:
             id(piece.value) for piece in pieces if piece in self._reached(piece)
         }
 
-    def _reached(self, piece: Piece) -> set[Piece]:
+    def _reached(self, piece: CodeNode) -> set[CodeNode]:
         """Return the pieces that a piece uses, also through others."""
-        reached: set[Piece] = set()
+        reached: set[CodeNode] = set()
         left = [piece]
         while left:
             for value in left.pop().names.values():
@@ -109,7 +109,7 @@ class _Guard:
                     left.append(used)
         return reached
 
-    def function(self, piece: Piece) -> Callable[..., Any]:
+    def function(self, piece: CodeNode) -> Callable[..., Any]:
         """Return the guarded function of a piece."""
         value = piece.value
         found = self._made.get(id(value))
@@ -158,7 +158,7 @@ class _Guard:
     def _defaults(self, values: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
         return None if values is None else tuple(map(self._value, values))
 
-    def _names(self, piece: Piece) -> dict[str, Any]:
+    def _names(self, piece: CodeNode) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for name, value in piece.names.items():
             if "." in name or " " in name:

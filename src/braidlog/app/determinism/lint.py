@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from braidlog.app.determinism.code_graph import Piece, Pieces, pieces_of
+from braidlog.app.determinism.code_graph import CodeGraph, CodeNode, code_graph_of
 from braidlog.app.determinism.code_hash import Unhashable, Values
 from braidlog.app.determinism.hazards import BUILTINS, name_of, refusal
 from braidlog.app.determinism.methods import unreached
@@ -37,17 +37,17 @@ def lint(function: Callable[..., Any]) -> list[Finding]:
     Raises:
         InvalidArgumentError: a source is not there.
     """
-    return _split(pieces_of(function))[0]
+    return _split(code_graph_of(function))[0]
 
 
-def permitted(pieces: Pieces) -> frozenset[str]:
+def permitted(pieces: CodeGraph) -> frozenset[str]:
     """Return the full names whose use comments permit."""
     if not any("braidlog:" in piece.text for piece in pieces):
         return frozenset()
     return frozenset(f.subject for f in _split(pieces)[1] if f.subject)
 
 
-def _split(pieces: Pieces) -> tuple[list[Finding], list[Finding]]:
+def _split(pieces: CodeGraph) -> tuple[list[Finding], list[Finding]]:
     found: list[Finding] = []
     allowed: list[Finding] = []
     values = Values(pieces)
@@ -66,7 +66,7 @@ def _place(finding: Finding) -> tuple[int, str, str]:
     return finding.line, finding.rule, finding.what
 
 
-def _comments(piece: Piece) -> tuple[dict[int, set[str]], list[Finding]]:
+def _comments(piece: CodeNode) -> tuple[dict[int, set[str]], list[Finding]]:
     """Return which rules are permitted on which lines, and comments that are wrong."""
     permitted: dict[int, set[str]] = {}
     wrong = []
@@ -85,7 +85,7 @@ def _comments(piece: Piece) -> tuple[dict[int, set[str]], list[Finding]]:
     return permitted, wrong
 
 
-def _comment_tokens(piece: Piece) -> Iterator[tuple[int, str, bool]]:
+def _comment_tokens(piece: CodeNode) -> Iterator[tuple[int, str, bool]]:
     lines = iter(piece.text.splitlines(keepends=True))
     try:
         for token in tokenize.generate_tokens(lambda: next(lines, "")):
@@ -96,7 +96,7 @@ def _comment_tokens(piece: Piece) -> Iterator[tuple[int, str, bool]]:
         return  # A lambda in the middle of a statement.
 
 
-def _findings(piece: Piece, values: Values, *, root: bool) -> Iterator[Finding]:
+def _findings(piece: CodeNode, values: Values, *, root: bool) -> Iterator[Finding]:
     seen = [*_names(piece, values), *_members(piece), *_methods(piece, values)]
     for rule in SYNTAX_RULES:
         seen += rule(piece.tree, piece.names, root)
@@ -109,7 +109,7 @@ def _findings(piece: Piece, values: Values, *, root: bool) -> Iterator[Finding]:
         yield replace(found, subject=hit.subject, last=last)
 
 
-def _names(piece: Piece, values: Values) -> Iterator[Hit]:
+def _names(piece: CodeNode, values: Values) -> Iterator[Hit]:
     where = {
         node.id: node
         for node in reversed(list(ast.walk(piece.tree)))
@@ -137,7 +137,7 @@ def _names(piece: Piece, values: Values) -> Iterator[Hit]:
         )
 
 
-def _methods(piece: Piece, values: Values) -> Iterator[Hit]:
+def _methods(piece: CodeNode, values: Values) -> Iterator[Hit]:
     """Find methods that were wrapped: the guard does not reach what is inside."""
     if not isinstance(piece.value, type):
         return
@@ -149,7 +149,7 @@ def _methods(piece: Piece, values: Values) -> Iterator[Hit]:
         yield Hit("method", where.get(name, piece.tree), what, instead)
 
 
-def _bound(piece: Piece) -> set[str]:
+def _bound(piece: CodeNode) -> set[str]:
     """Return the names that the piece itself gives a meaning."""
     bound = {n.arg for n in ast.walk(piece.tree) if isinstance(n, ast.arg)}
     return bound | {
@@ -159,7 +159,7 @@ def _bound(piece: Piece) -> set[str]:
     }
 
 
-def _members(piece: Piece) -> Iterator[Hit]:
+def _members(piece: CodeNode) -> Iterator[Hit]:
     """Find uses of members of modules and classes that must not be used."""
     for node in ast.walk(piece.tree):
         if not isinstance(node, ast.Attribute):
@@ -173,7 +173,7 @@ def _members(piece: Piece) -> Iterator[Hit]:
             yield Hit("forbidden", node, refused[0], refused[1], refused[0])
 
 
-def _resolve(node: ast.expr, piece: Piece) -> Any:
+def _resolve(node: ast.expr, piece: CodeNode) -> Any:
     if isinstance(node, ast.Name):
         return piece.names.get(node.id)
     if isinstance(node, ast.Attribute):

@@ -21,12 +21,12 @@ from braidlog.app.execution.entries import (
 )
 from braidlog.app.execution.epochs import Terms
 from braidlog.app.execution.outcome import COMPONENTS, Status, difference, status_of
-from braidlog.app.execution.partition import Book
+from braidlog.app.execution.partition import Partition
 from braidlog.app.findings import Difference
 from braidlog.app.fingerprint import check
 from braidlog.app.procedure import Procedure
 
-__all__ = ["OnDifference", "Shared"]
+__all__ = ["CatalogState", "OnDifference"]
 
 OnDifference: TypeAlias = Callable[[int, str, str, tuple[int, ...]], None]
 """Hears of an outcome that differs: position, procedure, component, partitions."""
@@ -35,10 +35,12 @@ OnDifference: TypeAlias = Callable[[int, str, str, tuple[int, ...]], None]
 _DIGESTS_MAX: Final = 100_000
 
 
-class Shared:
+class CatalogState:
     """The records that are no commands, and what they decide."""
 
-    def __init__(self, application: ApplicationDefinition, books: list[Book]) -> None:
+    def __init__(
+        self, application: ApplicationDefinition, books: list[Partition]
+    ) -> None:
         """Begin with what partition 0 stores.
 
         Raises:
@@ -231,7 +233,7 @@ class Shared:
     # -- comparing outcomes ------------------------------------------------------
 
     def note(
-        self, position: int, digest: bytes, procedure: str, books: Sequence[Book]
+        self, position: int, digest: bytes, procedure: str, books: Sequence[Partition]
     ) -> None:
         """Keep a digest until the log says what it should be."""
         numbers: tuple[int, ...] = (books[0].number,)
@@ -314,7 +316,7 @@ class Shared:
                 book.stop(at, procedure, component, position)
 
 
-def migrate(book: Book, schema: list[str]) -> None:
+def migrate(book: Partition, schema: list[str]) -> None:
     """Execute the steps of a schema that a partition has not executed yet."""
     for step in schema[book.progress.steps :]:
         book.state.migrate(step)

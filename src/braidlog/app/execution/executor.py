@@ -26,13 +26,13 @@ from typing import Any, Final
 from braidlog.app.determinism.codec import encode
 from braidlog.app.errors import GivenUpError, GiveUp, UnknownProcedureError
 from braidlog.app.execution import entries
-from braidlog.app.execution.catalog_state import Shared
+from braidlog.app.execution.catalog_state import CatalogState
 from braidlog.app.execution.context import Context
 from braidlog.app.execution.definition import ApplicationDefinition
 from braidlog.app.execution.entries import CallId, Command, Effect
 from braidlog.app.execution.evaluation import Ran, evaluate, failed
 from braidlog.app.execution.outcome import Outcome, Status, bytes_of_changes, digest_of
-from braidlog.app.execution.partition import Book
+from braidlog.app.execution.partition import Partition
 from braidlog.app.execution.record import RecordLike
 from braidlog.app.execution.state import Kept, State
 from braidlog.app.fingerprint import EnvironmentRule, check
@@ -85,7 +85,7 @@ class Executor:
         self._environment = environment
         self._watchdog = nullcontext() if watchdog is None else watchdog
         self._ending = ending
-        self._books = [Book(n, each) for n, each in enumerate(state.partitions)]
+        self._books = [Partition(n, each) for n, each in enumerate(state.partitions)]
         self._only = None if partitions is None else frozenset(partitions)
         mine = self._books
         if self._only is not None:
@@ -95,7 +95,7 @@ class Executor:
         # What was committed before may not be durable.
         self._settled = 0
         self._unsettled = 0
-        self.shared = Shared(application, self._books)
+        self.shared = CatalogState(application, self._books)
 
     def _highest(self) -> int:
         return max(book.progress.applied for book in self._books)
@@ -179,7 +179,7 @@ class Executor:
         )
         raise InvalidArgumentError(msg)
 
-    def _touched(self, numbers: Sequence[int] | None) -> list[Book]:
+    def _touched(self, numbers: Sequence[int] | None) -> list[Partition]:
         if numbers is None:
             return self._books
         return [self._books[number] for number in numbers]
@@ -222,7 +222,7 @@ class Executor:
         return self._effect(position, timestamp, entry, books)
 
     def _command(
-        self, position: int, timestamp: int, entry: Command, books: list[Book]
+        self, position: int, timestamp: int, entry: Command, books: list[Partition]
     ) -> Outcome:
         procedure = self.application.logged(entry.procedure, entry.content)
         if procedure is None:
@@ -243,7 +243,7 @@ class Executor:
         ran, changes = self._run(procedure, context, entry.arguments, books)
         return self._finish(position, now, entry, books, ran, changes, context)
 
-    def _context(self, books: list[Book], now: int, seed: bytes) -> Context:
+    def _context(self, books: list[Partition], now: int, seed: bytes) -> Context:
         handles = {book.number: book.state.handle for book in books}
         return Context(handles, len(self._books), now, seed)
 
@@ -252,7 +252,7 @@ class Executor:
         procedure: Procedure,
         context: Context,
         arguments: Sequence[Any],
-        books: list[Book],
+        books: list[Partition],
         *,
         keep: bool = True,
     ) -> tuple[Ran, list[list[Any]]]:
@@ -276,7 +276,7 @@ class Executor:
         return ran, changes
 
     def _effect(
-        self, position: int, timestamp: int, entry: Effect, books: list[Book]
+        self, position: int, timestamp: int, entry: Effect, books: list[Partition]
     ) -> Outcome:
         now = max(timestamp, *[book.progress.time for book in books])
         if entry.base != [book.progress.last for book in books]:
@@ -293,7 +293,7 @@ class Executor:
         position: int,
         now: int,
         entry: Command | Effect,
-        books: list[Book],
+        books: list[Partition],
         ran: Ran,
         changes: list[list[Any]],
         context: Context | None,
@@ -320,7 +320,7 @@ class Executor:
         )
 
     def _store_for_others(
-        self, books: list[Book], now: int, changes: list[list[Any]], kept: Kept
+        self, books: list[Partition], now: int, changes: list[list[Any]], kept: Kept
     ) -> None:
         """Keep on each partition what the others need, should they lose it."""
         numbers = [book.number for book in books]
@@ -330,7 +330,11 @@ class Executor:
         self._store_copies(books, books, kept.position, stored)
 
     def _store_copies(
-        self, books: list[Book], lacking: list[Book], position: int, stored: bytes
+        self,
+        books: list[Partition],
+        lacking: list[Partition],
+        position: int,
+        stored: bytes,
     ) -> None:
         if len(books) > _COPIES_MAX:
             lacking = [book for book in lacking if book is books[0]]
@@ -339,7 +343,9 @@ class Executor:
             book.store_waiting(position, stored)
         self._unsettled += 1
 
-    def _complete(self, position: int, books: list[Book], missing: list[Book]) -> None:
+    def _complete(
+        self, position: int, books: list[Partition], missing: list[Partition]
+    ) -> None:
         """Bring partitions that a crash left behind to where the others are."""
         ahead = next(book for book in books if book not in missing)
         waiting = ahead.waiting(position)
@@ -364,7 +370,7 @@ class Executor:
         self._store_copies(books, missing, position, waiting.stored)
 
     def _stopped(
-        self, position: int, entry: Command | Effect, books: list[Book]
+        self, position: int, entry: Command | Effect, books: list[Partition]
     ) -> Outcome:
         # The others would go on without what the stopped one should have done.
         cause = next(b.progress.stopped for b in books if b.progress.stopped)
@@ -434,7 +440,7 @@ class Executor:
             call, procedure.name, procedure.content, touched, base, changes, ran.body
         )
 
-    def _undo(self, books: Sequence[Book]) -> None:
+    def _undo(self, books: Sequence[Partition]) -> None:
         with self.failing("what a call had changed could not be taken back"):
             for book in books:
                 book.state.undo()

@@ -9,7 +9,7 @@ from braidlog.app.determinism.codec import decode
 from braidlog.app.errors import DivergedError
 from braidlog.app.execution.state import Kept, PartitionState, Saved
 
-__all__ = ["Book", "Waiting"]
+__all__ = ["Partition", "Waiting"]
 
 
 class Waiting(NamedTuple):
@@ -23,7 +23,7 @@ class Waiting(NamedTuple):
     """The same as it is stored."""
 
 
-class Book:
+class Partition:
     """One partition: its state, its progress, and the calls that it remembers.
 
     Invariant: ``kept`` has the same calls as the stored results and those in

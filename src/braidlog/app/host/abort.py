@@ -30,9 +30,9 @@ from braidlog.app.host.role import Role
 from braidlog.app.host.watchdog import WATCHDOG_S, Watchdog
 from braidlog.app.log.source import CommandLog
 
-__all__ = ["Abandoner", "Ahead"]
+__all__ = ["Aborter", "ReadAhead"]
 
-_LOGGER = logging.getLogger("braidlog")
+_log = logging.getLogger(__name__)
 
 _ROUND: Final = 1024
 # How often a standby looks whether it is told to stop, or is made active.
@@ -41,7 +41,7 @@ _LOOK_S: Final = 0.2
 _PATIENCE_MAX: Final = 4
 
 
-class Ahead:
+class ReadAhead:
     """The records of a log in their order, some of which were read ahead."""
 
     def __init__(self, log: CommandLog) -> None:
@@ -92,13 +92,13 @@ class Ahead:
         return self._seen.terms(before)
 
 
-class Abandoner:
+class Aborter:
     """Decides what becomes of the commands that the watchdog stopped."""
 
     def __init__(
         self,
         log: CommandLog,
-        ahead: Ahead,
+        ahead: ReadAhead,
         seconds: float | None,
         closing: Callable[[], bool],
         ended: Callable[[], bool],
@@ -137,7 +137,7 @@ class Abandoner:
         """
         position = stopped.position
         reason = stopped.reason or f"it took more than {self._seconds:g} s"
-        _LOGGER.warning("the command at %d is stopped: %s", position, reason)
+        _log.warning("the command at %d is stopped: %s", position, reason)
         found = self._look(position, role)
         entitled = found is None and self._entitled(role)
         if found is None and not entitled:
@@ -183,7 +183,7 @@ class Abandoner:
                 return found
             if self._claiming.wait(_LOOK_S):
                 return None
-        _LOGGER.warning("nobody gave up the command at %d: it is tried again", position)
+        _log.warning("nobody gave up the command at %d: it is tried again", position)
         self._allow(min(self._seconds * _PATIENCE_MAX, allowed * 2))
         return None
 

@@ -18,19 +18,18 @@ from braidlog.app.execution.definition import ApplicationDefinition
 from braidlog.app.execution.succession import AFTER_S, Succession, View
 from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.host.host import Host
-from braidlog.app.host.lease import LEASE_S, SNAPSHOT_LEASE_S, CursorKeeper
+from braidlog.app.host.lease import LEASE_S, SNAPSHOT_LEASE_S, CursorLease
 from braidlog.app.host.promotion import Promoter
 from braidlog.app.host.runner import Runner
 from braidlog.app.host.watchdog import WATCHDOG_S
 from braidlog.app.log.clustered import ClusteredLog
 from braidlog.app.log.cursors import HOST, signs
 from braidlog.app.log.stop import Stop
-from braidlog.app.snapshots.copies import Copies
 from braidlog.app.snapshots.files import SnapshotFiles, close_all
 from braidlog.app.snapshots.policy import SnapshotSettings
 from braidlog.app.snapshots.restore import position_of
-from braidlog.app.snapshots.snapshotter import Keeper
-from braidlog.app.snapshots.transfer import make_state
+from braidlog.app.snapshots.snapshotter import Snapshotter
+from braidlog.app.snapshots.transfer import StateCopies, make_state
 from braidlog.app.state.failures import breakage_at
 from braidlog.app.state.sqlite import SqliteState
 from braidlog.app.state.syncing import make_directory, sync
@@ -60,9 +59,9 @@ class ClusterHost(Host):
     def __init__(
         self,
         runner: Runner,
-        snapshots: Keeper,
-        cursor: CursorKeeper,
-        copies: Copies,
+        snapshots: Snapshotter,
+        cursor: CursorLease,
+        copies: StateCopies,
         promoter: Promoter,
         stack: ExitStack,
     ) -> None:
@@ -103,10 +102,8 @@ def open_cluster_host(
     stop: Stop | None = None,
 ) -> ClusterHost:
     """Open a directory beside a log of a cluster; see `Application.open_cluster`."""
-    where, stop = (
-        local_path(directory, "the directory of a host").absolute(),
-        stop or Stop(),
-    )
+    where = local_path(directory, "the directory of a host").absolute()
+    stop = stop or Stop()
     with breakage_at(where), ExitStack() as stack:
         make_directory(where)
         stack.enter_context(_locked(where))
@@ -120,7 +117,7 @@ def open_cluster_host(
         rule = None
         if promote_after is not None:
             rule = Succession(identity, promote_after)
-        cursor = CursorKeeper(shared, f"{HOST}{identity.hex()}", shared.first)
+        cursor = CursorLease(shared, f"{HOST}{identity.hex()}", shared.first)
         stack.callback(cursor.stop)
         files = SnapshotFiles(where / _SNAPSHOTS, step, identity.hex())
         stack.callback(files.close)
@@ -129,7 +126,7 @@ def open_cluster_host(
         make_state(state_path, incoming, count, files, shared, others, stop)
         state = SqliteState(state_path, count)
         stack.callback(state.close)
-        keeper = Keeper(
+        keeper = Snapshotter(
             shared,
             state,
             files,
@@ -153,18 +150,32 @@ def open_cluster_host(
         )
         # From here on the runner closes log and state; both may be closed twice.
         stack.callback(runner.close)
-        stack.callback(cursor.stop)
-        synced, leads = partial(_synced, runner, state), partial(_leads, runner)
-        cursor.follow(synced, leads, keeper.renew)
-        copies = Copies(runner, where / _COPY)
+        copies = StateCopies(runner, where / _COPY)
         stack.callback(copies.forget)
-        stack.callback(keeper.close)
-        keeper.start(runner)
-        promoter = Promoter(runner, rule, partial(_seen, shared))
-        stack.callback(promoter.close)
+        promoter = _follow(stack, runner, shared, state, keeper, cursor, rule)
         opening.close()  # From here on `stop` stops nothing.
         host = ClusterHost(runner, keeper, cursor, copies, promoter, stack.pop_all())
     return host
+
+
+def _follow(
+    stack: ExitStack,
+    runner: Runner,
+    log: ClusteredLog,
+    state: SqliteState,
+    keeper: Snapshotter,
+    cursor: CursorLease,
+    rule: Succession | None,
+) -> Promoter:
+    """Begin what goes on beside the runner: the lease, snapshots, the succession."""
+    stack.callback(cursor.stop)
+    synced, leads = partial(_synced, runner, state), partial(_leads, runner)
+    cursor.follow(synced, leads, keeper.renew)
+    stack.callback(keeper.close)
+    keeper.start(runner)
+    promoter = Promoter(runner, rule, partial(_seen, log))
+    stack.callback(promoter.close)
+    return promoter
 
 
 @contextlib.contextmanager

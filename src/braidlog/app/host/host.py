@@ -25,7 +25,7 @@ from braidlog.app.procedure import Procedure, bind
 from braidlog.app.snapshots.files import Progress, Snapshot, SnapshotFiles
 from braidlog.app.snapshots.policy import SnapshotSettings
 from braidlog.app.snapshots.restore import position_of, restore_if_needed
-from braidlog.app.snapshots.snapshotter import Keeper, SnapshotStatus
+from braidlog.app.snapshots.snapshotter import SnapshotStatus, Snapshotter
 from braidlog.app.state.failures import breakage_at
 from braidlog.app.state.sqlite import SqliteState
 from braidlog.app.state.syncing import make_directory
@@ -51,7 +51,7 @@ class Host:
     def __init__(
         self,
         runner: Runner,
-        keeper: Keeper | None = None,
+        keeper: Snapshotter | None = None,
         promoter: Promoter | None = None,
     ) -> None:
         """Wrap a runner; users call `Application.open`."""
@@ -205,7 +205,7 @@ class Host:
         """Return how far the log has grown, and what is wrong with its snapshots."""
         return self._kept().status()
 
-    def _kept(self) -> Keeper:
+    def _kept(self) -> Snapshotter:
         if self._keeper is None:
             msg = "this host takes no snapshots: its log cannot be trimmed"
             raise InvalidArgumentError(msg)
@@ -282,7 +282,7 @@ def open_host(
         first, end = log.first, log.end
         restore_if_needed(state, files, log.identity, first, end, stop.check)
         settings = snapshots or SnapshotSettings()
-        keeper = Keeper(log, state, files, settings, position_of(state))
+        keeper = Snapshotter(log, state, files, settings, position_of(state))
         runner = Runner(
             application,
             log,

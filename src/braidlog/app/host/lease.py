@@ -11,9 +11,9 @@ from braidlog.app.execution.succession import BEAT_S
 from braidlog.errors import LogError
 from braidlog.storage.threads import start_thread
 
-__all__ = ["LEASE_S", "SNAPSHOT_LEASE_S", "CursorKeeper", "Keeping"]
+__all__ = ["LEASE_S", "SNAPSHOT_LEASE_S", "CursorLease", "Keeping"]
 
-_LOGGER = logging.getLogger("braidlog")
+_log = logging.getLogger(__name__)
 
 _EVERY_S: Final = 10.0
 LEASE_S: Final = 60.0
@@ -31,7 +31,7 @@ class Keeping(Protocol):
         """Keep what begins at ``position`` for so many seconds."""
 
 
-class CursorKeeper:
+class CursorLease:
     """Moves the cursor of a host, in a thread of its own.
 
     A host that is gone holds nothing up for longer than its lease. One that comes back
@@ -102,7 +102,7 @@ class CursorKeeper:
                     renewed = 0.0
                     self._renew()
             except (LogError, OSError) as error:
-                _LOGGER.warning("the cursor %r was not moved: %s", self._name, error)
+                _log.warning("the cursor %r was not moved: %s", self._name, error)
 
     def stop(self) -> None:
         """Move it no more; the lease ends by itself."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Promoter", "Seeing"]
 
-_LOGGER = logging.getLogger("braidlog")
+_log = logging.getLogger(__name__)
 
 _AGAIN_S: Final = 1.0
 # Closing the host waits so long at most. What was read is read: it goes on from there.
@@ -89,7 +89,7 @@ class Promoter:
         try:
             view = self._see(role.active_host, role.epoch)
         except LogError as error:
-            _LOGGER.warning("the hosts cannot be seen: %s", error)
+            _log.warning("the hosts cannot be seen: %s", error)
             return self._succession.look(self._clock(), None)
         due = self._succession.look(self._clock(), view)
         if not due:
@@ -103,7 +103,7 @@ class Promoter:
         if why:
             self._say(f"{silent}, and this one does not take over by itself: {why}")
             return
-        _LOGGER.warning("%s: this one takes over", silent)
+        _log.warning("%s: this one takes over", silent)
         self._promote()
 
     def _promote(self) -> None:
@@ -120,13 +120,13 @@ class Promoter:
             if self._succession is not None:
                 self._succession.begin_again()
             if not self._stopping.is_set():
-                _LOGGER.warning("the host was not made active: %s", error)
+                _log.warning("the host was not made active: %s", error)
         else:
             self._say("")
 
     def _say(self, alarm: str) -> None:
         if alarm and alarm != self._said:
-            _LOGGER.warning("%s", alarm)
+            _log.warning("%s", alarm)
         self._said = alarm
 
     def close(self) -> None:

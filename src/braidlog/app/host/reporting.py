@@ -13,7 +13,7 @@ from braidlog.errors import TooLargeError, UnavailableError
 
 __all__ = ["OUTCOMES", "Reporter"]
 
-_LOGGER = logging.getLogger("braidlog")
+_log = logging.getLogger(__name__)
 
 OUTCOMES: Final = 1024
 """Digests in one record."""
@@ -50,7 +50,7 @@ class Reporter:
         digests = role.shared.unlogged(self._logged, _ALL)
         left = self._append(role, digests, self._clock() + within_s)
         if left:
-            _LOGGER.warning("the outcomes of %d commands were not logged", left)
+            _log.warning("the outcomes of %d commands were not logged", left)
 
     def _append(
         self, role: Role, digests: list[tuple[int, bytes]], deadline: float
@@ -68,7 +68,7 @@ class Reporter:
                 self._shrink(error)
             except UnavailableError as error:
                 # A full log: commands are what the room is for, and these come again.
-                _LOGGER.warning("outcomes were not logged: %s", error)
+                _log.warning("outcomes were not logged: %s", error)
                 break
             else:
                 self._logged = some[-1][0]
@@ -76,7 +76,7 @@ class Reporter:
         return len(digests)
 
     def _lost(self, error: Exception) -> None:
-        _LOGGER.warning("outcomes were not logged: %s", error)
+        _log.warning("outcomes were not logged: %s", error)
         self._shrink(error)
         self._losses += 1
         self._logged = 0  # Those that the log has are not offered again.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from braidlog.app.execution.catalog_state import Shared
+from braidlog.app.execution.catalog_state import CatalogState
 from braidlog.app.execution.entries import Catalog, Host, pack
 from braidlog.app.execution.epochs import Terms
 from braidlog.app.log.source import CommandLog
@@ -15,7 +15,7 @@ __all__ = ["Role"]
 class Role:
     """The role of one host. Not safe by itself where the log is being applied."""
 
-    def __init__(self, host: bytes, shared: Shared, log: CommandLog) -> None:
+    def __init__(self, host: bytes, shared: CatalogState, log: CommandLog) -> None:
         """Begin as a standby, whatever the host was before."""
         self.host = host
         self.shared = shared

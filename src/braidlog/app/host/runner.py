@@ -33,7 +33,7 @@ from braidlog.app.execution.outcome import Outcome
 from braidlog.app.execution.record import RecordLike
 from braidlog.app.execution.state import State
 from braidlog.app.fingerprint import EnvironmentRule
-from braidlog.app.host.abort import Abandoner, Ahead
+from braidlog.app.host.abort import Aborter, ReadAhead
 from braidlog.app.host.calls import Calls
 from braidlog.app.host.effects import EffectCalls
 from braidlog.app.host.reporting import OUTCOMES, Reporter
@@ -59,7 +59,7 @@ from braidlog.storage.threads import start_thread
 
 __all__ = ["Runner"]
 
-_LOGGER = logging.getLogger("braidlog")
+_log = logging.getLogger(__name__)
 
 # Records executed with one commit: enough to make it cheap, few enough to answer soon.
 _ROUND: Final = 1024
@@ -127,9 +127,9 @@ class Runner:
         self.busy_s = 0.0
         """Seconds in which the thread executed."""
         self._environment: EnvironmentRule = environment
-        self._ahead = Ahead(log)
+        self._ahead = ReadAhead(log)
         self._stop = stop or Stop()
-        self._abandoner = Abandoner(
+        self._abandoner = Aborter(
             log,
             self._ahead,
             watchdog,
@@ -183,7 +183,7 @@ class Runner:
             self._catch_up(self.role.claim() + 1)
         except LogFullError as error:
             # It reads, and takes the snapshot that makes room: then it is promoted.
-            _LOGGER.warning("this host is not the active one yet: %s", error)
+            _log.warning("this host is not the active one yet: %s", error)
             self.role.wait_for_room()
 
     def _catch_up(self, end: int) -> None:
@@ -316,7 +316,7 @@ class Runner:
 
     def _fail(self, error: Exception) -> None:
         """Stop for good: answer all calls, and refuse those that come."""
-        _LOGGER.error("the host of %r failed: %s", self.application.name, error)
+        _log.error("the host of %r failed: %s", self.application.name, error)
         self._failure = error
         self.calls.fail(error)
         with self._progress:
@@ -592,4 +592,4 @@ class Runner:
                 step()
             except LogError as error:
                 # What was not committed is taken back by the next start.
-                _LOGGER.warning("%s", error)
+                _log.warning("%s", error)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ClusteredLog"]
 
-_LOGGER = logging.getLogger("braidlog")
+_log = logging.getLogger(__name__)
 
 # Chunks that were read ahead; one is a batch of the log, of 1 MiB unless set otherwise.
 _AHEAD: Final = 16
@@ -235,7 +235,7 @@ class ClusteredLog:
             except LogError as caught:
                 error = caught
                 if verdict_of(caught) is not Verdict.FINAL:
-                    _LOGGER.warning("reading goes on at %d: %s", position, caught)
+                    _log.warning("reading goes on at %d: %s", position, caught)
                     await asyncio.sleep(backoff.pause(0.5))
                     continue
             with self._changed:

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from braidlog.app.execution.succession import Sign
 
-__all__ = ["HOST", "SNAPSHOT", "Known", "Row", "counting", "known", "signs"]
+__all__ = ["HOST", "SNAPSHOT", "KnownHost", "Row", "counting", "known", "signs"]
 
 HOST: Final = "app-"
 SNAPSHOT: Final = "snapshot-"
@@ -42,7 +42,7 @@ class Row(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownHost:
     """One host, or the snapshots of one."""
 
     host: str
@@ -72,7 +72,7 @@ def _named(rows: Iterable[Row], prefix: str) -> dict[str, Row]:
     return found
 
 
-def known(rows: Iterable[Row], now_us: int) -> list[Known]:
+def known(rows: Iterable[Row], now_us: int) -> list[KnownHost]:
     """Return the hosts of a log, the one that was seen last first."""
     listed = list(rows)
     hosts, snapshots = _named(listed, HOST), _named(listed, SNAPSHOT)
@@ -81,7 +81,7 @@ def known(rows: Iterable[Row], now_us: int) -> list[Known]:
         mine, taken = hosts.get(name), snapshots.get(name)
         both = [row for row in (mine, taken) if row is not None]
         found.append(
-            Known(
+            KnownHost(
                 host=name,
                 seen=max(row.touched for row in both),
                 needs=mine.position if mine is not None else None,

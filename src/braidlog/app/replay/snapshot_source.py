@@ -21,7 +21,7 @@ from braidlog.errors import CorruptionError
 
 __all__ = ["SnapshotStart", "SnapshotStarts"]
 
-_LOGGER = logging.getLogger("braidlog")
+_log = logging.getLogger(__name__)
 _FACTS: Final = "snapshot.cbor"
 _HASH_BYTES: Final = 16
 _FORMAT: Final = 1
@@ -94,7 +94,7 @@ class SnapshotStarts:
             try:
                 start.check()
             except CorruptionError as error:
-                _LOGGER.warning("%s: an older snapshot is used", error.message)
+                _log.warning("%s: an older snapshot is used", error.message)
                 continue
             return start
         return None
@@ -110,7 +110,7 @@ class SnapshotStarts:
                 start = self._start(path, facts)
             except (OSError, CorruptionError, KeyError, TypeError) as error:
                 # It may be on its way out: the host goes on.
-                _LOGGER.warning("the snapshot %s is not used: %s", path, error)
+                _log.warning("the snapshot %s is not used: %s", path, error)
                 continue
             yield start
 

@@ -16,7 +16,7 @@ from braidlog.app.host.host import Host
 from braidlog.app.log.stop import Stop
 from braidlog.app.serve.server import CallServer
 from braidlog.app.serve.status import HostStatus, status_of
-from braidlog.app.snapshots.copies import Copies
+from braidlog.app.snapshots.transfer import StateCopies
 from braidlog.client.background import new_loop
 from braidlog.errors import ClosedError, LogError
 from braidlog.serving.descriptors import allow_files, places
@@ -32,7 +32,7 @@ from braidlog.wire.server import ServerSettings
 
 __all__ = ["HostServer", "ServeSettings", "run"]
 
-_LOGGER = logging.getLogger("braidlog")
+_log = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.02
 _FAILED: Final = 1
@@ -123,12 +123,12 @@ class HostServer:
         if settings.http:
             await stack.enter_async_context(self._http(settings.http))
 
-    def _copies(self, stack: AsyncExitStack) -> Copies:
-        copies: Copies | None = getattr(self._host, "copies", None)
+    def _copies(self, stack: AsyncExitStack) -> StateCopies:
+        copies: StateCopies | None = getattr(self._host, "copies", None)
         if copies is None:
             directory = tempfile.TemporaryDirectory(prefix="braidlog-copy-")
             where = Path(stack.enter_context(directory))
-            copies = Copies(self._host.runner, where / "copy")
+            copies = StateCopies(self._host.runner, where / "copy")
         return copies
 
     def _http(self, address: str) -> Any:
@@ -207,7 +207,7 @@ def run(
         with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(_run(open_host, settings))
     except LogError as error:
-        _LOGGER.critical("the host stops: %s", error)
+        _log.critical("the host stops: %s", error)
         return code_of(error)
     return 0
 
@@ -225,11 +225,11 @@ async def _run(open_host: Callable[[Stop], Host], settings: ServeSettings) -> No
     except ClosedError:
         if not opening.is_set():
             raise
-        _LOGGER.info("the host was stopped before it was open")
+        _log.info("the host was stopped before it was open")
         return
     try:
         async with HostServer(host, settings) as server:
-            _LOGGER.info(
+            _log.info(
                 "a host of %s serves",
                 host.application.name,
                 extra={"listen": settings.listen, "applied": host.position},

@@ -24,8 +24,8 @@ from braidlog.app.execution.entries import CallId
 from braidlog.app.execution.outcome import Outcome, Status
 from braidlog.app.host.host import Host, beside
 from braidlog.app.procedure import Procedure, bind
-from braidlog.app.serve.snapshot_jobs import Takings
-from braidlog.app.snapshots.copies import Copies
+from braidlog.app.serve.snapshot_jobs import SnapshotJobs
+from braidlog.app.snapshots.transfer import StateCopies
 from braidlog.errors import (
     CorruptionError,
     InvalidArgumentError,
@@ -50,7 +50,7 @@ from braidlog.wire.roles import Role
 
 __all__ = ["CallServer"]
 
-_LOGGER = logging.getLogger("braidlog")
+_log = logging.getLogger(__name__)
 
 _THREADS: Final = 8
 # What waits for these threads; more is refused.
@@ -82,14 +82,14 @@ class CallServer:
         self,
         host: Host,
         status: Callable[[tuple[bytes, ...]], AppStatus],
-        copies: Copies,
+        copies: StateCopies,
     ) -> None:
         """Serve a host on the running loop; ``status`` says how it is."""
         self._host = host
         self._runner = host.runner
         self._status = status
         self._copies = copies
-        self._takings = Takings(host)
+        self._takings = SnapshotJobs(host)
         self._loop = asyncio.get_running_loop()
         self._settled: deque[tuple[Request, Any]] = deque()
         self._pool = ThreadPoolExecutor(_THREADS, "braidlog-call")
@@ -204,7 +204,7 @@ class CallServer:
             request.fail(_told(given))
         session = request.session
         if session.unsent_bytes > _UNSENT_BYTES_MAX:
-            _LOGGER.warning("a caller does not take its answers: it is cut off")
+            _log.warning("a caller does not take its answers: it is cut off")
             session.abort()
 
     # -- in threads --------------------------------------------------------------
@@ -267,5 +267,5 @@ def _arguments(procedure: Procedure, payload: bytes) -> list[Any]:
 def _told(error: BaseException) -> LogError:
     if isinstance(error, LogError):
         return error
-    _LOGGER.error("a request failed", exc_info=error)
+    _log.error("a request failed", exc_info=error)
     return CorruptionError(f"the host failed at this request: {error!r}")

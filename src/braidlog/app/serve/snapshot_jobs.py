@@ -14,7 +14,7 @@ from braidlog.wire.messages import SnapshotProgress, TakeSnapshot
 if TYPE_CHECKING:
     from braidlog.app.host.host import Host
 
-__all__ = ["Takings"]
+__all__ = ["SnapshotJobs"]
 
 # An answer comes after so long even if the snapshot is not there.
 _WAIT_S: Final = 0.5
@@ -50,7 +50,7 @@ class _Job:
         )
 
 
-class Takings:
+class SnapshotJobs:
     """Has a host take snapshots. Safe to use from many threads."""
 
     def __init__(self, host: Host) -> None:

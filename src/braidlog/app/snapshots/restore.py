@@ -19,7 +19,7 @@ from braidlog.errors import CorruptionError, TrimmedError
 
 __all__ = ["forget_restore", "position_of", "restore_if_needed", "usable"]
 
-_LOGGER = logging.getLogger("braidlog")
+_log = logging.getLogger(__name__)
 _MARKER: Final = "RESTORING"
 
 
@@ -67,7 +67,7 @@ def restore_if_needed(
         try:
             facts = files.verify(snapshot, state.hash_of, lambda *_: check())
         except SnapshotDamagedError as error:
-            _LOGGER.warning("snapshot %d is not used: %s", snapshot.number, error)
+            _log.warning("snapshot %d is not used: %s", snapshot.number, error)
             damaged = damaged or error
             continue
         _restore(state, files, snapshot, len(facts["files"]), marker, check)
@@ -137,4 +137,4 @@ def _restore(
     files.step("restored")
     marker.unlink()
     sync(files.path)
-    _LOGGER.info("restored snapshot %d at %d", snapshot.number, snapshot.position)
+    _log.info("restored snapshot %d at %d", snapshot.number, snapshot.position)

@@ -47,9 +47,9 @@ from braidlog.app.snapshots.restore import usable
 from braidlog.errors import ClosedError, LogError
 from braidlog.storage.threads import start_thread
 
-__all__ = ["Gauge", "Keeper", "SnapshotStatus"]
+__all__ = ["Gauge", "SnapshotStatus", "Snapshotter"]
 
-_LOGGER = logging.getLogger("braidlog")
+_log = logging.getLogger(__name__)
 
 # What a record has in the log beside its value, about.
 _RECORD_BYTES: Final = 40
@@ -94,7 +94,7 @@ class Gauge(Protocol):
         """Execute records, and note how large they were and how long they took."""
 
 
-class Keeper:
+class Snapshotter:
     """Takes snapshots, trims the log, and refuses calls at the hard mark."""
 
     def __init__(
@@ -449,7 +449,7 @@ class Keeper:
             if message is not None:
                 self._alarms[what] = message
         if message is not None and message != before:
-            _LOGGER.warning("%s", message)
+            _log.warning("%s", message)
 
     def _reserve(self) -> None:
         last = self._usable[-1].size if self._usable else 0

@@ -1,32 +1,124 @@
-"""Taking the state of another host: for hosts that have none, and for files of it."""
+"""The state of one host for another: giving a copy of it, and taking one."""
 
 from __future__ import annotations
 
 import logging
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from braidlog.app.caller.caller import AsyncCaller, Caller
-from braidlog.app.errors import ApplicationMismatchError, SnapshotDamagedError
+from braidlog.app.errors import (
+    ApplicationMismatchError,
+    DivergedError,
+    SnapshotDamagedError,
+)
 from braidlog.app.log.clustered import ClusteredLog
 from braidlog.app.log.stop import Stop
-from braidlog.app.snapshots.copies import file_of
-from braidlog.app.snapshots.files import SnapshotFiles
+from braidlog.app.snapshots.files import SnapshotFiles, close_all
+from braidlog.app.snapshots.live_state import LiveState
 from braidlog.app.snapshots.restore import forget_restore, restore_if_needed
+from braidlog.app.state.failures import breakage_at
 from braidlog.app.state.sqlite import SqliteState
-from braidlog.errors import CorruptionError, LogError, TrimmedError
-from braidlog.wire.messages import SnapshotPart
+from braidlog.errors import (
+    CorruptionError,
+    InvalidArgumentError,
+    LogError,
+    NotFoundError,
+    TrimmedError,
+)
+from braidlog.wire.messages import FetchSnapshot, SnapshotPart
 
-__all__ = ["Progress", "make_state", "take_copy"]
+__all__ = [
+    "PART_BYTES_MAX",
+    "Progress",
+    "StateCopies",
+    "file_of",
+    "make_state",
+    "take_copy",
+]
 
-_LOGGER = logging.getLogger("braidlog")
+_log = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
 """Hears how many bytes of how many came."""
+
+PART_BYTES_MAX: Final = 1 << 20
+"""Bytes of a copy in one answer."""
+
+
+def file_of(directory: Path, partition: int) -> Path:
+    """Return the file of a partition in a directory of databases."""
+    return directory / f"partition-{partition:04}.db"
+
+
+class StateCopies:
+    """The one copy that a host has for others; made when one is asked for."""
+
+    def __init__(self, runner: LiveState, directory: Path) -> None:
+        """Forget copies of an earlier start."""
+        self._runner = runner
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._made: SnapshotPart | None = None
+        shutil.rmtree(directory, ignore_errors=True)
+
+    def part(self, asked: FetchSnapshot) -> tuple[SnapshotPart, bytes]:
+        """Return what the copy is, and bytes of it.
+
+        Raises:
+            NotFoundError: the copy is gone: begin again.
+            InvalidArgumentError: there is no such partition.
+            ClosedError: the host stopped.
+            DivergedError: the state is none to go on from.
+            UnavailableError: the disk failed.
+        """
+        with self._lock:
+            if asked.copy == 0:
+                with breakage_at(self._directory):
+                    self._made = self._make()
+            made = self._made
+            if made is None or asked.copy not in (0, made.copy):
+                msg = f"the copy {asked.copy} of the state is gone: begin again"
+                raise NotFoundError(msg)
+            if asked.partition >= len(made.sizes):
+                msg = f"there is no partition {asked.partition}"
+                raise InvalidArgumentError(msg)
+            count = min(asked.bytes_max or PART_BYTES_MAX, PART_BYTES_MAX)
+            with breakage_at(self._directory):
+                return made, self._read(asked, count)
+
+    def _read(self, asked: FetchSnapshot, count: int) -> bytes:
+        with file_of(self._directory, asked.partition).open("rb") as file:
+            file.seek(asked.offset)
+            return file.read(count)
+
+    def _make(self) -> SnapshotPart:
+        if stopped := self._runner.stopped_partitions():
+            msg = f"partitions {stopped} of this host diverged: ask another host"
+            raise DivergedError(msg, partitions=stopped)
+        shutil.rmtree(self._directory, ignore_errors=True)
+        self._directory.mkdir(parents=True)
+        image = self._runner.mark()
+        sizes, hashes = [], []
+        with close_all(image.views):
+            for number, view in enumerate(image.views):
+                file = file_of(self._directory, number)
+                view.copy(file)
+                sizes.append(file.stat().st_size)
+                hashes.append(view.hash())
+        number = self._made.copy + 1 if self._made is not None else 1
+        return SnapshotPart(number, image.position, tuple(sizes), tuple(hashes))
+
+    def forget(self) -> None:
+        """Remove the copy."""
+        with self._lock:
+            self._made = None
+            shutil.rmtree(self._directory, ignore_errors=True)
 
 
 def make_state(
@@ -59,7 +151,7 @@ def make_state(
             if others is None:
                 error.add_note("join a host that has a newer state")
                 raise
-            _LOGGER.warning("the state of another host is taken: %s", error)
+            _log.warning("the state of another host is taken: %s", error)
         else:
             return
     elif others is None:
@@ -73,7 +165,7 @@ def make_state(
     except LogError as error:
         if first > 1 or stop.is_set():
             raise
-        _LOGGER.warning("no host gave its state (%s): the whole log is read", error)
+        _log.warning("no host gave its state (%s): the whole log is read", error)
         return
     if len(made.sizes) != partitions:
         msg = f"the other host has {len(made.sizes)} partitions, not {partitions}"
@@ -81,7 +173,7 @@ def make_state(
     shutil.rmtree(state, ignore_errors=True)
     incoming.rename(state)
     forget_restore(files)
-    _LOGGER.info("took the state of another host, as of position %d", made.position)
+    _log.info("took the state of another host, as of position %d", made.position)
 
 
 def _own(

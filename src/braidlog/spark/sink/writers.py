@@ -33,7 +33,7 @@ from braidlog.spark.sink.targets import opened, streams_of
 
 __all__ = ["BatchWriter", "StreamWriter"]
 
-_LOGGER: Final = logging.getLogger("braidlog")
+_log = logging.getLogger(__name__)
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
 _AT: Final = "@"
@@ -111,7 +111,7 @@ class _Writer:
         except LogError as error:
             # What the job failed with matters more; a later batch tidies up.
             where = Path(self.options.staging)
-            _LOGGER.warning("what is staged in %s stays for now: %s", where, error)
+            _log.warning("what is staged in %s stays for now: %s", where, error)
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]

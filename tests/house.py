@@ -1,0 +1,375 @@
+"""What the source looks like as a whole: `python -m tests.house` prints it.
+
+`tests/test_tidy.py` holds the same against its bounds. ``--write`` brings the import
+picture in `docs/architecture.md` up to date.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import grimp
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+PACKAGE: Final = ROOT / "src" / "braidlog"
+GLOSSARY: Final = ROOT / "docs" / "glossary.md"
+PLAIN_WORDS: Final = Path(__file__).with_name("plain_words.txt")
+ARCHITECTURE: Final = ROOT / "docs" / "architecture.md"
+
+LINES_WARNED: Final = 500
+FUNCTION_LINES_MAX: Final = 70
+# A longer file says so at its top: `# One file: <why it has no second idea>`.
+_REASON: Final = re.compile(r"^(?:#|//!?) One file: (.*)$", re.MULTILINE)
+_PICTURE: Final = ("<!-- imports: begin -->\n", "<!-- imports: end -->\n")
+
+# Private by their spelling, public by what they are.
+_NOT_PRIVATE: Final = {
+    *{"_native", "_replace", "_asdict", "_fields", "_make"},  # named tuples
+    *{"_jvm", "_jdf", "_jsparkSession", "_sc", "_gateway"},  # Spark has no other way
+    *{"_getframe", "_current_frames", "_exit"},  # of `sys` and `os`
+}
+
+
+def tracked(*patterns: str) -> list[Path]:
+    """Return the files that git has, and those that it is about to have."""
+    command = ["git", "ls-files", "-z", "-co", "--exclude-standard", *patterns]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout
+    found = {ROOT / name for name in listed.decode().split("\0") if name}
+    return sorted(path for path in found if path.exists())
+
+
+def short(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
+
+
+def package_files() -> list[Path]:
+    return tracked("src/braidlog/*.py")
+
+
+# -- lengths -----------------------------------------------------------------------
+
+
+class LongFile(NamedTuple):
+    path: Path
+    lines: int
+    reason: str
+
+
+def long_files() -> list[LongFile]:
+    """Files over 500 lines, and why each is one."""
+    found = []
+    for path in tracked("*.py", "*.pyi", "*.rs"):
+        text = path.read_text()
+        lines = text.count("\n")
+        if lines > LINES_WARNED:
+            said = _REASON.search(text)
+            found.append(LongFile(path, lines, said[1] if said else ""))
+    return sorted(found, key=lambda each: -each.lines)
+
+
+def long_functions() -> list[tuple[str, int]]:
+    """Functions over 70 lines, docstrings not counted."""
+    found = []
+    for path in tracked("*.py"):
+        for node in ast.walk(tree(path)):
+            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                continue
+            lines = _lines(node)
+            if ast.get_docstring(node) is not None:
+                lines -= _lines(node.body[0])
+            if lines > FUNCTION_LINES_MAX:
+                found.append((f"{short(path)}:{node.lineno} {node.name}", lines))
+    return found
+
+
+def _lines(node: ast.stmt) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def folder_sizes() -> dict[str, tuple[int, int]]:
+    """Files and lines of each folder of the package."""
+    sizes: dict[str, tuple[int, int]] = {}
+    for path in package_files():
+        folder = path.parent.relative_to(PACKAGE.parent).as_posix()
+        files, lines = sizes.get(folder, (0, 0))
+        sizes[folder] = (files + 1, lines + path.read_text().count("\n"))
+    return sizes
+
+
+# -- imports -----------------------------------------------------------------------
+
+
+@cache
+def imports() -> dict[str, set[str]]:
+    """Which module imports which, for types alone and within functions as well."""
+    graph = grimp.build_graph(
+        "braidlog", exclude_type_checking_imports=False, cache_dir=None
+    )
+    found: dict[str, set[str]] = {module: set() for module in graph.modules}
+    for importer in graph.modules:
+        for imported in graph.find_modules_directly_imported_by(importer):
+            lines = graph.get_import_details(importer=importer, imported=imported)
+            # The native module is no part of the graph: it counts as its package.
+            if not all("_native" in line["line_contents"] for line in lines):
+                found[importer].add(imported)
+    return found
+
+
+def cycles(edges: Mapping[str, Iterable[str]]) -> list[set[str]]:
+    """Return the groups of nodes that reach one another (Tarjan)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[set[str]] = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in edges.get(node, ()):
+            if other not in index:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in stack:
+                low[node] = min(low[node], index[other])
+        if low[node] == index[node]:
+            at = stack.index(node)
+            group = set(stack[at:])
+            del stack[at:]
+            if len(group) > 1 or node in edges.get(node, ()):
+                found.append(group)
+
+    for node in edges:
+        if node not in index:
+            visit(node)
+    return found
+
+
+def folder_imports(container: str) -> dict[str, set[str]]:
+    """What each folder or module of a package imports of the others in it."""
+    prefix = f"{container}."
+    found: dict[str, set[str]] = {}
+
+    def child(module: str) -> str | None:
+        name = module.removeprefix(prefix)
+        return None if name == module else name.split(".")[0]
+
+    for importer, imported in imports().items():
+        mine = child(importer)
+        if mine is None or mine == "__main__":
+            continue
+        others = {child(each) for each in imported}
+        known = found.setdefault(mine, set())
+        known |= {each for each in others if each is not None and each != mine}
+    return found
+
+
+def floors(edges: Mapping[str, set[str]]) -> dict[str, int]:
+    """How high each folder stands: one above the highest that it imports."""
+
+    @cache
+    def floor(node: str) -> int:
+        return 1 + max((floor(other) for other in edges[node]), default=-1)
+
+    return {node: floor(node) for node in edges}
+
+
+def _stands_on(node: str, edges: Mapping[str, set[str]]) -> set[str]:
+    """What a folder imports, but for what those import in turn."""
+
+    @cache
+    def below(other: str) -> frozenset[str]:
+        direct = edges[other]
+        return frozenset(direct).union(*(below(each) for each in direct))
+
+    reached = set().union(*(below(other) for other in edges[node]))
+    return edges[node] - reached
+
+
+def picture() -> str:
+    """The import picture of `docs/architecture.md`."""
+    parts = []
+    for container in ("braidlog", "braidlog.app"):
+        edges = folder_imports(container)
+        high = floors(edges)
+        rows = [f"| floor | in `{container}` | stands on |", "|---|---|---|"]
+        for node in sorted(edges, key=lambda each: (-high[each], each)):
+            below = ", ".join(sorted(_stands_on(node, edges)))
+            rows.append(f"| {high[node]} | `{node}` | {below} |")
+        parts.append("\n".join(rows) + "\n")
+    return "\n".join(parts)
+
+
+def drawn() -> str:
+    """The picture as it stands in the document."""
+    text = ARCHITECTURE.read_text()
+    begin, end = (text.index(mark) for mark in _PICTURE)
+    return text[begin + len(_PICTURE[0]) : end]
+
+
+def draw() -> None:
+    """Bring the document up to date."""
+    text = ARCHITECTURE.read_text()
+    begin, end = (text.index(mark) for mark in _PICTURE)
+    begin += len(_PICTURE[0])
+    ARCHITECTURE.write_text(text[:begin] + picture() + text[end:])
+
+
+# -- privates ----------------------------------------------------------------------
+
+
+def private_reaches() -> list[str]:
+    """Uses of a private name that no file of the same folder defines."""
+    folders: dict[Path, list[Path]] = {}
+    for path in package_files():
+        folders.setdefault(path.parent, []).append(path)
+    found = []
+    for files in folders.values():
+        defined = set().union(*(_defined(tree(path)) for path in files))
+        for path in files:
+            for line, name in _reached(tree(path)):
+                if name not in defined:
+                    found.append(f"{short(path)}:{line} {name}")
+    return found
+
+
+def _is_private(name: str) -> bool:
+    plain = name.startswith("_") and not name.startswith("__") and name != "_"
+    return plain and name not in _NOT_PRIVATE
+
+
+def _defined(module: ast.Module) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(module):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                found.add(node.name)
+            case ast.Attribute(ctx=ast.Store()):
+                found.add(node.attr)
+            case ast.Name(ctx=ast.Store()):
+                found.add(node.id)
+            case ast.Constant(value=str() as text) if _is_private(text):
+                found.add(text)  # of `__slots__`
+            case ast.alias(asname=str() as name):
+                found.add(name)
+    return found
+
+
+def _reached(module: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(module):
+        match node:
+            case ast.ImportFrom(names=names):
+                for alias in names:
+                    if _is_private(alias.name):
+                        yield node.lineno, alias.name
+            case ast.Attribute(value=value, attr=attr) if _is_private(attr):
+                if not (isinstance(value, ast.Name) and value.id in ("self", "cls")):
+                    yield node.lineno, attr
+
+
+# -- words -------------------------------------------------------------------------
+
+_ENDINGS: Final = (
+    *[("ies", "y"), ("es", ""), ("es", "e"), ("s", ""), ("ing", ""), ("ing", "e")],
+    *[("ed", ""), ("ed", "e"), ("er", ""), ("er", "e"), ("or", ""), ("or", "e")],
+    *[("ion", ""), ("ion", "e"), ("able", ""), ("ied", "y"), ("ment", "")],
+)
+
+
+def named() -> Iterator[tuple[str, str]]:
+    """Yield the names of modules and public classes, and where each is."""
+    for path in package_files():
+        if path.name not in ("__init__.py", "__main__.py"):
+            yield path.stem, short(path)
+        for node in tree(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                yield node.name, f"{short(path)}:{node.lineno}"
+
+
+def words(name: str) -> list[str]:
+    """Split a name into its words."""
+    found = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
+    return [word.lower() for word in found]
+
+
+@cache
+def listed_words() -> frozenset[str]:
+    """The words of the glossary, and plain ones."""
+    rows = re.findall(r"^\| ([^|]+) \|", GLOSSARY.read_text(), re.MULTILINE)
+    known = {word for row in rows for word in re.findall(r"[a-z]+", row.lower())}
+    lines = PLAIN_WORDS.read_text().splitlines()
+    plain = {w for line in lines if not line.startswith("#") for w in line.split()}
+    return frozenset(known | plain)
+
+
+def is_listed(word: str) -> bool:
+    """Whether a word is listed, in another form it may be."""
+    stems = {word}
+    for _ in range(2):  # "readers": a reader is one who reads
+        for each in list(stems):
+            for ending, instead in _ENDINGS:
+                if each.endswith(ending) and len(each) > len(ending) + 1:
+                    stem = each.removesuffix(ending) + instead
+                    stems |= {stem, _single(stem)}
+    return not stems.isdisjoint(listed_words())
+
+
+def _single(stem: str) -> str:
+    """Return `trimm` as `trim`."""
+    twice = len(stem) > 2 and stem[-1] == stem[-2]
+    return stem[:-1] if twice else stem
+
+
+def unlisted_words() -> dict[str, list[str]]:
+    """Words of names that neither list has, and where they are used."""
+    found: dict[str, list[str]] = {}
+    for name, where in named():
+        for word in words(name):
+            if not is_listed(word):
+                found.setdefault(word, []).append(f"{where} ({name})")
+    return found
+
+
+# -- the report --------------------------------------------------------------------
+
+
+def report() -> Iterator[str]:
+    """Yield the lines of the report."""
+    yield "folders (files, lines)"
+    for folder, (files, lines) in folder_sizes().items():
+        yield f"  {folder:32} {files:4} {lines:7}"
+    long = long_files()
+    yield f"files over {LINES_WARNED} lines: {len(long)}"
+    for path, lines, reason in long:
+        yield f"  {lines:4} {short(path)}: {reason or 'no reason is given'}"
+    checks: dict[str, list[str]] = {
+        f"functions over {FUNCTION_LINES_MAX} lines": [
+            f"{lines:4} {where}" for where, lines in long_functions()
+        ],
+        "import cycles": [" ".join(sorted(each)) for each in cycles(imports())],
+        "private reaches": private_reaches(),
+        "words outside the glossary": [
+            f"{word}: {', '.join(where)}"
+            for word, where in sorted(unlisted_words().items())
+        ],
+    }
+    for title, found in checks.items():
+        yield f"{title}: {len(found)}"
+        yield from (f"  {each}" for each in found)
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv[1:]:
+        draw()
+    print("\n".join(report()))  # noqa: T201
