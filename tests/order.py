@@ -21,7 +21,6 @@ FIRST: Final = (
     "tests/process/",
     "tests/sim/",
     "tests/examples/",
-    "tests/unit/test_demo_cluster.py",
     "tests/property/",
 )
 

@@ -11,7 +11,7 @@ import braidlog
 from braidlog.wire.error_codes import ERRORS
 
 # Needs an extra; its own tests import it.
-OPTIONAL = ("braidlog.spark", "braidlog.pipelines", "braidlog.demo")
+OPTIONAL = ("braidlog.spark", "braidlog.pipelines")
 
 
 def modules() -> list[str]:

@@ -31,19 +31,22 @@ from pyspark.sql import functions as f
 from rich.console import Console
 
 import braidlog
-from braidlog.demo.events import Tree, decode, encode, key_of, producer_of, runs
-from braidlog.demo.files import read_lines, read_oracle, survey, write_events
-from braidlog.demo.githistory import open_history
-from braidlog.demo.options import DemoError
-from braidlog.demo.page import page
-from braidlog.demo.plot import draw, draw_growth, to_png, to_svg
-from braidlog.demo.replay import compare
-from braidlog.demo.report import DemoReport
-from braidlog.demo.summary import counts, summary
 from braidlog.errors import LogError, NotFoundError
 from braidlog.pipelines import Origin, Report, compact
 from braidlog.pipelines.archive import archive
 from braidlog.spark import local_session, log_errors, register
+
+# Parts of the demonstration: git histories, pages and plots.
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from examples.demo.events import Tree, decode, encode, key_of, producer_of, runs
+from examples.demo.files import read_lines, read_oracle, survey, write_events
+from examples.demo.githistory import open_history
+from examples.demo.options import DemoError
+from examples.demo.page import page
+from examples.demo.plot import draw, draw_growth, to_png, to_svg
+from examples.demo.replay import compare
+from examples.demo.report import DemoReport
+from examples.demo.summary import counts, summary
 
 TOGETHER = 2_000  # Changes that are appended in one call.
 BYTES_PER_FILE = 8 << 20  # Of the archive: small, so that there are some.

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from examples.demo.events import decode, decode_entry, key_of, path_bytes
+from examples.demo.files import read_lines, read_oracle
 
 from braidlog.cli import main
-from braidlog.demo.events import decode, decode_entry, key_of, path_bytes
-from braidlog.demo.files import read_lines, read_oracle
 from braidlog.errors import UnavailableError
 from braidlog.spark import ensure_java
 

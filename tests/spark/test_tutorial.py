@@ -14,11 +14,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from examples.demo.events import Tree, decode
+from examples.demo.files import read_lines
+from examples.demo.options import DemoError
 from rich.console import Console
 
-from braidlog.demo.events import Tree, decode
-from braidlog.demo.files import read_lines
-from braidlog.demo.options import DemoError
 from demo.test_real_data import recorded
 
 PROGRAM = Path(__file__).parents[2] / "examples" / "spark" / "change_events.py"

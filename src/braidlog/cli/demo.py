@@ -1,119 +1,46 @@
-"""``braidlog demo``: the main job on real input."""
+"""``braidlog demo``: starts the demonstration of a checkout.
+
+It is an example, `examples/demo`, and so no part of an installed package.
+"""
 
 from __future__ import annotations
 
-import json
+import sys
+from importlib import import_module
 from pathlib import Path
+from typing import cast
 
 import click
-from rich.console import Console
 
-from braidlog.cli import parameters
+import braidlog
 from braidlog.cli.failures import Problem
-from braidlog.cli.parameters import LocalPath
 
-__all__ = ["demo"]
-
-_FILE = LocalPath(exists=True, dir_okay=False)
-_NEW_FOLDER = LocalPath(file_okay=False)
+__all__ = ["demo", "demo_of"]
 
 
-# Not one of `session.command`: the demo never touches the data directory that the other
-# commands share, it makes one of its own.
-@click.command()
-@click.option(
-    "--git",
-    type=LocalPath(exists=True, file_okay=False),
-    help="Repository whose history is imported [default: the one around this folder].",
-)
-@click.option(
-    "--input",
-    "input_",
-    type=_FILE,
-    help="Recorded changes, not a repository: JSON lines, plain or .zst.",
-)
-@click.option(
-    "--oracle", type=_FILE, help="What the state must be at the end of --input."
-)
-@click.option(
-    "--out",
-    "-o",
-    type=_NEW_FOLDER,
-    default=Path("demo-out"),
-    show_default=True,
-    help="Where the plot (PNG) and the report (HTML) go.",
-)
-@click.option(
-    "--data",
-    "-d",
-    type=_NEW_FOLDER,
-    metavar="DIR",
-    help="Data directory to make [default: a fresh one below --out].",
-)
-@click.option("--keep", is_flag=True, help="Keep the data directory.")
-@click.option("--spark/--no-spark", default=True, help="Run the Spark job.")
-@click.option(
-    "--kills",
-    type=parameters.Whole(0),
-    default=1,
-    show_default=True,
-    help="How often the importing process, or the primary, is killed.",
-)
-@click.option(
-    "--nodes",
-    type=parameters.Whole(1, 9),
-    help="Import through a local cluster of so many nodes, and kill the primary"
-    " instead of the importing process.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def demo(
-    *,
-    git: Path | None,
-    input_: Path | None,
-    oracle: Path | None,
-    out: Path,
-    data: Path | None,
-    keep: bool,
-    spark: bool,
-    kills: int,
-    nodes: int | None,
-    as_json: bool,
-) -> None:
-    """Run the main job on real input.
+def demo_of(package: Path) -> click.Command:
+    """Return the demonstration of the checkout that a package directory is in.
 
-    Import a repository's history, crash, recover, replay, check and analyse it.
-
-    Every change becomes a record. The importing process is killed with SIGKILL on the
-    way and goes on from where the log says it stopped. Then a replay must give exactly
-    the files that git has, and Spark must count what the replay counts. Exits with 1 if
-    anything is not equal.
-
-    With --nodes the log is in a cluster on this machine, and what is killed is the node
-    that takes the appends: the import goes on with another, and the gap is shown.
+    Outside a checkout it is a command that says where the demonstration is.
     """
-    if (input_ is None) != (oracle is None):
-        raise click.UsageError("--input needs --oracle, and --oracle needs --input")
-    if git is not None and input_ is not None:
-        raise click.UsageError("--git and --input cannot be combined")
-    from braidlog.demo import DemoError, DemoOptions, run_demo
+    root = package.resolve().parents[1]
+    if (root / "examples" / "demo" / "command.py").is_file():
+        if str(root) not in sys.path:
+            # In front: somebody else's package may be called `examples`, too.
+            sys.path.insert(0, str(root))
+        return cast("click.Command", import_module("examples.demo.command").demo)
+    return _elsewhere
 
-    options = DemoOptions(
-        git=git or Path(),
-        input=input_,
-        oracle=oracle,
-        data=data,
-        out=out,
-        keep=keep,
-        spark=spark,
-        kills=kills,
-        nodes=nodes,
+
+@click.command("demo", context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def _elsewhere(arguments: tuple[str, ...]) -> None:
+    """Run the main job on real input, in a checkout of the sources."""
+    raise Problem(
+        "the demonstration is not part of the installed package: it is the folder"
+        " examples/demo of the sources",
+        "run `make demo` in a checkout of the sources",
     )
-    try:
-        # With --json stdout is for the report alone.
-        report = run_demo(options, Console(stderr=as_json, highlight=False))
-    except DemoError as error:
-        raise Problem(str(error)) from error
-    if as_json:
-        click.echo(json.dumps(report.to_json(), separators=(",", ":")))
-    if not report.passed:
-        raise click.exceptions.Exit(1)
+
+
+demo = demo_of(Path(braidlog.__file__).parent)

@@ -2,6 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from braidlog.cli.demo import demo, demo_of
+from braidlog.cli.failures import Problem
 from unit.cli.conftest import Cli
 
 
@@ -34,3 +36,18 @@ def test_demo_refuses_inputs_that_do_not_go_together(
     cli: Cli, options: list[str]
 ) -> None:
     cli.run("demo", *options, code=2)
+
+
+def test_demo_says_where_it_is_outside_a_checkout(tmp_path: Path) -> None:
+    """As an installed package is: nothing is beside it."""
+    package = tmp_path / "site-packages" / "braidlog"
+    package.mkdir(parents=True)
+    with pytest.raises(Problem) as caught:
+        demo_of(package)(["--nodes", "3"], standalone_mode=False)
+    assert "examples/demo" in caught.value.failure.message
+    assert "make demo" in caught.value.failure.hint
+
+
+def test_demo_of_a_checkout_is_the_example() -> None:
+    assert demo.callback is not None
+    assert demo.callback.__module__ == "examples.demo.command"

@@ -14,7 +14,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -24,8 +23,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import braidlog
-from braidlog.demo.events import Event, decode, producer_of, shown
-from braidlog.demo.options import LOG, DemoError
+from examples.demo.events import Event, decode, producer_of, shown
+from examples.demo.importer import importing_process
+from examples.demo.options import LOG, DemoError
 
 __all__ = [
     "Failover",
@@ -124,7 +124,7 @@ def run_import(
 
 def _run(data: Path, path: Path, mark: Mark | None, progress: Progress) -> _Run:
     """Start the process and follow it to its end, or to the mark and kill it."""
-    command = [sys.executable, "-m", "braidlog.demo.importer"]
+    command = importing_process()
     command += ["--data", str(data), "--input", str(path)]
     if mark is not None:
         command += ["--hold-at", str(mark.hold_at)]

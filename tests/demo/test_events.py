@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-
-from braidlog.demo.events import (
+from examples.demo.events import (
     Event,
     decode,
     encode,
@@ -16,14 +15,14 @@ from braidlog.demo.events import (
     runs,
     shown,
 )
-from braidlog.demo.files import (
+from examples.demo.files import (
     digest_of,
     read_lines,
     read_oracle,
     survey,
     write_events,
 )
-from braidlog.demo.options import DemoError, DemoOptions
+from examples.demo.options import DemoError, DemoOptions
 
 PUT = (
     b'{"ts":1283953333,"source":"tarantool","seq":0,"commit":"9b8dd7032d05",'

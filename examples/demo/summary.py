@@ -11,9 +11,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from braidlog.demo.events import shown
-from braidlog.demo.plot import by_source
-from braidlog.demo.report import DemoReport
+from examples.demo.events import shown
+from examples.demo.plot import by_source
+from examples.demo.report import DemoReport
 
 __all__ = ["counts", "summary"]
 

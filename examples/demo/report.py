@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from braidlog.demo.events import shown
-from braidlog.demo.supervisor import Failover, Kill
+from examples.demo.events import shown
+from examples.demo.supervisor import Failover, Kill
 
 __all__ = ["Check", "DemoReport", "Measurement"]
 

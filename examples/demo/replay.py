@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from braidlog.demo.events import Entry, Tree, decode, key_of, month_of, shown
+from examples.demo.events import Entry, Tree, decode, key_of, month_of, shown
 
 __all__ = ["Counts", "Difference", "Replay", "Row", "compare"]
 

@@ -7,14 +7,14 @@ import json
 from pathlib import Path
 
 import pytest
+from examples.demo import importer, supervisor
+from examples.demo.events import Event, encode, producer_of
+from examples.demo.files import survey, write_events
+from examples.demo.options import LOG, DemoError
+from examples.demo.replay import Replay
+from examples.demo.supervisor import Mark, marks, run_import
 
 import braidlog
-from braidlog.demo import importer, supervisor
-from braidlog.demo.events import Event, encode, producer_of
-from braidlog.demo.files import survey, write_events
-from braidlog.demo.options import LOG, DemoError
-from braidlog.demo.replay import Replay
-from braidlog.demo.supervisor import Mark, marks, run_import
 
 
 def make_events(count: int) -> list[Event]:

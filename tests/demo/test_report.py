@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from examples.demo.page import page
+from examples.demo.plot import OTHERS, by_source, draw, draw_growth, to_png, to_svg
+from examples.demo.report import DemoReport
+from examples.demo.summary import counts, summary
 from rich.console import Console
 
 from braidlog.cli import main
-from braidlog.demo.page import page
-from braidlog.demo.plot import OTHERS, by_source, draw, draw_growth, to_png, to_svg
-from braidlog.demo.report import DemoReport
-from braidlog.demo.summary import counts, summary
 
 MONTHS = Counter({("a", "2023-11"): 5, ("a", "2024-02"): 7, ("b<i>", "2024-02"): 1})
 _QUICK = "--no-spark"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from examples.demo.clustered import gap_ms
+from examples.demo.files import write_events
 
 from braidlog.cli import main
-from braidlog.demo.clustered import gap_ms
-from braidlog.demo.files import write_events
-from unit.test_demo_import import make_events
+from demo.test_import import make_events
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from braidlog.demo.events import Event, Tree
-from braidlog.demo.options import DemoError
+from examples.demo.events import Event, Tree
+from examples.demo.options import DemoError
 
 __all__ = ["GitHistory", "open_history", "parse_log", "parse_tree"]
 

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from braidlog.demo.events import Tree
-from braidlog.demo.githistory import GitHistory, open_history, parse_log
-from braidlog.demo.options import DemoError
+from examples.demo.events import Tree
+from examples.demo.githistory import GitHistory, open_history, parse_log
+from examples.demo.options import DemoError
 
 Git = Callable[..., str]
 

@@ -23,17 +23,17 @@ from rich.progress import (
 from rich.text import Text
 
 import braidlog
-from braidlog.demo.events import Tree
-from braidlog.demo.files import Survey, read_oracle, survey, write_events
-from braidlog.demo.githistory import open_history
-from braidlog.demo.options import LOG, DemoError, DemoOptions
-from braidlog.demo.page import page
-from braidlog.demo.plot import draw, to_png, to_svg
-from braidlog.demo.replay import Replay, Row, compare
-from braidlog.demo.report import DemoReport
-from braidlog.demo.sparkjob import count_with_spark, differences
-from braidlog.demo.summary import counts, summary
-from braidlog.demo.supervisor import run_import
+from examples.demo.events import Tree
+from examples.demo.files import Survey, read_oracle, survey, write_events
+from examples.demo.githistory import open_history
+from examples.demo.options import LOG, DemoError, DemoOptions
+from examples.demo.page import page
+from examples.demo.plot import draw, to_png, to_svg
+from examples.demo.replay import Replay, Row, compare
+from examples.demo.report import DemoReport
+from examples.demo.sparkjob import count_with_spark, differences
+from examples.demo.summary import counts, summary
+from examples.demo.supervisor import run_import
 
 __all__ = ["Demo", "Material", "run_demo"]
 
@@ -72,7 +72,7 @@ def _kind(options: DemoOptions) -> type[Demo]:
     if options.nodes is None:
         return Demo
     # Late: it needs an extra.
-    from braidlog.demo.clustered import ClusterDemo
+    from examples.demo.clustered import ClusterDemo
 
     return ClusterDemo
 

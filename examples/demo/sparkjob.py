@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from braidlog.demo.options import LOG, DemoError
-from braidlog.demo.replay import Counts
+from examples.demo.options import LOG, DemoError
+from examples.demo.replay import Counts
 
 __all__ = ["SparkResult", "count_with_spark", "differences"]
 

@@ -10,8 +10,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from braidlog.demo.events import Event, Tree, decode_entry, encode
-from braidlog.demo.options import DemoError
+from examples.demo.events import Event, Tree, decode_entry, encode
+from examples.demo.options import DemoError
 
 __all__ = ["Survey", "digest_of", "read_lines", "read_oracle", "survey", "write_events"]
 

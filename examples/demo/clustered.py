@@ -12,7 +12,6 @@ to be back.
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -22,11 +21,12 @@ from typing import Any, Final
 
 import braidlog
 from braidlog.client import Client
-from braidlog.demo.options import LOG, DemoError
-from braidlog.demo.replay import Replay
-from braidlog.demo.run import Demo, Material
-from braidlog.demo.supervisor import Failover, Mark, Progress, marks, reports
 from braidlog.testing.cluster import LocalCluster
+from examples.demo.importer import importing_process
+from examples.demo.options import LOG, DemoError
+from examples.demo.replay import Replay
+from examples.demo.run import Demo, Material
+from examples.demo.supervisor import Failover, Mark, Progress, marks, reports
 
 __all__ = ["ClusterDemo", "ClusterImport", "gap_ms"]
 
@@ -74,7 +74,7 @@ class ClusterImport:
         """
         self._create()
         left = marks(events, kills)
-        command = [sys.executable, "-m", "braidlog.demo.importer"]
+        command = importing_process()
         command += ["--cluster", self.cluster.seeds, "--input", str(path)]
         for mark in left:
             command += ["--hold-at", str(mark.hold_at)]

@@ -1,4 +1,4 @@
-"""The process that imports: ``python -m braidlog.demo.importer``.
+"""The process that imports: `importing_process` says how it is started.
 
 Theory of operation: positions are dense and the log is never trimmed here, so line n
 of the input belongs at position n. On start the process asks the log for its end,
@@ -32,11 +32,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import braidlog
-from braidlog.demo.events import Event, decode, key_of, producer_of, runs
-from braidlog.demo.files import read_lines
-from braidlog.demo.options import LOG
+from examples.demo.events import Event, decode, key_of, producer_of, runs
+from examples.demo.files import read_lines
+from examples.demo.options import LOG
 
-__all__ = ["Import", "main"]
+__all__ = ["Import", "importing_process", "main"]
 
 _BATCH_RECORDS: Final = 512
 _IN_FLIGHT: Final = 64
@@ -184,5 +184,8 @@ def _say(event: str, **facts: Any) -> None:
     sys.stdout.flush()
 
 
-if __name__ == "__main__":
-    main()
+def importing_process() -> list[str]:
+    """Return the command that starts `main`, wherever the checkout is."""
+    root = str(Path(__file__).parents[2])
+    start = f"import sys; sys.path.insert(0, {root!r}); from {__name__} import main"
+    return [sys.executable, "-c", f"{start}; main()"]

@@ -11,8 +11,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
-from braidlog.demo.events import shown
-from braidlog.demo.options import DemoError
+from examples.demo.events import shown
+from examples.demo.options import DemoError
 
 __all__ = ["OTHERS", "by_source", "draw", "draw_growth", "to_png", "to_svg"]
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-from braidlog.demo.events import shown
-from braidlog.demo.plot import by_source
-from braidlog.demo.report import DemoReport
+from examples.demo.events import shown
+from examples.demo.plot import by_source
+from examples.demo.report import DemoReport
 
 __all__ = ["page"]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from braidlog.demo.events import Entry, Event, encode, key_of
-from braidlog.demo.files import digest_of
-from braidlog.demo.replay import Difference, Replay, Row, compare
+from examples.demo.events import Entry, Event, encode, key_of
+from examples.demo.files import digest_of
+from examples.demo.replay import Difference, Replay, Row, compare
 
 BLOB: Entry = ("b1", "100644")
 

@@ -8,8 +8,8 @@ what git says, and lets Spark count over the same log.
 
 from __future__ import annotations
 
-from braidlog.demo.options import DemoError, DemoOptions
-from braidlog.demo.report import DemoReport
-from braidlog.demo.run import run_demo
+from examples.demo.options import DemoError, DemoOptions
+from examples.demo.report import DemoReport
+from examples.demo.run import run_demo
 
 __all__ = ["DemoError", "DemoOptions", "DemoReport", "run_demo"]

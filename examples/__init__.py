@@ -1,0 +1,1 @@
+"""Programs that show how Braidlog is used; most are one file to run as it is."""
