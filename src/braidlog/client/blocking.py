@@ -245,10 +245,10 @@ class ClusterLog(_Blocking[AsyncClusterLog], Indexed):
         comes behind it in each stream.
         """
         # Checking needs nothing of the loop.
-        appending = self._target._appending
-        rows = appending.rows.many(values, keys, timestamps, headers)
+        appender = self._target._appender
+        rows = appender.rows.many(values, keys, timestamps, headers)
         within = checked_timeout(timeout)
-        call = appending.append_many(rows, producer, sequence, within)
+        call = appender.append_many(rows, producer, sequence, within)
         return self._loop.begin(call)
 
     def cursor(

@@ -27,7 +27,7 @@ from braidlog.types import Producer
 
 __all__ = ["AsyncIngest"]
 
-# Batches of one stream that wait for their answer; the lane sends a few of them.
+# Batches of one stream that wait for their answer; the appender sends a few of them.
 _AHEAD: Final = 16
 
 
@@ -40,7 +40,7 @@ class AsyncIngest:
         """Bind to a log as it is now; users call `AsyncClient.ingest`."""
         self._cluster = cluster
         self._log = log
-        self._appending = log._appending
+        self._appender = log._appender
         self._scan = scan
         self._codec = codec
 
@@ -73,7 +73,7 @@ class AsyncIngest:
 
     async def _next(self, stream: int, producer: Producer) -> int | None:
         try:
-            return await self._appending.next_sequence(producer, stream)
+            return await self._appender.next_sequence(producer, stream)
         except FencedError:
             return None
 
@@ -114,7 +114,7 @@ class AsyncIngest:
                 ):
                     if len(under_way) >= _AHEAD:
                         await under_way.popleft()
-                    waiter = await self._appending.append_encoded(
+                    waiter = await self._appender.append_encoded(
                         stream, batch, producer, sequence
                     )
                     under_way.append(waiter)

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from braidlog.client.appending import Appending
 from braidlog.client.archived import ArchivedReading, Wanted
 from braidlog.client.backward import Windows
 from braidlog.client.batches import BatchCodec, OpenBatch
 from braidlog.client.cluster import Cluster
+from braidlog.client.log_appender import LogAppender
 from braidlog.client.merge import Span
 from braidlog.client.reading import Reading
 from braidlog.client.routing import Routes, replicas_there
@@ -118,7 +118,7 @@ class AsyncClusterLog(AsyncIndexed):
         self._id = info.log
         self._codec = codec
         self._name = info.name
-        self._appending = Appending(cluster, info.log, codec)
+        self._appender = LogAppender(cluster, info.log, codec)
 
     def __repr__(self) -> str:
         """Show the name."""
@@ -128,7 +128,7 @@ class AsyncClusterLog(AsyncIndexed):
         return self._cluster.routes.log(self._id)
 
     def _close(self, error: LogError | None = None) -> None:
-        self._appending.close(error)
+        self._appender.close(error)
 
     @property
     def id(self) -> str:
@@ -153,7 +153,7 @@ class AsyncClusterLog(AsyncIndexed):
     @property
     def end(self) -> int:
         """Next position, as far as this client knows; `refresh` asks."""
-        return max(self._appending.end, self._info().high_watermark + 1)
+        return max(self._appender.end, self._info().high_watermark + 1)
 
     async def refresh(self) -> range:
         """Ask the cluster; return the positions that can be read now."""
@@ -180,10 +180,10 @@ class AsyncClusterLog(AsyncIndexed):
         Raises:
             NotReadyError: ``outstanding_bytes_max`` bytes are not acknowledged yet.
         """
-        appending = self._appending
+        appender = self._appender
         self._cluster.check_open()
-        row, size = appending.rows.sized(value, key, timestamp, headers)
-        return appending.submit(row, size, producer, sequence)
+        row, size = appender.rows.sized(value, key, timestamp, headers)
+        return appender.submit(row, size, producer, sequence)
 
     async def append(
         self,
@@ -207,18 +207,18 @@ class AsyncClusterLog(AsyncIndexed):
             TooLargeError: the record is over its limit.
             NotFoundError: the log was deleted.
         """
-        appending = self._appending
+        appender = self._appender
         self._cluster.check_open()
-        row, size = appending.rows.sized(value, key, timestamp, headers)
+        row, size = appender.rows.sized(value, key, timestamp, headers)
         within = None if timeout is None else checked_timeout(timeout)
-        begun = appending.begin(row, size, producer, sequence, within)
+        begun = appender.begin(row, size, producer, sequence, within)
         if begun is None:
-            begun = await appending.begin_later(row, size, producer, sequence, within)
-        lane, entry = begun
+            begun = await appender.begin_later(row, size, producer, sequence, within)
+        sender, entry = begun
         try:
             return await entry.waiter
         except asyncio.CancelledError:
-            lane.withdraw(entry)
+            sender.withdraw(entry)
             raise
 
     async def append_many(
@@ -245,13 +245,13 @@ class AsyncClusterLog(AsyncIndexed):
         within = checked_timeout(timeout)
         plain = keys is None and headers is None
         if plain and (timestamps is None or isinstance(timestamps, int)):
-            done = await self._appending.append_plain(
+            done = await self._appender.append_plain(
                 values, timestamps, producer, sequence, within
             )
             if done is not None:
                 return done
-        rows = self._appending.rows.many(values, keys, timestamps, headers)
-        return await self._appending.append_many(rows, producer, sequence, within)
+        rows = self._appender.rows.many(values, keys, timestamps, headers)
+        return await self._appender.append_many(rows, producer, sequence, within)
 
     async def append_arrow(
         self,
@@ -267,13 +267,13 @@ class AsyncClusterLog(AsyncIndexed):
         from braidlog.client.arrow import columns_of
 
         values, keys, timestamps, headers = await in_thread(columns_of, data)
-        rows = self._appending.rows.many(values, keys, timestamps, headers)
-        return await self._appending.append_many(rows, producer, sequence, within)
+        rows = self._appender.rows.many(values, keys, timestamps, headers)
+        return await self._appender.append_many(rows, producer, sequence, within)
 
     async def next_sequence(self, producer: Producer) -> int:
         """Return the sequence that the producer must send next, 1 if it is unknown."""
         self._cluster.check_open()
-        return await self._appending.next_sequence(checked_producer(producer))
+        return await self._appender.next_sequence(checked_producer(producer))
 
     # -- read --------------------------------------------------------------------
 

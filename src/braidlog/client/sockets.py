@@ -10,7 +10,7 @@ from collections import deque
 from typing import Final, cast
 
 from braidlog.client.link import Answer, Connector, Link
-from braidlog.client.listeners import NO_TLS, check_listener
+from braidlog.client.probe import NO_TLS, check_listener
 from braidlog.errors import (
     ConnectionLostError,
     ForeignPeerError,

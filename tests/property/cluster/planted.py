@@ -18,11 +18,11 @@ from sim.faults import Storm
 from sim.frames import FrameFaults
 
 from braidlog import _native
-from braidlog.client import appending
-from braidlog.client.lane import Lane
+from braidlog.client import log_appender
+from braidlog.client.byte_budget import ByteBudget
 from braidlog.client.merge import Merge
-from braidlog.client.room import Room
 from braidlog.client.routing import Routes, stream_index
+from braidlog.client.stream_appender import StreamAppender
 from braidlog.logstream import committer, reading, sequencer
 from braidlog.logstream.core import Core
 from braidlog.logstream.replica import Replica
@@ -170,15 +170,15 @@ def cut_of_the_majority(patch: Patch) -> None:
 
 def retry_as_new(patch: Patch) -> None:
     """A client sends a batch again under another name."""
-    right = Lane._send
+    right = StreamAppender._send
 
-    def wrong(lane: Lane, link: Any, batch: Any) -> None:
+    def wrong(appender: StreamAppender, link: Any, batch: Any) -> None:
         if batch.data is not None and batch.own:
             batch.data, batch.sequence = None, 1
-            batch.producer = Producer(batch.producer.id + 1 + lane._epoch)
-        right(lane, link, batch)
+            batch.producer = Producer(batch.producer.id + 1 + appender._epoch)
+        right(appender, link, batch)
 
-    patch.setattr(Lane, "_send", wrong)
+    patch.setattr(StreamAppender, "_send", wrong)
 
 
 def loses_a_batch(patch: Patch) -> None:
@@ -259,18 +259,18 @@ def left_out_without_room(patch: Patch) -> None:
 def overtaken_at_the_bound(patch: Patch) -> None:
     """An append takes room that one before it was just given to run with."""
 
-    def wrong(room: Room, size: int) -> bool:
-        if room._line or size > room._free:
+    def wrong(budget: ByteBudget, size: int) -> bool:
+        if budget._line or size > budget._free:
             return False
-        room._free -= size
+        budget._free -= size
         return True
 
-    patch.setattr(Room, "take_now", wrong)
+    patch.setattr(ByteBudget, "take_now", wrong)
 
 
 def certain_for_all(patch: Patch) -> None:
     """The error of one piece of many records speaks for those that are stored too."""
-    patch.setattr(appending, "_tell_of_the_others", lambda *_: None)
+    patch.setattr(log_appender, "_tell_of_the_others", lambda *_: None)
 
 
 def keys_leave_sealed_streams(patch: Patch) -> None:

@@ -110,7 +110,7 @@ async def test_a_primary_that_hangs_is_left(
 async def test_a_sealed_stream_is_waited_for(
     client: AsyncClient, cluster: FakeCluster, log: AsyncClusterLog
 ) -> None:
-    stream = log._appending.stream_of(b"k")
+    stream = log._appender.stream_of(b"k")
     await client.seal(stream)
     later = asyncio.create_task(log.append(b"b", key=b"k"))
     # Others go on.

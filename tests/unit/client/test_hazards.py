@@ -15,7 +15,7 @@ import pytest
 
 from braidlog.client import AsyncClient, AsyncClusterLog, Client, background
 from braidlog.client.background import BackgroundLoop
-from braidlog.client.room import Room
+from braidlog.client.byte_budget import ByteBudget
 from braidlog.errors import (
     ClosedError,
     DeadlineError,
@@ -39,21 +39,21 @@ async def soon(call: Awaitable[Any]) -> Any:
     return await asyncio.wait_for(call, 5)
 
 
-# -- room ------------------------------------------------------------------------
+# -- budget ----------------------------------------------------------------------
 
 
 async def test_nobody_overtakes_who_got_room_and_has_not_run_yet() -> None:
-    room = Room(10)
-    assert room.take_now(10)
-    first = asyncio.create_task(room.take(4))
+    budget = ByteBudget(10)
+    assert budget.take_now(10)
+    first = asyncio.create_task(budget.take(4))
     await asyncio.sleep(0)
-    room.give(10)
-    assert not room.take_now(4)
-    second = asyncio.create_task(room.take(4))
+    budget.give(10)
+    assert not budget.take_now(4)
+    second = asyncio.create_task(budget.take(4))
     await first
     await soon(second)
-    assert room.take_now(2)
-    assert not room.take_now(1)
+    assert budget.take_now(2)
+    assert not budget.take_now(1)
 
 
 async def test_one_key_keeps_its_order_at_the_bound(cluster: FakeCluster) -> None:
@@ -296,7 +296,7 @@ async def test_many_of_which_the_first_is_refused(cluster: FakeCluster) -> None:
         log = await client.create_log("log", streams=2)
         cluster.record_bytes_max = 450
         keys = [b"a", b"d"]
-        assert len({log._appending.stream_of(key) for key in keys}) == 2
+        assert len({log._appender.stream_of(key) for key in keys}) == 2
         with pytest.raises(LogError) as caught:
             await log.append_many([bytes(480), b"x"], keys=keys)
         assert caught.value.outcome == "unknown"

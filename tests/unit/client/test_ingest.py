@@ -40,7 +40,7 @@ async def test_keys_are_spread_over_its_streams(
     log = await client.log("log")
     for key in (b"a", b"b", b"c"):
         stream = ingest.streams[stream_index(key, 3)]
-        assert log._appending.stream_of(key) == stream
+        assert log._appender.stream_of(key) == stream
     assert ingest.log == log.id
 
 

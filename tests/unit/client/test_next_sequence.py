@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from braidlog import _native
-from braidlog.client.appending import _SEQUENCE_NEVER
 from braidlog.client.batches import Columns, NativeCodec
+from braidlog.client.log_appender import _SEQUENCE_NEVER
 from braidlog.errors import SequenceGapError
 from braidlog.node.replica_store import ReplicaStore
 from braidlog.storage.streams import NodeStore

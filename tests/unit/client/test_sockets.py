@@ -222,7 +222,7 @@ async def test_a_node_that_greets_late_is_taken_at_once(
 ) -> None:
     """However long one could still look for what else listens there."""
     monkeypatch.setattr("braidlog.client.sockets._SILENCE_S", 0.0)
-    monkeypatch.setattr("braidlog.client.listeners._PATIENCE_S", 1e6)
+    monkeypatch.setattr("braidlog.client.probe._PATIENCE_S", 1e6)
     made: list[Late] = []
     loop = asyncio.get_running_loop()
     async with await loop.create_server(

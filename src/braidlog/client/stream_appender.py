@@ -1,7 +1,7 @@
 """What carries the appends of one stream to its primary; `StreamProducer` decides.
 
-A lane has a connection as long as nothing fails. When an attempt fails it looks where
-the primary is now, with pauses, and sends again what the producer says.
+An appender has a connection as long as nothing fails. When an attempt fails it looks
+where the primary is now, with pauses, and sends again what the producer says.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from braidlog.client.batches import BatchCodec, Encoded
+from braidlog.client.byte_budget import ByteBudget
 from braidlog.client.cluster import Cluster
 from braidlog.client.link import Answer, Link
 from braidlog.client.producer import Entry, Outgoing, StreamProducer
 from braidlog.client.retry import Verdict, verdict_of
-from braidlog.client.room import Room
 from braidlog.errors import (
     ClosedError,
     ConnectionLostError,
@@ -29,14 +29,14 @@ from braidlog.errors import (
 from braidlog.types import Compression
 from braidlog.wire.messages import Append, Appended
 
-__all__ = ["Lane", "Records"]
+__all__ = ["Records", "StreamAppender"]
 
 Waiter: TypeAlias = "asyncio.Future[int]"
 Records: TypeAlias = Entry[Waiter]
 
 
-class Lane:
-    """The way of one client to one stream."""
+class StreamAppender:
+    """The appends of one client to one stream."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Lane:
         producer: StreamProducer[Waiter],
         codec: BatchCodec,
         compression: Compression,
-        room: Room,
+        budget: ByteBudget,
         closed_batch: Callable[[int], None],
         appended: Callable[[int], None],
     ) -> None:
@@ -55,7 +55,7 @@ class Lane:
         self._core = producer
         self._codec = codec
         self._compression = compression
-        self._room = room
+        self._budget = budget
         self._closed_batch = closed_batch
         self._appended = appended
         self._loop = asyncio.get_running_loop()
@@ -87,7 +87,7 @@ class Lane:
         """Nobody waits for these records any more; False if they may be stored."""
         taken_back = self._core.withdraw(entry)
         if taken_back:
-            self._room.give(entry.size)
+            self._budget.give(entry.size)
         return taken_back
 
     def schedule(self) -> None:
@@ -190,7 +190,7 @@ class Lane:
 
     def _settled(self, batch: Outgoing[Waiter], appended: Appended) -> None:
         glsn = appended.glsn
-        give = self._room.give
+        give = self._budget.give
         for entry in self._core.settle(batch, appended.count):
             give(entry.size)
             waiter = entry.waiter
@@ -216,7 +216,7 @@ class Lane:
 
     def _tell(self) -> None:
         for entry, error in self._core.failed():
-            self._room.give(entry.size)
+            self._budget.give(entry.size)
             if not entry.waiter.done():
                 entry.waiter.set_exception(error)
 
@@ -305,7 +305,7 @@ class Lane:
         last = self._core.last_error
         for entry, never in self._core.expire(self._loop.time()):
             if never:
-                self._room.give(entry.size)
+                self._budget.give(entry.size)
             error: LogError = DeadlineError(
                 f"stream {self.stream} did not take it in time"
                 + (f"; last: {last}" if last else "")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-__all__ = ["Room"]
+__all__ = ["ByteBudget"]
 
 
-class Room:
+class ByteBudget:
     """So many bytes, given out first come, first served."""
 
     def __init__(self, size: int) -> None:

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from braidlog.client.batches import BatchCodec, Columns, Encoded
+from braidlog.client.byte_budget import ByteBudget
 from braidlog.client.cluster import Cluster
-from braidlog.client.lane import Lane, Records
 from braidlog.client.pieces import OpenPiece, Piece
 from braidlog.client.producer import Entry, StreamProducer
-from braidlog.client.room import Room
 from braidlog.client.routing import RoundRobin
 from braidlog.client.rows import Row, Rows, size_of
+from braidlog.client.stream_appender import Records, StreamAppender
 from braidlog.errors import (
     ClosedError,
     InvalidArgumentError,
@@ -30,15 +30,15 @@ from braidlog.storage.arguments import (
 from braidlog.storage.catalog import LogOptions
 from braidlog.types import Producer
 
-__all__ = ["Appending"]
+__all__ = ["LogAppender"]
 
 # No producer gets this far, so the primary must refuse it and say what comes next. The
 # core has no number for what would follow a greater one.
 _SEQUENCE_NEVER: Final = (1 << 62) - 3
 
 
-class Appending:
-    """Lanes to the streams of a log, and what they share."""
+class LogAppender:
+    """The appenders of the streams of a log, and what they share."""
 
     def __init__(self, cluster: Cluster, log: bytes, codec: BatchCodec) -> None:
         """Begin with a producer that nobody else has."""
@@ -52,11 +52,11 @@ class Appending:
         self._codec = codec
         self._producer = Producer(int.from_bytes(settings.entropy(8), "little") or 1)
         self.rows = Rows(settings.record_bytes_max, settings.clock)
-        self._room = Room(settings.outstanding_bytes_max)
+        self._budget = ByteBudget(settings.outstanding_bytes_max)
         self._turn = RoundRobin()
-        self._lanes: dict[int, Lane] = {}
+        self._appenders: dict[int, StreamAppender] = {}
         self._ended: LogError | None = None
-        self._keyless: Lane | None = None
+        self._keyless: StreamAppender | None = None
         """Where records without a key go, until a batch is closed or routes change."""
         options = LogOptions.decode_or_default(cluster.routes.log(log).options)
         self._compression = options.compression
@@ -64,16 +64,16 @@ class Appending:
 
     def _routes_changed(self) -> None:
         self._keyless = None
-        for lane in self._lanes.values():
-            lane.routes_changed()
+        for appender in self._appenders.values():
+            appender.routes_changed()
 
     def close(self, error: LogError | None = None) -> None:
         """Fail what is not settled, and what comes."""
         self._ended = error or ClosedError("the client is closed")
         self._cluster.unlisten(self._routes_changed)
         self._keyless = None
-        for lane in self._lanes.values():
-            lane.close(self._ended)
+        for appender in self._appenders.values():
+            appender.close(self._ended)
 
     # -- records -----------------------------------------------------------------
 
@@ -127,23 +127,23 @@ class Appending:
             raise NotReadyError(msg)
         return self._turn.current(running)
 
-    def _lane(self, stream: int) -> Lane:
-        lane = self._lanes.get(stream)
-        if lane is None:
+    def _appender_of(self, stream: int) -> StreamAppender:
+        appender = self._appenders.get(stream)
+        if appender is None:
             core: StreamProducer[asyncio.Future[int]] = StreamProducer(
                 self._producer, self._settings.producer_limits
             )
-            lane = self._lanes[stream] = Lane(
+            appender = self._appenders[stream] = StreamAppender(
                 self._cluster,
                 stream,
                 core,
                 self._codec,
                 self._compression,
-                self._room,
+                self._budget,
                 self._closed_batch,
                 self.reached,
             )
-        return lane
+        return appender
 
     def _closed_batch(self, stream: int) -> None:
         self._turn.advance(stream)
@@ -181,13 +181,13 @@ class Appending:
         producer: Producer | None,
         sequence: int | None,
         timeout: float | None,
-    ) -> tuple[Lane, Records] | None:
+    ) -> tuple[StreamAppender, Records] | None:
         """Append one record of `size` bytes; None if there is no room for it.
 
-        Its waiter gets the position. Who waits no more withdraws it from the lane.
+        Its waiter gets the position. Who waits no more withdraws it from the appender.
         """
         deadline = self._deadline(timeout)
-        if not self._room.take_now(size):
+        if not self._budget.take_now(size):
             return None
         return self._begin(row, size, producer, sequence, deadline)
 
@@ -199,7 +199,7 @@ class Appending:
         sequence: int | None,
         timeout: float | None,  # noqa: ASYNC109
         stream: int | None = None,
-    ) -> tuple[Lane, Records]:
+    ) -> tuple[StreamAppender, Records]:
         """Wait for room, then append as `begin` does; to a stream, if one is named."""
         deadline = self._deadline(timeout)
         await self._take_room(size, deadline)
@@ -213,28 +213,28 @@ class Appending:
         sequence: int | None,
         deadline: float,
         stream: int | None = None,
-    ) -> tuple[Lane, Records]:
+    ) -> tuple[StreamAppender, Records]:
         value, key, timestamp, headers = row
         keys = None if key is None else (key,)
         records = Columns((value,), keys, timestamp, (headers,) if headers else None)
         try:
             # Chosen when there is room, so that its stream is one that runs then.
             if stream is not None:
-                lane = self._lane(stream)
+                appender = self._appender_of(stream)
             elif key is None and producer is None:
-                lane = self._keyless or self._turn_to_lane()
+                appender = self._keyless or self._turn_to_another()
             else:
                 _check_producer(producer, sequence)
-                lane = self._lane(self._stream_for(key, producer))
+                appender = self._appender_of(self._stream_for(key, producer))
             entry = self._entry(records, size, producer, sequence, deadline)
-            lane.add(entry)
+            appender.add(entry)
         except BaseException:
-            self._room.give(size)
+            self._budget.give(size)
             raise
-        return lane, entry
+        return appender, entry
 
-    def _turn_to_lane(self) -> Lane:
-        self._keyless = self._lane(self._any_stream())
+    def _turn_to_another(self) -> StreamAppender:
+        self._keyless = self._appender_of(self._any_stream())
         return self._keyless
 
     async def append_many(
@@ -291,7 +291,7 @@ class Appending:
         sequence: int | None,
         deadline: float,
     ) -> Sequence[int]:
-        waiting: list[tuple[Piece, Lane, Records]] = []
+        waiting: list[tuple[Piece, StreamAppender, Records]] = []
         try:
             for stream, piece in pieces:
                 if producer is not None:
@@ -300,9 +300,9 @@ class Appending:
                 entry = self._entry(
                     piece.records, piece.size, producer, sequence, deadline
                 )
-                lane = self._lane(stream)
-                lane.add(entry)
-                waiting.append((piece, lane, entry))
+                appender = self._appender_of(stream)
+                appender.add(entry)
+                waiting.append((piece, appender, entry))
                 sequence = None if sequence is None else sequence + len(piece.indexes)
             if len(waiting) == 1:
                 first = await waiting[0][2].waiter
@@ -312,15 +312,15 @@ class Appending:
             _tell_of_the_others(error, count, waiting)
             raise
         finally:
-            for _, lane, entry in waiting:
+            for _, appender, entry in waiting:
                 if not entry.waiter.done():
                     entry.waiter.cancel()
-                    lane.withdraw(entry)
+                    appender.withdraw(entry)
                 elif not entry.waiter.cancelled():
                     entry.waiter.exception()
 
     async def _positions(
-        self, count: int, waiting: list[tuple[Piece, Lane, Records]]
+        self, count: int, waiting: list[tuple[Piece, StreamAppender, Records]]
     ) -> Sequence[int]:
         positions = [0] * count
         for piece, _, entry in waiting:
@@ -349,11 +349,11 @@ class Appending:
         return self._loop.time() + timeout
 
     async def _take_room(self, size: int, deadline: float) -> None:
-        if self._room.take_now(size):
+        if self._budget.take_now(size):
             return
         try:
             async with asyncio.timeout_at(deadline):
-                await self._room.take(size)
+                await self._budget.take(size)
         except TimeoutError as error:
             limit = self._settings.outstanding_bytes_max
             msg = f"{limit} bytes wait for their acknowledgement"
@@ -361,7 +361,7 @@ class Appending:
         try:
             self._check_open()
         except BaseException:
-            self._room.give(size)
+            self._budget.give(size)
             raise
 
     def _check_open(self) -> None:
@@ -404,9 +404,9 @@ class Appending:
         waiter: asyncio.Future[int] = self._loop.create_future()
         entry = Entry(waiter, batch, batch.records, size, deadline, producer, sequence)
         try:
-            self._lane(stream).add(entry)
+            self._appender_of(stream).add(entry)
         except BaseException:
-            self._room.give(size)
+            self._budget.give(size)
             raise
         return waiter
 
@@ -430,17 +430,19 @@ class Appending:
 
 
 def _tell_of_the_others(
-    error: LogError, count: int, waiting: Sequence[tuple[Piece, Lane, Records]]
+    error: LogError,
+    count: int,
+    waiting: Sequence[tuple[Piece, StreamAppender, Records]],
 ) -> None:
     """Say of an error of one piece what became of the other ones.
 
     "not_stored" would be a lie: whoever is told so appends all of them again.
     """
     stored, open_ = 0, False
-    for piece, lane, entry in waiting:
+    for piece, appender, entry in waiting:
         waiter = entry.waiter
         if not waiter.done():
-            open_ |= not lane.withdraw(entry)
+            open_ |= not appender.withdraw(entry)
         elif not waiter.cancelled() and (failure := waiter.exception()) is None:
             stored += len(piece.indexes)
         elif isinstance(failure, LogError):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from braidlog.client.listeners import CLIENT_HELLO
+from braidlog.client.probe import CLIENT_HELLO
 from braidlog.wire.foreign import FIRST_BYTES, foreign
 
 V12, V13 = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
