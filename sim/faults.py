@@ -45,6 +45,8 @@ class Storm:
     segment_bytes: int = 1 << 20
     # What a client may have outstanding; with little its appends wait for one another.
     outstanding_bytes: int = 64 << 20
+    # Hosts that take all they get of the nodes, which have small limits then.
+    strangers: int = 0
 
 
 class Nemesis:

@@ -91,6 +91,8 @@ class Network:
         # Listening ports whose connections speak frames, and what happens to these now.
         self.framed_ports: dict[int, None] = {}
         self.frame_faults = FrameFaults()
+        # Hosts that do not speak frames, or not whole ones.
+        self.unframed_hosts: dict[str, None] = {}
         # Hosts that other faults hold for, on what is sent to them.
         self.deaf: dict[str, FrameFaults] = {}
         self.hosts: dict[str, Host] = {}
@@ -325,7 +327,7 @@ class Network:
         accepted = SimTransport(self, target, server.process, far, near)
         client.outgoing = accepted.incoming = Pipe(self, client, accepted)
         client.incoming = accepted.outgoing = Pipe(self, accepted, client)
-        if port in self.framed_ports:
+        if port in self.framed_ports and source.name not in self.unframed_hosts:
             for pipe in (client.outgoing, accepted.outgoing):
                 faults = partial(self._faults, pipe.target.name)
                 pipe.filter = FrameFilter(faults, self.random)

@@ -38,7 +38,7 @@ from sim.checkers.appends import Seen
 from sim.errors import ViolationError
 from sim.world import Life, World
 
-__all__ = ["Shared", "opened", "run_client"]
+__all__ = ["Shared", "opened", "run_client", "run_visitor"]
 
 T = TypeVar("T")
 
@@ -75,6 +75,8 @@ class Shared:
     # Where the log ends once everything was appended.
     end: asyncio.Future[int] | None = None
     errors: dict[str, int] = field(default_factory=dict)
+    # When each client last had a record acknowledged.
+    acked_at: dict[str, float] = field(default_factory=dict)
 
     @property
     def crowded(self) -> bool:
@@ -162,17 +164,32 @@ async def run_client(life: Life, shared: Shared) -> None:
         worker.check_left()
 
 
+async def run_visitor(life: Life, shared: Shared) -> None:
+    """Come as a newcomer, append a record and go, until the storm is over."""
+    visits = 0
+    while not shared.world.calm.is_set():
+        async with opened(life, shared) as client:
+            worker = _Worker(life, shared, client, visits)
+            worker.log = await worker.insist(lambda: client.log(shared.log))
+            visits += 1
+            with contextlib.suppress(LogError):
+                await worker.append_one()
+
+
 class _Worker:
     """The tasks of one client."""
 
     log: AsyncClusterLog
 
-    def __init__(self, life: Life, shared: Shared, client: AsyncClient) -> None:
+    def __init__(
+        self, life: Life, shared: Shared, client: AsyncClient, count: int = 0
+    ) -> None:
         self._life = life
         self._shared = shared
         self._client = client
         self._random = life.random
-        self._count = 0
+        # Of payloads that this client has made before.
+        self._count = count
         self._hops = 0
 
     async def insist(self, call: Callable[[], Awaitable[T]]) -> T:
@@ -212,6 +229,7 @@ class _Worker:
     def _acked(self, payload: bytes, glsn: int) -> None:
         self._shared.world.note(self._life.name, f"{payload.decode()} is at {glsn}")
         self._shared.checker.acked(payload, glsn)
+        self._shared.acked_at[self._life.name] = self._shared.world.now
 
     async def _settle(self, payload: bytes, call: Awaitable[int]) -> int:
         try:

@@ -23,6 +23,12 @@ from braidlog.raft.errors import RaftInvariantError
 from braidlog.serving.settings import SecuritySettings
 from braidlog.storage.streams import NodeStore
 from sim.cluster.disk import ClusterDisk, VirtualSyncer
+from sim.cluster.strangers import (
+    CONNECTIONS_MAX,
+    FILES_MAX,
+    INCOMING_BYTES_MAX,
+    SHARES,
+)
 from sim.world import Life
 
 __all__ = ["PORT", "StoppedError", "Up", "address", "config_of", "name_of", "run_node"]
@@ -61,8 +67,16 @@ def config_of(
     voters: Sequence[int],
     segment_bytes: int,
     scrub_ms: int = TimingSettings().scrub_ms,
+    *,
+    strangers: bool = False,
 ) -> NodeConfig:
-    """Return the settings of a node: the default times, small files."""
+    """Return the settings of a node: the default times, small files.
+
+    With `strangers` what connections may take is small too.
+    """
+    usual = LimitSettings()
+    connections_max = CONNECTIONS_MAX if strangers else usual.connections_max
+    incoming_bytes_max = INCOMING_BYTES_MAX if strangers else usual.incoming_bytes_max
     known: Mapping[int, str] = {voter: address(voter) for voter in voters}
     return NodeConfig(
         node=NodeSettings(id=node, data="/node", listen=address(node)),
@@ -74,6 +88,8 @@ def config_of(
             wal_bytes_max=_WAL_BYTES_MAX,
             fetch_bytes_max=_FETCH_BYTES_MAX,
             scrub_bytes=_SCRUB_BYTES,
+            connections_max=connections_max,
+            incoming_bytes_max=incoming_bytes_max,
         ),
     )
 
@@ -83,10 +99,13 @@ async def run_node(
     config: NodeConfig,
     up: Up,
     limits: Mapping[str, int] = MappingProxyType({}),
+    *,
+    strangers: bool = False,
 ) -> None:
     """Run one life of a node; `up` gets it as soon as it serves.
 
-    ``limits`` are those of its store that no setting has.
+    ``limits`` are those of its store that no setting has. With `strangers` its clients
+    have small shares.
 
     Raises:
         StoppedError: its disk failed.
@@ -95,7 +114,7 @@ async def run_node(
     disk: ClusterDisk = life.disk
     disk.start()
     try:
-        await _serve(life, disk, config, up, limits)
+        await _serve(life, disk, config, up, limits, strangers=strangers)
     except LogError as error:
         unforeseen = type(error) is ClosedError and "unforeseen" in error.message
         if not disk.hurt or unforeseen or isinstance(error, _BROKEN):
@@ -109,6 +128,8 @@ async def _serve(
     config: NodeConfig,
     up: Up,
     limits: Mapping[str, int],
+    *,
+    strangers: bool,
 ) -> None:
     store = NodeStore(
         config.node.data,
@@ -124,6 +145,8 @@ async def _serve(
         store=store,
         syncer=VirtualSyncer(store, disk),
         seed=life.random.getrandbits(64),
+        shares=SHARES if strangers else None,
+        files_max=FILES_MAX if strangers else 0,
     )
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

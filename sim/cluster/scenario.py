@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from random import Random
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from braidlog.errors import LogError
 from braidlog.node.config import NodeConfig, TimingSettings
 from sim.checkers import check_register
 from sim.cluster.admin import Admin
-from sim.cluster.clients import Shared, opened, run_client
+from sim.cluster.clients import Shared, opened, run_client, run_visitor
 from sim.cluster.disk import ClusterDisk
 from sim.cluster.node import PORT, StoppedError, address, config_of, name_of, run_node
 from sim.cluster.rest import damage, read_log, unrest
 from sim.cluster.rot import Rot
 from sim.cluster.shape import Shape, draw_shape
+from sim.cluster.strangers import LINKS, Bounds, run_strangers
 from sim.cluster.watch import Watch
 from sim.errors import ViolationError
 from sim.faults import Storm
@@ -42,6 +43,9 @@ _QUIET_LOOKS = 3
 _SCRUB_MS = 12_000
 # Seconds between two looks for nodes that ended.
 _REVIVE_S = (0.1, 2.0)
+_VISITOR = "visitor"
+# The longest that a client may go without a record of its own in, under strangers.
+_PROGRESS_S = 3.0
 
 _Main = Callable[[Life], Awaitable[object]]
 
@@ -62,6 +66,20 @@ class _TraceHandler(logging.Handler):
         if self._hidden:
             text = text.replace(self._hidden, "")
         self._world.note(who, text)
+
+
+def _watched(
+    world: World, name: str, work: Coroutine[Any, Any, None]
+) -> asyncio.Task[None]:
+    """Run something beside the load; what it raises fails the run."""
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            world.loop.fail(f"{name} ended", error)
+
+    task = asyncio.get_running_loop().create_task(work)
+    task.add_done_callback(ended)
+    return task
 
 
 class ClusterScenario:
@@ -99,12 +117,18 @@ class ClusterScenario:
         self.shared = Shared(world, seeds, _LOG, storm.outstanding_bytes)
         self.watch = Watch(world)
         self._rot = Rot(self.watch)
+        self._bounds = Bounds(world) if storm.strangers else None
+        self._strangers = [f"s{number + 1}" for number in range(storm.strangers)]
+        # Where nothing breaks, strangers are no reason not to get on.
+        self._steady = bool(storm.strangers) and not storm.weights
         if storm.weights.get("rot"):
             # What a node still has in memory is not read, and is not damaged.
             self.limits = {**self.limits, "recent_bytes_max": 0}
             self._scrub_ms = _SCRUB_MS
         self._log_into(world)
         world.network.framed_ports[PORT] = None
+        if storm.strangers:
+            world.network.settings = LINKS
         for number in shape.nodes:
             self._start(world, number)
 
@@ -120,7 +144,13 @@ class ClusterScenario:
         async def node(life: Life) -> None:
             try:
                 config = self._config(number)
-                await run_node(life, config, self.watch.up, self.limits)
+                await run_node(
+                    life,
+                    config,
+                    self.watch.up,
+                    self.limits,
+                    strangers=self._bounds is not None,
+                )
             finally:
                 # Not after a crash: then nothing runs any more.
                 self._ended[name] = world.now
@@ -130,7 +160,13 @@ class ClusterScenario:
 
     def _config(self, number: int) -> NodeConfig:
         voters, size = self._shape.voters, self._segment_bytes
-        return config_of(number, voters, size, self._scrub_ms)
+        return config_of(
+            number,
+            voters,
+            size,
+            self._scrub_ms,
+            strangers=self._bounds is not None,
+        )
 
     def targets(self) -> Sequence[str]:
         """Return the nodes."""
@@ -155,12 +191,25 @@ class ClusterScenario:
         """Load the cluster until the storm is over and everything is at rest."""
         loop = asyncio.get_running_loop()
         self.shared.end = loop.create_future()
-        beside = [loop.create_task(self._look()), loop.create_task(self._revive(world))]
+        beside = [
+            _watched(world, "the watch", self._look(world)),
+            _watched(world, "the service manager", self._revive(world)),
+        ]
         created = asyncio.Event()
         ended = [self._run(world, _ADMIN, lambda life: self._admin(life, created))]
         await created.wait()
         self.shared.appending = len(self._clients)
         ended += self._begin_clients(world)
+        for name in self._strangers:
+            world.network.unframed_hosts[name] = None
+            self._run(world, name, self._be_strangers)
+        if self._steady:
+            names = [*self._clients, _VISITOR]
+            self.shared.acked_at |= dict.fromkeys(names, world.now)
+            visitor = self._run(
+                world, _VISITOR, lambda life: run_visitor(life, self.shared)
+            )
+            ended.append(visitor)
         for event in ended:
             await event.wait()
         for task in beside:
@@ -184,10 +233,23 @@ class ClusterScenario:
         world.start(name, client)
         return done
 
-    async def _look(self) -> None:
+    async def _be_strangers(self, life: Life) -> None:
+        await run_strangers(life, self.shared.seeds)
+
+    async def _look(self, world: World) -> None:
         while True:
             self.watch.look()
+            if self._bounds is not None:
+                for live in self.watch.living():
+                    self._bounds.look(live)
+            if self._steady and not world.calm.is_set():
+                self._check_progress(world.now)
             await asyncio.sleep(_LOOK_S)
+
+    def _check_progress(self, now: float) -> None:
+        for name, acked_at in self.shared.acked_at.items():
+            if now - acked_at > _PROGRESS_S:
+                raise ViolationError(f"{name} has stored nothing for {_PROGRESS_S} s")
 
     async def _revive(self, world: World) -> None:
         """Start nodes again that ended by themselves, as a service manager does."""
@@ -227,7 +289,7 @@ class ClusterScenario:
             await asyncio.sleep(_PATIENCE_S)
             try:
                 restless = await unrest(client, self.watch, _LOG)
-                restless = restless or damage(self.watch)
+                restless = restless or damage(self.watch) or self._left()
             except LogError as error:
                 restless = f"{type(error).__name__}: {error.message}"
             if self.shared.appending:
@@ -235,6 +297,15 @@ class ClusterScenario:
             quiet = 0 if restless else quiet + 1
             if world.now - since > _REST_S:
                 raise ViolationError(f"no rest after {_REST_S} s: {restless}")
+
+    def _left(self) -> str:
+        """Return what is left of strangers."""
+        if self._bounds is None:
+            return ""
+        found = (
+            self._bounds.left(live, self._strangers) for live in self.watch.living()
+        )
+        return next((what for what in found if what), "")
 
     def _judge(self, info: LogInfo) -> None:
         """Compare the log with what everybody was told."""

@@ -66,6 +66,18 @@ _ROT = Storm(
     segment_bytes=64 << 10,
 )
 
+# Nothing breaks, so that clients that do their work have to get on all the time.
+_STRANGERS = Storm("strangers", {}, seconds=6.0, strangers=5)
+# Elections and epochs under the same load.
+_SIEGE = Storm(
+    "siege",
+    {"crash": 2, "isolate": 1, "pause": 1, "reset": 1},
+    seconds=6.0,
+    every_s=0.8,
+    lasts_s=(0.1, 2.0),
+    strangers=5,
+)
+
 _OWN = (
     Storm("crowded", _CROWDED, outstanding_bytes=500),
     Storm("outages", _OUTAGES, every_s=0.8),
@@ -78,5 +90,7 @@ STORMS: Mapping[str, Storm] = MappingProxyType(
         **{storm.name: _denser(storm) for storm in _OWN},
         _FULL.name: _FULL,
         _ROT.name: _ROT,
+        _STRANGERS.name: _STRANGERS,
+        _SIEGE.name: _SIEGE,
     }
 )

@@ -40,7 +40,8 @@ def storm_of(name: str, seconds: float = 2.0) -> Storm:
 
 
 @pytest.mark.parametrize(
-    ("seed", "storm"), [(1, "calm"), (2, "crashes"), (3, "all"), (5, "partitions")]
+    ("seed", "storm"),
+    [(1, "calm"), (2, "crashes"), (3, "all"), (5, "partitions"), (1, "strangers")],
 )
 def test_a_cluster_keeps_its_promises(seed: int, storm: str) -> None:
     outcome = run(seed, storm_of(storm))

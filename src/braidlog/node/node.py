@@ -47,7 +47,9 @@ from braidlog.node.status import NodeStatus, Observed
 from braidlog.node.syncer import Syncer
 from braidlog.node.turns import Turns
 from braidlog.serving.descriptors import places
+from braidlog.serving.entrance import Capacity
 from braidlog.serving.sessions import Request, Session, Sessions
+from braidlog.serving.shares import ShareBounds, Shares
 from braidlog.serving.transport import Outbox
 from braidlog.storage.streams import GROUP_PREFIX, NodeStore
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
@@ -94,8 +96,13 @@ class ClusterNode:
         seed: int,
         faults: FaultLog | None = None,
         challenger: Challenger | None = None,
+        shares: ShareBounds | None = None,
+        files_max: int = 0,
     ) -> None:
-        """Load what the store has; nothing runs before `start`."""
+        """Load what the store has; nothing runs before `start`.
+
+        ``files_max`` is how many files may be open, 0: what the system says.
+        """
         self.config = config
         self.id = config.node.id
         self._store = store
@@ -143,7 +150,12 @@ class ClusterNode:
             config, store, self.replicas, f"{self.id} {self.incarnation}"
         )
         self.directory = Directory(self)
-        self.sessions = self._make_sessions(authorize, challenger)
+        self.sessions = self._make_sessions(
+            authorize,
+            challenger,
+            places(config.limits.connections_max, files_max),
+            Shares(shares),
+        )
 
     def _make_peers(self, token: str, tls: ssl.SSLContext | None) -> Peers:
         name, versions = self.config.cluster.name, (VERSION_MIN, VERSION_MAX)
@@ -169,7 +181,11 @@ class ClusterNode:
         )
 
     def _make_sessions(
-        self, authorize: Authorizer, challenger: Challenger | None
+        self,
+        authorize: Authorizer,
+        challenger: Challenger | None,
+        capacity: Capacity,
+        shares: Shares,
     ) -> Sessions:
         return Sessions(
             ServerSettings(
@@ -184,10 +200,10 @@ class ClusterNode:
                 challenger=challenger,
             ),
             self,
-            places(self.config.limits.connections_max),
+            capacity,
             self.config.limits.incoming_bytes_max,
             self._outbox,
-            shares=True,
+            shares=shares,
         )
 
     def _keep_faults(self, log: FaultLog | None) -> FaultKeeper | None:

@@ -28,6 +28,7 @@ from braidlog.node.syncer import Syncer, ThreadSyncer
 from braidlog.node.telling import tell
 from braidlog.serving.security import authorizer, challenger, contexts, peer_token
 from braidlog.serving.sessions import Listening
+from braidlog.serving.shares import ShareBounds
 from braidlog.storage.streams import NodeStore
 from braidlog.storage.threads import in_thread
 
@@ -53,15 +54,21 @@ class NodeServer:
         syncer: Syncer | None = None,
         seed: int | None = None,
         ring: Ring | None = None,
+        shares: ShareBounds | None = None,
+        files_max: int = 0,
     ) -> None:
         """Take the settings; a store, syncer and ring other than those of the disk.
 
-        With a store and without a ring the node keeps no fault log.
+        With a store and without a ring the node keeps no fault log. ``shares`` and
+        ``files_max`` bound what connections get, where the usual ones are too large to
+        be reached.
         """
         self._config = config
         self._store = store
         self._syncer = syncer
         self._ring = ring
+        self._shares = shares
+        self._files_max = files_max
         # The identity of a new directory comes from it too: 128 bits.
         self._seed = secrets.randbits(128) if seed is None else seed
         self._stack = AsyncExitStack()
@@ -109,6 +116,8 @@ class NodeServer:
                 challenger=challenger(config.security),
                 seed=self._seed,
                 faults=faults,
+                shares=self._shares,
+                files_max=self._files_max,
             )
         stack.push_async_callback(self.node.close_faults)
         await self.node.start()

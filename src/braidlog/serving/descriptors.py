@@ -37,14 +37,15 @@ def allow_files() -> None:
             )
 
 
-def places(connections_max: int) -> Capacity:
+def places(connections_max: int, files_max: int = 0) -> Capacity:
     """Return how many connections there may be, and say so if it is fewer.
+
+    The process may open ``files_max`` files; 0: as many as the system says.
 
     Raises:
         InvalidArgumentError: the limit of open files leaves room for none.
     """
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = _UNLIMITED if soft == resource.RLIM_INFINITY else soft
+    files = files_max or _limit()
     found = capacity(connections_max, files)
     if found.clients < connections_max:
         msg = (
@@ -53,3 +54,8 @@ def places(connections_max: int) -> Capacity:
         )
         _log.warning(msg, files, found.clients, connections_max)
     return found
+
+
+def _limit() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _UNLIMITED if soft == resource.RLIM_INFINITY else soft

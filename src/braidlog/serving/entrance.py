@@ -5,7 +5,8 @@ TLS if there is any. Strangers have places of their own, and those of clients th
 free. When all are taken the oldest is sent away: whoever has something to say does so
 at once, and a newcomer can always say it.
 Clients have places until they leave; when all are taken, a client is refused with the
-reason. Nodes of the cluster have places that no client can take.
+reason. Nodes of the cluster have places that no client can take. A connection that has
+to leave for another takes the place of a stranger until it is closed.
 
 *Invariants.* All places together, and what the process needs besides, are no more than
 the descriptors that it may have.
@@ -78,6 +79,7 @@ class Entrance(Generic[H]):
     def __init__(self, places: Capacity) -> None:
         """Begin with nobody."""
         self.counters = ConnectionCounters()
+        self._origins: dict[H, str] = {}
         self._own = places.strangers
         self._strangers = Places[H](places.strangers, oldest_goes=True)
         self._clients = Places[H](places.clients, oldest_goes=False)
@@ -99,9 +101,10 @@ class Entrance(Generic[H]):
         return len(self._clients) < self._clients.size
 
     def arrive(self, holder: H, origin: str) -> H | None:
-        """Let a stranger in; return who has to go for it."""
+        """Let a stranger in; return the one that has to be closed for it, at once."""
         # Each is on its way to a place; many may come at once, as after a restart.
         self._strangers.size = self._own + self._clients.size - len(self._clients)
+        self._origins[holder] = origin
         goes = self._strangers.enter(holder, origin)
         if goes is not None:
             self.counters.strangers_dropped += 1
@@ -111,6 +114,8 @@ class Entrance(Generic[H]):
         self, holder: H, origin: str, node: int, busy: Callable[[H], bool]
     ) -> H | None:
         """Give who has said who it is a place; return who has to go for it.
+
+        It has the place of a stranger until it leaves.
 
         Raises:
             NotReadyError: there is none for a client from there.
@@ -129,9 +134,13 @@ class Entrance(Generic[H]):
             )
             raise NotReadyError(msg)
         self._strangers.leave(holder)
+        if goes is not None:
+            # Its descriptor is in use until it has read why it goes, or too long.
+            self._strangers.enter(goes, self._origins[goes])
         return goes
 
     def leave(self, holder: H) -> None:
         """Give back whatever place it has."""
+        self._origins.pop(holder, None)
         for places in (self._strangers, self._clients, self._peers):
             places.leave(holder)

@@ -33,7 +33,7 @@ from braidlog.serving.listener import Listener, bind
 from braidlog.serving.log_once import Connections
 from braidlog.serving.places import origin_of
 from braidlog.serving.settings import host_and_port
-from braidlog.serving.shares import UNREAD_MAX, WORK_MAX, Shares
+from braidlog.serving.shares import Shares
 from braidlog.serving.transport import Outbox, Wire
 from braidlog.wire.connection import State
 from braidlog.wire.events import (
@@ -157,7 +157,12 @@ class Session(Wire):
         self.readers = 0
         """Reads of it that wait for something new."""
         self._shares = sessions.shares
-        self._unread_max = min(sessions.settings.window_bytes, UNREAD_MAX)
+        self._unread_max = sessions.settings.window_bytes
+        self._work_max: float = float("inf")
+        if self._shares is not None:
+            bounds = self._shares.bounds
+            self._unread_max = min(self._unread_max, bounds.unread_max)
+            self._work_max = bounds.work_max
         self._backlog: deque[Requested] = deque()
         """Requests that were read and wait for their turn."""
         self._working: set[int] = set()
@@ -186,7 +191,10 @@ class Session(Wire):
 
     @property
     def _has_room(self) -> bool:
-        return len(self._working) < WORK_MAX and self.unread_bytes <= self._unread_max
+        return (
+            len(self._working) < self._work_max
+            and self.unread_bytes <= self._unread_max
+        )
 
     @property
     def unread_bytes(self) -> int:
@@ -436,7 +444,7 @@ class Sessions:
         incoming_bytes_max: int,
         outbox: Outbox,
         *,
-        shares: bool = False,
+        shares: Shares | None = None,
     ) -> None:
         """Let in as many as there are `places`.
 
@@ -452,7 +460,7 @@ class Sessions:
         self.intake = Intake[Session](incoming_bytes_max)
         self._sweep: asyncio.TimerHandle | None = None
         self._refuses = False
-        self.shares = Shares() if shares else None
+        self.shares = shares
         # A dict, for its order.
         self._sessions: dict[Session, None] = {}
 
@@ -502,7 +510,7 @@ class Sessions:
         self._sessions[session] = None
         goes = self.entrance.arrive(session, session.origin)
         if goes is not None:
-            goes.make_way("other connections need the place")
+            goes.abort()
 
     def greet(self, session: Session, node: int) -> None:
         """Give one that has said who it is a place.

@@ -4,15 +4,15 @@
 taken a few in each turn of the loop, one of each connection after the other, so that
 work of peers and appends of others come between, however many one sends. What a
 connection sends beyond that waits with it, and it is not read until that was served:
-TCP holds it up. The same happens to a connection that has `WORK_MAX` requests in work,
-and to one that does not take its answers.
+TCP holds it up. The same happens to a connection that has `work_max` requests in work
+(`ShareBounds`), and to one that does not take its answers.
 
 Questions for the metadata and commands have a rate besides, of all connections
 together, and each gets its turn: they need the leader, which appends of everybody need
 too, and a client that does its work asks for few.
 
 What all clients have not taken has a bound too. At the bound nobody is served until
-there is room, and connections that have not taken theirs for `STALLED_S` are closed.
+there is room, and connections that have not taken theirs for `stalled_s` are closed.
 
 *Invariants.* Peers never wait here. A request waits only while others are served, or
 while its connection has too much.
@@ -23,40 +23,38 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from dataclasses import dataclass
 from typing import Final, Protocol
 
-__all__ = [
-    "BURST",
-    "RATE",
-    "TURN",
-    "UNREAD_MAX",
-    "UNREAD_OF_ALL_MAX",
-    "WORK_MAX",
-    "Sharer",
-    "Shares",
-]
+__all__ = ["TURN", "ShareBounds", "Sharer", "Shares"]
 
 _log = logging.getLogger(__name__)
 
 TURN: Final = 32
 """Requests of clients that are taken in one turn of the loop."""
-RATE: Final = 5000
-"""Questions for the metadata and commands of clients that are taken in a second."""
-BURST: Final = 250
-"""How many of them are taken at once when there were few."""
-WORK_MAX: Final = 256
-"""Requests of one connection that are neither answered nor wait for something new."""
-UNREAD_MAX: Final = 8 << 20
-"""Bytes of answers that one connection may not have taken when the next is made."""
-UNREAD_OF_ALL_MAX: Final = 256 << 20
-"""The same for all connections of clients."""
-STALLED_S: Final = 5.0
-"""Who has not taken its answers for so long is closed when there is no room."""
-
 _PACE_S: Final = 0.005
 """Between two looks whether the rate allows more."""
-_LOOK_BYTES: Final = 16 << 20
-"""After so many bytes of answers all connections are counted again."""
+_LOOKS: Final = 16
+"""How often all connections are counted again while answers fill the bound of all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareBounds:
+    """What one connection of a client gets, and all of them together."""
+
+    rate: int = 5000
+    """Questions for the metadata and commands of clients that are taken in a second."""
+    burst: int = 250
+    """How many of them are taken at once when there were few."""
+    work_max: int = 256
+    """Requests of a connection that are neither answered nor wait for news."""
+    unread_max: int = 8 << 20
+    """Bytes of answers that a connection may not have taken when the next is made."""
+    unread_of_all_max: int = 256 << 20
+    """The same for all connections of clients."""
+    stalled_s: float = 5.0
+    """A connection whose answers were not taken for so long is closed when there is no
+    room."""
 
 
 class Sharer(Protocol):
@@ -84,8 +82,9 @@ class Sharer(Protocol):
 class Shares:
     """All connections of clients, as far as they share."""
 
-    def __init__(self) -> None:
+    def __init__(self, bounds: ShareBounds | None = None) -> None:
         """Begin with nobody."""
+        self.bounds = bounds or ShareBounds()
         self._loop = asyncio.get_running_loop()
         self._left = TURN
         self._handle: asyncio.Handle | None = None
@@ -95,7 +94,7 @@ class Shares:
         self._paced: dict[Sharer, None] = {}
         """Who has some that the rate allows later."""
         self._pacing: asyncio.Handle | None = None
-        self._allowed = float(BURST)
+        self._allowed = float(self.bounds.burst)
         self._filled_at = self._loop.time()
         self._held: dict[Sharer, None] = {}
         """Who has requests that may not be served yet."""
@@ -118,8 +117,8 @@ class Shares:
         """Tell whether the rate allows one more."""
         if self._allowed < 1:
             now = self._loop.time()
-            more = (now - self._filled_at) * RATE
-            self._allowed = min(BURST, self._allowed + more)
+            more = (now - self._filled_at) * self.bounds.rate
+            self._allowed = min(self.bounds.burst, self._allowed + more)
             self._filled_at = now
         return self._allowed >= 1
 
@@ -182,7 +181,7 @@ class Shares:
     def answered(self, size: int) -> None:
         """Count an answer."""
         self._unseen += size
-        if self._unseen >= _LOOK_BYTES:
+        if self._unseen >= self.bounds.unread_of_all_max // _LOOKS:
             self._count()
 
     def unread(self, sharer: Sharer, now: float) -> None:
@@ -208,13 +207,17 @@ class Shares:
     def _count(self) -> None:
         self._unseen = 0
         total = sum(each.unread_bytes for each in self._unread)
-        self.full = total >= UNREAD_OF_ALL_MAX
+        self.full = total >= self.bounds.unread_of_all_max
 
     def _make_room(self, now: float) -> None:
+        bounds = self.bounds
         stalled = [
-            each for each, since in self._unread.items() if now >= since + STALLED_S
+            each
+            for each, since in self._unread.items()
+            if now >= since + bounds.stalled_s
         ]
-        room = sum(each.unread_bytes for each in self._unread) - UNREAD_OF_ALL_MAX // 2
+        total = sum(each.unread_bytes for each in self._unread)
+        room = total - bounds.unread_of_all_max // 2
         for each in stalled:  # Who has waited longest comes first.
             if room <= 0:
                 break

@@ -33,10 +33,15 @@ from braidlog.metarepo.collector import Collector
 from braidlog.metarepo.group import Group
 from braidlog.node.directory import Directory
 from braidlog.node.group_writes import GroupWrites
+from braidlog.node.metadata import Answers
 from braidlog.node.replica_store import ReplicaStore
 from braidlog.node.scrub import Scrub
 from braidlog.raft import election
 from braidlog.raft.quorum import Vote
+from braidlog.serving.intake import Intake
+from braidlog.serving.places import Places
+from braidlog.serving.sessions import Session
+from braidlog.serving.shares import Shares
 from braidlog.types import Producer
 from braidlog.wire.commands import Trim
 from braidlog.wire.messages import Appended, Configure, Replicate
@@ -74,6 +79,7 @@ _REPLACED = Storm(
     lasts_s=(0.3, 1.5),
     frames=FrameFaults(delay=0.5, delay_max=1.5, kinds=frozenset({Replicate.KIND})),
 )
+_CROWD = STORMS["strangers"]
 _LEADERS = Storm(
     "leaders",
     {"crash": 2, "isolate": 2, "pause": 2},
@@ -305,6 +311,33 @@ def learners_that_lack_some_count(patch: Patch) -> None:
     patch.setattr(controller._Look, "_learned", wrong)
 
 
+def connections_without_a_bound(patch: Patch) -> None:
+    """Nobody gives a place up for another."""
+
+    def wrong(places: Any, holder: Any, origin: str, *_: Any) -> None:
+        places._origins[holder] = origin
+        places._held.setdefault(origin, {})[holder] = None
+
+    patch.setattr(Places, "enter", wrong)
+
+
+def frames_without_a_bound(patch: Patch) -> None:
+    """A frame that is not whole gets all the memory it wants."""
+    patch.setattr(Intake, "_fits", lambda intake, size: True)
+
+
+def answers_without_a_bound(patch: Patch) -> None:
+    """A connection gets more answers although it takes none."""
+    patch.setattr(Session, "_has_room", True)
+    patch.setattr(Session, "crowded", False)
+    patch.setattr(Shares, "_count", lambda shares: None)
+
+
+def polls_of_the_gone(patch: Patch) -> None:
+    """A poll waits on when its connection has gone."""
+    patch.setattr(Answers, "gone", lambda answers, session: None)
+
+
 PLANTED: Mapping[str, Planted] = {
     "ack before cut": Planted(ack_before_cut, _CALM, (2,)),
     "one vote elects": Planted(one_vote_elects, _LEADERS, ()),
@@ -327,6 +360,10 @@ PLANTED: Mapping[str, Planted] = {
     "learners that lack some count": Planted(
         learners_that_lack_some_count, STORMS["rot"], (5,), slow=True
     ),
+    "connections without a bound": Planted(connections_without_a_bound, _CROWD, (1,)),
+    "frames without a bound": Planted(frames_without_a_bound, _CROWD, (1,)),
+    "answers without a bound": Planted(answers_without_a_bound, _CROWD, (1,)),
+    "polls of the gone": Planted(polls_of_the_gone, _CROWD, (1,)),
     "report before the sync": Planted(
         mutations.reported_before_the_sync, _OUTAGES, (7, 12), apart=True
     ),

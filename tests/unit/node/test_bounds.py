@@ -29,7 +29,7 @@ from braidlog.node.server import NodeServer
 from braidlog.raft.errors import RaftInvariantError
 from braidlog.serving import sessions
 from braidlog.serving.descriptors import allow_files
-from braidlog.serving.shares import WORK_MAX
+from braidlog.serving.shares import ShareBounds
 from braidlog.wire import commands
 from braidlog.wire.client import ClientConnection
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
@@ -225,12 +225,12 @@ async def test_polls_of_one_connection_take_one_place(tmp_path: Path) -> None:
 
 
 async def test_questions_without_end_stop_nobody_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """One connection asks for megabytes in one read of its socket and takes nothing."""
-    monkeypatch.setattr(sessions, "UNREAD_MAX", 1 << 20)
     settings, questions = config(tmp_path), 4000
-    async with serving(settings) as server, client(settings) as there:
+    bounds = ShareBounds(unread_max=1 << 20)
+    async with serving(settings, bounds) as server, client(settings) as there:
         log = await there.create_log("orders", streams=100)
         async with connected(settings) as raw:
             for _ in range(questions):
@@ -276,9 +276,9 @@ async def test_what_is_in_work_for_one_connection_is_bounded(
                 for _ in range(2000):
                     raw.connection.request(GetMetadata(), ())
                 raw.send()
-                await _until(lambda: len(taken) == WORK_MAX)
+                await _until(lambda: len(taken) == ShareBounds().work_max)
                 await asyncio.sleep(0.05)
-                assert len(taken) == WORK_MAX
+                assert len(taken) == ShareBounds().work_max
             assert await log.append(b"x") == 1
             for each in taken:
                 take(*each)

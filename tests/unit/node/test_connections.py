@@ -37,7 +37,7 @@ FEW = Capacity(strangers=8, clients=3, peers=4)
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node, "places", lambda connections_max: FEW)
+    monkeypatch.setattr(node, "places", lambda *_: FEW)
 
 
 @contextmanager

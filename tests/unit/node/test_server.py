@@ -32,6 +32,7 @@ from braidlog.node.config import NodeConfig, parse
 from braidlog.node.node import ClusterNode
 from braidlog.node.peers import LinkSettings, Peers
 from braidlog.node.server import NodeServer
+from braidlog.serving.shares import ShareBounds
 from braidlog.serving.transport import Outbox
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
 from braidlog.wire.messages import Hello
@@ -71,9 +72,11 @@ def config(directory: Path, extra: str = "") -> NodeConfig:
 
 
 @asynccontextmanager
-async def serving(settings: NodeConfig) -> AsyncIterator[NodeServer]:
+async def serving(
+    settings: NodeConfig, shares: ShareBounds | None = None
+) -> AsyncIterator[NodeServer]:
     stop = asyncio.Event()
-    async with NodeServer(settings) as server:
+    async with NodeServer(settings, shares=shares) as server:
         task = asyncio.create_task(server.serve(stop))
         yield server
         stop.set()

@@ -84,6 +84,22 @@ def test_silent_strangers_keep_neither_clients_nor_nodes_out() -> None:
     assert entrance.arrive(7, "a") is None
 
 
+def test_a_client_that_goes_for_another_has_a_place_until_it_is_closed() -> None:
+    entrance = Entrance[int](Capacity(strangers=2, clients=4, peers=2))
+    for holder in range(4):
+        entrance.arrive(holder, "a")
+        entrance.greet(holder, "a", 0, idle)
+    for holder in (4, 5):
+        entrance.arrive(holder, "b")
+        assert entrance.greet(holder, "b", 0, idle) == holder - 4
+    # Of both that go, none is closed yet.
+    assert (entrance.strangers, entrance.clients) == (2, 4)
+    assert entrance.arrive(6, "b") == 0
+    assert entrance.strangers == 2
+    entrance.leave(1)
+    assert entrance.strangers == 1
+
+
 def test_clients_keep_no_node_out_and_the_refused_is_told_why() -> None:
     entrance = Entrance[int](Capacity(strangers=9, clients=2, peers=2))
     for holder in range(5):

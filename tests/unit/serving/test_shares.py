@@ -8,7 +8,9 @@ from collections import deque
 import pytest
 
 from braidlog.serving import shares
-from braidlog.serving.shares import Shares
+from braidlog.serving.shares import ShareBounds, Shares
+
+USUAL = ShareBounds()
 
 
 class Client:
@@ -92,25 +94,25 @@ async def test_questions_and_commands_have_a_rate(
     share.look(greedy)
     for _ in range(100):
         await turn()
-    assert len(greedy.served) == shares.BURST
+    assert len(greedy.served) == USUAL.burst
     share.look(other)
     share.look(reader)
     for _ in range(100):
         await turn()
     assert len(reader.served) == 1000
-    assert len(greedy.served) == shares.BURST
+    assert len(greedy.served) == USUAL.burst
     assert not other.served
     assert not share.takes(paced=True)
-    now += 3.5 / shares.RATE
+    now += 3.5 / USUAL.rate
     share._again()
     await turn()
-    assert len(greedy.served) == shares.BURST + 2
+    assert len(greedy.served) == USUAL.burst + 2
     assert len(other.served) == 1
     now += 3600.0
     share._again()
     for _ in range(100):
         await turn()
-    assert len(greedy.served) == 2 * shares.BURST + 2
+    assert len(greedy.served) == 2 * USUAL.burst + 2
     share.gone(greedy)
 
 
@@ -133,17 +135,17 @@ async def test_who_does_not_take_its_answers_makes_room() -> None:
     ORDER.clear()
     share = Shares()
     stalled, slow, good = Client(), Client(), Client(1)
-    stalled.unread_bytes = slow.unread_bytes = shares.UNREAD_OF_ALL_MAX // 2
+    stalled.unread_bytes = slow.unread_bytes = USUAL.unread_of_all_max // 2
     share.unread(stalled, 0.0)
     share.unread(slow, 4.0)
-    share.answered(shares.UNREAD_OF_ALL_MAX)
+    share.answered(USUAL.unread_of_all_max)
     assert full(share)
     share.look(good)
     share.tick(1.0)
     await turn()
     assert not good.served
     assert not stalled.closed
-    share.tick(shares.STALLED_S)
+    share.tick(USUAL.stalled_s)
     await turn()
     assert stalled.closed
     assert not slow.closed
