@@ -111,15 +111,18 @@ class _Strangers:
         while True:
             host, _, port = self._random.choice(self._seeds).rpartition(":")
             with contextlib.suppress(OSError, EOFError, LogError):
-                streams = await asyncio.open_connection(host, int(port))
-                stays_s = self._random.uniform(*_STAYS_S)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(
-                        self._random.choice([stays_s, _FOR_EVER_S])
-                    ):
-                        await self._live(streams)
-                streams[1].transport.abort()
+                await self._hold(await asyncio.open_connection(host, int(port)))
             await asyncio.sleep(_RETRY_S)
+
+    async def _hold(self, streams: Streams) -> None:
+        """Use a connection for some time, or till the end."""
+        stays_s = self._random.choice([self._random.uniform(*_STAYS_S), _FOR_EVER_S])
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(stays_s):
+                    await self._live(streams)
+        finally:
+            streams[1].transport.abort()
 
     async def _live(self, streams: Streams) -> None:
         hello = Hello(VERSION_MIN, VERSION_MAX, "", 0, "", "stranger", b"")
