@@ -133,6 +133,8 @@ class Group:
         self._now = self._ticked = now
         self._folded = 0
         self._folded_bytes = 0
+        self._damaged_to = 0
+        """The last entry of the log when damage was found in it; 0: it is whole."""
         self.unfolded_bytes = 0
         """Size of a snapshot that was too large to be stored, 0 if the last one fit."""
         self._context = 0
@@ -450,12 +452,29 @@ class Group:
             index, payload = self.repository.index, encode_result(result)
             self._answers.append(Answer(request, index, payload))
 
+    def damaged(self) -> None:
+        """Replace the log by a snapshot: entries of it cannot be read any more.
+
+        The state machine has what they did. Those that are not applied yet are waited
+        for: a snapshot in the middle of a damaged batch would keep the rest of it.
+        """
+        log = self.raft.core.log
+        if log.install_pending:
+            return  # The snapshot of the leader replaces the log.
+        self._damaged_to = log.last
+        self._fold()
+
     def _fold(self) -> None:
         index = self.repository.index
         many = index - self._folded >= self.settings.fold_entries
-        if not many and self._folded_bytes < self.settings.fold_bytes:
+        large = self._folded_bytes >= self.settings.fold_bytes
+        damaged = 0 < self._damaged_to <= index
+        if not (many or large or damaged):
             return
         self._folded, self._folded_bytes = index, 0
+        if damaged:
+            # Where the snapshot is too large, the next pass over the disk asks again.
+            self._damaged_to = 0
         state = self.repository.snapshot()
         fits = len(state) <= self.settings.state_bytes_max
         self.unfolded_bytes = 0 if fits else len(state)

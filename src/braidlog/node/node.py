@@ -147,7 +147,11 @@ class ClusterNode:
         self._offering = Offering(self, store, self._era)
         self._retention = Retention(self)
         self._scrub = Scrub(
-            config, store, self.replicas, f"{self.id} {self.incarnation}"
+            config,
+            store,
+            self.replicas,
+            f"{self.id} {self.incarnation}",
+            self._mend_group,
         )
         self.directory = Directory(self)
         self.sessions = self._make_sessions(
@@ -398,6 +402,12 @@ class ClusterNode:
     def says(self) -> Recorded | None:
         """Return what the fault log has recorded, None if there is no such log."""
         return self._faults.says() if self._faults is not None else None
+
+    def _mend_group(self, streams: set[int]) -> bool:
+        mends = self.member is not None and self.member.damaged(streams)
+        if mends:
+            self.changed()
+        return mends
 
     def _consensus(self, message: Consensus, payload: memoryview) -> None:
         if self.member is None and message.group > self._era:

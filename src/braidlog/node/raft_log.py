@@ -93,6 +93,11 @@ class GroupLog:
         node.sync()
         return cls(node, group)
 
+    @property
+    def stored_as(self) -> int:
+        """Return the number of its entries in the node's log."""
+        return self._log.number
+
     def delete(self) -> None:
         """Delete everything of the group; durable on return."""
         self._node.delete(self._log.name)

@@ -84,6 +84,7 @@ class RepositoryMember:
         self._peers = peers
         self._wall = wall
         self._to_self = to_self
+        self._stored_as = log.stored_as
         self._writes = GroupWrites(log)
         self._done: dict[int, Done] = {}
         self._requests = 0
@@ -178,6 +179,13 @@ class RepositoryMember:
     def recorded(self, message: Recorded) -> None:
         """Take what a node says of its fault log."""
         self.group.recorded(message)
+
+    def damaged(self, streams: set[int]) -> bool:
+        """Mend the log of the group if it is among these, as numbered in the store."""
+        mends = self._stored_as in streams
+        if mends:
+            self.group.damaged()
+        return mends
 
     def synced(self, durable: int) -> None:
         """Note what is durable."""

@@ -2,7 +2,8 @@
 
 *Theory of operation.* A pass checks every sealed segment, in pieces, so that it takes a
 bounded share of the disk and of the loop. Replicas that it finds damaged are repaired
-by the others, as if a reader had come by it. A pass begins somewhere, by lot, and goes
+by the others, as if a reader had come by it, and the log of the metadata repository by
+a snapshot of what its entries did. A pass begins somewhere, by lot, and goes
 around: a node that is often started does not always begin with the same.
 
 The newest segment is left out: it is still being written. So is what the system has in
@@ -14,7 +15,7 @@ The idea is that of the scrub of ZFS and of the block scanner of HDFS.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -50,9 +51,19 @@ class Scrub:
     """Reads a piece from time to time."""
 
     def __init__(
-        self, config: NodeConfig, store: NodeStore, replicas: Replicas, seed: str
+        self,
+        config: NodeConfig,
+        store: NodeStore,
+        replicas: Replicas,
+        seed: str,
+        mend: Callable[[set[int]], bool],
     ) -> None:
-        """Prepare; nothing is read before the first tick."""
+        """Prepare; nothing is read before the first tick.
+
+        ``mend`` gets the damaged streams of the store that are no replicas, and tells
+        whether it replaces what they have lost.
+        """
+        self._mend = mend
         self._store = store
         self._replicas = replicas
         self._rate = config.limits.scrub_bytes
@@ -117,6 +128,7 @@ class Scrub:
 
     def _tell(self, damage: CorruptionError, lost: Mapping[int, int]) -> None:
         others = self._replicas.damaged(damage, lost)
+        mends = bool(others) and self._mend(others)
         # It stays where it is until the segment is used again.
         place = damage.path, damage.offset, frozenset(others)
         if place in self._told:
@@ -126,6 +138,12 @@ class Scrub:
         if not lost:
             _log.error(
                 "the scrub found damage in bytes that are no longer needed: %s",
+                damage.message,
+            )
+        elif mends:
+            _log.error(
+                "the log of the metadata repository on this node is damaged, and is "
+                "replaced by a snapshot: %s",
                 damage.message,
             )
         elif others:

@@ -42,7 +42,7 @@ from braidlog.wire import commands
 from braidlog.wire import messages as m
 from braidlog.wire.client import ClientConnection
 from braidlog.wire.codec import encode
-from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
+from braidlog.wire.connection import ONE_WAY, VERSION_MAX, VERSION_MIN
 from braidlog.wire.events import Answered, FailedRequest
 from braidlog.wire.frames import encode_frame
 from braidlog.wire.messages import Hello, Message
@@ -73,6 +73,9 @@ _REQUESTS: tuple[type[Message], ...] = (
     m.FetchSnapshot,
     m.TakeSnapshot,
 )
+
+
+_ONE_WAY = sorted(ONE_WAY, key=lambda kind: kind.KIND)
 
 
 class Hostile:
@@ -146,7 +149,9 @@ class Hostile:
         for _ in range(count):
             message, payload = same or self._request()
             self.sent[type(message).__name__] += 1
-            if self.random.random() < 0.02:
+            if self.role is Role.PEER and self.random.random() < 0.7:
+                self._say(rules)
+            elif self.random.random() < 0.02:
                 writer.write(self._frame(self.random.randrange(1, 50)))
             else:
                 rules.request(message, [payload] if payload else [])
@@ -208,6 +213,58 @@ class Hostile:
         if kind is m.TakeSnapshot:
             return m.TakeSnapshot(self._number()), b""
         return m.Promote(), b""
+
+    def _say(self, rules: ClientConnection) -> None:
+        """Send a message of a peer that no node would send: nothing answers it."""
+        message, payload = self._said()
+        try:
+            rules.send(message, [payload] if payload else [])
+        except (msgspec.MsgspecError, OverflowError, LogError):
+            return
+        self.sent[type(message).__name__] += 1
+
+    def _said(self) -> tuple[Message, bytes]:
+        """Return a message that is whole, and true of nothing.
+
+        A peer is believed when it leads: what it decides about streams that there are
+        would be done. So decisions name others, and epochs that were never begun.
+        """
+        random = self.random
+        kind = random.choice(_ONE_WAY)
+        stranger = random.choice((0, *range(110, 120), 1 << 62))
+        never = random.choice((0, 1 << 31, 1 << 62))
+        payload = random.choice((b"", random.randbytes(60), self._batch()))
+        made: Any = any_struct(random, kind)
+        changes: dict[str, Any] = {}
+        if kind is m.Consensus:
+            changes["group"] = random.choice((0, 1, 1, 1, 1 << 62))
+            payload = random.choice((b"", bytes([random.randrange(14)])))
+            payload += random.randbytes(random.choice((0, 1, 7, 16, 40)))
+        elif kind in (m.Replicate, m.Entries):
+            sizes = random.choice(
+                ((), (len(payload),), (len(payload), 1), (0, 0), (1 << 62,) * 2)
+            )
+            changes = {"epoch": never, "sizes": sizes, "stream": random.randrange(7)}
+        elif kind is m.Fetch:
+            changes = {
+                "epoch": self._number(),
+                "llsn_begin": self._number(),
+                "bytes_max": self._number(),
+                "stream": random.randrange(7),
+            }
+        elif kind is m.Report:
+            changes["node"] = stranger
+        elif kind is m.Recorded:
+            # A greater epoch says that the cluster was rescued without this node.
+            changes = {"node": stranger, "epoch": random.randrange(2)}
+        elif kind is m.Faults:
+            changes["epoch"] = 0
+        elif kind is m.Commit:
+            cuts = tuple(msgspec.structs.replace(c, log=b"n" * 16) for c in made.cuts)
+            changes["cuts"] = cuts
+        elif kind is m.Configure:
+            changes = {"index": 0, "dropped": (1 << 40,)}
+        return msgspec.structs.replace(made, **changes), payload
 
     def _odds(self) -> bool:
         return self.random.random() < 0.5

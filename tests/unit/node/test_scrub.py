@@ -62,7 +62,7 @@ class Fixture:
 
     def pass_of(self, seed: str) -> Scrub:
         """Return one that was started ten minutes ago: its first pass begins at 0."""
-        scrub = Scrub(self.config, self.store, self.replicas, seed)
+        scrub = Scrub(self.config, self.store, self.replicas, seed, lambda _: False)
         scrub.tick(-600.0)
         return scrub
 
