@@ -360,6 +360,11 @@ async def cluster(
             given = replace(each, cluster=replace(each.cluster, voters=voters))
             servers.append(await stack.enter_async_context(NodeServer(given)))
         yield servers
+    # Nobody reads any more what the others have closed.
+    for server in servers:
+        for session in list(server.node.sessions._sessions):
+            session.abort()
+    await asyncio.sleep(0.05)
 
 
 async def work(client: AsyncClient, name: str, until: float) -> int:
@@ -435,6 +440,9 @@ async def _settled(servers: list[NodeServer]) -> None:
             node = server.node
             # Of a peer and of the client there may be one each.
             while len(node.requests.answers) > NODES or node.replicas._readers:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            # The other nodes, and a few of the client.
+            while len(node.sessions) > 2 * NODES:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
             shares = node.sessions.shares
             assert shares is not None
