@@ -24,12 +24,16 @@ def replicate(core: Core, message: Replicate, batches: Sequence[Batch]) -> None:
         RemoteProtocolError: the batches are not what the message says.
     """
     if core.stopped or core.config is None or message.epoch < core.config.epoch:
+        # A primary that was replaced goes on for a while. What it sends was never
+        # committed, and its LLSNs are given to other records by now.
         return
     if message.epoch > core.config.epoch:
         # The report of the old epoch is what brings the new configuration.
         core.out.report_due = True
         return
     if not core.entered or not core.is_member or core.is_primary:
+        # Before it is in the epoch the log here may end elsewhere: what is sent now is
+        # fetched afterwards. A learner copies only what is committed.
         return
     numbered = number(message.llsn_begin, message.sizes, batches)
     end = numbered[-1][1] if numbered else message.llsn_begin

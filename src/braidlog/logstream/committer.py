@@ -30,7 +30,7 @@ def commit(core: Core, cut: LogCut) -> None:
         RemoteProtocolError: the run names no epoch.
     """
     if core.stopped or cut.version <= core.context.version:
-        return
+        return  # Told again: cuts are repeated until reports show them.
     run = next((run for run in cut.runs if run.stream == core.stream), None)
     if run is not None:
         _commit_run(core, cut, run)
@@ -40,6 +40,8 @@ def commit(core: Core, cut: LogCut) -> None:
     if cut.high_watermark - given == core.context.high_watermark:
         idle(core, cut.version, cut.high_watermark)
     else:
+        # A cut between may have given something to this stream: to move on would take
+        # its GLSNs for those of others.
         note_behind(core)
 
 
@@ -52,9 +54,12 @@ def _commit_run(core: Core, cut: LogCut, run: StreamRun) -> None:
     if run.epoch == core.epoch and core.serving:
         check(end <= core.durable.mark.end, "a cut of what is not durable here")
     if not fits or (run.epoch != core.epoch and end > core.committed):
+        # It begins behind what is committed, reaches beyond what is here, or is about
+        # records of another epoch, which may differ from those at the same LLSNs.
         if end > core.committed:
             note_behind(core)
         return
+    # A fetch may have brought the beginning of the run before the cut itself came.
     done = core.committed - run.llsn_begin
     rest = Run(core.committed, run.glsn_begin + done, run.length - done)
     if rest.length:
@@ -81,6 +86,7 @@ def idle(core: Core, version: int, high_watermark: int) -> None:
 def note_behind(core: Core) -> None:
     """Note that a cut was missed; the next report asks for it."""
     if core.state is ReplicaState.LEARNING:
+        # It copies anyway; there is something new to copy.
         core.fetching.not_before = core.now
     elif not core.behind:
         core.behind = True

@@ -41,18 +41,24 @@ def configure(core: Core, config: StreamConfig) -> None:
     if core.dropped or core.state is ReplicaState.FAILED or _is_old(core, config):
         return
     if core.config is not None and core.config.epoch == config.epoch:
+        # Repeated, because the report that this node is in the epoch was not heard yet.
+        # Nothing of an epoch changes but the trim.
         _require_same(core.config, config)
         core.trim = max(core.trim, config.trim)
         return
     core.trim = max(core.trim, config.trim)
     if core.node in config.replicas:
         if core.state is not ReplicaState.INVALID:
+            # An invalid one cannot promise what a member does: it waits until the
+            # repository, which hears of it, makes it a learner.
             _become_member(core, config)
     elif core.node in config.learners:
         _become_learner(core, config)
     else:
         end = _end_of_epoch(core, config)
         if end is not None:
+            # Of appends that wait it is known which are stored: the others may be
+            # repeated elsewhere.
             sequencer.give_up(core, end, core.epoch, unknown=False)
         drop(core)
 
@@ -99,10 +105,13 @@ def _end_of_epoch(core: Core, config: StreamConfig) -> int | None:
     history = (*config.epochs, (config.epoch, config.start))
     later = [first for epoch, first in history if epoch > core.epoch]
     if not later:
+        # No epoch came after it: everything written in it may still be committed.
         return core.next
     if core.epoch == 0:
         # Never in an epoch: nothing behind what is committed was promised to anybody.
         return core.committed
+    # A history that begins later does not say where this epoch ended; with nothing
+    # uncommitted here there is nothing to be dropped either.
     reaches = core.next == core.committed or history[0][0] <= core.epoch
     return min(later[0], core.next) if reaches else None
 
@@ -110,15 +119,18 @@ def _end_of_epoch(core: Core, config: StreamConfig) -> int | None:
 def _leave(core: Core, config: StreamConfig, epoch: int, end: int | None) -> None:
     """Answer the appends that the end of an epoch refuses; forget its messages."""
     if end is None:
+        # Nobody knows any more which of them were committed.
         sequencer.give_up(core, 0, epoch, unknown=True)
     else:
         sequencer.give_up(core, end, epoch, unknown=False)
     core.config = config
     core.entered = False
+    # What the primary of the former epoch announced may never come.
     core.heard_end = 0
     core.behind = False
     core.asked = 0
     core.ask_at = core.now + core.limits.poll_interval
+    # An answer to a fetch of the former epoch has another number, and is not taken.
     core.fetching = Fetching(number=core.fetching.number, turn=core.node)
     core.out.report_due = True
 
@@ -126,10 +138,13 @@ def _leave(core: Core, config: StreamConfig, epoch: int, end: int | None) -> Non
 def _become_member(core: Core, config: StreamConfig) -> None:
     end = _end_of_epoch(core, config)
     if end is None or config.start < core.committed:
+        # Its tail cannot be judged, or it has committed more than the stream had: it
+        # is of another history. Nothing here is dropped on its own authority.
         _leave(core, config, core.epoch, end)
         invalidate(core)
         return
     # A copy may hold what later epochs committed than the one it entered last.
+    # Dropped before the epoch is entered: a member vouches for all that it has.
     core.rollback(max(end, core.committed))
     _leave(core, config, core.epoch, end)
     core.state = ReplicaState.CATCHING_UP
@@ -141,10 +156,14 @@ def _become_learner(core: Core, config: StreamConfig) -> None:
     newer = config.epoch > core.epoch
     beyond = newer and config.start < core.committed
     if core.state is ReplicaState.INVALID or core.damaged or beyond:
+        # What is here is not true, or cannot be read: others have it, so begin anew.
         core.restart(1)
     else:
+        # The committed part is true and need not be copied again.
         core.rollback(core.committed if end is None else max(end, core.committed))
     if newer:
+        # Written before anything is copied: after a restart the copy must not be taken
+        # for what the former epoch left.
         core.storage.enter(config.epoch)
         core.wrote()
     _leave(core, config, ended, end)
@@ -161,7 +180,11 @@ def advance(core: Core) -> None:
     if core.trim > 1 and core.low < core.committed:
         _trim(core)
     if core.is_catching_up and core.committed == config.start:
+        # Exactly there: with less it would lack committed records, and it cannot have
+        # committed more.
         _enter(core, config)
+    # An epoch that a crash could take back is not served: in it a primary gives
+    # positions that the next start would give again.
     durable = core.durable.mark.epoch == config.epoch
     if core.state is ReplicaState.CATCHING_UP and core.entered and durable:
         sealed = config.status is StreamStatus.SEALED
@@ -173,6 +196,7 @@ def _enter(core: Core, config: StreamConfig) -> None:
     check(config.epoch > core.epoch, "the epoch falls")
     check(not core.waiters, "an append of an older epoch waits")
     if config.version > core.context.version:
+        # The cuts in between gave nothing to this stream, or it would not start here.
         committer.idle(core, config.version, config.high_watermark)
     core.storage.enter(config.epoch)
     core.wrote()

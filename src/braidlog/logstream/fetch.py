@@ -46,6 +46,8 @@ def _wanted(core: Core) -> Want | None:
     config = core.config
     if config is None or core.stopped:
         return None
+    # Cuts are asked of the repository first, by reports: they cost less than a fetch,
+    # and only old ones are not there any more.
     asked = core.asked >= core.limits.asks_max
     if core.state is ReplicaState.LEARNING:
         return _committed(core, config)
@@ -53,6 +55,7 @@ def _wanted(core: Core) -> Want | None:
         missing = core.next < config.start
         return _committed(core, config) if missing or asked else None
     if core.heard_end > core.next and not core.is_primary:
+        # Only the primary has the order of what is not committed.
         return Want(core.next, committed_only=False, sources=config.replicas[:1])
     return _committed(core, config) if core.behind and asked else None
 
@@ -110,11 +113,13 @@ def entries(core: Core, peer: int, message: Entries, batches: Sequence[Batch]) -
     fetching = core.fetching
     expected = (fetching.peer, fetching.number)
     if core.stopped or not fetching.peer or (peer, message.number) != expected:
-        return
+        return  # Given up before, or of a former epoch.
     fetching.peer = 0
     fetching.not_before = core.now + core.limits.poll_interval
     fetching.turn += 1
     if _take(core, message, batches):
+        # There may be more where this came from. Else another source has its turn,
+        # after a pause, or two that have nothing would be asked without end.
         fetching.not_before = core.now
         fetching.turn -= 1
 
@@ -124,6 +129,7 @@ def _take(core: Core, message: Entries, batches: Sequence[Batch]) -> bool:
     if core.entered and core.is_member and message.epoch != core.epoch:
         return False
     if message.llsn_begin > core.fetching.begin:
+        # The source was trimmed beyond what is needed here.
         return _start_over(core, message, b"".join(batches))
     numbered = number(message.llsn_begin, message.sizes, batches)
     committed = _committed_end(core, message)
@@ -136,6 +142,7 @@ def _take(core: Core, message: Entries, batches: Sequence[Batch]) -> bool:
 
 def _committed_end(core: Core, message: Entries) -> int:
     if core.is_catching_up and core.config is not None:
+        # What lies behind is of the new epoch, which is entered first.
         return min(message.committed, core.config.start)
     return message.committed
 
@@ -147,9 +154,11 @@ def _start_over(core: Core, message: Entries, producers: Batch) -> bool:
     """
     begin, config = message.llsn_begin, core.config
     if message.runs or message.llsn_begin <= core.committed:
+        # It contradicts itself, or would take back what is committed here.
         return False
     if core.state is not ReplicaState.LEARNING:
         if config is None or not core.is_catching_up or begin > config.start:
+            # In its epoch a member has promised what it would drop.
             return False
         if core.next == config.start > begin:
             # Only commits are missing, and this may be the last copy of the records
@@ -177,7 +186,7 @@ def _pass_over(core: Core, message: Entries) -> bool:
     begin, first = message.llsn_begin, core.context.glsn_end or 1
     length = begin - core.committed
     if first + length > message.trim:
-        return False
+        return False  # Some of them would be readable, at positions of others.
     sequencer.give_up(core, 0, core.epoch, unknown=True)
     run = Run(core.committed, first, length)
     committer.apply_run(core, run, core.context.version, first + length - 1)
@@ -198,7 +207,7 @@ def _commit(core: Core, message: Entries, end: int) -> None:
         if piece is None:
             continue
         if piece.llsn_begin != core.committed:
-            return
+            return  # A hole in the answer: what lies behind it cannot be placed.
         last = piece.llsn_begin + piece.length == message.committed
         version, mark = core.context.version, piece.glsn_begin + piece.length - 1
         if last:

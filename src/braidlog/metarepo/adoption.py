@@ -67,12 +67,14 @@ def offer(state: State, index: int, command: OfferReplicas) -> Done:
         msg = f"the cluster was rescued as {current}, not as {command.epoch}"
         raise FencedError(msg, given=command.epoch, current=current)
     if command.node not in known.awaited:
+        # Repeated after all was decided: what it holds was counted once.
         return Done()
     parts = known.offers.setdefault(command.node, {})
     if any(part.parts != command.parts for part in parts.values()):
         parts.clear()  # the node started again and counts anew
     parts[command.part] = command
     waits = [node for node in known.awaited if not _is_whole(known.offers.get(node))]
+    # One that is missing may hold the only copy of what was acknowledged.
     if not waits:
         _adopt(state, index, known.offers)
         known.awaited, known.offers, known.seed = (), {}, b""
@@ -96,6 +98,7 @@ def _adopt(
     members: dict[int, list[_Member]] = {}
     for node, replica in stored:
         config = _config(replica)
+        # A configuration that was heard and never entered makes no member.
         if config is not None and config.epoch == replica.epoch:
             member = _Member(node, replica, config)
             members.setdefault(replica.stream, []).append(member)
@@ -132,10 +135,13 @@ def _inherit(
         state.producer_next, state.producers = before.producer_next, before.producers
         state.calls = {**before.calls, **state.calls}
         state.orphans = before.orphans
+        # Numbers are never given twice, so one below `stream_next` that is not there
+        # was deleted, whatever disks still have of it.
         given = {number for number in numbers if number < before.stream_next}
         deleted = given - before.streams.keys() - set(before.orphans)
         for number in deleted & members.keys():
             del members[number]
+    # What is missing may have created logs: their numbers must not be given again.
     skipped = 0 if known.complete else STREAMS_MAX
     state.stream_next = max(state.stream_next, max(numbers, default=0) + 1) + skipped
     if not known.complete:
@@ -149,14 +155,17 @@ def _is_newest(state: State, log: LogState, members: dict[int, list[_Member]]) -
     for number, found in members.items():
         last = _last(found)
         if last[0].config.log != log.log:
-            continue
+            continue  # Of another log.
         stream = state.streams.get(number)
         if stream is None or last[0].config.epoch > stream.epoch:
+            # The disks know an epoch of which the repository has lost the entry.
             return False
         for each in last:
             has = each.stored
             fits = has.committed <= stream.committed <= has.end
             if not fits or has.version > log.version:
+                # A cut was lost that the replica has applied, or the stream lost
+                # records that the cuts had committed.
                 return False
     return True
 
@@ -224,6 +233,8 @@ def _adopt_stream(
     last = _last(found)
     nodes, config = {each.node for each in last}, last[0].config
     replicas = tuple(node for node in config.replicas if node in nodes)
+    # All members have what is before the first: it may have been acknowledged, so it is
+    # committed. What any of them knows to be committed is so in any case.
     start = max(
         min(each.stored.end for each in last),
         max(each.stored.committed for each in last),
@@ -237,6 +248,7 @@ def _adopt_stream(
         state.streams[number] = stream
     epoch = config.epoch
     if log.log not in known:
+        # The disks know more than the repository: they say how far the log went.
         for each in found:
             log.version = max(log.version, each.stored.version)
             log.high_watermark = max(log.high_watermark, each.stored.high_watermark)
@@ -260,6 +272,7 @@ def _resume_move(state: State, stream: StreamState, learners: Iterable[int]) -> 
         return
     source, target = stream.move
     if source in stream.replicas and target in learners and target in state.nodes:
+        # Both ends are there, so nothing stands against what somebody wanted.
         stream.learners = (target,) if target not in stream.replicas else ()
     else:
         stream.move = None
@@ -296,6 +309,8 @@ def _commit_tails(
         stream = state.streams[number]
         if not (last := _last(members.get(number, []))):
             continue
+        # The tail of each stream gets GLSNs behind all that are known: nobody was told
+        # any of them, and their order among the streams is free.
         begin = max(each.stored.committed for each in last)
         if known is not None:
             begin = known[number]

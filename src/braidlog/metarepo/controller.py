@@ -288,12 +288,16 @@ class _Look:
         for node in stream.replicas:
             report = self._collector.report(node, stream.stream)
             if node in self._dead:
-                continue
+                continue  # Bad: it is in none of these.
             if report is None:
+                # A new leader has heard of nobody yet. Who lives reports at once.
                 (slow if late else unknown).append(node)
             elif report.state == ReplicaState.STARTING and report.epoch >= stream.epoch:
+                # It forgot what it did behind the last sync, and serves in no epoch
+                # that it was in before.
                 back.append(node)
             elif report.state not in _BROKEN:
+                # It is on its way into the epoch, for which it has a time.
                 (good if node in entered or not late else slow).append(node)
         return _View(
             stream, tuple(good), entered, tuple(back), tuple(slow), tuple(unknown)
@@ -385,10 +389,13 @@ class _Look:
         """Return what keeps a stream going, or None if it goes or cannot."""
         stream = view.stream
         if not view.bad or view.unknown:
+            # What is not known yet may be good: an epoch without it would cost a copy.
             return None
         if self._unlisted(stream):
+            # The fault logs come first, or a rescue might take the dead one for whole.
             return None
         fewest = fewest_replicas(self._state, stream)
+        # Those that go on need nothing; those that are back have to be synced with.
         for members in (view.good, (*view.good, *view.back)):
             if len(members) >= fewest and self._hold_all(view, members):
                 return self._epoch(view, members)
@@ -408,6 +415,7 @@ class _Look:
         )
         enough = len(view.good) + len(learned) >= fewest
         if enough and self._hold_all(view, view.good):
+            # What they have acknowledged since is on the good ones as well.
             return self._epoch(view, (*view.good, *learned), learned)
         if view.back and self._hold_all(view, (*view.good, *view.back)):
             # In an epoch they hear what was committed. Those that are away are waited
@@ -463,9 +471,13 @@ class _Look:
         """Return what brings a stream to its number of replicas, or None."""
         stream = view.stream
         if view.unknown:
+            # Only what does not depend on the replicas.
             return self._dead_learner(stream)
         if view.bad:
+            # Nothing could keep it going, or `urgent` would have: it needs others.
             return self._dead_learner(stream) or self._recruit(view)
+        # In this order: what is promoted makes the next ones unnecessary, and a replica
+        # too many goes before another is copied.
         return (
             self._dead_learner(stream)
             or self._promote(view)
@@ -483,6 +495,7 @@ class _Look:
         there = len(view.good) + len(self._live_learners(stream))
         enough = there >= fewest_replicas(self._state, stream)
         if enough or not self._hold_all(view, view.good):
+            # Nobody is left who has everything: a copy would lack acknowledged records.
             return None
         return self._learn(stream)
 
@@ -526,6 +539,7 @@ class _Look:
         stream = view.stream
         wanted = self._state.logs[stream.log].replication
         if len(view.entered) < len(stream.replicas):
+            # The last change is not over: another could leave too few that are sure.
             return None
         # What it lacks then, only damaged ones may have.
         whole = [n for n in stream.replicas if not self._damaged(stream, n)]
@@ -534,6 +548,7 @@ class _Look:
             if not self._learned(stream, node, lacking=lacking):
                 continue
             if len(self._staying(stream)) >= wanted:
+                # Somebody else was faster, or fewer replicas are wanted by now.
                 return DropLearner(stream.stream, node)
             return self._epoch(view, self._without_leaving(stream, node), (node,))
         return None
@@ -577,6 +592,7 @@ class _Look:
     def _grow(self, stream: StreamState) -> Command | None:
         wanted = self._state.logs[stream.log].replication
         if len(self._staying(stream)) + len(stream.learners) >= wanted:
+            # Learners count as if they were done: one copy is made, not one each look.
             return None
         return self._learn(stream)
 
@@ -588,6 +604,7 @@ class _Look:
         if not damaged or len(view.entered) < len(stream.replicas):
             return None
         if self._live_learners(stream):
+            # Whoever learns replaces it, and nothing here has to begin anew.
             return None
         enough = len(whole) >= fewest_replicas(self._state, stream)
         if not enough or not self._hold_all(view, whole):
@@ -612,6 +629,7 @@ class _Look:
             return False
         known = self._collector.reports.get(node)
         if known is None or not known.full:
+            # What it has of earlier is not known: it may be broken.
             return False
         report = known.streams.get(stream.stream)
         # What is broken there has to be gone first.

@@ -180,13 +180,16 @@ def _agreed(best: Copy, copies: Sequence[Copy], membership: Membership) -> int:
     """
     term, last = best.last
     if any(copy.stored.hard_state.term > term for copy in copies):
+        # A leader of that term may have replaced what is counted here.
         return 0
     terms = {entry.index: entry.term for entry in best.entries}
     reached = {}
     for copy in copies:
+        # Same index and term: the logs agree up to there.
         theirs = [e.index for e in copy.entries if terms.get(e.index) == e.term]
         reached[copy.node] = max(theirs, default=copy.stored.base.index)
     index = min(agreed(membership.halves, lambda node: reached.get(node, 0)), last)
+    # An entry of an earlier term is not committed by being on a majority.
     return index if terms.get(index) == term else 0
 
 
@@ -216,6 +219,8 @@ def _settled(state: State) -> State:
     known = state.faults
     if known is None or not known.awaited or not known.seed:
         return state
+    # The cluster was lost again before its nodes had said what they hold: its own state
+    # is still empty, and what the first rescue found counts.
     before = decode_state(known.seed)
     before.index = state.index
     return before

@@ -38,11 +38,12 @@ def settle(core: Core) -> None:
     """Act on a committed membership: leave a joint one, or the lead."""
     now = core.membership
     if now.epoch > core.log.commit:
-        return
+        return  # It is used already, but may still be replaced by another leader.
     if now.joint:
         if now.auto_leave and replication.confirmed(core):
             _append(core, leave(now, core.log.last + 1))
     elif core.id not in now.voters:
+        # It led to the end of its own removal, because the others may lack that entry.
         _resign(core)
 
 
@@ -56,6 +57,7 @@ def _resign(core: Core) -> None:
     """Step down, and let the follower that has most of the log stand at once."""
     voters = [node for node in core.membership.voters if node in core.progress]
     for node in voters:
+        # They learn that the removal is committed, from nobody else for a while.
         replication.feed(core, node)
     best = max(voters, key=lambda node: core.progress[node].match)
     core.send(TimeoutNow, best)

@@ -62,10 +62,13 @@ def _require(holds: bool, reason: str) -> None:
 def step(core: Core, message: Message) -> None:
     """Handle a valid message."""
     if core.role is Role.REMOVED:
+        # Its votes and its log count for nothing any more, so no answer may.
         return
     if isinstance(message, messages.Removed):
+        # No term is compared: a removal was committed, and no term takes it back.
         core.remove()
     elif _from_removed(core, message):
+        # The removed node did not hear of it, and would campaign for ever.
         core.send(messages.Removed, message.sender)
     elif message.term < core.term:
         _refuse(core, message)
@@ -82,22 +85,31 @@ def _from_removed(core: Core, message: Message) -> bool:
 def _refuse(core: Core, message: Message) -> None:
     """Answer an earlier term where that helps the sender on."""
     if isinstance(message, _FROM_LEADER):
+        # An old leader that is back from a partition learns the term and steps down.
         follower.refuse_stale(core, message.sender)
     elif isinstance(message, messages.PreVoteRequest):
+        # The answer has the term of this node, from which the candidate catches up.
         election.on_pre_vote_request(core, message)
     elif isinstance(message, messages.VoteRequest):
+        # Refused in the same way, or it would wait for its whole timeout.
         election.on_vote_request(core, message)
+    # Answers of an earlier term are about something that is over: they are dropped.
 
 
 def _enter_term(core: Core, message: Message) -> bool:
     """Follow a later term; tell whether the message is to be handled at all."""
     if message.term == core.term or isinstance(message, messages.PreVoteRequest):
+        # A pre-vote names the term of an election that may never be held.
         return True
     if isinstance(message, messages.PreVoteResponse) and message.granted:
+        # It repeats the term that was asked about. Only a refusal has a real one.
         return True
     asks = isinstance(message, messages.VoteRequest) and not message.transfer
     if asks and core.leased:
+        # The leader was heard within a timeout: whoever does not hear it is cut off
+        # or removed, and its term must not depose the leader (Ongaro, 4.2.3).
         return False
+    # Only a leader sends these in its term; all others leave open who leads.
     known = message.sender if isinstance(message, _FROM_LEADER) else 0
     core.follow(message.term, known)
     return True
@@ -108,14 +120,17 @@ def _on_read_request(core: Core, request: messages.ReadRequest) -> None:
     if core.role is Role.LEADER and len(core.reads) < core.config.reads_max:
         leader.read(core, read)
     else:
+        # Said at once: the follower asks the next leader without waiting.
         core.refuse_read(read)
 
 
 def _on_read_response(core: Core, response: messages.ReadResponse) -> None:
     if response.incarnation != core.config.incarnation:
+        # Numbers begin anew with each start: this one answers another read.
         return
     context = core.reads.answered(response.number)
     if context is None:
+        # It has failed already, by its deadline or with the former leader.
         return
     if response.index:
         core.answer(response.index, Request(core.id, 0, context))

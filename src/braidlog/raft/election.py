@@ -39,6 +39,7 @@ def tick(core: Core) -> None:
     if core.elapsed < core.timeout:
         return
     if core.can_stand:
+        # The pre-vote restarts the timer, so an election that fails is tried again.
         pre_campaign(core)
     elif core.leader:
         # Does not restart the timer: who asks for a vote now gets it.
@@ -59,6 +60,7 @@ def pre_campaign(core: Core) -> None:
             last_term=core.log.last_term,
         )
     if tally(core.membership.halves, core.votes) is Vote.WON:
+        # The only voter has nobody to ask.
         campaign(core, transfer=False)
 
 
@@ -71,6 +73,7 @@ def campaign(core: Core, *, transfer: bool) -> None:
     core.term += 1
     core.vote = core.id
     core.enter(Role.CANDIDATE, 0)
+    # It comes back when the vote is durable: after a crash it would vote once more.
     core.promise(VoteResponse, core.id, granted=True)
     for node in _others(core):
         core.promise(
@@ -85,10 +88,12 @@ def campaign(core: Core, *, transfer: bool) -> None:
 def on_pre_vote_request(core: Core, request: PreVoteRequest) -> None:
     """Say whether this node would vote so."""
     if core.leased:
+        # The leader is there, and the asker hears of it by itself.
         return
     granted = request.term > core.term and core.log.up_to_date(
         request.last_index, request.last_term
     )
+    # A refusal tells the later term, so that a node that was cut off catches up.
     term = request.term if granted else core.term
     core.send(PreVoteResponse, request.sender, term=term, granted=granted)
 
@@ -97,12 +102,16 @@ def on_vote_request(core: Core, request: VoteRequest) -> None:
     """Vote, once in a term, for a node whose log is at least as new."""
     granted = (
         request.term == core.term
+        # A repeated request gets the same answer.
         and core.vote in (0, request.sender)
+        # A leader of this term is known, so this election is over.
         and core.leader in (0, request.sender)
+        # Every committed entry is in the log of a leader (Raft, 5.4.1).
         and core.log.up_to_date(request.last_index, request.last_term)
     )
     if granted:
         core.vote = request.sender
+        # The candidate gets its time: to stand against it would split the vote.
         core.elapsed = 0
     core.promise(VoteResponse, request.sender, granted=granted)
 
@@ -116,13 +125,15 @@ def on_pre_vote_response(core: Core, response: PreVoteResponse) -> None:
         if outcome is Vote.WON:
             campaign(core, transfer=False)
         elif outcome is Vote.LOST:
+            # Others hear a leader, or have more: wait to be told of it.
             core.follow(core.term, 0)
 
 
 def on_vote_response(core: Core, response: VoteResponse) -> None:
     """Count a vote; lead when a quorum voted for this node."""
     if core.role is not Role.CANDIDATE or response.term != core.term:
-        return
+        return  # Of an election that was won, lost or given up.
+    # The first answer counts: a vote is never taken back.
     core.votes.setdefault(response.sender, response.granted)
     outcome = tally(core.membership.halves, core.votes)
     if outcome is Vote.WON:
@@ -135,6 +146,7 @@ def on_vote_response(core: Core, response: VoteResponse) -> None:
 def on_timeout_now(core: Core, sender: int) -> None:
     """Stand for election at once, because the leader asks for it."""
     if sender == core.leader and core.role is Role.FOLLOWER and core.can_stand:
+        # Without a pre-vote: all others still hear the leader and would not answer it.
         campaign(core, transfer=True)
 
 

@@ -21,14 +21,20 @@ def on_append(core: Core, append: Append) -> None:
     log, prev = core.log, append.prev_index
     _check_committed(core, append)
     if prev < log.base.index:
-        # What is folded agrees; the leader goes on behind the commit index.
+        # What is folded was committed, so it agrees: the leader goes on behind the
+        # commit index, which needs no term that is folded away here.
         _accept(core, append.sender, log.commit)
     elif log.term(prev) == append.prev_term:
+        # The logs agree up to `prev` (log matching), so a conflict can only be behind.
         core.splice(append.entries)
         last = prev + len(append.entries)
+        # Entries behind `last` may be of an older leader: they are not committed by
+        # this message, whatever the leader has committed.
         core.commit_to(min(append.commit, last))
+        # A late append says less than is known to be right, and must not take it back.
         _accept(core, append.sender, max(last, log.commit))
     else:
+        # A gap or another tail: the hint skips all that cannot match, term by term.
         _reject(core, append)
 
 
@@ -41,7 +47,7 @@ def _check_committed(core: Core, append: Append) -> None:
     theirs += [(entry.index, entry.term) for entry in append.entries]
     for index, term in theirs:
         if index > log.commit:
-            break
+            break  # What is not committed may be replaced.
         if index >= log.base.index:
             check(log.term(index) == term, f"a conflict with committed entry {index}")
 
@@ -67,6 +73,7 @@ def _reject(core: Core, append: Append) -> None:
 def on_heartbeat(core: Core, heartbeat: Heartbeat) -> None:
     """Note that the leader is there, and what it committed."""
     core.hear(heartbeat.sender)
+    # The leader names no more than this node has acknowledged to it.
     core.commit_to(heartbeat.commit)
     core.send(HeartbeatResponse, heartbeat.sender, round=heartbeat.round)
 
@@ -77,9 +84,12 @@ def on_install(core: Core, install: InstallBase) -> None:
     base, log = install.base, core.log
     if base.index > log.commit:
         if log.term(base.index) == base.term:
+            # The entries are all here, and what follows them may be right as well.
             core.commit_to(base.index)
         else:
             core.install(base)
+    # An older base than what is committed brings nothing, but has to be answered, or
+    # the leader would wait for it.
     _accept(core, install.sender, log.commit)
 
 

@@ -36,6 +36,7 @@ def lead(core: Core) -> None:
     """Become leader; the first entry is empty and commits what is left over."""
     check(core.role is Role.CANDIDATE, f"a {core.role.value} takes the lead")
     core.enter(Role.LEADER, core.id)
+    # Entries of earlier terms are never counted; with this one they are committed.
     core.term_begin = core.log.last + 1
     core.tail_bytes = core.log.tail_bytes()
     replication.append(core, EntryKind.EMPTY, [b""])
@@ -54,10 +55,13 @@ def tick(core: Core) -> None:
     if core.transfer:
         core.transfer.ticks += 1
         if core.transfer.ticks >= core.config.election_ticks:
+            # The target is not coming: take proposals again.
             core.transfer = None
     if core.elapsed >= core.config.election_ticks:
         core.elapsed = 0
         if not _quorum_active(core):
+            # Another leader may have been elected: clients should look for it, and
+            # must not wait for commits that cannot come.
             core.follow(core.term, 0)
             return
     if core.heartbeat_elapsed >= core.config.heartbeat_ticks:
@@ -84,6 +88,7 @@ def _heartbeat(core: Core) -> None:
 
 def read(core: Core, request: Request) -> None:
     """Take a read; it is answered when a round has confirmed that this node leads."""
+    # Before the first commit of its term a leader may not know all that is committed.
     core.reads.add(request, core.log.commit if replication.confirmed(core) else None)
 
 
@@ -124,12 +129,15 @@ def _advance_commit(core: Core) -> None:
     while core.role is Role.LEADER and core.log.commit < core.log.last:
         index = agreed(core.membership.halves, lambda node: _match(core, node))
         if index <= core.log.commit or core.log.term(index) != core.term:
+            # An entry of an earlier term can still be replaced, even if a quorum has it
+            # (Raft, figure 8).
             return
         before = core.log.commit
         core.commit_to(index)
         gone = core.log.read(before + 1, index + 1, 1 << 62)
         core.tail_bytes -= sum(len(entry.data) for entry in gone)
         core.reads.committed(index)
+        # A membership that is committed may need fewer, or make this node resign.
         changes.settle(core)
 
 
@@ -141,12 +149,13 @@ def on_append_response(core: Core, response: AppendResponse) -> None:
     """Learn where a follower's log meets the own one."""
     progress = core.progress.get(response.sender)
     if progress is None:
-        return
+        return  # It was removed while the answer was on its way.
     if max(response.index, response.hint_index) > core.log.last:
         msg = f"{response.sender} answers for {response.index}, beyond the end"
         raise RaftMessageError(msg)
     progress.active = True
     if response.rejected:
+        # Of the own log too, what has a later term than the hint cannot match.
         hint = core.log.last_not_after(response.hint_index, response.hint_term)
         progress.rejected(response.index, min(hint, response.hint_index))
     else:
@@ -163,5 +172,6 @@ def on_heartbeat_response(core: Core, response: HeartbeatResponse) -> None:
     progress.answered()
     late = progress.base_ticks >= core.config.election_ticks
     if progress.mode is Mode.BASE and late:
+        # The base was lost, or refused: begin with a probe.
         progress.lost()
     core.reads.acknowledge(response.sender, response.round)

@@ -93,6 +93,7 @@ class Progress:
         while self._window and self._window[0][0] <= index:
             self._window_bytes -= self._window.popleft()[1]
         if self.mode is Mode.PROBE or (
+            # Either the log can go on from there, or the base has done all it can.
             self.mode is Mode.BASE
             and (self.match + 1 >= log_begin or self.match >= self.base_index)
         ):
@@ -108,10 +109,11 @@ class Progress:
         """
         if self.mode is Mode.REPLICATE:
             if index <= self.match:
-                return False
+                return False  # It was overtaken: the follower has it by now.
         elif self.mode is Mode.BASE or index != self.next - 1:
-            return False
+            return False  # Not the answer to the probe that is on its way.
         self._enter(Mode.PROBE)
+        # Back to where the logs may meet, but never below what is known to agree.
         self.next = max(min(index, resume + 1), self.match + 1)
         return True
 

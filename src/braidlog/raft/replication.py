@@ -21,6 +21,7 @@ def track(core: Core) -> None:
     """Give every other member a progress, and nobody else."""
     members = core.membership.members - {core.id}
     for node in sorted(members - core.progress.keys()):
+        # Most newcomers after an election have nearly everything.
         core.progress[node] = Progress(next=core.log.last)
     for node in core.progress.keys() - members:
         del core.progress[node]
@@ -48,6 +49,7 @@ def feed(core: Core, node: int, *, tell: bool = True) -> None:
     if progress.rests(log.last) and not tell:
         return
     if progress.next <= log.base.index:
+        # The entries it needs are folded away.
         _feed_base(core, node, progress)
         return
     while (progress.next <= log.last or progress.mode is Mode.PROBE) and progress.room(
@@ -55,6 +57,7 @@ def feed(core: Core, node: int, *, tell: bool = True) -> None:
     ):
         _send_append(core, node, config.message_bytes_max)
     if progress.mode is Mode.REPLICATE:
+        # An empty append finds out whether a full window was lost.
         behind = progress.nudge and progress.match < progress.next - 1
         news = progress.commit_sent < min(log.commit, progress.next - 1)
         if behind or (tell and news):
@@ -62,6 +65,7 @@ def feed(core: Core, node: int, *, tell: bool = True) -> None:
 
 
 def _feed_base(core: Core, node: int, progress: Progress) -> None:
+    # One base at a time, and none to a node that is silent: it is the whole state.
     if progress.mode is not Mode.BASE and progress.active:
         progress.sent_base(core.log.base.index)
         core.send(InstallBase, node, base=core.log.base)
@@ -97,4 +101,5 @@ def hasten_transfer(core: Core) -> None:
         return
     target = core.transfer.target
     if core.progress[target].match == core.log.last:
+        # Before, others would refuse it their votes, and nobody would lead meanwhile.
         core.send(TimeoutNow, target)
