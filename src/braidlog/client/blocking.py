@@ -18,7 +18,6 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import Future
-from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
@@ -33,7 +32,7 @@ from braidlog.errors import ClosedError, StoreFailedError
 from braidlog.storage.arguments import DurationLike, TimestampLike, checked_timeout
 from braidlog.storage.cursor import AsyncCursor
 from braidlog.storage.slices import Indexed
-from braidlog.types import Compression, HeadersLike, Producer
+from braidlog.types import HeadersLike, Producer
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -53,6 +52,7 @@ __all__ = [
 P = ParamSpec("P")
 T = TypeVar("T")
 A = TypeVar("A")
+B = TypeVar("B")
 A_co = TypeVar("A_co", covariant=True)
 
 
@@ -77,6 +77,20 @@ def _call(
     @functools.wraps(method)
     def call(self: _Blocking[A], /, *args: P.args, **keywords: P.kwargs) -> T:
         return self._loop.run(method(self._target, *args, **keywords))
+
+    return call
+
+
+def _give(
+    method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
+    kind: Callable[[BackgroundLoop, T], B],
+) -> Callable[Concatenate[_Blocking[A], P], B]:
+    """Make a blocking method of an async one whose result lives on the loop, too."""
+
+    @functools.wraps(method)
+    def call(self: _Blocking[A], /, *args: P.args, **keywords: P.kwargs) -> B:
+        found = self._loop.run(method(self._target, *args, **keywords))
+        return kind(self._loop, found)
 
     return call
 
@@ -163,8 +177,8 @@ class ClusterLog(_Blocking[AsyncClusterLog], Indexed):
     archive = _call(AsyncClusterLog.archive)
     set_archive = _call(AsyncClusterLog.set_archive)
     describe = _call(AsyncClusterLog.describe)
-    _cursor = _call(AsyncClusterLog.cursor)
-    _store_cursor = _call(AsyncClusterLog.set_cursor)
+    cursor = _give(AsyncClusterLog.cursor, ClusterCursor)
+    set_cursor = _give(AsyncClusterLog.set_cursor, ClusterCursor)
     _cursors = _call(AsyncClusterLog.cursors)
 
     @property
@@ -251,25 +265,6 @@ class ClusterLog(_Blocking[AsyncClusterLog], Indexed):
         call = appender.append_many(rows, producer, sequence, within)
         return self._loop.begin(call)
 
-    def cursor(
-        self, name: str, *, pin: bool = False, lease: DurationLike | None = None
-    ) -> ClusterCursor:
-        """Return a cursor; see `AsyncClusterLog.cursor`."""
-        found = self._cursor(name, pin=pin, lease=lease)
-        return ClusterCursor(self._loop, found)
-
-    def set_cursor(
-        self,
-        name: str,
-        position: int,
-        *,
-        pin: bool = False,
-        lease: DurationLike | None = None,
-    ) -> ClusterCursor:
-        """Store all of a cursor; see `AsyncClusterLog.set_cursor`."""
-        stored = self._store_cursor(name, position, pin=pin, lease=lease)
-        return ClusterCursor(self._loop, stored)
-
     def cursors(self) -> list[ClusterCursor]:
         """Return the cursors of the log, by name."""
         return [ClusterCursor(self._loop, each) for each in self._cursors()]
@@ -335,10 +330,10 @@ class Client(_Blocking[AsyncClient]):
     drop_learner = _call(AsyncClient.drop_learner)
     _enter = _call(AsyncClient.__aenter__)
     _close = _call(AsyncClient.close)
-    _log = _call(AsyncClient.log)
-    _create_log = _call(AsyncClient.create_log)
-    _scan = _call(AsyncClient.scan)
-    _ingest = _call(AsyncClient.ingest)
+    log = _give(AsyncClient.log, ClusterLog)
+    create_log = _give(AsyncClient.create_log, ClusterLog)
+    scan = _give(AsyncClient.scan, Scan)
+    ingest = _give(AsyncClient.ingest, Ingest)
 
     def __init__(self, make: Callable[[], AsyncClient]) -> None:
         """Start the loop; entering connects."""
@@ -372,45 +367,6 @@ class Client(_Blocking[AsyncClient]):
     def cluster(self) -> str:
         """Name of the cluster."""
         return self._target.cluster
-
-    def log(self, name: str) -> ClusterLog:
-        """Return an existing log; see `AsyncClient.log`."""
-        return ClusterLog(self._loop, self._log(name))
-
-    def scan(self, name: str, *, node: int = 0) -> Scan:
-        """Return reads of a log stream by stream; see `AsyncClient.scan`."""
-        return Scan(self._loop, self._scan(name, node=node))
-
-    def ingest(self, name: str) -> Ingest:
-        """Return appends to a log stream by stream; see `AsyncClient.ingest`."""
-        return Ingest(self._loop, self._ingest(name))
-
-    def create_log(
-        self,
-        name: str,
-        *,
-        exist_ok: bool = False,
-        streams: int = 1,
-        replication: int | None = None,
-        min_replicas: int | None = None,
-        allow_missing: bool = False,
-        compression: Compression = "none",
-        retention_ms: int | timedelta | None = None,
-        retention_bytes: int | None = None,
-    ) -> ClusterLog:
-        """Create a log; see `AsyncClient.create_log`."""
-        created = self._create_log(
-            name,
-            exist_ok=exist_ok,
-            streams=streams,
-            replication=replication,
-            min_replicas=min_replicas,
-            allow_missing=allow_missing,
-            compression=compression,
-            retention_ms=retention_ms,
-            retention_bytes=retention_bytes,
-        )
-        return ClusterLog(self._loop, created)
 
 
 def connect(

@@ -15,7 +15,6 @@ import os
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from datetime import timedelta
 from types import TracebackType
 from typing import (
     TYPE_CHECKING,
@@ -37,14 +36,13 @@ from braidlog.storage.arguments import (
 )
 from braidlog.storage.backend import WriterBackend
 from braidlog.storage.catalog import LogOptions
-from braidlog.storage.cursor import AsyncCursor, StoredCursor
+from braidlog.storage.cursor import AsyncCursor, Cursor, StoredCursor
 from braidlog.storage.log import Log
 from braidlog.storage.node import Store
 from braidlog.storage.opening import Opening
 from braidlog.storage.slices import AsyncIndexed
 from braidlog.storage.threads import close_in_thread, in_thread
 from braidlog.storage.waits import Waits
-from braidlog.types import Compression
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -228,6 +226,35 @@ def _take(items: Iterator[T], count: int) -> tuple[list[T], Exception | None]:
     return found, None
 
 
+def _cursor(
+    method: Callable[Concatenate[Log, P], Cursor],
+) -> Callable[Concatenate[AsyncLog, P], Coroutine[Any, Any, AsyncCursor]]:
+    """Make a method that gives a cursor for asyncio of a blocking one."""
+
+    @functools.wraps(method)
+    async def call(
+        self: AsyncLog, /, *args: P.args, **keywords: P.kwargs
+    ) -> AsyncCursor:
+        found = await in_thread(method, self.blocking, *args, **keywords)
+        return AsyncCursor(self, await self._read_cursor(found.name))
+
+    return call
+
+
+def _log(
+    method: Callable[Concatenate[Store, P], Log],
+) -> Callable[Concatenate[AsyncStore, P], Coroutine[Any, Any, AsyncLog]]:
+    """Make a method that gives a log for asyncio of a blocking one."""
+
+    @functools.wraps(method)
+    async def call(
+        self: AsyncStore, /, *args: P.args, **keywords: P.kwargs
+    ) -> AsyncLog:
+        return AsyncLog(self, await in_thread(method, self.blocking, *args, **keywords))
+
+    return call
+
+
 class AsyncLog(AsyncIndexed):
     """A log for asyncio: each call is the call of `Log` with the same name.
 
@@ -294,8 +321,8 @@ class AsyncLog(AsyncIndexed):
     stats = _call(Log.stats)
     describe = _call(Log.describe)
     _positions = _call(Log._positions)
-    _cursor = _call(Log.cursor)
-    _store_cursor = _call(Log.set_cursor)
+    cursor = _cursor(Log.cursor)
+    set_cursor = _cursor(Log.set_cursor)
 
     def __aiter__(self) -> AsyncIterator[Record]:
         """Iterate over everything that can be read now."""
@@ -330,25 +357,6 @@ class AsyncLog(AsyncIndexed):
             raise
         except ClosedError:
             return  # In the middle of what had been written when the store was closed.
-
-    async def cursor(
-        self, name: str, *, pin: bool = False, lease: DurationLike | None = None
-    ) -> AsyncCursor:
-        """Return a cursor; see `Log.cursor`."""
-        found = await self._cursor(name, pin=pin, lease=lease)
-        return AsyncCursor(self, await self._read_cursor(found.name))
-
-    async def set_cursor(
-        self,
-        name: str,
-        position: int,
-        *,
-        pin: bool = False,
-        lease: DurationLike | None = None,
-    ) -> AsyncCursor:
-        """Store all of a cursor; see `Log.set_cursor`."""
-        stored = await self._store_cursor(name, position, pin=pin, lease=lease)
-        return AsyncCursor(self, await self._read_cursor(stored.name))
 
     async def cursors(self) -> list[AsyncCursor]:
         """Return the cursors of the log, by name."""
@@ -454,31 +462,8 @@ class AsyncStore:
     sync = _call(Store.sync)
     provision = _call(Store.provision)
     maintain = _call(Store.maintain)
-    _log = _call(Store.log)
-    _create_log = _call(Store.create_log)
-
-    async def log(self, name: str) -> AsyncLog:
-        """Return an existing log; see `Store.log`."""
-        return AsyncLog(self, await self._log(name))
-
-    async def create_log(
-        self,
-        name: str,
-        *,
-        exist_ok: bool = False,
-        compression: Compression = "none",
-        retention_ms: int | timedelta | None = None,
-        retention_bytes: int | None = None,
-    ) -> AsyncLog:
-        """Create a log; see `Store.create_log`."""
-        created = await self._create_log(
-            name,
-            exist_ok=exist_ok,
-            compression=compression,
-            retention_ms=retention_ms,
-            retention_bytes=retention_bytes,
-        )
-        return AsyncLog(self, created)
+    log = _log(Store.log)
+    create_log = _log(Store.create_log)
 
     async def close(self) -> None:
         """Make everything durable and release the directory. Idempotent.
