@@ -29,7 +29,7 @@ export PATH := $(CURDIR)/$(bin):$(PATH)
 export JAVA
 
 .DEFAULT_GOAL := help
-.PHONY: setup build test lint lint-python lint-rust types types-python types-native rust fuzz sim bench bench-cluster bench-spark demo wheel clean ci ci-checks soak help
+.PHONY: setup build test lint lint-python lint-rust types types-python types-native rust fuzz sim bench bench-cluster bench-spark demo docs wheel clean ci ci-checks soak help
 
 setup: $(stamps)/dependencies  ## Make .venv with the locked dependencies, and a Java if there is none
 	@.ci/java $(venv)
@@ -91,6 +91,10 @@ bench-spark: build  ## Measure Spark beside Parquet, DuckDB and Polars (BENCH_SP
 demo: build  ## Run the main job on this repository's history (DEMO="--git PATH")
 	$(bin)/braidlog demo $(DEMO)
 
+# Warnings fail it: a link that leads nowhere, a public name that the reference lacks.
+docs: build  ## Build the documents and the API reference into build/site
+	$(bin)/mkdocs build --strict --quiet
+
 wheel: build  ## Build the wheel and try it in an empty environment
 	rm -rf dist
 	$(bin)/maturin build --release --locked --interpreter $(CURDIR)/$(bin)/python --out dist
@@ -103,7 +107,7 @@ ci:  ## Run what .ci/run runs
 	$(MAKE) --jobs 2 --output-sync=target IN_ORDER=1 ci-checks
 	$(MAKE) test PYTEST="--durations=20 $(PYTEST)"
 
-ci-checks: rust lint-rust fuzz lint-python types wheel
+ci-checks: rust lint-rust fuzz lint-python types docs wheel
 
 # Two chains, one beside the other: make alone would begin with what waits for the lock of cargo.
 ifdef IN_ORDER
@@ -111,7 +115,8 @@ lint-rust: rust
 fuzz: lint-rust
 types-python: fuzz
 $(stamps)/native: | lint-python
-wheel: build
+docs: build
+wheel: docs
 endif
 
 help:

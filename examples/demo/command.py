@@ -24,24 +24,22 @@ _NEW_FOLDER = LocalPath(file_okay=False)
 @click.option(
     "--git",
     type=LocalPath(exists=True, file_okay=False),
-    help="Repository whose history is imported [default: the one around this folder].",
+    help=("Repository whose history is imported [default: the one you are in]."),
 )
 @click.option(
     "--input",
     "input_",
     type=_FILE,
-    help="Recorded changes, not a repository: JSON lines, plain or .zst.",
+    help=("Recorded changes instead of a repository: JSON lines, plain or .zst."),
 )
-@click.option(
-    "--oracle", type=_FILE, help="What the state must be at the end of --input."
-)
+@click.option("--oracle", type=_FILE, help="Expected state at the end of --input.")
 @click.option(
     "--out",
     "-o",
     type=_NEW_FOLDER,
     default=Path("demo-out"),
     show_default=True,
-    help="Where the plot (PNG) and the report (HTML) go.",
+    help="Directory for the plot (PNG) and the report (HTML).",
 )
 @click.option(
     "--data",
@@ -57,13 +55,15 @@ _NEW_FOLDER = LocalPath(file_okay=False)
     type=parameters.Whole(0),
     default=1,
     show_default=True,
-    help="How often the importing process, or the primary, is killed.",
+    help="How often to kill the importing process, or the primary.",
 )
 @click.option(
     "--nodes",
     type=parameters.Whole(1, 9),
-    help="Import through a local cluster of so many nodes, and kill the primary"
-    " instead of the importing process.",
+    help=(
+        "Import through a local cluster with this many nodes, and "
+        "kill its primary instead of the importing process."
+    ),
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def demo(

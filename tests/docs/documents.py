@@ -11,8 +11,9 @@ DOCUMENTS = [
     ROOT / "CONTRIBUTING.md",
     ROOT / "CHANGELOG.md",
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "operating").glob("*.md")),
 ]
-SCENARIOS = sorted((ROOT / "docs" / "scenarios").glob("*.md"))
+SCENARIOS = sorted((ROOT / "docs" / "scenarios").glob("[!R]*.md"))
 NOTES = [*sorted((ROOT / "docs" / "design").glob("*.md")), *SCENARIOS]
 
 _FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.M | re.S)

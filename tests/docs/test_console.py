@@ -13,7 +13,7 @@ import pytest
 import braidlog
 from docs.documents import ROOT, blocks
 
-OPERATING = ROOT / "docs" / "operating.md"
+OPERATING = ROOT / "docs" / "operating" / "embedded.md"
 
 
 @pytest.fixture

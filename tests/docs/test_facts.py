@@ -20,7 +20,7 @@ from braidlog.storage.node import Store, StoreStats, open_store
 from compat.layouts import table
 from docs.documents import ROOT
 
-OPERATING = ROOT / "docs" / "operating.md"
+OPERATING = ROOT / "docs" / "operating"
 _UNITS = {"B": 1, "bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
@@ -64,13 +64,13 @@ def options(call: Any) -> dict[str, Any]:
     ("call", "index"), [(open_store, 0), (Store.create_log, 1)], ids=["open", "create"]
 )
 def test_options_and_defaults(call: Any, index: int) -> None:
-    rows = tables(OPERATING, "option", "default")[index]
+    rows = tables(OPERATING / "embedded.md", "option", "default")[index]
     said = {row["option"].strip("`"): value(row["default"]) for row in rows}
     assert said == options(call)
 
 
 def test_settings_of_a_node() -> None:
-    rows = table(OPERATING, "setting", "default")
+    rows = table(OPERATING / "cluster.md", "setting", "default")
     said = {row["setting"].strip("`"): row["default"].strip("`") for row in rows}
     parts = dataclasses.fields(NodeConfig)
     sections = {each.name: each.default_factory for each in parts}
@@ -84,7 +84,7 @@ def test_settings_of_a_node() -> None:
 def test_events_of_a_node() -> None:
     said = {
         event.strip("` ")
-        for row in table(OPERATING, "event", "told by")
+        for row in table(OPERATING / "cluster.md", "event", "told by")
         for event in row["event"].split(",")
     }
     assert said == set(typing.get_args(EventName))
@@ -97,7 +97,7 @@ def shown(default: object) -> str:
 
 
 def test_errors() -> None:
-    rows = table(OPERATING, "error", "code", "retryable", "exit")
+    rows = table(OPERATING / "errors.md", "error", "code", "retryable", "exit")
     said = {
         row["error"].strip("`"): (
             int(row["code"]),
@@ -118,7 +118,11 @@ def test_limits() -> None:
     for path in [*(core / "wal").glob("*.rs"), core / "limits.rs"]:
         text = path.read_text()
         found |= dict(re.findall(r"pub const (\w+): \w+ = (\d+(?: << \d+)?);", text))
-    rows = [row for row in table(OPERATING, "limit", "constant") if row["constant"]]
+    rows = [
+        row
+        for row in table(OPERATING / "limits.md", "limit", "constant")
+        if row["constant"]
+    ]
     assert len(rows) > 10
     for row in rows:
         base, _, shift = found[row["constant"].strip("`")].partition(" << ")
@@ -128,7 +132,7 @@ def test_limits() -> None:
 def test_every_constant_of_limits_is_in_the_table() -> None:
     text = (ROOT / "native" / "core" / "src" / "limits.rs").read_text()
     constants = set(re.findall(r"pub const (\w+):", text)) - {"BLOCK_BYTES"}
-    rows = table(OPERATING, "limit", "constant")
+    rows = table(OPERATING / "limits.md", "limit", "constant")
     assert constants <= {row["constant"].strip("`") for row in rows}
 
 
@@ -154,7 +158,7 @@ def test_sizes_of_bulk_appends(constant: str, named_in: list[Any]) -> None:
 
 @pytest.mark.parametrize(("kind", "index"), [(StoreStats, 0), (LogStats, 1)])
 def test_figures(kind: Any, index: int) -> None:
-    rows = tables(OPERATING, "figure", "meaning")[index]
+    rows = tables(OPERATING / "embedded.md", "figure", "meaning")[index]
     named = [name for row in rows for name in re.findall(r"`(\w+)`", row["figure"])]
     assert sorted(named) == sorted(field.name for field in dataclasses.fields(kind))
 
@@ -196,15 +200,14 @@ def test_every_dependency_has_a_reason() -> None:
 
 
 def test_every_command_is_shown() -> None:
-    names = ("README.md", "docs/operating.md")
-    texts = "".join((ROOT / name).read_text() for name in names)
+    texts = "".join(p.read_text() for p in [ROOT / "README.md", *OPERATING.glob("*")])
     assert isinstance(main, click.Group)
     shown = set(re.findall(r"braidlog (\w+)", texts))
     assert set(main.list_commands(click.Context(main))) - shown == set()
 
 
 def test_public_names_are_documented() -> None:
-    texts = "".join(p.read_text() for p in (ROOT / "docs").glob("*.md"))
+    texts = "".join(p.read_text() for p in (ROOT / "docs").glob("**/*.md"))
     texts += (ROOT / "README.md").read_text()
     public = [
         name

@@ -26,7 +26,9 @@ Commands = list[tuple[str, list[str]]]
 
 def documented() -> list[Commands]:
     """Return the commands of each block that shows a rescue."""
-    texts = (block.text for block in blocks(ROOT / "docs" / "operating.md"))
+    texts = (
+        block.text for block in blocks(ROOT / "docs" / "operating" / "disaster.md")
+    )
     return [shown(text) for text in texts if text.startswith("$ braidlog rescue")]
 
 

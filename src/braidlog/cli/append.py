@@ -65,13 +65,15 @@ class Range:
 @click.option(
     "--key-separator",
     type=parameters.delimiter,
-    help="Split each input at this text into key and value.",
+    help="Split each input into key and value at this text.",
 )
 @click.option(
     "--delimiter",
     type=parameters.delimiter,
     default=r"\n",
-    help=r"What ends a value on stdin [default: \n; also \0, \t or any text].",
+    help=(
+        "Separator of the values on stdin [default: \\n; also \\0, \\t or any text]."
+    ),
 )
 @click.option("--create", is_flag=True, help="Create the log if there is none.")
 @click.pass_obj
@@ -87,7 +89,7 @@ def append(
 ) -> None:
     """Append values or the lines of stdin.
 
-    What VALUES or stdin hold is durable in LOG when the command returns.
+    VALUES, or else the lines of stdin, are durable in LOG when the command returns.
     """
     if key is not None and key_separator is not None:
         raise click.UsageError("--key and --key-separator cannot be combined")

@@ -26,10 +26,10 @@ _LIST = "`braidlog app hosts --log {log}` lists them"
 @click.option("--log", "log_name", required=True, help="Log of the application.")
 @click.pass_obj
 def hosts(session: Session, *, log_name: str) -> None:
-    """List the hosts that a log knows, also those that are gone.
+    """List the hosts known to a log, including those that are gone.
 
-    A host that does not `hold` keeps nothing of the log any more; one that does not
-    `count` is none of the `snapshots_min` hosts that have a snapshot.
+    A host without `hold` no longer keeps records from being trimmed. A host without
+    `count` is not one of the `snapshots_min` hosts with a snapshot.
     """
     with session.client() as client:
         found = [_row(each) for each in _known(client.log(log_name))]
@@ -39,12 +39,12 @@ def hosts(session: Session, *, log_name: str) -> None:
 @click.command(cls=ClusterCommand)
 @click.argument("host")
 @click.option("--log", "log_name", required=True, help="Log of the application.")
-@click.option("--force", is_flag=True, help="Also one that was there a moment ago.")
+@click.option("--force", is_flag=True, help="Even if it was there a moment ago.")
 @click.pass_obj
 def forget(session: Session, /, host: str, *, log_name: str, force: bool) -> None:
-    """Forget a HOST that is gone for good; the first 8 digits of it are enough.
+    """Forget a HOST that is gone for good; the first 8 digits of its id are enough.
 
-    It keeps nothing of the log from then on, and its snapshots do not count. If it
+    It no longer keeps records from being trimmed, and its snapshots do not count. If it
     comes back, it is known again.
     """
     from braidlog.app.log.cursors import HOST, SNAPSHOT

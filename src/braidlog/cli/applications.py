@@ -84,32 +84,39 @@ def load(name: str) -> Application:
 @click.option(
     "--directory",
     type=_DIRECTORY,
-    help="Keep log and state in this directory, for this process alone.",
+    help="Keep log and state in this directory, for this process only.",
 )
 @click.option(
     "--log", "log_name", help="Log of the cluster [default: the application's name]."
 )
 @click.option("--state", type=_DIRECTORY, help="Directory of this host's state.")
-@click.option("--listen", default="", metavar="HOST:PORT", help="Take calls there.")
+@click.option(
+    "--listen",
+    default="",
+    metavar="HOST:PORT",
+    help="host:port on which to take calls.",
+)
 @click.option(
     "--http",
     default="",
     metavar="HOST:PORT",
-    help="Metrics, health and readiness there.",
+    help="host:port of metrics, health and readiness.",
 )
-@click.option("--standby", is_flag=True, help="Follow; `app promote` makes it active.")
+@click.option(
+    "--standby", is_flag=True, help="Start as a standby; `app promote` makes it active."
+)
 @click.option(
     "--join",
     default="",
     metavar="HOST:PORT,...",
-    help="Hosts to take the state from, if the one here is too old.",
+    help="Hosts to copy the state from if the local one is too old.",
 )
 @click.option(
     "--watchdog",
     type=parameters.seconds,
     default="10",
     show_default=True,
-    help="Seconds after which a command is given up, on all hosts.",
+    help="Seconds after which a command is aborted, on all hosts.",
 )
 @click.option(
     "--promote-after",
@@ -117,14 +124,14 @@ def load(name: str) -> Application:
     default="30",
     show_default=True,
     metavar="SECONDS|off",
-    help="Become the active host when that was silent for so long.",
+    help="Take over when the active host was silent for this long.",
 )
 @click.option(
     "--snapshots",
     type=parameters.settings,
     default="",
     metavar="NAME=VALUE,...",
-    help="Settings of snapshots, as soft_bytes=64MiB,snapshots_min=2.",
+    help=("Snapshot settings, for instance soft_bytes=64MiB,snapshots_min=2."),
 )
 @click.option("--certificate", type=_FILE, help="PEM certificate chain of the host.")
 @click.option("--key", type=_FILE, help="PEM private key.")
@@ -152,8 +159,8 @@ def run(
 ) -> None:
     """Run a host of an application until SIGTERM or Ctrl-C.
 
-    With --directory it is the only one. With --cluster and --state its log is in the
-    cluster, and any number of hosts on any machines may share it.
+    With --directory it is the only host. With --cluster and --state its log is in the
+    cluster, and any number of hosts on any machines can share it.
     """
     from braidlog.app.execution.succession import Succession
     from braidlog.app.serve.process import run as run_host
@@ -282,21 +289,28 @@ class _CallCommand(HostsCommand):
 @app.command(cls=_CallCommand)
 @click.argument("procedure")
 @click.argument("arguments", nargs=-1)
-@click.option("--call-id", help="Of an earlier try: the call is executed once.")
+@click.option("--call-id", help="Id of an earlier attempt: the call is executed once.")
 @click.option(
     "--timeout",
     type=parameters.seconds,
     default="30",
     show_default=True,
-    help="Seconds to wait for the answer, with all repeats.",
+    help="Seconds to wait for the answer, including retries.",
 )
 @click.option(
     "--stale",
     type=parameters.seconds,
-    help="Let a read-only procedure see a state that is so many seconds old.",
+    help=("Allow a read-only procedure to see a state up to this many seconds old."),
 )
-@click.option("--directory", type=_DIRECTORY, help="Open this directory for the call.")
-@click.option("--app", "application", metavar="MODULE:APP", help="With --directory.")
+@click.option(
+    "--directory", type=_DIRECTORY, help="Open this directory to make the call."
+)
+@click.option(
+    "--app",
+    "application",
+    metavar="MODULE:APP",
+    help="With --directory: the application, as MODULE:NAME.",
+)
 @click.pass_obj
 def call(
     session: Session,
@@ -309,10 +323,10 @@ def call(
     directory: Path | None,
     application: str | None,
 ) -> None:
-    """Call a procedure and print what it returns, as JSON.
+    """Call a procedure and print its result as JSON.
 
-    Each argument is JSON; what is not JSON is taken as text. A call whose answer did
-    not come is repeated with the --call-id that the failure names.
+    Each argument is JSON, or else text. If no answer came, repeat the call with the
+    --call-id that the error names.
     """
     from braidlog.app import CallId, UnknownProcedureError
 
@@ -346,17 +360,17 @@ def _value(text: str) -> Any:
 
 
 @app.command(cls=HostsCommand)
-@click.option("--watch", is_flag=True, help="Go on looking until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
 @click.option(
     "--interval",
     type=parameters.seconds,
     default="1",
     show_default=True,
-    help="Seconds between two looks.",
+    help="Seconds between two refreshes.",
 )
 @click.pass_obj
 def status(session: Session, *, watch: bool, interval: float) -> None:
-    """Show how the hosts are: who is active, how far each is behind."""
+    """Show the hosts: which one is active, and how far each is behind."""
     with calling(session) as caller:
         if not watch:
             found, failed = _look(caller)
@@ -417,11 +431,11 @@ def _watch_live(caller: Caller, interval: float) -> None:
     "--host",
     "address",
     metavar="HOST:PORT",
-    help="Which [default: the first of --hosts].",
+    help="The host to use [default: the first of --hosts].",
 )
 @click.pass_obj
 def promote(session: Session, *, address: str | None) -> None:
-    """Make a host the active one; the one that was stands by from then on."""
+    """Make a host the active one; the former one becomes a standby."""
     with calling(session) as caller:
         said = caller.promote(address)
     text = f"host {said.host.hex()[:8]} is active in epoch {said.epoch}"

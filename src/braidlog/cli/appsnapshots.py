@@ -25,10 +25,15 @@ _DIRECTORY = LocalPath(file_okay=False)
     "--host",
     "address",
     metavar="HOST:PORT",
-    help="Which [default: the first of --hosts].",
+    help="The host to use [default: the first of --hosts].",
 )
-@click.option("--directory", type=_DIRECTORY, help="Open this directory for it.")
-@click.option("--app", "application", metavar="MODULE:APP", help="With --directory.")
+@click.option("--directory", type=_DIRECTORY, help="Open this directory to do it.")
+@click.option(
+    "--app",
+    "application",
+    metavar="MODULE:APP",
+    help="With --directory: the application, as MODULE:NAME.",
+)
 @click.pass_obj
 def snapshot(
     session: Session,
@@ -40,9 +45,9 @@ def snapshot(
 ) -> None:
     """Have a host take a snapshot, or copy its state to TARGET.
 
-    A snapshot is one of the host's own: durable there, read back, and the log is
-    trimmed to it as the host's settings say. A copy is a new directory with one
-    database a partition, all as of one position. The host goes on meanwhile.
+    Without TARGET the host takes one of its own snapshots: durable, read back, and the
+    log is trimmed to it as its settings say. TARGET becomes a directory with one
+    database per partition, all as of one position. The host keeps running.
     """
     if directory is not None:
         if target is not None or address is not None:

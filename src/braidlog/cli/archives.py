@@ -33,7 +33,7 @@ class Archives(click.Group):
 
 @click.group(cls=Archives)
 def archive() -> None:
-    """Look into archives; `pipeline archive` makes them."""
+    """Inspect archives; `pipeline archive` makes them."""
 
 
 def _opened(location: str) -> Archive:
@@ -50,7 +50,7 @@ def _opened(location: str) -> Archive:
 @click.argument("location")
 @click.pass_obj
 def show(session: Session, location: str) -> None:
-    """Show what the archive at LOCATION, a directory or a URI, has."""
+    """Show the contents of the archive at LOCATION, a directory or a URI."""
     found = _opened(location)
     manifest = found.manifest
     size = sum(file.bytes for file in manifest.files)
@@ -103,32 +103,38 @@ def verify_(session: Session, location: str) -> None:
 @click.argument("log")
 @click.argument("directory", type=_DIRECTORY)
 @click.option("--until", type=parameters.POSITION, help="Last position to archive.")
-@click.option("--trim", is_flag=True, help="Then trim what was archived and read back.")
+@click.option(
+    "--trim",
+    is_flag=True,
+    help="Then trim the records that were archived and read back.",
+)
 @click.option(
     "--cursor",
     default="archive",
     show_default=True,
-    help="Pinning cursor that stands where the archive ends.",
+    help="Pinning cursor that marks where the archive ends.",
 )
 @click.option(
     "--lease",
     type=parameters.lease,
     metavar="DURATION",
-    help="How long the pin holds after the last run, for instance 30d [default: as it"
-    " is; for ever].",
+    help=(
+        "How long the pin holds after the last run, for instance "
+        "30d [default: unchanged; at first for ever]."
+    ),
 )
 @click.option(
     "--file-size",
     type=parameters.size,
     default="128MiB",
     show_default=True,
-    help="About how much of the log becomes one file.",
+    help="Approximate bytes of log per file.",
 )
-@click.option("--delta", is_flag=True, help="Make DIRECTORY a table of Delta too.")
+@click.option("--delta", is_flag=True, help="Make DIRECTORY a Delta table as well.")
 @click.option(
     "--iceberg",
     metavar="CATALOG.NAMESPACE.TABLE",
-    help="Add the files to this table of Iceberg.",
+    help="Add the files to this Iceberg table.",
 )
 def archive_(
     session: Session,
@@ -140,9 +146,9 @@ def archive_(
     file_size: int,
     **options: Any,
 ) -> None:
-    """Archive LOG to DIRECTORY, as Parquet, from where its archive ends.
+    """Archive the new records of LOG to DIRECTORY, as Parquet.
 
-    Run again, it goes on where it was interrupted, and adds what is new.
+    Run it again to resume an interrupted run, or to add what is new.
     """
     from braidlog.pipelines.archive import archive as run_archive
 

@@ -53,14 +53,16 @@ class Measured:
     "--directory",
     type=parameters.LocalPath(exists=True, file_okay=False),
     default=Path(),
-    help="Where to put the temporary log, so which disk [default: here].",
+    help=(
+        "Directory of the temporary log, and so the disk to measure [default: here]."
+    ),
 )
 @click.pass_obj
 def bench(session: Session, *, seconds: float, directory: Path) -> None:
     """Measure durable appends and reads.
 
-    Uses a temporary log of at most a few GiB, removed at the end. The times are those
-    of one append, of one record from submit to durable, of one batch, of one look-up.
+    Uses a temporary log of at most a few GiB. Times are per append, per record from
+    submit to durable, per batch, and per lookup.
 
     `make bench` in the repository compares with the device and with other systems.
     """

@@ -32,21 +32,21 @@ class Group(click.Group):
 
 @click.group(cls=Group)
 def cluster() -> None:
-    """Look at a whole cluster."""
+    """Show the state of a whole cluster."""
 
 
 @cluster.command()
 @click.option(
     "--check",
     is_flag=True,
-    help="End with exit code 8 unless the cluster is ok.",
+    help="Exit with 8 unless the cluster is ok.",
 )
 @click.pass_obj
 def status(session: Session, *, check: bool) -> None:
     """Show nodes, leader, logs, streams and health, and why it is not ok.
 
-    Takes two seconds at most. The leader says how the cluster is; without one each node
-    that answers says what it knows, and `told_by` names those nodes.
+    Takes two seconds at most. The answer comes from the leader; without a leader, from
+    every node that answers. `told_by` names them.
     """
     described = health.looked(session.look())
     if session.as_json:
@@ -79,14 +79,14 @@ def _show(session: Session, described: dict[str, Any]) -> None:
     type=parameters.duration,
     default="60s",
     show_default=True,
-    help="With --wait: the longest wait.",
+    help="With --wait: longest time to wait.",
 )
 @click.pass_obj
 def health_(session: Session, *, wait: bool, timeout_ms: int) -> None:
-    """Tell whether all replicas are in sync, with exit code 8 if not.
+    """Check whether all replicas are in sync; exit with 8 if not.
 
-    With --wait it waits for that: between the restarts of two nodes, for instance, so
-    that a stream never lacks both.
+    With --wait it waits until they are. Use it between the restarts of two nodes, so
+    that no stream lacks both.
     """
     begin = time.monotonic()
     end = begin + (timeout_ms / 1000 if wait else 0.0)
@@ -133,7 +133,7 @@ def node() -> None:
 @node.command("list")
 @click.pass_obj
 def list_(session: Session) -> None:
-    """List the nodes and what is on each."""
+    """List the nodes and their replicas."""
     with session.client() as client:
         found = health.node_rows(client.metadata())
     rows(session, found, empty="no nodes")
@@ -143,9 +143,9 @@ def list_(session: Session) -> None:
 @click.argument("number", metavar="NODE", type=parameters.NODE)
 @click.pass_obj
 def drain(session: Session, number: int) -> None:
-    """Move everything off NODE.
+    """Move all replicas off NODE.
 
-    It goes on after the command: the node is empty when `braidlog node list` shows no
+    The command returns at once. The node is empty when `braidlog node list` shows no
     replicas on it.
     """
     with session.client() as client:
@@ -164,7 +164,7 @@ def drain(session: Session, number: int) -> None:
 @click.argument("number", metavar="NODE", type=parameters.NODE)
 @click.pass_obj
 def undrain(session: Session, number: int) -> None:
-    """Let NODE have replicas again."""
+    """Let a drained NODE have replicas again."""
     with session.client() as client:
         find_node(client.metadata(), number)
         client.drain_node(number, draining=False)
@@ -174,12 +174,12 @@ def undrain(session: Session, number: int) -> None:
 
 @node.command()
 @click.argument("number", metavar="NODE", type=parameters.NODE)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
 def remove(session: Session, number: int, *, yes: bool) -> None:
-    """Forget NODE, on which nothing is.
+    """Forget an empty NODE.
 
-    Its number never comes back, and its directory is of no use any more.
+    Its number is never used again, and its directory becomes useless.
     """
     with session.client() as client:
         metadata = client.metadata()
@@ -196,13 +196,13 @@ def remove(session: Session, number: int, *, yes: bool) -> None:
 
 @node.command()
 @click.argument("number", metavar="NODE", type=parameters.NODE)
-@click.option("--off", is_flag=True, help="Let it vote no longer.")
-@click.option("--yes", is_flag=True, help="With --off: do not ask.")
+@click.option("--off", is_flag=True, help="Remove its vote.")
+@click.option("--yes", is_flag=True, help="With --off: do not ask for confirmation.")
 @click.pass_obj
 def voter(session: Session, number: int, *, off: bool, yes: bool) -> None:
-    """Let NODE vote in the metadata repository.
+    """Make NODE a voter of the metadata repository.
 
-    It goes on after the command: the node copies the repository first.
+    The command returns at once; the node copies the repository first.
     """
     with session.client() as client:
         metadata = client.metadata()
@@ -229,13 +229,13 @@ def voter(session: Session, number: int, *, off: bool, yes: bool) -> None:
 
 @node.command()
 @click.argument("number", metavar="NODE", type=parameters.NODE)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
 def readmit(session: Session, number: int, *, yes: bool) -> None:
-    """Let NODE, whose directory is lost, come back with an empty one.
+    """Let NODE return with an empty directory, because its own is lost.
 
-    Stop NODE first. Everything is taken off it and it loses its vote; then it comes
-    back as a new node does, copies what it lacks, and votes again if it did.
+    Stop NODE first. Its replicas and its vote are removed. When it starts, it copies
+    what it needs like a new node, and votes again if it did before.
     """
     with session.client() as client:
         find_node(client.metadata(), number)

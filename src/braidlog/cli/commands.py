@@ -52,7 +52,7 @@ def _cluster_option(*, hidden: bool = False) -> click.Option:
         envvar="BRAIDLOG_CLUSTER",
         metavar="HOST:PORT,...",
         hidden=hidden,
-        help="Nodes of a cluster, one is enough [env: BRAIDLOG_CLUSTER].",
+        help="Addresses of nodes; one is enough [env: BRAIDLOG_CLUSTER].",
     )
 
 
@@ -61,7 +61,7 @@ def _hosts_option() -> click.Option:
         ["--hosts", "cluster"],
         envvar="BRAIDLOG_HOSTS",
         metavar="HOST:PORT,...",
-        help="Hosts of an application, one is enough [env: BRAIDLOG_HOSTS].",
+        help="Addresses of hosts; one is enough [env: BRAIDLOG_HOSTS].",
     )
 
 
@@ -70,8 +70,11 @@ def _access_options() -> list[click.Parameter]:
         click.Option(
             ["--token"],
             envvar="BRAIDLOG_TOKEN",
-            help="Token for the cluster. On a command line other users of the machine"
-            " can see it: prefer the environment or a file [env: BRAIDLOG_TOKEN].",
+            help=(
+                "Token for the cluster. Other users of the machine can see "
+                "a command line: prefer the environment or a file [env: "
+                "BRAIDLOG_TOKEN]."
+            ),
         ),
         click.Option(
             ["--token-file"],
@@ -93,7 +96,7 @@ def _json_option() -> click.Option:
     return click.Option(
         ["--json", "as_json"],
         is_flag=True,
-        help="Print JSON, one value a line, and nothing else.",
+        help="Print only JSON, one value per line.",
     )
 
 

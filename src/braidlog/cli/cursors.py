@@ -38,7 +38,7 @@ def cursor() -> None:
 @click.argument("log")
 @click.pass_obj
 def list_(session: Session, log: str) -> None:
-    """List the cursors of LOG and how far each is behind."""
+    """List the cursors of LOG and the lag of each."""
     with session.logs() as store:
         source = store.log(log)
         rows(
@@ -67,15 +67,20 @@ def get(session: Session, log: str, name: str) -> None:
 @click.option(
     "--pin/--no-pin",
     default=None,
-    help="Whether trims and retention keep what it has not passed"
-    " [default: as it is; a new one does not].",
+    help=(
+        "Keep records from the cursor on, despite trims and "
+        "retention [default: unchanged; off for a new cursor]."
+    ),
 )
 @click.option(
     "--lease",
     type=parameters.lease,
     metavar="DURATION",
-    help="How long the pin holds after the last commit, for instance 7d, or none: for"
-    " ever [default: as it is; for ever].",
+    help=(
+        "How long the pin holds after the last commit, for instance"
+        " 7d, or none for ever [default: unchanged; none for a new "
+        "cursor]."
+    ),
 )
 @click.pass_obj
 def set_(

@@ -53,10 +53,10 @@ _SUFFIXES = {
     "--format",
     "layout",
     type=click.Choice(["jsonl", "csv", "parquet", "arrow"]),
-    help="Format [default: what the name of FILE tells]; arrow is an IPC stream.",
+    help=("Format [default: from the name of FILE]; arrow is an IPC stream."),
 )
-@click.option("--begin", type=parameters.POSITION, help="From this position on.")
-@click.option("--end", type=parameters.POSITION, help="Up to before this position.")
+@click.option("--begin", type=parameters.POSITION, help="First position.")
+@click.option("--end", type=parameters.POSITION, help="Stop before this position.")
 @archive_options
 @hole_option
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
@@ -76,11 +76,9 @@ def export(
 ) -> None:
     """Write a log to a file.
 
-    FILE may be - for stdout.
-
-    JSONL, CSV and Arrow are compressed if the name ends in .gz or .zst. JSONL and
-    Parquet come back through `import --value value --key key --timestamp timestamp
-    --headers headers`.
+    FILE can be - for stdout. JSONL, CSV and Arrow are compressed if the name ends in
+    .gz or .zst. To load JSONL or Parquet again, use `import --value value --key key
+    --timestamp timestamp --headers headers`.
     """
     to_stdout = str(file) == "-"
     write: Writer = _WRITERS[layout or _layout_of(file)]

@@ -46,7 +46,7 @@ _BATCHES_IN_FLIGHT = 8
     "--format",
     "layout",
     type=click.Choice(FORMATS),
-    help="Format of the files [default: what the name tells].",
+    help="Format of the files [default: from the name].",
 )
 @click.option("--value", metavar="FIELD", help="Value [default: the row as JSON].")
 @click.option("--key", metavar="FIELD", help="Key [default: none].")
@@ -67,15 +67,18 @@ _BATCHES_IN_FLIGHT = 8
 @click.option(
     "--producer",
     metavar="NAME",
-    help="Store each row once, however often this runs: a repeat with the same NAME"
-    " and the same files goes on where the log says it stopped.",
+    help=(
+        "Store each row once, however often this runs: with the "
+        "same NAME and files, it resumes where the log says it "
+        "stopped."
+    ),
 )
 @click.option(
     "--skip",
     type=parameters.COUNT,
     default=0,
     metavar="ROWS",
-    help="Leave out so many rows at the beginning.",
+    help="Skip this many rows at the beginning.",
 )
 @click.option(
     "--batch",
@@ -83,7 +86,7 @@ _BATCHES_IN_FLIGHT = 8
     type=parameters.Whole(1, 1 << 20),
     default=4096,
     show_default=True,
-    help="Most records in a batch.",
+    help="Records in a batch at most.",
 )
 @click.option("--create", is_flag=True, help="Create the log if there is none.")
 @click.pass_obj
@@ -102,8 +105,8 @@ def import_(
 ) -> None:
     """Append the rows of files.
 
-    FILES are Parquet, or JSONL or CSV, plain, .gz or .zst; their rows go to LOG in
-    order. A file may be - for stdin.
+    FILES are Parquet, or JSONL or CSV (plain, .gz or .zst). Their rows are appended to
+    LOG in order. A file can be - for stdin.
     """
     if producer is not None and (skip or not producer):
         raise click.UsageError(

@@ -18,12 +18,15 @@ def archive_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--archive",
             metavar="PLACE",
-            help="The same, from the archive in this directory or at this URI.",
+            help=(
+                "Read trimmed records from the archive in this directory or"
+                " at this URI."
+            ),
         ),
         click.option(
             "--include-archive",
             is_flag=True,
-            help="What was trimmed comes from the log's archive.",
+            help="Read trimmed records from the log's archive.",
         ),
     ):
         function = option(function)
@@ -33,7 +36,7 @@ def archive_options(function: Callable[..., None]) -> Callable[..., None]:
 hole_option = click.option(
     "--skip-holes",
     is_flag=True,
-    help="Go on behind positions of which a repair declared the records lost.",
+    help=("Continue after positions whose records a repair declared lost."),
 )
 
 

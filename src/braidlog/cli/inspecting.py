@@ -25,7 +25,7 @@ class Inspections(click.Group):
 
 @click.group(cls=Inspections)
 def inspect() -> None:
-    """Show what is in the files.
+    """Show the contents of the data files.
 
     Takes no lock, so it works beside a writer.
     """
@@ -86,19 +86,19 @@ def segments(session: Session) -> None:
 @inspect.command()
 @click.argument("segment", type=parameters.SEGMENT)
 @click.option("--log", help="Only frames of this log.")
-@click.option("--offset", type=parameters.OFFSET, default=0, help="From this offset.")
+@click.option("--offset", type=parameters.OFFSET, default=0, help="First offset.")
 @click.option(
     "--limit",
     type=parameters.POSITION,
     default=1000,
     show_default=True,
-    help="At most so many frames.",
+    help="Show at most this many frames.",
 )
 @click.pass_obj
 def frames(
     session: Session, segment: int, *, log: str | None, offset: int, limit: int
 ) -> None:
-    """List the frames of SEGMENT, the bad ones too."""
+    """List the frames of SEGMENT, including bad ones."""
     from braidlog.storage import inspect as files
 
     with session.files():
@@ -109,7 +109,7 @@ def frames(
 @inspect.command()
 @click.argument("segment", type=parameters.SEGMENT, required=False)
 @click.option("--log", help="Only this log.")
-@click.option("--samples", is_flag=True, help="Show every sample, not the totals.")
+@click.option("--samples", is_flag=True, help="Show every sample instead of totals.")
 @click.pass_obj
 def index(
     session: Session, segment: int | None, *, log: str | None, samples: bool

@@ -33,7 +33,9 @@ def log() -> None:
 
 @log.command()
 @click.argument("name")
-@click.option("--exist-ok", is_flag=True, help="Leave a log that exists as it is.")
+@click.option(
+    "--exist-ok", is_flag=True, help="Accept an existing log and leave it unchanged."
+)
 @click.option(
     "--compression",
     type=click.Choice(["none", "zstd", "lz4"]),
@@ -53,27 +55,32 @@ def log() -> None:
 @click.option(
     "--streams",
     type=parameters.STREAMS,
-    help="In a cluster: streams that share the appends [default: 1].",
+    help="In a cluster: number of streams [default: 1].",
 )
 @click.option(
     "--replication",
     type=parameters.STREAMS,
-    help="In a cluster: nodes that have each stream [default: 3, or all if fewer].",
+    help=(
+        "In a cluster: replicas of each stream [default: 3, or one per node if fewer]."
+    ),
 )
 @click.option(
     "--min-replicas",
     type=parameters.STREAMS,
-    help="In a cluster: nodes that a stream needs to take appends [default: a"
-    " majority].",
+    help=(
+        "In a cluster: replicas that a stream needs for appends [default: a majority]."
+    ),
 )
 @click.option(
     "--allow-missing",
     is_flag=True,
-    help="In a cluster: create it although there are fewer nodes than --replication.",
+    help=(
+        "In a cluster: create the log even if there are fewer nodes than --replication."
+    ),
 )
 @click.pass_obj
 def create(session: Session, /, name: str, *, exist_ok: bool, **settings: Any) -> None:
-    """Create the log NAME, and the data directory if there is none."""
+    """Create the log NAME, and the data directory if it does not exist."""
     given = {key: value for key, value in settings.items() if value is not None}
     if not given["allow_missing"]:
         del given["allow_missing"]
@@ -137,7 +144,7 @@ def list_(session: Session) -> None:
 @click.argument("name")
 @click.pass_obj
 def describe(session: Session, name: str) -> None:
-    """Show the settings and the state of the log NAME."""
+    """Show settings and state of the log NAME."""
     with session.logs() as store:
         described = plain(store.log(name).describe())
     shown = _shown if session.cluster is None else _shown_in_cluster
@@ -150,28 +157,30 @@ def describe(session: Session, name: str) -> None:
     "--retention",
     "retention_ms",
     type=parameters.retention,
-    help="Trim records older than this, for instance 7d; none keeps them.",
+    help=("Trim records older than this, for instance 7d; none turns it off."),
 )
 @click.option(
     "--retention-bytes",
     type=parameters.retention_bytes,
-    help="Trim the oldest records beyond this size, for instance 10GiB; none keeps"
-    " them.",
+    help=(
+        "Trim the oldest records beyond this size, for instance "
+        "10GiB; none turns it off."
+    ),
 )
 @click.option(
     "--replication",
     type=parameters.STREAMS,
-    help="In a cluster: nodes that have each stream.",
+    help="In a cluster: replicas of each stream.",
 )
 @click.option(
     "--min-replicas",
     type=parameters.STREAMS,
-    help="In a cluster: nodes that a stream needs to take appends.",
+    help="In a cluster: replicas that a stream needs for appends.",
 )
 @click.option(
     "--allow-missing",
     is_flag=True,
-    help="In a cluster: also if there are fewer nodes than --replication.",
+    help=("In a cluster: even if there are fewer nodes than --replication."),
 )
 @click.pass_obj
 def set_(
@@ -184,7 +193,7 @@ def set_(
     allow_missing: bool,
     **retention: Any,
 ) -> None:
-    """Change settings of the log NAME; those that are not named stay as they are."""
+    """Change settings of the log NAME; others stay unchanged."""
     given = {
         key: value or None for key, value in retention.items() if value is not None
     }
@@ -209,7 +218,7 @@ def set_(
 
 @log.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
 def delete(session: Session, name: str, *, yes: bool) -> None:
     """Delete the log NAME with all of its records."""

@@ -38,10 +38,10 @@ _LONG: Final = ("files", "rows", "hashes", "states", "findings")
 
 @click.group(cls=LateGroup, late={"archive": ("archives", "archive_")})
 def pipeline() -> None:
-    """Make something else of whole logs, in processes or in Spark.
+    """Process whole logs, in local processes or in Spark.
 
-    Each command can be interrupted: run again, it goes on. Done once, it changes
-    nothing. What it read, made and proved is in report.json of its directory.
+    An interrupted command resumes when you run it again; a finished one changes
+    nothing. report.json in its directory says what it read, wrote and proved.
     """
 
 
@@ -52,18 +52,18 @@ def running(function: Callable[..., None]) -> Callable[..., None]:
             "--conf",
             multiple=True,
             metavar="NAME=VALUE",
-            help="Setting of Spark. Any number of times.",
+            help="Spark setting. Can be repeated.",
         ),
         click.option(
             "--master",
             metavar="URL",
-            help="Run in Spark, with this master: local[*], spark://host:7077, yarn.",
+            help=("Run in Spark with this master: local[*], spark://host:7077, yarn."),
         ),
         click.option("--spark", is_flag=True, help="Run in Spark, on this machine."),
         click.option(
             "--workers",
             type=parameters.Whole(1),
-            help="Run in so many processes [default: one for each core].",
+            help="Number of processes [default: one per core].",
         ),
     ):
         function = option(function)
@@ -77,7 +77,7 @@ def raw_option(function: Callable[..., None]) -> Callable[..., None]:
         multiple=True,
         type=parameters.LocalPath(exists=True, file_okay=False),
         metavar="DIR",
-        help="Directory of a node that does not run any more. Once for each node.",
+        help="Directory of a stopped node. Repeat for each node.",
     )(function)
 
 
@@ -207,14 +207,16 @@ Place = Callable[[], contextlib.AbstractContextManager[dict[str, Any]]]
 @click.argument("output", type=_DIRECTORY)
 @raw_option
 @archive_options
-@click.option("--until", type=parameters.POSITION, help="Last position that counts.")
+@click.option("--until", type=parameters.POSITION, help="Last position to include.")
 @click.option(
     "--tombstone",
     default="empty",
     show_default=True,
     metavar="KIND",
-    help="Records that say that their key is gone: empty (values), none,"
-    " pattern=REGEX (in values), header=NAME.",
+    help=(
+        "Which records delete their key: empty (values), none, "
+        "pattern=REGEX (in values), header=NAME."
+    ),
 )
 def compact_(
     session: Session,
@@ -245,27 +247,28 @@ def compact_(
 @click.option("--log", "log", metavar="LOG", help="With --cluster or --raw: the log.")
 @raw_option
 @archive_options
-@click.option(
-    "--until", type=parameters.POSITION, help="Last position that is executed."
-)
+@click.option("--until", type=parameters.POSITION, help="Last position to execute.")
 @click.option(
     "--tasks",
     type=parameters.Whole(1),
-    help="Spread the partitions over so many tasks [default: one for each core].",
+    help=("Number of tasks that share the partitions [default: one per core]."),
 )
 @click.option(
     "--outcomes",
     type=click.Choice(["strict", "report", "off"]),
     default="strict",
     show_default=True,
-    help="Commands that give something else than the log says: stop, or go on.",
+    help=("If an outcome differs from the log: stop, or report and continue."),
 )
 @click.option(
     "--environment",
     type=click.Choice(["refuse", "report", "off"]),
     default="refuse",
     show_default=True,
-    help="Outcomes that were made in another environment: refuse, or go on.",
+    help=(
+        "If outcomes were computed in another environment: refuse, "
+        "or report and continue."
+    ),
 )
 def replay_(
     session: Session,
@@ -279,10 +282,10 @@ def replay_(
     archive: str | None,
     **options: Any,
 ) -> None:
-    """Make the state of an application in OUTPUT, partitions side by side.
+    """Compute the state of an application into OUTPUT, partitions in parallel.
 
-    The log is that of the directory of the application (--data), of a cluster, or of
-    the directories of a cluster that is dead (--raw).
+    The log is in the application's directory (--data), in a cluster, or in the
+    directories of a dead cluster (--raw).
     """
     from braidlog.app.log.source import LOG_NAME
     from braidlog.pipelines.replaying import replay
@@ -316,15 +319,20 @@ def replay_(
     type=parameters.STREAMS,
     default=1,
     show_default=True,
-    help="Streams that it has, or gets if it is not there.",
+    help="Number of streams of the target log, if it must be created.",
 )
-@click.option("--into-data", type=_DIRECTORY, metavar="DIR", help="It is there.")
+@click.option(
+    "--into-data",
+    type=_DIRECTORY,
+    metavar="DIR",
+    help="Data directory of the target log.",
+)
 @click.option(
     "--into-cluster",
     metavar="HOST:PORT,...",
-    help="It is in this cluster [default: where the other log is].",
+    help="Cluster of the target log [default: where LOG is].",
 )
-@click.option("--until", type=parameters.POSITION, help="Last position that is copied.")
+@click.option("--until", type=parameters.POSITION, help="Last position to copy.")
 def repartition_(
     session: Session,
     running_in: Place,
@@ -342,8 +350,8 @@ def repartition_(
 ) -> None:
     """Append the records of LOG to another log with more or fewer streams.
 
-    Each is stored once, and records of one key keep their order. OUTPUT holds what is
-    on its way, and the report. Token and certificates are those of the other options.
+    Each record is stored once, and records with the same key keep their order. OUTPUT
+    holds intermediate files and the report. Token and certificates apply to both logs.
     """
     from braidlog.pipelines.repartitioning import Destination, repartition
 
@@ -376,7 +384,7 @@ def repartition_(
     required=True,
     type=parameters.LocalPath(exists=True, file_okay=False),
     metavar="DIR",
-    help="Data directory of a log or of a node. Any number of times.",
+    help="Data directory of a log or a node. Can be repeated.",
 )
 def reindex_(
     session: Session,
@@ -385,10 +393,10 @@ def reindex_(
     output: Path,
     directories: tuple[Path, ...],
 ) -> None:
-    """Write side files again that are missing or damaged.
+    """Rebuild missing or damaged side files.
 
-    They are what readers find positions and times by without reading segments. OUTPUT
-    is for the report. Nodes may run meanwhile.
+    Side files let readers find positions and times without reading segments. OUTPUT
+    gets the report. Nodes can keep running.
     """
     from braidlog.pipelines.reindexing import reindex
 
@@ -410,10 +418,10 @@ def reindex_(
     "archives",
     multiple=True,
     metavar="LOCATION",
-    help="Compare with this archive as well. Any number of times.",
+    help="Also compare with this archive. Can be repeated.",
 )
 @click.option(
-    "--include-archive", is_flag=True, help="And with the archive of the log."
+    "--include-archive", is_flag=True, help="Also compare with the archive of the log."
 )
 def audit_(
     session: Session,
@@ -427,8 +435,8 @@ def audit_(
 ) -> None:
     """Compare all copies of LOG, and prove that nothing is missing.
 
-    Copies are the nodes of a cluster, or directories of nodes that do not run (--raw),
-    and archives. OUTPUT is for the report. Ends with code 5 if anything is wrong.
+    Copies are the nodes of a cluster or directories of stopped nodes (--raw), and
+    archives. OUTPUT gets the report. Exits with 5 if anything is wrong.
     """
     from braidlog.pipelines.auditing import audit
 

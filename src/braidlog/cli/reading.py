@@ -26,7 +26,7 @@ def layout_options(function: Callable[..., None]) -> Callable[..., None]:
             "--delimiter",
             type=parameters.delimiter,
             default=r"\n",
-            help=r"What ends a raw value [default: \n].",
+            help="Separator of raw values [default: \\n].",
         ),
         click.option(
             "--binary",
@@ -41,8 +41,10 @@ def layout_options(function: Callable[..., None]) -> Callable[..., None]:
             type=click.Choice(["text", "json", "raw"]),
             default="text",
             show_default=True,
-            help="text: position, time, key and value with tabs between;"
-            " json: an object a line; raw: the values alone.",
+            help=(
+                "text: position, time, key and value, separated by tabs; "
+                "json: one object per line; raw: only the values."
+            ),
         ),
     ):
         function = option(function)
@@ -52,13 +54,17 @@ def layout_options(function: Callable[..., None]) -> Callable[..., None]:
 @command(kind=EitherCommand)
 @click.argument("log")
 @click.argument("position", type=parameters.POSITION, required=False)
-@click.option("--begin", type=parameters.POSITION, help="From this position on.")
-@click.option("--end", type=parameters.POSITION, help="Up to before this position.")
+@click.option("--begin", type=parameters.POSITION, help="First position.")
+@click.option("--end", type=parameters.POSITION, help="Stop before this position.")
 @click.option("--key", help="Only records with this key.")
-@click.option("--since", type=parameters.timestamp, help="Only from this time on.")
-@click.option("--until", type=parameters.timestamp, help="Only up to before this time.")
-@click.option("--limit", type=parameters.COUNT, help="At most so many records.")
-@click.option("--reverse", "-r", is_flag=True, help="The last record first.")
+@click.option(
+    "--since", type=parameters.timestamp, help="Only records from this time on."
+)
+@click.option(
+    "--until", type=parameters.timestamp, help="Only records before this time."
+)
+@click.option("--limit", type=parameters.COUNT, help="Print at most this many records.")
+@click.option("--reverse", "-r", is_flag=True, help="Newest record first.")
 @archive_options
 @hole_option
 @layout_options
@@ -82,8 +88,8 @@ def read(
 ) -> None:
     """Print records.
 
-    The one at POSITION of LOG, or all that the options let through: the oldest first,
-    or the newest with --reverse. --limit counts from the first one printed.
+    Prints the record at POSITION of LOG, or all records that the options select, oldest
+    first, or newest first with --reverse. --limit counts from the first one printed.
     """
     filters = {name: value for name, value in bounds.items() if value is not None}
     if position is not None and (filters or begin or key is not None):
@@ -122,13 +128,13 @@ def read(
     type=parameters.COUNT,
     default=10,
     show_default=True,
-    help="Begin with the last so many records.",
+    help="Begin with this many of the last records.",
 )
-@click.option("--follow", "-f", is_flag=True, help="Go on with what is appended.")
+@click.option("--follow", "-f", is_flag=True, help="Continue with new records.")
 @click.option(
     "--timeout",
     type=parameters.seconds,
-    help="With --follow: stop after so many idle seconds.",
+    help=("With --follow: stop after this many seconds without a record."),
 )
 @layout_options
 @click.pass_obj
@@ -145,7 +151,7 @@ def tail(
 ) -> None:
     """Print the last records, follow the log.
 
-    With --follow it goes on with what is appended to LOG.
+    With --follow it then prints new records of LOG as they are appended.
     """
     if timeout is not None and not follow:
         raise click.UsageError("--timeout needs --follow")

@@ -26,7 +26,7 @@ __all__ = ["repair", "verify"]
 def verify(context: click.Context) -> None:
     """Check every checksum and invariant.
 
-    Changes nothing; ends with code 5 if it finds damage.
+    Changes nothing. Exits with 5 if it finds damage.
     """
     from braidlog.storage import inspect as files
 
@@ -64,10 +64,13 @@ def verify(context: click.Context) -> None:
     type=click.Choice(["all", "most", "newest", "oldest"]),
     default="all",
     show_default=True,
-    help="What to keep of a log with a hole: all, with the hole declared, or one side.",
+    help=(
+        "What to keep of a log with lost records: all, with a "
+        "declared hole, or one side."
+    ),
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would be lost.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
 def repair(
     session: Session,
@@ -77,9 +80,9 @@ def repair(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Make a copy that opens again.
+    """Write an undamaged copy of a damaged directory.
 
-    Shows what would be lost and asks first; the original stays as it is.
+    Shows what would be lost and asks first. The original is not changed.
     """
     from braidlog.storage import inspect as files
 

@@ -74,63 +74,69 @@ def _partitions(_: click.Context, __: click.Parameter, text: str | None) -> Any:
     multiple=True,
     type=parameters.LocalPath(exists=True, file_okay=False),
     metavar="DIR",
-    help="Directory of a node that does not run any more. Once for each node.",
+    help="Directory of a stopped node. Repeat for each node.",
 )
 @click.option(
     "--cut",
     type=click.Choice(["strict", "any-copy"]),
     default="strict",
     show_default=True,
-    help="With --raw, where no directory has a record: end there, or go on behind it.",
+    help=("With --raw, where no directory has a record: stop, or continue after it."),
 )
-@click.option(
-    "--until", type=parameters.POSITION, help="Last position that is executed."
-)
+@click.option("--until", type=parameters.POSITION, help="Last position to execute.")
 @click.option(
     "--as-of",
     type=parameters.timestamp,
     metavar="TIME",
-    help="Execute what is before the first record after TIME.",
+    help="Execute everything before the first record after TIME.",
 )
 @click.option(
     "--snapshots",
     type=_DIRECTORY,
     metavar="DIR",
-    help="Begin from one of these [default: snapshots in the data directory].",
+    help=(
+        "Directory of snapshots to begin from [default: snapshots "
+        "in the data directory]."
+    ),
 )
-@click.option("--from-zero", is_flag=True, help="Begin without a snapshot.")
+@click.option(
+    "--from-zero", is_flag=True, help="Begin at the first record, without a snapshot."
+)
 @click.option(
     "--partitions",
     callback=_partitions,
     metavar="LIST",
-    help="Replay these alone, such as 0-3,7.",
+    help="Replay only these partitions, such as 0-3,7.",
 )
 @click.option(
     "--across",
     type=click.Choice(["include", "refuse"]),
     default="include",
     show_default=True,
-    help="Partitions that commands on these touch as well.",
+    help="What to do if commands also touch other partitions.",
 )
 @click.option(
     "--outcomes",
     type=_CHECK,
     default="strict",
     show_default=True,
-    help="Commands that give something else than the log says: stop, or go on.",
+    help=("If an outcome differs from the log: stop, or report and continue."),
 )
 @click.option(
     "--environment",
     type=_RULE,
     default="refuse",
     show_default=True,
-    help="Outcomes that were made in another environment: refuse, or go on.",
+    help=(
+        "If outcomes were computed in another environment: refuse, "
+        "or report and continue."
+    ),
 )
 @click.option(
     "--verify",
     "verified",
     is_flag=True,
-    help="Compare with the snapshots on the way, and with the state of the host.",
+    help=("Compare with each snapshot passed, and with the state of the host."),
 )
 @click.pass_obj
 def replay_(
@@ -149,11 +155,11 @@ def replay_(
     verified: bool,
     **options: Any,
 ) -> None:
-    """Make the state of an application in STATE, from its log.
+    """Compute the state of an application from its log, into STATE.
 
-    The log is that of the directory of the application (--data), of a cluster, or of
-    the directories of a cluster that is dead (--raw). Interrupted, the same command
-    goes on.
+    The log is in the application's directory (--data), in a cluster, or in the
+    directories of a dead cluster (--raw). If interrupted, run the same command again;
+    it resumes.
     """
     from braidlog.app.replay.audit import replay_and_compare
     from braidlog.app.replay.run import Moment
@@ -334,22 +340,27 @@ def _tell(session: Session, done: Replayed, lacks: Lacks | None) -> None:
     "--work",
     type=_DIRECTORY,
     metavar="DIR",
-    help="Keep the replayed state here, and go on from it the next time.",
+    help="Keep the replayed state here and resume from it next time.",
 )
 @click.option(
     "--snapshots",
     type=_DIRECTORY,
     metavar="DIR",
-    help="Begin from one of these [default: snapshots in the data directory].",
+    help=(
+        "Directory of snapshots to begin from [default: snapshots "
+        "in the data directory]."
+    ),
 )
-@click.option("--from-zero", is_flag=True, help="Begin without a snapshot.")
-@click.option("--follow", is_flag=True, help="Compare again and again.")
+@click.option(
+    "--from-zero", is_flag=True, help="Begin at the first record, without a snapshot."
+)
+@click.option("--follow", is_flag=True, help="Repeat the comparison.")
 @click.option(
     "--every",
     type=parameters.duration,
     default="60s",
     show_default=True,
-    help="With --follow: how often.",
+    help="With --follow: time between two comparisons.",
 )
 @click.option("--rounds", type=parameters.Whole(1), hidden=True)
 @click.option("--environment", type=_RULE, default="refuse", show_default=True)
@@ -370,8 +381,8 @@ def verify(
 ) -> None:
     """Compare the state of a host with a replay of its log.
 
-    The replay begins from the newest snapshot, and what later snapshots say is compared
-    as well. The host may run meanwhile: it is not stopped, and does not wait.
+    The replay begins from the newest snapshot, and is also compared with later ones.
+    The host can keep running; it does not wait.
     """
     application = load(program)
     live = session.data / "state" if state is None else state

@@ -65,12 +65,12 @@ __all__ = ["rescue"]
     multiple=True,
     type=parameters.Whole(1),
     metavar="NODE",
-    help="Do not wait for this node: its disk is destroyed. May be repeated.",
+    help="Give this node up: its disk is destroyed. Can be repeated.",
 )
 @click.option(
     "--accept-loss",
     is_flag=True,
-    help="Write although --lost may lose acknowledged records.",
+    help="Write even though --lost may lose acknowledged records.",
 )
 @click.option(
     "--streams",
@@ -79,7 +79,7 @@ __all__ = ["rescue"]
     ' {"1": [1, 2]}, instead of what the directories say.',
 )
 @click.option("--write", is_flag=True, help="Write the new epoch to the valid nodes.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_context
 def rescue(
     context: click.Context,
@@ -91,12 +91,12 @@ def rescue(
     write: bool,
     yes: bool,
 ) -> None:
-    """Decide from fault logs which nodes go on.
+    """Decide from fault logs which nodes continue.
 
-    For the day on which the metadata repository is lost for good. Takes the data
-    directories of all nodes that can be had, or copies of them [default: --data]. Only
-    looks, unless --write is given; all nodes have to be stopped. Ends with code 8 if
-    other nodes have to be there first, with 9 if no choice is safe.
+    For the case that the metadata repository is lost for good. DIRECTORIES are the data
+    directories of all nodes that are left, or copies [default: --data]. All nodes must
+    be stopped. Changes nothing without --write. Exits with 8 if other nodes must be
+    present first, with 9 if no decision is safe.
     """
     session: Session = context.obj
     directories = directories or (session.data,)

@@ -34,7 +34,7 @@ _WATCH_S: Final = 0.2
 _log_level = click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
-    help="The least that a node logs; in place of [log] level [default: info].",
+    help="Lowest level to log; overrides [log] level [default: info].",
 )
 
 
@@ -49,9 +49,9 @@ _log_level = click.option(
 @click.option(
     "--check",
     is_flag=True,
-    help="Say whether a start would be refused, and start nothing.",
+    help="Check whether the node would start, without starting it.",
 )
-@click.option("--lifeline", type=int, hidden=True, help="Stop when this pipe ends.")
+@click.option("--lifeline", type=int, hidden=True, help="Stop when this pipe closes.")
 @_log_level
 @click.pass_obj
 def serve(
@@ -66,10 +66,9 @@ def serve(
 ) -> None:
     """Run one node of a cluster until SIGTERM or Ctrl-C.
 
-    Every setting may come from the environment instead of the file:
-    BRAIDLOG_NODE_ID=1 is id = 1 in [node]. An option goes before the environment, and
-    that before the file; BRAIDLOG_DATA counts where nothing else says the directory,
-    and is refused if it names another one than the file.
+    Settings can also come from the environment: BRAIDLOG_NODE_ID=1 stands for id = 1 in
+    [node]. Options override the environment, which overrides the file. BRAIDLOG_DATA
+    counts only if nothing else names the directory, and must not contradict the file.
     """
     # Late: everything else works without the extra that these need.
     from braidlog.node.config import LogSettings, load
@@ -95,7 +94,7 @@ def serve(
 @click.option(
     "--nodes",
     type=parameters.Whole(1, 9),
-    help="How many [default: those that the directory has; 3 in a new one].",
+    help=("Number of nodes [default: as in the directory; 3 in a new one]."),
 )
 @click.option(
     "--ports",

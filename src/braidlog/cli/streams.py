@@ -44,13 +44,13 @@ def list_(session: Session, log: str | None) -> None:
 
 @stream.command()
 @click.argument("number", metavar="STREAM", type=parameters.POSITION)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
 def seal(session: Session, number: int, *, yes: bool) -> None:
-    """Let STREAM take no more appends.
+    """Stop appends to STREAM.
 
-    What is acknowledged stays and can be read. Records with a key that belong to the
-    stream wait until it is unsealed.
+    Acknowledged records stay readable. Appends whose key belongs to the stream wait
+    until it is unsealed.
     """
     with session.client() as client:
         log = _find(client, number)["log"]
@@ -64,7 +64,7 @@ def seal(session: Session, number: int, *, yes: bool) -> None:
 @click.argument("number", metavar="STREAM", type=parameters.POSITION)
 @click.pass_obj
 def unseal(session: Session, number: int) -> None:
-    """Let STREAM take appends again."""
+    """Allow appends to STREAM again."""
     with session.client() as client:
         log = _find(client, number)["log"]
         epoch = client.unseal(number)
@@ -76,7 +76,7 @@ def unseal(session: Session, number: int) -> None:
 @click.argument("number", metavar="STREAM", type=parameters.POSITION)
 @click.option("--from", "source", type=parameters.NODE, help="Node.")
 @click.option("--to", "target", type=parameters.NODE, help="Node.")
-@click.option("--cancel", is_flag=True, help="Give up the move that is under way.")
+@click.option("--cancel", is_flag=True, help="Cancel the move in progress.")
 @click.pass_obj
 def move(
     session: Session,
@@ -88,8 +88,8 @@ def move(
 ) -> None:
     """Move a replica of STREAM to another node.
 
-    It goes on after the command: the new node copies the stream first, and the old one
-    leaves when nothing is missing. If the new node is down, the move waits for it.
+    The command returns at once. The new node copies the stream; then the old replica is
+    removed. If the new node is down, the move waits for it.
     """
     if cancel:
         if source is not None or target is not None:

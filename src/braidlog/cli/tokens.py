@@ -31,16 +31,18 @@ class Group(click.Group):
 
 @click.group(cls=Group)
 def token() -> None:
-    """Make tokens for a cluster."""
+    """Create tokens for a cluster."""
 
 
 @token.command()
-@click.option("--name", required=True, help="Whose token it is; letters, digits, ._-")
+@click.option(
+    "--name", required=True, help="Name of the token's owner: letters, digits, ._-"
+)
 @click.option(
     "--role",
     type=click.Choice(_ROLES),
     required=True,
-    help="What it allows; each role includes those before it. peer: for nodes.",
+    help=("Permissions; each role includes those before it. peer is for nodes."),
 )
 @click.option(
     "--file",
@@ -48,14 +50,14 @@ def token() -> None:
     type=LocalPath(dir_okay=False),
     default=Path("tokens.toml"),
     show_default=True,
-    help="Token file of the nodes; made if there is none.",
+    help="Token file of the nodes; created if missing.",
 )
 @click.pass_obj
 def create(session: Session, /, name: str, *, role: str, path: Path) -> None:
-    """Make a token and print it, once.
+    """Create a token and print it once.
 
-    The file gets its name, its role and a hash, not the token. Nodes read the file when
-    they start.
+    The file gets its name, role and hash, not the token itself. Nodes read the file at
+    start.
     """
     from braidlog.wire.roles import Role
     from braidlog.wire.tokens import ENTROPY_BYTES, make_token, token_entry

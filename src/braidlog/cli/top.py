@@ -61,24 +61,26 @@ _COLORS: Final = {
     type=parameters.seconds,
     default="1",
     show_default=True,
-    help="Seconds between two looks.",
+    help="Seconds between two refreshes.",
 )
 @click.option(
     "--status",
     "statuses",
     metavar="HOST:PORT[,...]",
     envvar="BRAIDLOG_STATUS",
-    help="HTTP addresses of nodes, for what only they know: how far each replica is"
-    " behind, connections, bytes; and of hosts of applications"
-    " [env: BRAIDLOG_STATUS].",
+    help=(
+        "HTTP addresses of nodes, to show replica lag, connections "
+        "and bytes; and of hosts of applications [env: "
+        "BRAIDLOG_STATUS]."
+    ),
 )
 @click.pass_obj
 def top(session: Session, *, once: bool, interval: float, statuses: str | None) -> None:
     """Watch a cluster: nodes, streams, hosts of applications, rates and lags.
 
-    Ctrl-C ends it. The braid of a stream shows how much each look found committed,
-    on the scale of its log, the newest at the right. With --json each look is a line.
-    With --status and without --cluster only hosts of applications are shown.
+    Ctrl-C ends it. The braid of a stream shows how much each refresh found committed,
+    relative to its log, newest at the right. With --json, each refresh is one line.
+    With --status and without --cluster, only hosts of applications are shown.
     """
     if not (once or session.as_json or _is_live()):
         text = "a live view needs a terminal that can move its cursor"

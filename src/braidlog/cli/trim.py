@@ -18,10 +18,12 @@ __all__ = ["trim"]
 @click.argument("log")
 @click.option("--before", type=parameters.POSITION, help="First position to keep.")
 @click.option(
-    "--before-time", type=parameters.timestamp, help="Time of the first to keep."
+    "--before-time", type=parameters.timestamp, help="Time of the first record to keep."
 )
-@click.option("--keep", type=parameters.COUNT, help="Keep the last so many records.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--keep", type=parameters.COUNT, help="Keep this many of the last records."
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
 def trim(
     session: Session,
@@ -34,7 +36,7 @@ def trim(
 ) -> None:
     """Delete the oldest records.
 
-    The positions of the others in LOG stay what they are.
+    Positions of the other records of LOG do not change.
     """
     if sum(option is not None for option in (before, before_time, keep)) != 1:
         raise click.UsageError("pass exactly one of --before, --before-time and --keep")

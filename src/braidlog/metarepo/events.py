@@ -66,7 +66,7 @@ EventName: TypeAlias = Literal[
     "replica_dropped",
     "replica_damaged",
 ]
-"""Names never change: programs look for them. `docs/operating.md` lists them."""
+"""Names never change: programs look for them. docs/operating/cluster.md lists them."""
 
 Value: TypeAlias = "int | str | list[int]"
 
