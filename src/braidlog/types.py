@@ -61,9 +61,8 @@ HeadersLike: TypeAlias = "Mapping[str, Buffer] | Iterable[tuple[str, Buffer]]"
 class Producer:
     """Identity under which appends are stored exactly once.
 
-    Sequences are dense from 1 in each log stream. A repeat of a stored sequence
-    returns the position of the first time; a gap is refused. A producer that comes
-    back with a higher epoch fences the one before it.
+    Sequences are dense from 1 in each log stream. Repeating a stored sequence returns
+    the first position; a gap is refused. A higher epoch fences the lower ones.
     """
 
     id: int

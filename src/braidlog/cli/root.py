@@ -145,8 +145,8 @@ Start with:
   braidlog read orders
 
 Exit codes: 0 done, 1 failure, 2 usage, 3 not found, 4 locked by another writer,
-5 corruption, 6 trimmed or beyond the end, 7 log full, 8 nodes have to be there first,
-9 refused: no choice is safe.
+5 corruption, 6 trimmed or beyond the end, 7 log full, 8 waiting for other nodes or
+replicas, 9 refused: not safe.
 """
 
 

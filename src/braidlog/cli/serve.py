@@ -131,9 +131,9 @@ def up(
 ) -> None:
     """Run a cluster on this machine until Ctrl-C.
 
-    Each node is a process with a directory of its own below the data directory; a later
-    `up` with the same directory goes on with the same data, at the same ports.
-    Settings are not kept: profile and settings file count for the nodes started now.
+    Each node is a process with its own directory below the data directory. A later `up`
+    with the same directory continues with the same data and ports.
+    Profile and settings file are not kept; they apply to this run only.
     """
     for needed in ("msgspec", "prometheus_client", "uvloop"):
         importlib.import_module(needed)  # Else each node would miss it by itself.

@@ -85,7 +85,7 @@ class AsyncClient:
     async def close(self) -> None:
         """Close all connections. Idempotent.
 
-        Appends that are not acknowledged fail; what was sent may be stored.
+        Unacknowledged appends fail; those that were sent may still be stored.
         """
         if not self._cluster.closed:
             for log in self._logs.values():
@@ -132,19 +132,20 @@ class AsyncClient:
     ) -> AsyncClusterLog:
         """Create a log; durable on return.
 
-        It has so many ``streams``, each on ``replication`` nodes (None: three, or all
-        if there are fewer), and takes appends while ``min_replicas`` of them are there
-        (None: a majority). The rest as `Store.create_log`.
+        The log has ``streams`` streams, each with ``replication`` replicas (None:
+        three, or one per node if there are fewer). A stream takes appends while it has
+        ``min_replicas`` replicas (None: a majority). Other arguments are those of
+        `Store.create_log`.
 
         A cluster with fewer than ``replication`` nodes refuses. With ``allow_missing``
-        it creates the log on the nodes that there are, at least ``min_replicas``, and
-        adds the other replicas when nodes join; `describe` says how many are missing.
+        it creates the log if there are at least ``min_replicas`` nodes, and adds
+        replicas when nodes join; `describe` says how many are missing.
 
         Raises:
             TypeError: an argument has the wrong type.
-            AlreadyExistsError: there is one, and not ``exist_ok``.
-            InvalidArgumentError: there are not so many nodes, or the name is none for a
-                new log; see `Store.create_log`.
+            AlreadyExistsError: the log exists, and ``exist_ok`` is not set.
+            InvalidArgumentError: there are too few nodes, or a new log cannot have this
+                name; see `Store.create_log`.
         """
         name = checked_name(name, "log")
         streams = checked_int(streams, "streams")
@@ -202,13 +203,13 @@ class AsyncClient:
             log._close(NotFoundError(f"the log {name!r} was deleted"))
 
     async def describe(self, name: str) -> ClusterLogDescription:
-        """Return what there is to know of a log."""
+        """Return settings and state of a log."""
         return await (await self.log(name)).describe()
 
     async def scan(self, name: str, *, node: int = 0) -> AsyncScan:
-        """Return reads of a log stream by stream, for many processes at once.
+        """Return a reader of single streams of a log, for many processes at once.
 
-        With ``node`` that node alone is asked, for streams that it has a replica of.
+        With ``node``, only that node is asked, for streams of which it has a replica.
 
         Raises:
             NotFoundError: there is no log of that name.
@@ -217,7 +218,7 @@ class AsyncClient:
         return AsyncScan(self._cluster, info, self._codec, node)
 
     async def ingest(self, name: str) -> AsyncIngest:
-        """Return appends to a log stream by stream, for loads that may be repeated.
+        """Return a writer to single streams of a log, for loads that may be repeated.
 
         Raises:
             NotFoundError: there is no log of that name.
@@ -228,16 +229,16 @@ class AsyncClient:
     async def metadata(self) -> Metadata:
         """Return nodes, leader, logs and streams as of one moment.
 
-        The leader of the metadata repository answers: it alone knows which nodes are
-        alive and which replicas are in sync.
+        The leader of the metadata repository answers, because only it knows which nodes
+        are alive and which replicas are in sync.
         """
         return await self._cluster.judged()
 
     async def look(self, within: float | None = None) -> Look:
-        """Return how the cluster is in 1.5 seconds, whatever is left of it.
+        """Return the state of the cluster within 1.5 seconds, even without a leader.
 
-        The leader says it, if there is one; else each node that answers says what it
-        knows. Works without `__aenter__`, which needs a node that serves.
+        The leader answers, or else every node that is reachable says what it knows.
+        Works without `__aenter__`, which needs a node that serves.
 
         Raises:
             UnauthorizedError: the token is refused.
@@ -251,22 +252,22 @@ class AsyncClient:
         return (await self._cluster.judged()).nodes
 
     async def drain_node(self, node: int, *, draining: bool = True) -> None:
-        """Move everything off a node, or take that back; goes on after the return."""
+        """Start to move all replicas off a node, or cancel that."""
         await self._cluster.execute(commands.DrainNode(node, draining))
 
     async def remove_node(self, node: int) -> None:
-        """Forget a node on which nothing is; its id never comes back."""
+        """Forget an empty node; its id is never used again."""
         await self._cluster.execute(commands.RemoveNode(node))
 
     async def set_voter(self, node: int, *, voter: bool = True) -> None:
-        """Make a node a member of the metadata repository, or no longer."""
+        """Make a node a voter of the metadata repository, or remove its vote."""
         await self._cluster.execute(commands.SetVoter(node, voter))
 
     async def readmit_node(self, node: int) -> None:
-        """Give up the lost directory of a node, so that its id may come back empty.
+        """Give up the lost directory of a node, so that its id can return empty.
 
-        Everything is taken off the node first, its vote too; that goes on after the
-        return. What the lost directory says, should it turn up, never counts again.
+        The node's replicas and its vote are removed first, which continues after the
+        return. The lost directory never counts again, even if it turns up.
 
         Raises:
             InvalidArgumentError: the node is alive, or only it holds all records of a
@@ -281,11 +282,11 @@ class AsyncClient:
         return Routes(await self._cluster.judged()).named(name).streams
 
     async def seal(self, stream: int) -> int:
-        """Let a stream take no more appends; return the epoch it is sealed in."""
+        """Stop appends to a stream; return the epoch it is sealed in."""
         return await self._epoch(commands.Seal(stream))
 
     async def unseal(self, stream: int) -> int:
-        """Let a stream take appends again; return its epoch."""
+        """Allow appends to a stream again; return its epoch."""
         return await self._epoch(commands.Unseal(stream))
 
     async def _epoch(self, command: commands.Seal | commands.Unseal) -> int:
@@ -296,15 +297,15 @@ class AsyncClient:
         return result.epoch
 
     async def move_replica(self, stream: int, source: int, target: int) -> None:
-        """Move a replica to another node; goes on after the return."""
+        """Start to move a replica to another node."""
         await self._cluster.execute(commands.MoveReplica(stream, source, target))
 
     async def add_learner(self, stream: int, node: int) -> None:
-        """Let a node copy a stream."""
+        """Start to copy a stream to a node."""
         await self._cluster.execute(commands.AddLearner(stream, node))
 
     async def drop_learner(self, stream: int, node: int) -> None:
-        """Let a node stop copying a stream; a move to it is given up."""
+        """Stop the copying of a stream to a node; this cancels a move to it."""
         await self._cluster.execute(commands.DropLearner(stream, node))
 
 
@@ -318,9 +319,10 @@ def connect_async(
 ) -> AsyncClient:
     """Connect to a cluster, with ``async with``; `connect` is for blocking code.
 
-    ``seeds`` are addresses of any of its nodes; the others are found through them.
-    ``ssl`` is a context as `ssl.create_default_context` makes it, ``token`` says what
-    is allowed. A name of a ``cluster`` is checked.
+    ``seeds`` are addresses of some nodes; the client finds the others through them.
+    ``ssl`` is a context such as `ssl.create_default_context` returns. ``token`` decides
+    what the client may do. If ``cluster`` is given, nodes of another cluster are
+    refused.
     """
     from braidlog.client.sockets import socket_connector
 

@@ -103,13 +103,13 @@ class AsyncClusterLog(AsyncIndexed):
 
     The calls are those of `AsyncLog`. A position is a GLSN: dense over all streams of
     the log, the same for every reader. Appends of one client with the same key keep
-    their order; appends without a key are spread over the streams and have no order
-    among each other beyond this: one that began after another was acknowledged comes
-    behind it.
+    their order. Appends without a key are spread over the streams: an append that
+    starts after another was acknowledged is ordered after it. No other order is
+    guaranteed.
 
-    ``timeout`` bounds an append with all its repeats. When it passes, `DeadlineError`
-    says in ``outcome`` whether the record may still be stored. A cancelled append that
-    was sent is stored all the same.
+    ``timeout`` bounds an append including its retries. After it, `DeadlineError` says
+    in ``outcome`` whether the record may still be stored. Cancelling an append only
+    stops the wait: a record that was sent may still be stored.
     """
 
     def __init__(self, cluster: Cluster, info: LogInfo, codec: BatchCodec) -> None:
@@ -175,7 +175,7 @@ class AsyncClusterLog(AsyncIndexed):
         producer: Producer | None = None,
         sequence: int | None = None,
     ) -> asyncio.Future[int]:
-        """Append one record; the future gives its position once it is durable.
+        """Append one record; the future returns its position once it is durable.
 
         Raises:
             NotReadyError: ``outstanding_bytes_max`` bytes are not acknowledged yet.
@@ -198,9 +198,9 @@ class AsyncClusterLog(AsyncIndexed):
     ) -> int:
         """Append one record and return its position once it is durable.
 
-        Stored exactly once, whatever fails on the way. A ``producer`` that the caller
-        brings does the same across restarts of the caller; all that it appends goes to
-        one stream.
+        The record is stored exactly once, even if nodes fail. A ``producer`` of your
+        own extends that across restarts of your program; all of its records go to one
+        stream.
 
         Raises:
             DeadlineError: not acknowledged after ``timeout`` seconds.
@@ -234,9 +234,10 @@ class AsyncClusterLog(AsyncIndexed):
     ) -> Sequence[int]:
         """Append many records and return their positions, in the order of ``values``.
 
-        A range if they are consecutive. That is certain when they fit one batch
-        (``batch_bytes_max``) and their keys, if they have any, one stream. If it fails
-        in the middle, what was placed stays, and a note of the error says how many.
+        The result is a range if the positions are consecutive, which is certain if the
+        records fit one batch (``batch_bytes_max``) and have keys of one stream or none.
+        If the call fails in the middle, stored records stay, and a note on the error
+        says how many.
         """
         self._cluster.check_open()
         values = checked_values(
@@ -338,18 +339,18 @@ class AsyncClusterLog(AsyncIndexed):
     ) -> AsyncIterator[Record]:
         """Iterate over records ``begin`` to ``end`` (half-open) in position order.
 
-        The end is fixed when the iteration begins. What is left out by ``key``,
-        ``since`` (inclusive) and ``until`` (exclusive; microseconds or datetimes) is
-        left out by the client. With ``reverse`` the last record comes first, and
-        ``limit`` counts from there; about 2 MiB of the log are held in memory. With
-        ``include_archive`` what was trimmed comes from the log's archive, which the
-        client reads itself; see `Log.read`.
+        The end is fixed when the iteration begins. The client applies the filters
+        ``key``, ``since`` (inclusive) and ``until`` (exclusive; microseconds or
+        datetimes). With ``reverse`` the last record comes first, and ``limit`` counts
+        from there; about 2 MiB of the log are held in memory. With ``include_archive``,
+        trimmed records come from the log's archive, which the client reads itself; see
+        `Log.read`.
 
         Raises:
             PositionError: ``begin`` is below 1.
-            TrimmedError: ``begin`` is below ``first``, or was trimmed meanwhile; with
-                the archive, that lacks the records too. A reverse read without
-                ``begin`` ends at what is the first record when it gets there.
+            TrimmedError: ``begin`` is below ``first``, or was trimmed meanwhile (and
+                the archive, if included, lacks the records too). A reverse read without
+                ``begin`` ends at the first record left.
             BeyondEndError: ``begin`` is above the end.
             NotFoundError: there is no archive.
             ArchiveDamagedError: a file of the archive is gone or damaged.
@@ -477,7 +478,7 @@ class AsyncClusterLog(AsyncIndexed):
     async def wait(self, position: int, *, timeout: DurationLike | None = None) -> bool:  # noqa: ASYNC109
         """Wait until ``position`` can be read; False if ``timeout`` seconds pass first.
 
-        False as well once the client is closed.
+        Also returns False once the client is closed.
         """
         timeout = checked_timeout(timeout)
         position = checked_position(position)
@@ -504,12 +505,12 @@ class AsyncClusterLog(AsyncIndexed):
     ) -> AsyncIterator[Record]:
         """Follow the log from ``begin`` (default: its first record) for ever.
 
-        Each record is seen exactly once, in order, when it is acknowledged, whatever
-        nodes fail meanwhile. Ends after ``timeout`` seconds without a new one; without
-        a timeout it ends only when the client is closed.
+        Each record comes exactly once, in order, when it is acknowledged, even if nodes
+        fail meanwhile. The iteration ends after ``timeout`` seconds without a new
+        record; without a timeout, only when the client is closed.
 
         Raises:
-            TrimmedError: the reader was overtaken by trimming.
+            TrimmedError: trimming overtook the reader.
             NotFoundError: the log was deleted.
         """
         chunks = self._subscribe_chunks(begin, key=key, timeout=timeout)
@@ -567,7 +568,8 @@ class AsyncClusterLog(AsyncIndexed):
     async def find(self, timestamp: TimestampLike) -> int | None:
         """Return the first position at or after a time, None if there is none.
 
-        Reads from the first record on: times need not rise with positions.
+        Reads from the first record on, because timestamps need not increase with
+        positions.
         """
         since = checked_time(timestamp)
         async for chunk in self._read_chunks(since=since, limit=1):
@@ -662,7 +664,7 @@ class AsyncClusterLog(AsyncIndexed):
     # -- keeping -----------------------------------------------------------------
 
     async def trim(self, before: int, *, ignore_pins: bool = False) -> int:
-        """Let records below ``before`` go as far as no pin holds them.
+        """Remove records below ``before``, as far as no pin holds them.
 
         Returns the first position that is kept.
 
@@ -706,16 +708,16 @@ class AsyncClusterLog(AsyncIndexed):
         min_replicas: int | None = None,
         allow_missing: bool = False,
     ) -> None:
-        """Change how many nodes have each stream, and how many it needs for appends.
+        """Change the replicas of each stream, and how many it needs for appends.
 
-        None leaves a number as it is. It is durable on return; replicas are then copied
-        or given up one after the other. With ``min_replicas`` lowered, streams go on
-        that waited for more. More replicas than there are nodes are refused, unless
-        ``allow_missing``: then nodes that join get them.
+        None leaves a number unchanged. The change is durable on return; replicas are
+        then added or removed one at a time. Lowering ``min_replicas`` lets streams
+        resume that waited for more. More replicas than nodes are refused, unless
+        ``allow_missing`` is set: then new nodes get them.
 
         Raises:
             InvalidArgumentError: ``min_replicas`` is not from 1 to ``replication``, or
-                there are not so many nodes; nothing was changed.
+                there are too few nodes; nothing was changed.
         """
         command = commands.AlterLog(
             self._id,
@@ -754,7 +756,7 @@ class AsyncClusterLog(AsyncIndexed):
         await self._alter(lambda old: old.archived_at(where))
 
     async def describe(self) -> ClusterLogDescription:
-        """Return what there is to know of the log."""
+        """Return settings and state of the log."""
         there = await self.refresh()
         # The leader knows which replicas are in sync.
         routes = Routes(await self._cluster.judged())
@@ -784,7 +786,7 @@ class AsyncClusterLog(AsyncIndexed):
     async def cursor(
         self, name: str, *, pin: bool = False, lease: DurationLike | None = None
     ) -> AsyncCursor:
-        """Return a cursor, creating it at the first position if there is none."""
+        """Return the named cursor; a new one begins at the first position."""
         name, us = checked_name(name, "cursor"), lease_us(lease)
         for row in await self._cursor_rows():
             if row.name == name:
@@ -802,7 +804,7 @@ class AsyncClusterLog(AsyncIndexed):
         pin: bool = False,
         lease: DurationLike | None = None,
     ) -> AsyncCursor:
-        """Store all of a cursor, creating it if there is none; durable on return.
+        """Store position, pin and lease of a cursor in one step; durable on return.
 
         Raises:
             InvalidArgumentError: the position is beyond the end of the log.

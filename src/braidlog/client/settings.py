@@ -25,7 +25,7 @@ def _now_us() -> int:
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """What bounds a client. Sizes in bytes, times in seconds."""
+    """Limits and timeouts of a client: sizes in bytes, times in seconds."""
 
     timeout_s: float = 30.0
     """How long an append or command may take, repeats included."""

@@ -62,8 +62,8 @@ class Cursor:
     def commit(self, position: int) -> None:
         """Store ``position`` as the next one to read; durable on return.
 
-        Going back is allowed: the records are read again. Pin and lease stay what they
-        are, also if another program has set them.
+        Moving back is allowed; the records are then read again. Pin and lease do not
+        change, even if another program has set them.
 
         Raises:
             NotFoundError: the cursor was deleted.
@@ -72,7 +72,7 @@ class Cursor:
         self._log._move_cursor(self.name, position)
 
     def refresh(self) -> None:
-        """Check that the cursor is there; what it shows is always read anew.
+        """Check that the cursor exists; its attributes are always current.
 
         Raises:
             NotFoundError: it was deleted.

@@ -83,7 +83,7 @@ def _refuse_holes(skip_holes: bool) -> None:
 class Log(Indexed, _native.Log):
     """A named log. Get one from `Store.log` or `Store.create_log`.
 
-    Safe to use from many threads. Also an Arrow stream: anything that takes
+    Safe to use from many threads. A log is also an Arrow stream: anything that takes
     ``__arrow_c_stream__`` (Polars, pandas, DuckDB through pyarrow) reads it directly.
     """
 
@@ -170,14 +170,15 @@ class Log(Indexed, _native.Log):
     ) -> Pending:
         """Append many records at consecutive positions without waiting.
 
-        ``keys``, ``timestamps`` and ``headers`` have one item per value; one timestamp
-        may stand for all. ``result()`` gives the range of positions. After a crash a
-        prefix of the records may be there.
+        ``keys``, ``timestamps`` and ``headers`` have one item per value, or one
+        timestamp for all. ``result()`` returns the range of positions. A crash may
+        leave a prefix of the records.
 
-        What is refused changes nothing. One exception: more than 8 MiB (or than a
-        segment, or ``unsynced_bytes_max``, if that is less) is placed in pieces. If
-        the log becomes full or the store fails in the middle, the pieces before it
-        stay, and a note of the error says how many records from which position on.
+        A refused call changes nothing, with one exception: more than 8 MiB (or a
+        segment, or ``unsynced_bytes_max``, if that is less) is stored in pieces. If the
+        log becomes full or the store fails in the middle, the earlier pieces stay, and
+        a note on the error says how many records were stored, and from which position
+        on.
         """
         self._start_syncer()
         return self._submit_many(
@@ -196,7 +197,7 @@ class Log(Indexed, _native.Log):
     ) -> range:
         """Append many records at consecutive positions; durable on return.
 
-        See `submit_many`, also for what may stay of more than 8 MiB when it fails.
+        See `submit_many`, also for what a failed call of more than 8 MiB may leave.
         Returns the positions, half-open.
         """
         who = _who(producer)
@@ -223,16 +224,16 @@ class Log(Indexed, _native.Log):
     ) -> Pending:
         """Append Arrow data at consecutive positions without waiting.
 
-        ``data`` is anything with ``__arrow_c_stream__`` or ``__arrow_c_array__``, with
-        a column ``value`` (binary or string), and optionally ``key``, ``timestamp``
+        ``data`` is anything with ``__arrow_c_stream__`` or ``__arrow_c_array__`` that
+        has a column ``value`` (binary or string), and optionally ``key``, ``timestamp``
         (any timestamp type, or int64 microseconds) and ``headers`` (map of string to
-        binary). Records are not touched one by one.
+        binary).
 
-        What is refused changes nothing. Two exceptions: record batches are placed one
-        after the other, those above 8 MiB in pieces, and only the first 64 MiB of a
-        stream are checked before its beginning is placed. If the log becomes full, the
-        store fails or the stream breaks behind them, what was placed stays, and a note
-        of the error says how many records from which position on.
+        A refused call changes nothing, with one exception: record batches are stored
+        one after the other, those above 8 MiB in pieces, and only the first 64 MiB of a
+        stream are checked before its first batch is stored. If the log becomes full,
+        the store fails or the stream breaks later, the stored records stay, and a note
+        on the error says how many, and from which position on.
         """
         self._node._start_syncer()
         return self._submit_arrow(data, producer, sequence)
@@ -246,8 +247,8 @@ class Log(Indexed, _native.Log):
     ) -> range:
         """Append Arrow data at consecutive positions; durable on return.
 
-        See `submit_arrow`, also for what may stay when it fails. Returns the positions,
-        half-open.
+        See `submit_arrow`, also for what a failed call may leave. Returns the
+        positions, half-open.
         """
         positions: range = self._submit_arrow(data, producer, sequence).result()
         return positions
@@ -276,7 +277,7 @@ class Log(Indexed, _native.Log):
         """Return the record at ``position``, from 1; `log[-1]` is the last one.
 
         Raises:
-            LostRecordsError: it is in a declared hole; see `read`.
+            LostRecordsError: the position is in a declared hole; see `read`.
             PositionError: the position is below 1.
             TrimmedError: the position is below ``first``.
             BeyondEndError: the position is not written yet.
@@ -298,28 +299,28 @@ class Log(Indexed, _native.Log):
     ) -> Iterator[Record]:
         """Iterate over records ``begin`` to ``end`` (half-open) in position order.
 
-        The end is fixed when the iteration begins: records appended later are not seen.
-        ``key``, ``since`` (inclusive) and ``until`` (exclusive) filter inside the core;
-        times are microseconds or datetimes. ``limit`` ends it after so many records.
-        With ``reverse`` the last record comes first, and ``limit`` counts from there.
-        Holds about one chunk of the log in memory either way. Positions are never
-        counted from the end here; ``log[-10:]`` is.
+        The end is fixed when the iteration begins; later records are not seen. ``key``,
+        ``since`` (inclusive) and ``until`` (exclusive) filter inside the core; times
+        are microseconds or datetimes. ``limit`` is the largest number of records. With
+        ``reverse`` the last record comes first, and ``limit`` counts from there. About
+        one chunk of the log is held in memory either way. Positions do not count from
+        the end here; use ``log[-10:]`` for that.
 
-        With ``include_archive`` what was trimmed comes from the log's archive: the one
-        that `set_archive` recorded (True), or the one at a path or URI. It goes on in
-        the log at the first position that the log has, also while it is trimmed. It
-        needs the extra ``arrow``.
+        With ``include_archive``, trimmed records come from the log's archive: the one
+        that `set_archive` recorded (True), or the one at a path or URI. The read
+        continues in the log at the first position that the log has, even while it is
+        being trimmed. This needs the extra ``arrow``.
 
-        A log that was repaired may have declared holes: positions of which the records
-        are lost. A read raises there, when it has given what comes before; with
-        ``skip_holes`` it goes on behind them.
+        A repaired log may have declared holes: positions whose records are lost. A read
+        yields everything before a hole, then raises; with ``skip_holes`` it continues
+        after the hole.
 
         Raises:
             LostRecordsError: the next position is in a declared hole.
             PositionError: ``begin`` is below 1.
-            TrimmedError: ``begin`` is below ``first``, or was trimmed meanwhile; with
-                the archive, that lacks the records too. A reverse read without
-                ``begin`` ends at what is the first record when it gets there.
+            TrimmedError: ``begin`` is below ``first``, or was trimmed meanwhile (and
+                the archive, if included, lacks the records too). A reverse read without
+                ``begin`` ends at the first record left.
             BeyondEndError: ``begin`` is above the end.
             NotFoundError: there is no archive.
             ArchiveDamagedError: a file of the archive is gone or damaged.
@@ -356,15 +357,15 @@ class Log(Indexed, _native.Log):
     ) -> Iterator[Record]:
         """Follow the log from ``begin`` (default: its first record) for ever.
 
-        Each record is seen exactly once, in order, when it is durable. Ends after
-        ``timeout`` seconds without a new one; without a timeout it ends only when the
+        Each record comes exactly once, in order, when it is durable. The iteration ends
+        after ``timeout`` seconds without a new record; without a timeout, only when the
         store is closed. ``skip_holes`` is that of `read`.
 
         Raises:
             LostRecordsError: the next position is in a declared hole.
-            TrimmedError: the reader was overtaken by trimming.
+            TrimmedError: trimming overtook the reader.
             NotFoundError: the log was deleted.
-            StoreFailedError: nothing more will come.
+            StoreFailedError: the store failed; no more records will come.
         """
         position = self.first if begin is None else checked_position(begin, "begin")
         try:
@@ -380,12 +381,12 @@ class Log(Indexed, _native.Log):
     def wait(self, position: int, *, timeout: DurationLike | None = None) -> bool:
         """Wait until ``position`` can be read; False if ``timeout`` seconds pass first.
 
-        False as well once the store is closed. Any number of waiters may wait for
+        Also returns False once the store is closed. Any number of waiters can wait for
         different positions.
 
         Raises:
             NotFoundError: the log was deleted.
-            StoreFailedError: nothing more will come.
+            StoreFailedError: the store failed; no more records will come.
         """
         # A daemon thread may poll on while the program ends, behind the close at exit.
         # The interpreter ends it where it is, and inside the core that is an abort.
@@ -419,7 +420,7 @@ class Log(Indexed, _native.Log):
     def find(self, timestamp: TimestampLike) -> int | None:
         """Return the first position whose timestamp is at least ``timestamp``, if any.
 
-        Timestamps need not rise with positions.
+        Timestamps need not increase with positions.
         """
         self._backend.refresh()
         return self._view.find(timestamp)
@@ -488,10 +489,11 @@ class Log(Indexed, _native.Log):
     # -- keeping and letting go --------------------------------------------------
 
     def trim(self, before: int, *, ignore_pins: bool = False) -> int:
-        """Let every record below position ``before`` go; return the first one kept.
+        """Remove all records below position ``before``; return the first kept.
 
-        Durable before any file goes. Pinning cursors hold the log at their position
-        unless ``ignore_pins``. Trimming below ``first`` does nothing.
+        The trim is durable before any file is removed. Pinning cursors hold the log at
+        their position, unless ``ignore_pins`` is set. Trimming below ``first`` does
+        nothing.
 
         Raises:
             BeyondEndError: ``before`` is beyond the end.
@@ -503,7 +505,7 @@ class Log(Indexed, _native.Log):
             raise self._told(error) from None
 
     def apply_retention(self, now_us: int) -> int:
-        """Trim what the log's retention lets go of; return the first position kept."""
+        """Trim what the log's retention allows; return the first position kept."""
         first, end, *_ = self._range()
         wish = first
         if self.options.retention_ms is not None:
@@ -545,7 +547,7 @@ class Log(Indexed, _native.Log):
     def set_archive(self, location: str | os.PathLike[str] | None) -> None:
         """Record where the log's archive is, a path or a URI; durable on return.
 
-        Nothing is looked for there. None: the log has no archive.
+        The place is not checked. None removes the record.
         """
         from braidlog.archive.place import absolute
 
@@ -568,13 +570,13 @@ class Log(Indexed, _native.Log):
     def cursor(
         self, name: str, *, pin: bool = False, lease: DurationLike | None = None
     ) -> Cursor:
-        """Return the named cursor, creating it at the first position if it is new.
+        """Return the named cursor; a new one begins at the first position.
 
-        A cursor stores a reader's next position. If several create it at once, one
-        does. With ``pin`` retention and trimming keep what it has not read. A pin ends
-        ``lease`` seconds, or a `timedelta`, after its last commit (None: never), so
-        that a dead reader need not fill the disk.
-        A cursor that is there keeps its pin and lease; `set_cursor` changes them.
+        A cursor stores a reader's next position. With ``pin``, retention and trimming
+        keep everything from there on. The pin ends ``lease`` seconds, or a `timedelta`,
+        after the last commit (None: never), so that a dead reader does not fill the
+        disk. An existing cursor keeps its pin and lease; `set_cursor` changes them. If
+        several callers create a cursor at once, one of them does.
         """
         microseconds = lease_us(lease)
         name = checked_name(name, "cursor")
@@ -592,7 +594,7 @@ class Log(Indexed, _native.Log):
         pin: bool = False,
         lease: DurationLike | None = None,
     ) -> Cursor:
-        """Store all of a cursor, new or not, in one step; durable on return.
+        """Store position, pin and lease of a cursor in one step; durable on return.
 
         ``pin`` and ``lease`` are those of `cursor` and replace what was stored.
 
@@ -639,7 +641,7 @@ class Log(Indexed, _native.Log):
     # -- figures -----------------------------------------------------------------
 
     def segments(self) -> list[SegmentRange]:
-        """Return where the log is stored, by position."""
+        """Return the segments of the log with their ranges of positions."""
         self._backend.refresh()
         ranges = [
             SegmentRange(number, begin, end, size, frames, low, high, lane > 0)
@@ -650,7 +652,7 @@ class Log(Indexed, _native.Log):
         return sorted(ranges, key=lambda segment: (segment.begin, segment.number))
 
     def stats(self) -> LogStats:
-        """Return figures of the log; bytes count segments that are only partly kept."""
+        """Return figures of the log; bytes include partly kept segments."""
         segments = self.segments()
         first, end, *_ = self._view.range()
         return LogStats(
@@ -664,7 +666,7 @@ class Log(Indexed, _native.Log):
         )
 
     def describe(self) -> LogDescription:
-        """Return what there is to know of the log."""
+        """Return settings and state of the log."""
         stats = self.stats()
         entry = self._current()
         return LogDescription(

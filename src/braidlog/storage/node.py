@@ -178,15 +178,15 @@ class Store:
     ) -> Log:
         """Create a log; durable on return.
 
-        ``compression`` applies to record batches. Retention lets records go that are
-        older than ``retention_ms`` (milliseconds, or a `timedelta`), or when more than
-        ``retention_bytes`` are kept (in whole segments); None keeps them until they are
-        trimmed. With ``exist_ok`` an existing log is returned as it is.
+        ``compression`` applies to record batches. Retention trims records older than
+        ``retention_ms`` (milliseconds, or a `timedelta`), and the oldest ones beyond
+        ``retention_bytes`` (in whole segments); None keeps records until they are
+        trimmed. With ``exist_ok`` an existing log is returned unchanged.
 
         Raises:
-            InvalidArgumentError: an option is wrong, or the name is none for a new log:
-                it has a '/', a control character or a '-' at the beginning.
-            AlreadyExistsError: there is one, and not ``exist_ok``.
+            InvalidArgumentError: an option is wrong, or a new log cannot have this
+                name: it contains a '/' or a control character, or begins with '-'.
+            AlreadyExistsError: the log exists, and ``exist_ok`` is not set.
             ReadOnlyError: the store was opened read-only.
         """
         self._check_open()
@@ -233,11 +233,11 @@ class Store:
         self._backend.store.sync()
 
     def provision(self, size: int) -> int:
-        """Make ``size`` bytes of zero-filled segments ready now; return segments made.
+        """Prepare ``size`` bytes of zero-filled segments; return how many were made.
 
-        Segments are otherwise made shortly before they are needed. Worth it before a
-        burst of writes faster than the disk can be zero-filled. An interrupt ends it
-        behind the segment at hand; those that were made stay.
+        Otherwise segments are made shortly before they are needed. Use it before a
+        burst of writes that is faster than the disk can be zero-filled. An interrupt
+        stops it after the current segment; finished segments stay.
         """
         self._check_open()
         size = checked_count(size, "size")
@@ -252,7 +252,7 @@ class Store:
             made += 1
 
     def stats(self) -> StoreStats:
-        """Return figures of the store; the writer's only."""
+        """Return figures of the store; in the writer's process only."""
         self._check_open()
         raw = self._backend.store.stats()
         size = raw["segment_bytes"]
@@ -276,7 +276,7 @@ class Store:
     def maintain(self, now_us: int | None = None) -> None:
         """Apply retention, free segments, and make a free one ready.
 
-        A thread does this every second; call it to have it done now.
+        A thread does this every second; call it to do it now.
         """
         self._check_open()
         now_us = time.time_ns() // 1000 if now_us is None else now_us
@@ -307,16 +307,17 @@ class Store:
     def close(self, timeout: DurationLike | None = None) -> None:
         """Make everything durable and release the directory. Idempotent.
 
-        Subscriptions end. A store that is not closed loses nothing durable, but the
-        next open has to look for a torn tail.
+        Subscriptions end. Without a close nothing durable is lost, but the next open
+        has to look for a torn tail.
 
-        A write that hangs in the device holds up the close: the directory cannot be
-        given to another writer before it has returned. After ``timeout`` seconds, or an
-        interrupt, the close goes on in the background. The store refuses all calls by
-        then; another ``close`` waits on.
+        If a write hangs in the device, the close waits for it, because no other writer
+        can have the directory before it returns. After ``timeout`` seconds, or an
+        interrupt, the close continues in the background. The store then refuses all
+        calls; another ``close`` waits again.
 
-        A writer that is dropped and not closed stays open until the process ends: its
-        threads hold it. `braidlog.open` of the same directory is refused until then.
+        A writer that is dropped without a close stays open until the process ends,
+        because its threads hold it. Until then `braidlog.open` of the same directory is
+        refused.
 
         Raises:
             DeadlineError: not closed after ``timeout`` seconds.
@@ -348,25 +349,24 @@ def open_store(
 ) -> Store:
     """Open a directory of logs, creating it if there is none.
 
-    ``create`` says what may be made: with None the directory, if the one above it is
-    there; with True those above it too; with False nothing, there has to be a directory
-    of logs. ``~`` is the home directory. A relative path is taken from the current
-    directory now, and stays what it is when that changes. One process may write;
-    ``read_only`` follows without a lock and sees what is durable. ``segment_bytes``
-    counts for new directories only. ``wal_bytes_max`` bounds the disk space of all
-    segments; when it is reached appends raise `LogFullError`. The directory keeps it:
-    None leaves it as it is, 64 GiB in a new one. ``sync_method`` is ``direct``
-    (O_DIRECT, where the file system has it), ``dsync`` or ``fdatasync``.
-    ``unsynced_bytes_max`` bounds what is submitted and not yet durable,
-    ``recent_bytes_max`` what is kept in memory for readers that have caught up,
+    ``create`` says what may be created: None the directory, if its parent exists; True
+    the parents too; False nothing, so the directory must exist. ``~`` is the home
+    directory. A relative path is resolved now; later changes of the working directory
+    do not matter. One process can write. ``read_only`` follows without a lock and sees
+    durable records. ``segment_bytes`` counts for a new directory only.
+    ``wal_bytes_max`` bounds the disk space of all segments; at the bound, appends raise
+    `LogFullError`. The directory stores it: None leaves it unchanged, 64 GiB in a new
+    one. ``sync_method`` is ``direct`` (O_DIRECT, where the file system has it),
+    ``dsync`` or ``fdatasync``. ``unsynced_bytes_max`` bounds the bytes submitted but
+    not yet durable, ``recent_bytes_max`` the memory for readers at the end of the log,
     ``index_bytes_max`` the memory for number indexes.
 
     Raises:
         InvalidArgumentError: an option is wrong; the path is empty, or a URI.
         LockedError: another process, or another `Store` of this one, is the writer.
-        NotFoundError: there is no directory, or nothing to make it in, and ``create``
-            or ``read_only`` does not allow to make one.
-        ForeignFormatError: the directory belongs to something else.
+        NotFoundError: the directory (or its parent) does not exist, and ``create`` or
+            ``read_only`` forbids creating it.
+        ForeignFormatError: the directory belongs to another program.
         NewerFormatError: a newer version wrote it.
         MissingFileError: files of the store are gone.
         CorruptionError: durable bytes are damaged; ``braidlog repair`` explains.

@@ -536,7 +536,7 @@ class MemoryLog(Indexed):
             )
 
     def describe(self) -> LogDescription:
-        """Return what there is to know of the log."""
+        """Return settings and state of the log."""
         stats = self.stats()
         options = self.options
         return LogDescription(
