@@ -168,7 +168,7 @@ class DeadlineError(UnavailableError, TimeoutError):  # noqa: N801, RUF100
     """The deadline passed; an append may still become durable."""
 
     code = 13
-    hint = "Wait again, or repeat the append with the same producer and sequence"
+    hint = "Wait longer, or repeat the append with the same producer and sequence"
     outcome = "unknown"
 
 
@@ -196,7 +196,7 @@ class ConnectionLostError(UnavailableError, ConnectionError):
     """The connection broke before the answer came."""
 
     code = 16
-    hint = "Connect again; repeat appends with the same producer and sequence"
+    hint = "Connect again, and repeat appends with the same producer and sequence"
     outcome = "unknown"
 
 
@@ -268,7 +268,7 @@ class StoreFailedError(ClosedError):
     """A write or sync failed, so the store takes nothing more until it is reopened."""
 
     code = 31
-    hint = "Open the directory again; what was acknowledged is there"
+    hint = "Open the directory again; acknowledged records are safe"
 
 
 class FencedError(LogError):
@@ -289,8 +289,9 @@ class NodeIdentityError(LogError):
 
     code = 33
     hint = (
-        "Start the directory that has this identity; if it is lost for good, stop the "
-        "node and run `braidlog node readmit` with its id"
+        "Start the node with the directory that has this identity. If that "
+        "is lost for good, stop the node and run `braidlog node readmit` "
+        "with its id"
     )
 
     def __init__(
@@ -326,7 +327,7 @@ class MetadataFullError(TooLargeError):
     """What a cluster knows of its logs and cursors has no room for more."""
 
     code = 49
-    hint = "Delete logs or cursors that nobody needs, then retry"
+    hint = "Delete unused logs or cursors, then retry"
 
 
 class PositionError(InvalidArgumentError, IndexError):
@@ -340,7 +341,7 @@ class NotFoundError(InvalidArgumentError):
     """Nothing has that name."""
 
     code = 42
-    hint = "Check the path or name; `Store.logs` and `Log.cursors` give what is there"
+    hint = "Check the name; `Store.logs` and `Log.cursors` list what exists"
 
 
 class NotSharedError(NotFoundError):
@@ -398,7 +399,8 @@ class UnknownProducerError(SequenceGapError):
 
     code = 48
     hint = (
-        "Look in the log for what is unknown, then go on in the producer's next epoch"
+        "Read the log to see which records are stored, then continue in "
+        "the producer's next epoch"
     )
 
 
@@ -422,7 +424,9 @@ class UnauthorizedError(InvalidArgumentError, PermissionError):
     """The token or the certificate does not allow this, or there is none."""
 
     code = 47
-    hint = "Use a token that may do this, or trust the authority of the certificate"
+    hint = (
+        "Use a token whose role allows this, or trust the authority of the certificate"
+    )
 
 
 class FormatError(LogError):
@@ -441,8 +445,8 @@ class ForeignFormatError(FormatError):
 
     code = 51
     hint = (
-        "Check the path: this is not a Braidlog directory, or the file is damaged and "
-        "`braidlog verify` tells"
+        "Check the path. If it is right, the file is damaged: `braidlog "
+        "verify` shows how"
     )
 
 
@@ -472,7 +476,7 @@ class LocalProtocolError(ProtocolError):
     """This side tried to send what the protocol forbids; nothing was sent."""
 
     code = 81
-    hint = "This is a bug of the caller"
+    hint = "This is a bug in the calling program"
 
 
 class RemoteProtocolError(ProtocolError):
@@ -500,7 +504,7 @@ class InternalError(LogError):
     """The other side met a bug while it served this request; it serves the others."""
 
     code = 66
-    hint = "Look in the log of the node, which has the traceback, and report it"
+    hint = "The log of the node has the traceback: please report it"
     outcome = "unknown"
 
 
@@ -521,11 +525,14 @@ class MissingFileError(CorruptionError):
     """A file that the manifest lists is gone or too short."""
 
     code = 61
-    hint = "Put the file back, or let `braidlog repair` show what would be lost"
+    hint = "Restore the file, or let `braidlog repair` show what would be lost"
 
 
 class ArchiveDamagedError(CorruptionError):
     """A file of an archive is gone, or is not what was archived."""
 
     code = 64
-    hint = "Put the file back from a copy; the log may still have what is not trimmed"
+    hint = (
+        "Restore the file from a copy; the log may still have records that "
+        "are not trimmed"
+    )

@@ -71,9 +71,9 @@ def problem_of(path: Path, size: int, tail_bytes: int, tail_checksum: str) -> st
             if found != size:
                 return f"has {found} bytes here instead of {size}"
             if tail_checksum and _tail(file, tail_bytes) != tail_checksum:
-                return "has other bytes here than its writer says"
+                return "differs here from what its writer reported"
     except FileNotFoundError:
-        return "is not there"
+        return "does not exist here"
     except OSError as error:
         return f"cannot be read here: {error.strerror or error}"
     return ""
@@ -87,8 +87,8 @@ def _tail(file: io.BufferedReader, size: int) -> str:
 def not_shared(path: str, problem: str, worker: str) -> NotSharedError:
     """Return the error for a file of a worker that this process does not see so."""
     msg = (
-        f"{path}, which a worker on {worker or 'another machine'} wrote, {problem}; "
-        f"looked at from {here()}; nothing was published"
+        f"{path}, which a worker on {worker or 'another machine'} wrote, "
+        f"{problem} (looked at from {here()}); nothing was published"
     )
     return NotSharedError(msg, path=path, worker=worker)
 

@@ -32,9 +32,9 @@ def local_path(path: StrPath, what: str = "the path") -> Path:
     """
     text = os.fspath(path)
     if not isinstance(text, str):
-        raise TypeError(f"{what} must be text, not {text!r}")
+        raise TypeError(f"{what} must be a str or a path, not {text!r}")
     if not text:
-        msg = f"{what} is empty; the current directory is '.'"
+        msg = f"{what} is empty; write '.' for the current directory"
         raise InvalidArgumentError(msg)
     if is_uri(text):
         scheme, _, rest = text.partition("://")
@@ -43,10 +43,10 @@ def local_path(path: StrPath, what: str = "the path") -> Path:
             if scheme == "file"
             else "mount the storage and name the directory"
         )
-        msg = f"{what} must be on this machine, and {text!r} is a URI: {instead}"
+        msg = f"{what} must be on this machine, but {text!r} is a URI: {instead}"
         raise InvalidArgumentError(msg)
     if "\0" in text:
-        raise InvalidArgumentError(f"{what} has a null character: {text!r}")
+        raise InvalidArgumentError(f"{what} contains a null character: {text!r}")
     if not text.startswith("~"):
         found = Path(text)
         # `./~` is the one of here, and stays it if it comes here again.
@@ -55,5 +55,8 @@ def local_path(path: StrPath, what: str = "the path") -> Path:
         return Path(text).expanduser()
     except RuntimeError:
         user = text.partition("/")[0]
-        msg = f"{what} begins with {user!r}, which is nobody's home; './{user}' is here"
+        msg = (
+            f"{what} begins with {user}, but no user has that name; write "
+            f"'./{user}' for a directory here"
+        )
         raise InvalidArgumentError(msg) from None

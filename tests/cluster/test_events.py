@@ -76,7 +76,7 @@ def test_a_failover_is_told_once(tmp_path: Path) -> None:
         assert (left["node"], left["level"]) == (leader, "info")
         assert (left["log"], left["stream"], left["epoch"]) == ("orders", 1, 2)
         assert (left["left"], left["primary"]) == ([node], primary)
-        assert left["reason"] == f"node {node} is lost"
+        assert left["reason"] == f"node {node} is down"
         assert (joined["epoch"], joined["joined"]) == (3, [node])
         [lost] = (e for e in events(cluster) if e["event"] == "node_lost")
         assert (lost["level"], lost["peer"]) == ("warning", node)

@@ -270,7 +270,9 @@ def test_a_wiped_node_is_refused_until_it_is_readmitted(
     load.wait_for(100)
     others = [each for each in cluster.nodes if each != node]
     for each in others:
-        wait_output(cluster, each, f"node {node} is known by another directory")
+        wait_output(
+            cluster, each, f"the cluster knows node {node} by another directory"
+        )
     wait_output(cluster, node, f"does not take this for node {node}")
     assert not cluster.is_ready(node)
     assert nodes(cluster)[node].identity == before

@@ -107,13 +107,13 @@ def test_a_healthy_stopped_cluster_is_only_to_be_started() -> None:
     now = known({"a": 2}, cursors=1)
     stopped("A,B,C:0", dict.fromkeys((1, 2, 3), now))
     text, code = said("n1", "n2", "n3")
-    assert "nothing has to be rescued: 3 of the 3 nodes that vote" in text
+    assert "no rescue is needed: 3 of the 3 voters" in text
     assert "braidlog serve --config FILE" in text
     assert "--write" not in text
     assert code == 0
     # A minority cannot start by itself.
     text, code = said("n3", "--lost", "1", "--lost", "2")
-    assert "nothing has to be rescued" not in text
+    assert "no rescue is needed" not in text
     assert "--write makes it so" in text
     # What is written has to be written to all, and then nothing more is to be done.
     said("n1", "n2", "n3", "--write", "--yes")

@@ -82,7 +82,7 @@ DAMAGES: dict[str, Damage] = {
         lambda d: (d / LAST).unlink(),
         MissingFileError,
         LAST,
-        "Put the file back",
+        "Restore the file",
     ),
     "last segment truncated": (
         lambda d: os.truncate(d / LAST, 4096),
@@ -94,7 +94,7 @@ DAMAGES: dict[str, Damage] = {
         lambda d: shutil.rmtree(d / "wal"),
         MissingFileError,
         "wal/slot",
-        "Put the file back",
+        "Restore the file",
     ),
     "identity deleted": (
         lambda d: (d / "IDENTITY").unlink(),
@@ -106,7 +106,7 @@ DAMAGES: dict[str, Damage] = {
         lambda d: (d / "CURRENT").unlink(),
         MissingFileError,
         "CURRENT",
-        "Put the file back",
+        "Restore the file",
     ),
     "manifest deleted": (
         lambda d: remove(d, "MANIFEST-*"),
@@ -210,7 +210,7 @@ def test_a_missing_old_segment_is_found_by_who_opens_or_reads_it(
         with braidlog.open(data, read_only=read_only) as node:
             read_everything(node)
 
-    with pytest.raises(MissingFileError, match="Put the file back") as caught:
+    with pytest.raises(MissingFileError, match="Restore the file") as caught:
         open_and_read()
     assert caught.value.path == str(data / FIRST)
     if read_only:

@@ -269,7 +269,7 @@ def test_a_failed_sync_ends_all_acknowledgement(
     failure, *other, counts = ran.stdout.splitlines()
     assert other == []
     assert str(data) in failure
-    assert "Open the directory again; what was acknowledged is there" in failure
+    assert "Open the directory again; acknowledged records are safe" in failure
     acknowledged, end, read = map(int, counts.split())
     assert end == read >= acknowledged
     with braidlog.open(data) as node:

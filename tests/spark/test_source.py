@@ -257,7 +257,7 @@ def test_a_relative_path_is_shown_as_it_was_looked_up(
 def test_a_missing_absolute_path_is_shown(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(PySparkException) as caught:
         load(spark, tmp_path / "missing")
-    assert f"there is no directory {tmp_path / 'missing'}" in str(caught.value)
+    assert f"the directory {tmp_path / 'missing'} does not exist" in str(caught.value)
     assert "JVM" not in str(caught.value)
 
 

@@ -41,7 +41,7 @@ def test_without_either_nothing_is_chosen_anew(tmp_path: Path, text: str) -> Non
     cluster = LocalCluster(1, directory=tmp_path)
     (tmp_path / "ports.json").write_text("")
     cluster.settings_file(1).write_text(text)
-    with pytest.raises(InvalidArgumentError, match="put one of them back"):
+    with pytest.raises(InvalidArgumentError, match="restore one of them"):
         keep_ports(tmp_path, 1, Reservation())
 
 

@@ -112,7 +112,7 @@ def test_a_worker_that_does_not_see_the_archive_is_named(
     workers = hide(home)
     query = batch_query({"path": str(data), "log": "orders", "includeArchive": "true"})
     assert workers.call(0, positions, *query) == [*range(1, COUNT + 1)]
-    with pytest.raises(NotSharedError, match="there is no archive at") as caught:
+    with pytest.raises(NotSharedError, match="has no archive") as caught:
         workers.call(1, positions, *query)
     assert f"worker on {here()}" in str(caught.value)
 

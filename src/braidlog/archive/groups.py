@@ -100,11 +100,13 @@ class CheckedFile:
         """
         self._raw, self._file, self._path = raw, file, path
         if (size := raw.size()) != file.bytes:
-            raise self._damaged(f"{path} has {size} bytes, not {file.bytes}", 0)
+            raise self._damaged(f"{path} has {size} bytes instead of {file.bytes}", 0)
         at = file.bytes - file.footer_bytes
         footer = raw.read_at(file.footer_bytes, at)
         if checksum_of(footer) != file.footer_checksum:
-            raise self._damaged(f"the footer of {path} is not what was archived", at)
+            raise self._damaged(
+                f"the footer of {path} differs from the archived one", at
+            )
         self.metadata = pq.read_metadata(pa.BufferReader(footer))
         groups = json.loads(self.metadata.metadata[ROW_GROUPS.encode()])
         self._groups = [RowGroup(*group) for group in groups]
@@ -118,7 +120,7 @@ class CheckedFile:
         group = self._groups[number]
         data = self._raw.read_at(group.bytes, group.offset)
         if checksum_of(data) != group.checksum:
-            msg = f"row group {number} of {self._path} is not what was archived"
+            msg = f"row group {number} of {self._path} differs from the archived one"
             raise self._damaged(msg, group.offset)
         window = _Window(group.offset, data, self._file.bytes)
         return pq.ParquetFile(pa.PythonFile(window, mode="r"), metadata=self.metadata)

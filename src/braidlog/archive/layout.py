@@ -121,10 +121,10 @@ class Manifest:
             msg = f"generation {self.generation} of {len(self.files)} files"
             raise InvalidArgumentError(msg)
         if not re.fullmatch(r"[0-9a-f]{32}", self.log_id):
-            msg = f"{self.log_id!r} is no identity of a log"
+            msg = f"{self.log_id!r} is not the identity of a log"
             raise InvalidArgumentError(msg)
         if outside := [f.path for f in self.files if not _DATA_FILE.fullmatch(f.path)]:
-            msg = f"{outside[0]!r} is no name of a data file"
+            msg = f"{outside[0]!r} is not the name of a data file"
             raise InvalidArgumentError(msg)
         _check_files(self.files)
 
@@ -240,11 +240,13 @@ def decode(data: bytes, path: str) -> Manifest:
         whole = json.loads(data)
         found = whole["format"]
     except (ValueError, TypeError, KeyError):
-        raise ArchiveDamagedError(f"{path} is no manifest", path=path) from None
+        raise ArchiveDamagedError(
+            f"{path} is not a manifest of an archive", path=path
+        ) from None
     if not isinstance(found, int) or found < 1:
-        raise ArchiveDamagedError(f"{path} is no manifest", path=path)
+        raise ArchiveDamagedError(f"{path} is not a manifest of an archive", path=path)
     if found > FORMAT:
-        msg = f"{path} has format {found}, this version reads {FORMAT}"
+        msg = f"{path} has format {found}; this version reads up to {FORMAT}"
         raise NewerFormatError(msg, path=path, found=found, supported=FORMAT)
     try:
         body = whole["manifest"]
@@ -253,7 +255,7 @@ def decode(data: bytes, path: str) -> Manifest:
             raise ArchiveDamagedError(msg, path=path)
         return _manifest(body)
     except (TypeError, KeyError, ValueError) as error:
-        msg = f"{path} is no manifest: {error}"
+        msg = f"{path} is not a manifest of an archive: {error}"
         raise ArchiveDamagedError(msg, path=path) from error
 
 

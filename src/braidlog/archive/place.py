@@ -66,7 +66,7 @@ class Place:
         try:
             system, root = fs.FileSystem.from_uri(where)
         except (pa.ArrowInvalid, ValueError, OSError) as error:
-            msg = f"{where} is no place for an archive: {error}"
+            msg = f"{where} cannot hold an archive: {error}"
             raise InvalidArgumentError(msg) from error
         return cls(where, system, root.rstrip("/"))
 
@@ -133,8 +133,9 @@ class Place:
         if isinstance(self.system, fs.LocalFileSystem):
             return Path(self.root)
         msg = (
-            f"{self.location} can be read, but not archived to: two archivers could "
-            "publish the same generation; archive to a directory and copy it there"
+            f"{self.location} can be read but not written: two archivers could "
+            "publish the same generation there. Archive to a directory, and "
+            "copy it there"
         )
         raise InvalidArgumentError(msg)
 
@@ -159,7 +160,7 @@ class Place:
                 target.hardlink_to(partial)
             except (FileExistsError, FileNotFoundError) as error:
                 # Gone: who published that generation cleaned up behind it.
-                msg = f"{self.shown(name)} exists"
+                msg = f"{self.shown(name)} exists already"
                 raise AlreadyExistsError(msg) from error
             finally:
                 partial.unlink(missing_ok=True)

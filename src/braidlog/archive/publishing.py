@@ -68,8 +68,8 @@ def _same(found: Manifest, manifest: Manifest) -> bool:
 
 
 def _overtaken(place: Place) -> AlreadyExistsError:
-    msg = f"another run added to the archive at {place.location} meanwhile; run again"
-    return AlreadyExistsError(msg)
+    msg = f"another run added to the archive at {place.location} in the meantime"
+    return AlreadyExistsError(msg).advising("Run it again: it continues there")
 
 
 def remove_leftovers(place: Place, manifest: Manifest) -> int:

@@ -102,7 +102,7 @@ class Archive:
         """
         found = newest(self.place)
         if found is None:
-            msg = f"the manifests of {self.location} are gone"
+            msg = f"the archive at {self.location} has no manifest any more"
             raise ArchiveDamagedError(msg, path=self.location)
         _check_log(self.place, found, self.manifest.log_id)
         newer = found.generation > self.manifest.generation
@@ -202,10 +202,10 @@ class Archive:
         begin = self.begin if begin is None else begin
         stop = self.end if end is None else min(end, self.end)
         if begin < 0 or stop < 0:
-            msg = f"positions count from 1, got {min(begin, stop)}"
+            msg = f"positions begin at 1, got {min(begin, stop)}"
             raise InvalidArgumentError(msg)
         if begin < self.begin:
-            msg = f"the archive at {self.location} begins with position {self.begin}"
+            msg = f"the archive at {self.location} begins at position {self.begin}"
             raise TrimmedError(msg, first=self.begin)
         if begin > self.end:
             msg = f"position {begin} is not in the archive at {self.location} yet"
@@ -237,7 +237,7 @@ class Archive:
             with self.place.open(file.path) as raw:
                 yield CheckedFile(raw, file, path)
         except FileNotFoundError:
-            msg = f"{path} is gone"
+            msg = f"{path} does not exist any more"
             raise ArchiveDamagedError(msg, path=path) from None
         except OSError as error:
             raise UnavailableError(f"{path}: {error}", path=path) from error
@@ -332,7 +332,7 @@ def open_archive(location: Location, *, log_id: str | None = None) -> Archive:
     place = Place.of(location)
     manifest = newest(place)
     if manifest is None:
-        raise NotFoundError(f"there is no archive at {place.location}")
+        raise NotFoundError(f"{place.location} has no archive")
     if log_id is not None:
         _check_log(place, manifest, log_id)
     return Archive(place, manifest)
@@ -341,7 +341,7 @@ def open_archive(location: Location, *, log_id: str | None = None) -> Archive:
 def _check_log(place: Place, manifest: Manifest, log_id: str) -> None:
     if manifest.log_id != log_id:
         msg = (
-            f"the archive at {place.location} is of the log {manifest.log!r} with the "
-            f"id {manifest.log_id}, not of the one with the id {log_id}"
+            f"the archive at {place.location} belongs to log {manifest.log!r} "
+            f"with id {manifest.log_id!r}, not to the one with id {log_id!r}"
         )
         raise InvalidArgumentError(msg)

@@ -90,10 +90,10 @@ def chosen_columns(columns: Sequence[str] | None) -> list[str]:
     names = list(LOG_COLUMNS if columns is None else columns)
     unknown = [name for name in names if name not in COLUMNS]
     if unknown:
-        msg = f"there is no column {unknown[0]!r}: {', '.join(COLUMNS)}"
+        msg = f"column {unknown[0]!r} does not exist (there are: {', '.join(COLUMNS)})"
         raise InvalidArgumentError(msg)
     if len(set(names)) < len(names):
-        msg = f"a column is named twice: {', '.join(names)}"
+        msg = f"columns names a column twice: {', '.join(names)}"
         raise InvalidArgumentError(msg)
     return names
 

@@ -41,7 +41,7 @@ def bounds(
     begin = first if begin is None else begin
     stop = log.stop if end is None else min(end, log.stop)
     if begin < 0 or stop < 0:
-        raise InvalidArgumentError(f"positions count from 1, got {min(begin, stop)}")
+        raise InvalidArgumentError(f"positions begin at 1, got {min(begin, stop)}")
     if begin > log.stop:
         msg = f"position {begin} is not written yet"
         raise BeyondEndError(msg, next=log.stop)
@@ -71,7 +71,8 @@ def missing(position: int, first: int, archived: range, location: str) -> Trimme
     if archived.stop < first:
         goes_on = first
     msg = (
-        f"positions {lacks[0]} to {lacks[1] - 1} are gone: the archive at {location} "
-        f"has {archived.start} to {archived.stop - 1}, the log begins at {first}"
+        f"positions {lacks[0]} to {lacks[1] - 1} are lost: the archive at "
+        f"{location} has {archived.start} to {archived.stop - 1}, and the "
+        f"log begins at {first}"
     )
     return TrimmedError(msg, first=goes_on)

@@ -92,10 +92,10 @@ def verify(
 def _problem(archive: Archive, file: ArchivedFile) -> str:
     try:
         if _checksum(archive.place, file.path) != file.checksum:
-            return "its bytes are not those that were archived"
+            return "its bytes differ from those that were archived"
         return _contents(archive, file)
     except FileNotFoundError:
-        return "it is gone"
+        return "it does not exist any more"
     except CorruptionError as error:
         return error.message
 
@@ -120,7 +120,7 @@ def _contents(archive: Archive, file: ArchivedFile) -> str:
             return "a record has no value"
         tally.add(batch)
     if tally.position != file.end or tally.ranges() != file.streams:
-        return "its positions and LLSNs are not those that the manifest says"
+        return "its positions and LLSNs differ from those in the manifest"
     if tally.times != (file.timestamp_min, file.timestamp_max):
-        return "its times are not those that the manifest says"
+        return "its timestamps differ from those in the manifest"
     return ""

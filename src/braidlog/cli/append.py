@@ -118,7 +118,7 @@ def note_unknown(error: BaseException) -> None:
     """Say what a cluster may have stored of what was not acknowledged."""
     interrupted = isinstance(error, KeyboardInterrupt)
     if interrupted or getattr(error, "outcome", "") == "unknown":
-        error.add_note("what was on its way may be stored as well")
+        error.add_note("values that were in flight may be stored as well")
 
 
 def groups(stream: BinaryIO, delimiter: bytes) -> Iterator[list[bytes]]:
@@ -138,9 +138,10 @@ def groups(stream: BinaryIO, delimiter: bytes) -> Iterator[list[bytes]]:
             yield complete
         if len(rest) > _VALUE_BYTES_MAX:
             raise Problem(
-                f"a value on stdin has more than {_VALUE_BYTES_MAX} bytes, which no"
-                " record can hold",
-                "the values before it were appended; --delimiter sets what ends one",
+                f"a value on stdin has more than {_VALUE_BYTES_MAX} bytes, the most "
+                "that a record can hold",
+                "the values before it were appended; --delimiter says what ends a "
+                "value",
             )
     if rest:
         yield [bytes(rest)]
@@ -168,9 +169,10 @@ def _append_all(
                 appended.add(log.append_many(values, keys=keys))
             if len(pairs) < len(batch):
                 raise Problem(
-                    f"input {appended.records + 1} has no key separator"
-                    f" {os.fsdecode(separator)!r}",
-                    "the inputs before it were appended; fix it and continue there",
+                    f"input {appended.records + 1} does not contain the key separator "
+                    f"{os.fsdecode(separator)!r}",
+                    "the inputs before it were appended; correct it and continue from "
+                    "there",
                     USAGE,
                 )
         elif key is not None:

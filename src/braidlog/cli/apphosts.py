@@ -53,7 +53,10 @@ def forget(session: Session, /, host: str, *, log_name: str, force: bool) -> Non
         log = client.log(log_name)
         found = _find(_known(log), host, log_name)
         if found.live and not force:
-            text = f"host {found.host} was there at {clock(found.seen)}"
+            text = (
+                f"host {found.host} reported at {clock(found.seen)}, so it may be "
+                "running"
+            )
             raise Problem(text, "stop it first, or pass --force", REFUSED)
         gone = []
         for cursor in log.cursors():
@@ -77,10 +80,12 @@ def _known(log: ClusterLog) -> list[KnownHost]:
 def _find(there: list[KnownHost], host: str, log: str) -> KnownHost:
     hint = _LIST.format(log=log)
     if len(host) < 8:
-        raise Problem(f"{host!r} is too short: give at least 8 digits", hint, USAGE)
+        raise Problem(
+            f"{host!r} is too short: give at least 8 digits of the host", hint, USAGE
+        )
     found = [each for each in there if each.host.startswith(host.lower())]
     if not found:
-        raise Problem(f"no host {host} is registered in {log}", hint, NOT_FOUND)
+        raise Problem(f"log {log!r} has no registered host {host}", hint, NOT_FOUND)
     if len(found) > 1:
         raise Problem(f"{host} matches several hosts: give more digits", hint, USAGE)
     return found[0]

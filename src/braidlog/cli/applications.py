@@ -70,10 +70,10 @@ def load(name: str) -> Application:
     try:
         return load_application(name, path=str(Path.cwd()))
     except UnavailableError as error:
-        hint = "run it where the module is, or set PYTHONPATH"
+        hint = "run the command where Python finds the module, or set PYTHONPATH"
         raise Problem(error.message, hint, NOT_FOUND) from None
     except NotFoundError as error:
-        hint = "name an `Application` of the module"
+        hint = "name an `Application` of that module, as MODULE:NAME"
         raise Problem(error.message, hint, NOT_FOUND) from None
     except InvalidArgumentError as error:
         raise Problem(error.message, "", USAGE) from None
@@ -211,7 +211,9 @@ def _snapshots(given: dict[str, str]) -> SnapshotSettings:
         if name not in defaults:
             known = ", ".join(sorted(defaults))
             raise Problem(
-                f"--snapshots has no setting {name!r}", f"settings are {known}", USAGE
+                f"--snapshots has no setting {name!r}",
+                f"the settings are {known}",
+                USAGE,
             )
         default = defaults[name]
         try:
@@ -225,7 +227,7 @@ def _as(kind: type, name: str, text: str) -> bool | int | float:
     """Return a value of the type that the default of a setting has."""
     if kind is bool:
         if text.lower() not in ("true", "false"):
-            raise ValueError(f"{text!r} is neither true nor false")
+            raise ValueError(f"{text!r} must be true or false")
         return text.lower() == "true"
     if kind is float:
         return float(text)
@@ -254,7 +256,7 @@ def opened(application: str | None, directory: Path) -> Iterator[Host]:
     try:
         host = load(application).open(directory)
     except LockedError as error:
-        hint = "its host is asked instead: --hosts with the address where it listens"
+        hint = "a host has it open: ask that host with --hosts ADDRESS"
         raise Problem(error.message, hint, LOCKED) from None
     with host:
         yield host
@@ -343,10 +345,14 @@ def call(
                 procedure, *values, call_id=call, timeout=timeout, stale=stale
             )
         except UnknownProcedureError as error:
-            raise Problem(error.message, "call one of these", NOT_FOUND) from None
+            raise Problem(
+                error.message, "call one of these procedures", NOT_FOUND
+            ) from None
         except LogError as error:
             if error.outcome == "unknown":
-                error.add_note(f"repeat it with --call-id {call.hex()}")
+                error.add_note(
+                    f"repeat the call with --call-id {call.hex()}: it is executed once"
+                )
             raise
     text = json.dumps(result, ensure_ascii=False, default=str)
     line(session, text, result=json.loads(text), call_id=call.hex())
@@ -374,7 +380,7 @@ def status(session: Session, *, watch: bool, interval: float) -> None:
     with calling(session) as caller:
         if not watch:
             found, failed = _look(caller)
-            rows(session, found, empty="no host answers", shown=_shown)
+            rows(session, found, empty="none of the hosts answered", shown=_shown)
             for address, why in failed.items():
                 message(f"{address}: {why}")
             if failed:
@@ -407,7 +413,9 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 
 def _watch_lines(session: Session, caller: Caller, interval: float) -> None:
     while True:
-        rows(session, _look(caller)[0], empty="no host answers", shown=_shown)
+        rows(
+            session, _look(caller)[0], empty="none of the hosts answered", shown=_shown
+        )
         sys.stdout.flush()
         time.sleep(interval)
 

@@ -93,8 +93,8 @@ def verify_(session: Session, location: str) -> None:
     if not found.sound:
         count = len(found.damage)
         raise Problem(
-            f"{count} of {found.files} files are not what was archived",
-            "put them back from a copy",
+            f"{count} of {found.files} files differ from what was archived",
+            "restore them from a copy",
             CORRUPTION,
         )
 
@@ -153,9 +153,11 @@ def archive_(
     from braidlog.pipelines.archive import archive as run_archive
 
     if file_size < 1:
-        raise Problem("--file-size must be above 0", "for example 128MiB", USAGE)
+        raise Problem("--file-size must be greater than 0", "for example 128MiB", USAGE)
     if Session(directory).has_data():
-        text = f"{directory} is a data directory"
+        text = (
+            f"{directory} is a data directory of Braidlog, so it cannot be an archive"
+        )
         raise Problem(text, "choose another directory for the archive", USAGE)
     origin = origin_of(session, log)
     with running_in() as arguments:

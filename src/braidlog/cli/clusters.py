@@ -186,7 +186,7 @@ def remove(session: Session, number: int, *, yes: bool) -> None:
         row = find_node(metadata, number)
         if row["replicas"]:
             raise Problem(
-                f"node {number} has replicas of {row['replicas']} streams",
+                f"node {number} still has replicas of {row['replicas']} streams",
                 f"`braidlog node drain {number}` moves them elsewhere",
             )
         session.confirm(f"remove node {number} permanently", yes=yes)
@@ -211,8 +211,8 @@ def voter(session: Session, number: int, *, off: bool, yes: bool) -> None:
         if off and voters == {number}:
             raise Problem(
                 f"node {number} is the only voter",
-                "let another node vote first with `braidlog node voter`, and wait"
-                " until it does",
+                "make another node a voter first with `braidlog node voter`, and "
+                "wait until it votes",
             )
         if off:
             session.confirm(_fewer(metadata, number), yes=yes)
@@ -284,5 +284,5 @@ def find_node(metadata: Metadata, number: int) -> dict[str, Any]:
         if each.node == number:
             return health.node_row(metadata, each)
     there = ", ".join(map(str, sorted(each.node for each in metadata.nodes))) or "none"
-    text = f"there is no node {number} (nodes here: {there})"
-    raise Problem(text, "`braidlog node list` shows what is there", NOT_FOUND)
+    text = f"node {number} does not exist (nodes here: {there})"
+    raise Problem(text, "`braidlog node list` shows the nodes", NOT_FOUND)

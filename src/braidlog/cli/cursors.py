@@ -137,8 +137,8 @@ def _find(log: Log, name: str) -> Cursor:
         if item.name == name:
             return item
     raise Problem(
-        f"the log {log.name} has no cursor {name}",
-        f"`braidlog cursor list {log.name}` shows what is there",
+        f"log {log.name!r} has no cursor {name!r}",
+        f"`braidlog cursor list {log.name}` shows the cursors",
         NOT_FOUND,
     )
 

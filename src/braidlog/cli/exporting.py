@@ -83,9 +83,11 @@ def export(
     to_stdout = str(file) == "-"
     write: Writer = _WRITERS[layout or _layout_of(file)]
     if file.is_file() and not force and not to_stdout:
-        raise Problem(f"{file} exists", "pass --force to replace it", USAGE)
+        raise Problem(f"{file} exists already", "pass --force to replace it", USAGE)
     if not file.parent.is_dir():
-        raise Problem(f"{file}: there is no directory {file.parent}", "", NOT_FOUND)
+        raise Problem(
+            f"{file}: the directory {file.parent} does not exist", "", NOT_FOUND
+        )
     if begin is not None and end is not None and end < begin:
         raise click.UsageError(f"--end {end} is before --begin {begin}")
     with session.logs() as store:
@@ -164,11 +166,16 @@ def _layout_of(file: Path) -> str:
     layout = _SUFFIXES.get(suffixes[-1]) if suffixes else None
     if layout is None:
         raise Problem(
-            f"{file}: the file name does not tell the format", "pass --format", USAGE
+            f"{file}: the format cannot be told from the name of the file",
+            "pass --format",
+            USAGE,
         )
     if layout == "parquet" and file.suffix.lower() != ".parquet":
-        hint = "let the name end in .parquet"
-        text = f"{file}: Parquet is compressed inside of the file, not around it"
+        hint = "let the name end in .parquet, without a compression"
+        text = (
+            f"{file}: Parquet files have their compression inside and cannot be "
+            "compressed again"
+        )
         raise Problem(text, hint, USAGE)
     return layout
 

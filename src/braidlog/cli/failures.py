@@ -85,46 +85,51 @@ _HINTS: dict[type[BaseException], str] = {
     errors.NotReadyError: "run it again in a moment;"
     " `braidlog cluster status` shows what is missing",
     errors.NotPrimaryError: "run it again in a moment",
-    errors.ConnectionLostError: "check --cluster and whether the nodes run",
-    errors.MetadataFullError: "delete logs or cursors that nobody needs, then run it"
-    " again",
+    errors.ConnectionLostError: "check --cluster, and whether the nodes are running",
+    errors.MetadataFullError: "delete unused logs or cursors, then run it again",
     errors.SealedError: "`braidlog stream unseal` lets it take appends again",
     errors.UnauthorizedError: "set BRAIDLOG_TOKEN or pass --token-file with a token"
     " whose role allows this; with TLS also check --tls-ca",
     errors.ProtocolError: "check that a Braidlog node of this version listens there,"
     " and whether it wants --tls-ca",
     errors.TrimmedError: "`braidlog read LOG --begin {first}` reads what is left",
-    errors.LostRecordsError: "`--skip-holes` reads on behind them;"
-    " `braidlog verify` lists all such holes",
+    errors.LostRecordsError: (
+        "--skip-holes continues behind the lost records; `braidlog verify` "
+        "lists all holes"
+    ),
     errors.BeyondEndError: "`braidlog tail LOG --follow` waits for new records;"
     " `braidlog log list` shows the end of each log",
     errors.ClosedError: "run it again",
     errors.StoreFailedError: "check the disk, then run the command again;"
     " acknowledged records are safe",
-    errors.FencedError: "a newer producer of this name took over; choose another name",
+    errors.FencedError: "a newer producer of this name took over; use another name",
     errors.PositionError: "positions begin at 1; `braidlog tail LOG --lines 1` prints"
     " the last record",
     errors.TooLargeError: "split it, or store it elsewhere and append a reference",
-    errors.NotFoundError: "`braidlog log list` shows what is there,"
-    " `braidlog log create` makes a log",
+    errors.NotFoundError: (
+        "`braidlog log list` shows the logs; `braidlog log create` creates one"
+    ),
     errors.AlreadyExistsError: "choose another name, or another directory",
-    errors.ReadOnlyError: "run it where the data directory may be written",
+    errors.ReadOnlyError: (
+        "run it as a user and on a machine that may write to the data directory"
+    ),
     errors.SequenceGapError: "run the import again: it continues behind the last row",
     errors.ForeignPeerError: (
         "check the address, and whether both sides use TLS: --tls-ca here, "
         "[security] certificate of the node"
     ),
-    errors.UnknownProducerError: "check what the log has, then import the rest with "
-    "another --producer",
+    errors.UnknownProducerError: (
+        "check what the log contains, then import the rest with another --producer"
+    ),
     errors.SequenceExpiredError: "the record is stored: do not send it again",
     errors.ForeignFormatError: "check --data; if it is the right directory, the file is"
     " damaged and `braidlog verify` shows how",
     errors.NewerFormatError: "upgrade braidlog to open it",
     errors.CorruptionError: "`braidlog verify` shows the damage,"
     " `braidlog repair --dry-run` what would be lost",
-    errors.InternalError: "the log of the node has the traceback: report it",
-    errors.ArchiveDamagedError: "put the file of the archive back from a copy",
-    errors.MissingFileError: "put the file back, or see `braidlog repair --dry-run`",
+    errors.InternalError: "the log of the node has the traceback: please report it",
+    errors.ArchiveDamagedError: "restore the file of the archive from a copy",
+    errors.MissingFileError: "restore the file, or see `braidlog repair --dry-run`",
 }
 
 # Options of every command, which do not go before it.

@@ -107,14 +107,14 @@ def _check(line: str) -> None:
     try:
         _CHECK(line)
     except json.JSONDecodeError as error:
-        msg = f"not a JSON value, which each line has to be: {error}"
+        msg = f"the line is not a JSON value: {error}"
         raise ValueError(msg) from None
 
 
 def _object(text: str) -> Mapping[str, Any]:
     value = json.loads(text, parse_constant=_refuse)
     if not isinstance(value, dict):
-        raise ValueError("not a JSON object, so it has no fields")  # noqa: TRY004
+        raise ValueError("the line is not a JSON object, so it has no fields")  # noqa: TRY004
     return value
 
 
@@ -123,7 +123,9 @@ def _field(row: Mapping[str, Any], name: str) -> Any:
         return row[name]
     except KeyError:
         there = ", ".join(row)
-        raise ValueError(f"no field {name!r}; it has {there}") from None
+        raise ValueError(
+            f"field {name!r} does not exist (the row has: {there})"
+        ) from None
 
 
 _T = TypeVar("_T")
@@ -131,7 +133,7 @@ _T = TypeVar("_T")
 
 def _required(value: _T | None, name: str) -> _T:
     if value is None:
-        raise ValueError(f"field {name!r} is null, and must not be")
+        raise ValueError(f"field {name!r} is null, but it needs a value")
     return value
 
 
@@ -162,7 +164,7 @@ def _plain(value: Any) -> bytes | None:
 
 def _refuse(constant: str) -> NoReturn:
     """Take no number that JSON does not have, as Python would."""
-    raise ValueError(f"{constant} is not JSON: write null, or a text")
+    raise ValueError(f"{constant} is not JSON: write null, or text in quotes")
 
 
 # Of a line that is only looked at, no number has to become one.
@@ -203,7 +205,9 @@ def _headers(value: Any, name: str) -> tuple[tuple[str, bytes], ...]:
     except (AttributeError, TypeError, ValueError):
         found = [("", None)]
     if any(not isinstance(text, str) or content is None for text, content in found):
-        raise ValueError(f"field {name!r} has no headers: write pairs of name and text")
+        raise ValueError(
+            f"field {name!r} does not hold headers: write pairs of name and text"
+        )
     return cast(tuple[tuple[str, bytes], ...], tuple(found))
 
 

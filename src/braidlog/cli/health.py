@@ -131,13 +131,16 @@ def _no_leader(metadata: Metadata, told: list[int]) -> dict[str, Any]:
     here = sum(node in told for node in voters)
     needed = len(voters) // 2 + 1
     text = (
-        "no node leads the metadata repository, so nothing is committed:"
-        f" {here} of the {len(voters)} that vote in it answer"
+        "the metadata repository has no leader, so nothing is committed: "
+        f"{here} of its {len(voters)} voters answer"
     )
     if here < needed:
         text += f", and {needed} are needed"
     else:
-        text += "; an election takes a second, unless they cannot reach one another"
+        text += (
+            "; an election takes about a second, unless the voters cannot "
+            "reach one another"
+        )
     return _reason("no_leader", text)
 
 

@@ -125,8 +125,8 @@ def import_(
             _report(session, ingest)
         if producer is not None and ingest.skipped and not ingest.appended:
             message(
-                f"note: all rows were taken for what producer {producer} has stored"
-                " already; other files need another --producer"
+                f"note: every row counted as stored by producer {producer} already; "
+                "for other files use another --producer"
             )
 
 
@@ -291,14 +291,14 @@ class AsyncIngest:
         if self.skipped < self._skip:
             return f"it is among the {self._skip} rows to skip; nothing was appended"
         if self._producer is not None:
-            way = "the same command goes on there"
+            way = "run the same command again to continue there"
         elif isinstance(error, StoreFailedError):
             way = (
-                "unless more turns out to be stored: --skip what `braidlog log list`"
-                f" then shows as end, less {self.begin - self._skip}"
+                "if more rows were stored, pass --skip with the end that `braidlog "
+                f"log list` shows, less {self.begin - self._skip}"
             )
         else:
-            way = f"--skip {done} goes on there"
+            way = f"pass --skip {done} to continue there"
         return f"next is {source.place(done)}; {way}"
 
 
@@ -348,8 +348,8 @@ class SharedIngest(AsyncIngest):
         if self._producer is None and self._unclear:
             count = counted(self.appended, "record")
             return (
-                f"{count} were acknowledged, more may be stored; with --producer the"
-                " same command would go on by itself"
+                f"{count} were acknowledged, and more may be stored; with "
+                "--producer the same command continues by itself"
             )
         return super()._how_to_go_on(source, error)
 

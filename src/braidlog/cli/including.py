@@ -45,7 +45,9 @@ def skipping(log: Any, skip_holes: bool) -> dict[str, Any]:
     if not skip_holes:
         return {}
     if not isinstance(log, Log):
-        raise click.UsageError("--skip-holes is for data directories: no node repairs")
+        raise click.UsageError(
+            "--skip-holes is for data directories only: nodes have no declared holes"
+        )
     return {"skip_holes": True}
 
 

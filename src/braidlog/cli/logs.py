@@ -94,11 +94,11 @@ def create(session: Session, /, name: str, *, exist_ok: bool, **settings: Any) -
             store.create_log(name, **given)
         except AlreadyExistsError as error:
             if not exist_ok:
-                hint = "choose another name, or say --exist-ok"
+                hint = "choose another name, or pass --exist-ok"
                 raise Problem(error.message, hint) from None
             # It stays as it is, and what it is not must not be said of it.
             kept = _as_it_is(store, name, given)
-            line(session, f"{name} is there already", log=name, **kept)
+            line(session, f"log {name!r} exists already", log=name, **kept)
             _say_what_differs(given, kept)
         else:
             line(session, f"created {name}", log=name, **given)
@@ -119,7 +119,7 @@ def _say_what_differs(given: dict[str, Any], kept: dict[str, Any]) -> None:
     for key, value in kept.items():
         if value != given[key]:
             option = key.removesuffix("_ms").replace("_", "-")
-            message(f"note: --{option} changes nothing of a log that is there")
+            message(f"note: the log exists already, so --{option} changed nothing")
 
 
 def _say_what_is_missing(store: Logs, name: str) -> None:
@@ -200,7 +200,7 @@ def set_(
     placed = {"replication": replication, "min_replicas": min_replicas}
     placed = {key: value for key, value in placed.items() if value is not None}
     if not given and not placed:
-        raise click.UsageError("name a setting to change; --help lists them")
+        raise click.UsageError("pass a setting to change; --help lists them")
     if session.cluster is None:
         for only in placed:
             raise click.UsageError(f"--{only.replace('_', '-')} needs --cluster")

@@ -75,7 +75,7 @@ def line(session: Session, text: str, **result: Any) -> None:
     except OSError as error:
         # Whoever repeats the command because of that may do the work twice.
         error.filename = error.filename or "stdout"
-        error.add_note(f"it is done all the same: {text}")
+        error.add_note(f"the command was carried out nevertheless: {text}")
         raise
 
 

@@ -154,7 +154,9 @@ def _bound(text: str, convert: Callable[[str], int]) -> int:
     if text.strip().lower() == "none":
         return 0
     if not (value := convert(text)):
-        raise click.BadParameter(f"{text!r} keeps nothing; to keep all, write none")
+        raise click.BadParameter(
+            f"{text} would keep nothing; to keep everything, write none"
+        )
     return value
 
 

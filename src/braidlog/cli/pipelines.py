@@ -122,8 +122,10 @@ def place(
     for each in conf:
         key, equals, value = each.partition("=")
         if not equals:
-            text = f"{each!r} is no setting"
-            raise Problem(text, "for example spark.executor.memory=4g", USAGE)
+            text = f"{each!r} is not a setting"
+            raise Problem(
+                text, "write NAME=VALUE, for example spark.executor.memory=4g", USAGE
+            )
         settings[key] = value
     with contextlib.ExitStack() as stack:
         given: dict[str, Any] = {"workers": workers}
@@ -154,7 +156,7 @@ def _spark(name: str, master: str, settings: dict[str, str]) -> Iterator[SparkSe
     try:
         yield session
     except BaseException as error:
-        error.add_note(f"what Spark said is in {said}")
+        error.add_note(f"the messages of Spark are in {said}")
         raise
     finally:
         session.stop()
@@ -303,7 +305,7 @@ def replay_(
     if done.published["differences"]:
         raise Problem(
             f"{len(done.published['differences'])} outcomes differ from the log",
-            "find what the procedure takes from outside; the report names them",
+            "the report names them; find what the procedure takes from outside the log",
             CORRUPTION,
         )
 
@@ -402,7 +404,7 @@ def reindex_(
 
     for directory in directories:
         if not replace(session, data=directory).has_data():
-            hint = "--directory names the data directory of a log or of a node"
+            hint = "--directory must be the data directory of a log or of a node"
             raise Problem(f"no Braidlog data in {directory}", hint, NOT_FOUND)
     with running_in() as arguments:
         done = reindex([str(path) for path in directories], output, **arguments)

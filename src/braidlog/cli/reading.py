@@ -94,7 +94,7 @@ def read(
     filters = {name: value for name, value in bounds.items() if value is not None}
     if position is not None and (filters or begin or key is not None):
         raise click.UsageError(
-            "POSITION is one record; for a range use --begin and --end without it"
+            "POSITION names one record; for a range pass --begin and --end without it"
         )
     with session.logs() as store:
         source = store.log(log)

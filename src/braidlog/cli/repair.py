@@ -102,16 +102,16 @@ def repair(
     target = output or data.with_name(data.name + "-repaired")
     if target.exists():
         raise failures.Problem(
-            f"{target} exists", "choose another directory with --output"
+            f"{target} exists already", "choose another directory with --output"
         )
     if target.resolve().is_relative_to(session.data.resolve()):
-        hint = "choose one outside of it with --output"
-        raise failures.Problem(f"{target} is inside of {data}", hint, failures.USAGE)
+        hint = "choose a directory outside of it with --output"
+        raise failures.Problem(f"{target} is inside {data}", hint, failures.USAGE)
     lost = sum(loss.records for loss in plan.losses)
     if plan.losses:
         every = all(loss.log is not None for loss in plan.losses)
         known = counted(lost, "lost record") if every else "what is lost"
-        session.confirm(f"make {target} without {known}", yes=yes)
+        session.confirm(f"create {target} without {known}", yes=yes)
     with meter("repair", None, unit="bytes") as progress, _noting_halves(target):
         done = files.repair(session.data, target, keep=keep, progress=progress.at)
     line(
@@ -134,5 +134,5 @@ def _noting_halves(target: Path) -> Iterator[None]:
         yield
     except BaseException as error:
         if target.exists():
-            error.add_note(f"{target} is not whole: remove it before the next repair")
+            error.add_note(f"{target} is incomplete: remove it before the next repair")
         raise

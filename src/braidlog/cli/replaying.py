@@ -190,7 +190,7 @@ def replay_(
         raise Problem(
             f"{len(done.differences)} outcomes differ from the log, the first at"
             f" {done.differences[0].position}",
-            "find what the procedure takes from outside",
+            "find what the procedure takes from outside the log",
             CORRUPTION,
         )
 
@@ -202,15 +202,18 @@ def _refusals() -> Iterator[None]:
         yield
     except TrimmedError as error:
         hint = (
-            "name snapshots of a host with --snapshots; it begins with the newest one"
-            " that is not behind --until or --as-of"
+            "pass snapshots of a host with --snapshots; the replay begins with "
+            "the newest one before --until or --as-of"
         )
         raise Problem(error.message, hint, OUT_OF_RANGE) from None
     except AlreadyExistsError as error:
-        hint = "name a directory that is not there yet, or is empty"
+        hint = "name a directory that does not exist yet, or is empty"
         raise Problem(error.message, hint) from None
     except NotReadyError as error:
-        hint = "bring the directories of all nodes; `braidlog rescue` says which count"
+        hint = (
+            "pass the directories of all nodes; `braidlog rescue` says which "
+            "of them count"
+        )
         raise Problem(error.message, hint, WAIT) from None
 
 
@@ -288,8 +291,8 @@ def _damage_hint(source: RawInput) -> str:
     if source.cut == "any-copy" or not source.found.damages:
         return "`braidlog verify --data DIR` shows the damage of one directory"
     return (
-        "bring undamaged copies of these files, or replay what there is with --cut"
-        " any-copy; --until ends before what is missing"
+        "pass undamaged copies of these files, or replay the rest with "
+        "--cut any-copy; --until ends before what is missing"
     )
 
 
@@ -470,7 +473,8 @@ def _tell_audit(session: Session, audit: Audit) -> None:
 def _differs(audit: Audit) -> Problem:
     numbers = ", ".join(str(each.partition) for each in audit.findings)
     return Problem(
-        f"the state is not what the log gives: partition {numbers}",
-        "stop the host, move its state away and open it again: it is made anew",
+        f"the state of partition {numbers} differs from what the log gives",
+        "stop the host, move its state away and start it again: it builds "
+        "the state anew",
         CORRUPTION,
     )

@@ -117,7 +117,7 @@ def rescue(
         written = isinstance(verdict, Decision) and write
         if isinstance(verdict, Decision) and write:
             if stuck:
-                text = f"{names(stuck)} would have to go on, and cannot start"
+                text = f"{names(stuck)} would have to continue, but cannot start"
                 raise failures.Problem(text, STUCK, failures.CORRUPTION)
             if set(verdict.lost) & set(lost) and not accept_loss:
                 raise _loss_not_accepted(verdict)
@@ -152,7 +152,7 @@ def _look(directory: Path, *, locked: bool) -> Found:
         copy = read_copy(directory, record.node, locked=locked)
     except NotFoundError:
         # A fault log alone says what it says.
-        note = "it has nothing but a fault log"
+        note = "it has only a fault log"
         return Found(directory, record, (*ring.notes, note))
     except LogError as error:
         note = f"its log cannot be read, and the node will not start: {error.message}"
@@ -203,7 +203,9 @@ def _verdict(
             continue
         node = item.record.node
         if node in places:
-            why = f"node {node} is there twice: {places[node]} and {item.path}"
+            why = (
+                f"two directories belong to node {node}: {places[node]} and {item.path}"
+            )
             return Refuse(None, (node,), (why,))
         places[node], present[node] = item.path, item.record
     try:
@@ -215,7 +217,8 @@ def _verdict(
 
 def _loss_not_accepted(decision: Decision) -> failures.Problem:
     return failures.Problem(
-        f"this gives up {names(decision.lost)} and loses what only they hold",
+        f"this gives up {names(decision.lost)} and loses the records that "
+        "only they hold",
         "pass --accept-loss if no disk of theirs can be recovered",
         failures.USAGE,
     )
@@ -235,7 +238,7 @@ def _replicas(path: Path) -> dict[int, list[int]]:
 
 def _bad_streams(path: Path) -> failures.Problem:
     return failures.Problem(
-        f"{path} does not map streams to nodes",
+        f"{path} does not map streams to lists of nodes",
         'write it like {"1": [1, 2], "2": [2, 3]}',
         failures.USAGE,
     )

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["STUCK", "Found", "names", "show", "stuck_nodes", "summary", "unneeded"]
 
 STUCK: Final = (
-    "bring an undamaged copy of the directory; without one leave it out, and"
-    " --lost NODE shows what giving it up may lose"
+    "pass an undamaged copy of the directory. If there is none, leave "
+    "it out; --lost NODE shows what giving it up may lose"
 )
 
 
@@ -60,7 +60,7 @@ def show(
 ) -> None:
     """Tell a person what there is, and what comes of it."""
     enough = unneeded(found, verdict, recovered)
-    rows(session, _rows(found, verdict), empty="no node was named")
+    rows(session, _rows(found, verdict), empty="no directory of a node was given")
     for item in found:
         for note in item.notes:
             message(f"note: {item.path}: {note}")
@@ -83,8 +83,8 @@ def show(
             message(f"wait{who}: {'; '.join(verdict.why)}")
             if missing and verdict.authority and not enough:
                 message(
-                    "hint: bring the directories of all of them; of a disk that is"
-                    " destroyed, --lost NODE shows what giving it up may lose"
+                    "hint: pass the directories of all of them. If a disk is "
+                    "destroyed, --lost NODE shows what giving it up may lose"
                 )
         case Refuse():
             message(f"refused: {'; '.join(verdict.why)}")
@@ -107,7 +107,7 @@ def stuck_nodes(found: Sequence[Found], verdict: Verdict) -> tuple[int, ...]:
 
 
 _START: Final = (
-    "start the nodes as ever (`braidlog serve --config FILE` each, or `braidlog up`)"
+    "start the nodes as usual (`braidlog serve --config FILE` each, or `braidlog up`)"
 )
 
 
@@ -137,17 +137,17 @@ def unneeded(
     if not recovered.complete:
         return ""
     return (
-        f"nothing has to be rescued: {len(recovered.heard)} of the"
-        f" {len(recovered.voters)} nodes that vote in the metadata repository are here"
-        f" with their logs, a majority: {_START}"
+        f"no rescue is needed: {len(recovered.heard)} of the "
+        f"{len(recovered.voters)} voters of the metadata repository are "
+        f"here with their logs, a majority: {_START}"
     )
 
 
 def _carried(recovered: Recovered | None, *, checked: bool) -> Iterator[str]:
     if recovered is None:
         yield (
-            "note: there is no copy of the metadata repository: cursors, retention and"
-            " producers are not carried over"
+            "note: no copy of the metadata repository was found: cursors, "
+            "retention settings and producers are not carried over"
         )
         if not checked:
             yield "note: streams were not checked; --streams names them"

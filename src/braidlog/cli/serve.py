@@ -82,7 +82,7 @@ def serve(
         from braidlog.node.preflight import preflight
 
         notes, node = preflight(settings), settings.node
-        text = f"the settings of node {node.id} can serve {node.data}"
+        text = f"node {node.id} can be started with these settings, on {node.data}"
         line(session, text, node=node.id, data=node.data, notes=notes)
         for note in () if session.as_json else notes:
             message(f"note: {note}")
@@ -167,8 +167,8 @@ def up(
                 _watch(session, cluster)
         except LockedError as error:
             hint = (
-                "use that cluster, or stop the `braidlog up` that runs it; nodes that"
-                " outlived it end with `kill` and their processes"
+                "use that cluster, or stop the `braidlog up` that runs it; end "
+                "nodes that outlived it with `kill` and their process ids"
             )
             raise Problem(error.message, hint, LOCKED) from None
     _tell(lambda: message("stopped"))
@@ -200,7 +200,9 @@ def _watch(session: Session, cluster: Any) -> None:
                 left.discard(node)
                 _tell(partial(_say_ended, session, cluster, node))
         time.sleep(_WATCH_S)
-    raise Problem("no node is left", "the same command starts all of them again")
+    raise Problem(
+        "all nodes have stopped", "run the same command to start all of them again"
+    )
 
 
 def _say_ended(session: Session, cluster: Any, node: int) -> None:
@@ -209,9 +211,11 @@ def _say_ended(session: Session, cluster: Any, node: int) -> None:
         line(session, "", ended=node, code=code)
         return
     if code < 0:
-        message(f"node {node} was ended by {signal.Signals(-code).name}")
+        message(f"node {node} was killed by {signal.Signals(-code).name}")
     else:
-        message(f"node {node} ended with code {code}: {cluster.last_words(node)}")
+        message(
+            f"node {node} stopped with exit code {code}: {cluster.last_words(node)}"
+        )
     message(f"its log is {cluster.output(node)}; to start it again:")
     message(f"braidlog serve --config {shlex.quote(str(file))}")
 

@@ -98,7 +98,7 @@ class Session:
             self.require()
         elif not self.data.absolute().parent.is_dir():
             where = self.data.absolute()
-            msg = f"there is no directory {where.parent} to make {where.name!r} in"
+            msg = f"{where} cannot be created, because {where.parent} does not exist"
             raise Problem(msg, f"check --data, or `mkdir -p {where.parent}`", NOT_FOUND)
         with braidlog.open(self.data) as node:
             yield node
@@ -115,8 +115,8 @@ class Session:
                 f"no Braidlog data in {where}"
                 if where.is_dir()
                 else f"no data directory at {where}",
-                "pass --data DIR or set BRAIDLOG_DATA;"
-                " `braidlog log create NAME` makes one",
+                "pass --data DIR or set BRAIDLOG_DATA; `braidlog log create NAME` "
+                "creates one",
                 NOT_FOUND,
             )
 
@@ -133,7 +133,7 @@ class Session:
         except NotFoundError as error:
             raise Problem(
                 error.message,
-                "`braidlog inspect segments`, `braidlog log list` show what is there",
+                "`braidlog inspect segments` and `braidlog log list` show what exists",
                 NOT_FOUND,
             ) from None
 

@@ -49,11 +49,18 @@ def format_of(path: Path) -> str:
     name = _SUFFIXES.get(suffixes[-1]) if suffixes else None
     if name is None:
         raise Problem(
-            f"{path}: the file name does not tell the format", "pass --format", USAGE
+            f"{path}: the format cannot be told from the name of the file",
+            "pass --format",
+            USAGE,
         )
     if name == "parquet" and path.suffix.lower() in _COMPRESSIONS:
-        hint = "unpack it; Parquet is compressed inside of the file"
-        raise Problem(f"{path}: Parquet cannot be read compressed", hint, USAGE)
+        hint = "unpack the file first"
+        raise Problem(
+            f"{path}: a compressed Parquet file cannot be read (Parquet has its "
+            "compression inside)",
+            hint,
+            USAGE,
+        )
     return name
 
 
@@ -125,7 +132,7 @@ def _parquet_rows(
     from pyarrow import parquet
 
     if not raw.seekable():
-        raise ValueError("Parquet cannot be read from a pipe; save it in a file")
+        raise ValueError("Parquet cannot be read from a pipe: save it to a file")
     file = parquet.ParquetFile(raw)
     used = _used(file.schema_arrow.names, fields)
     for batch in file.iter_batches():
@@ -167,7 +174,7 @@ def _used(columns: Sequence[str], fields: Fields) -> list[str]:
     used = columns if missing or fields.value is None else fields.names
     for name in used:
         if columns.count(name) > 1:
-            raise ValueError(f"two fields are called {name!r}")
+            raise ValueError(f"two fields are named {name!r}")
     return list(dict.fromkeys(used))
 
 
@@ -199,7 +206,7 @@ def _lines(stream: BinaryIO, progressed: Callable[[], None]) -> Iterator[bytes]:
         begun.append(first)
         size += len(first)
         if size > _LINE_BYTES:
-            raise ValueError(f"a line of more than {_LINE_BYTES >> 20} MiB")
+            raise ValueError(f"a line has more than {_LINE_BYTES >> 20} MiB")
         if others:
             yield b"".join([*begun, b"\n"])
             *complete, last = others

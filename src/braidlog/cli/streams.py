@@ -119,8 +119,8 @@ def move(
     )
     if state == "down":
         message(
-            f"note: node {target} is down, and the move waits for it; `braidlog stream"
-            f" move {number} --cancel` gives it up"
+            f"note: node {target} is down, so the move waits for it; `braidlog "
+            f"stream move {number} --cancel` cancels it"
         )
 
 
@@ -139,7 +139,7 @@ def _cancel(session: Session, number: int) -> None:
         client.drop_learner(number, target)
     line(
         session,
-        f"the move of stream {number} from node {source} to {target} is given up",
+        f"cancelled the move of stream {number} from node {source} to {target}",
         log=found["log"],
         stream=number,
         source=source,
@@ -152,7 +152,7 @@ def _find(client: Client, number: int) -> dict[str, Any]:
         if row["stream"] == number:
             return row
     raise Problem(
-        f"there is no stream {number}",
-        "`braidlog stream list` shows what is there",
+        f"stream {number} does not exist",
+        "`braidlog stream list` shows the streams",
         NOT_FOUND,
     )

@@ -75,7 +75,7 @@ class Target:
                 else f"{seed} did not answer in time"
                 for seed in seeds
             ]
-            text = f"no node says how the cluster is ({'; '.join(said)})"
+            text = f"no node reports the state of the cluster ({'; '.join(said)})"
             raise Problem(text, _HINT, NOT_FOUND)
         return found
 
@@ -90,7 +90,7 @@ class Target:
         try:
             return ssl.create_default_context(cafile=self.authority)
         except ssl.SSLError as error:
-            text = f"{self.authority} has no certificate: {error.reason or error}"
+            text = f"{self.authority} holds no certificate: {error.reason or error}"
             raise Problem(text, "--tls-ca needs a file in PEM format", USAGE) from None
 
 
@@ -135,6 +135,9 @@ def token_of(token: str | None, file: Path | None) -> str:
     text = file.read_text(encoding="utf-8", errors="replace")
     found = text.split()
     if len(found) != 1 or len(text) > _TOKEN_CHARACTERS_MAX:
-        hint = "it holds the text that `braidlog token create` printed, nothing else"
-        raise Problem(f"{file} does not hold one token", hint, USAGE)
+        hint = (
+            "the file must hold the text that `braidlog token create` printed, "
+            "and nothing else"
+        )
+        raise Problem(f"{file} does not hold exactly one token", hint, USAGE)
     return found[0]

@@ -67,7 +67,7 @@ def create(session: Session, /, name: str, *, role: str, path: Path) -> None:
     try:
         _append(path, token_entry(made))
     except AlreadyExistsError:
-        text = f"{path} has a token of the name {name}"
+        text = f"{path} has a token named {name!r} already"
         hint = "choose another name, or remove its entry from the file first"
         raise Problem(text, hint) from None
     if not session.as_json:

@@ -61,7 +61,7 @@ def trim(
             first = target.trim(before=before)
             if first < before:
                 message(
-                    f"note: a pinning cursor keeps records of {log};"
-                    " see `braidlog cursor list`"
+                    f"note: a pinning cursor keeps records of {log}; `braidlog cursor "
+                    "list` shows it"
                 )
     line(session, f"{log} begins at {first}", log=log, first=first)

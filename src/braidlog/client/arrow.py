@@ -30,14 +30,17 @@ def log_schema(columns: Sequence[str] | None = None) -> pa.Schema:
     if columns is None:
         return schema
     if isinstance(columns, str):
-        msg = "columns must be a list of names, not one str"
+        msg = "columns must be a list of names, not a single str"
         raise TypeError(msg)
     unknown = [name for name in columns if name not in schema.names]
     if unknown:
-        msg = f"there is no column {unknown[0]!r}: {', '.join(schema.names)}"
+        msg = (
+            f"column {unknown[0]!r} does not exist (there are: "
+            f"{', '.join(schema.names)})"
+        )
         raise InvalidArgumentError(msg)
     if len(set(columns)) < len(columns):
-        msg = f"a column is named twice: {', '.join(columns)}"
+        msg = f"columns names a column twice: {', '.join(columns)}"
         raise InvalidArgumentError(msg)
     return pa.schema([schema.field(name) for name in columns])
 
@@ -80,13 +83,15 @@ def columns_of(data: Any) -> Columns:
 def _check_names(names: list[str]) -> None:
     for name in names:
         if name == "position":
-            msg = "column 'position' is assigned by the log; drop it"
+            msg = "the log assigns column 'position' itself: drop it from the data"
             raise InvalidArgumentError(msg)
         if name not in _APPENDED or names.count(name) > 1:
-            msg = f"column {name!r} is there twice, or not one of {_APPENDED}"
+            msg = (
+                f"column {name!r} occurs twice, or is not one of {', '.join(_APPENDED)}"
+            )
             raise InvalidArgumentError(msg)
     if "value" not in names:
-        msg = f"there is no column 'value': {', '.join(names)}"
+        msg = f"the data has no column 'value' (it has: {', '.join(names)})"
         raise InvalidArgumentError(msg)
 
 
@@ -105,6 +110,9 @@ def _cast(column: Any, kind: Any, name: str) -> list[Any]:
     try:
         found: list[Any] = column.cast(kind).to_pylist()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        msg = f"column {name!r} of {column.type} is not {kind}: {error}"
+        msg = (
+            f"column {name!r} of type {column.type} cannot be converted to "
+            f"{kind}: {error}"
+        )
         raise InvalidArgumentError(msg) from error
     return found

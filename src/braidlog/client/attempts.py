@@ -13,7 +13,7 @@ __all__ = ["UNREACHED", "Said", "first_of", "shared"]
 
 _T = TypeVar("_T")
 
-UNREACHED: Final = "Check the addresses, and that nodes listen there"
+UNREACHED: Final = "Check the addresses, and whether the nodes are running"
 _SHOWN: Final = 8
 """Nodes whose words an error repeats."""
 
@@ -83,7 +83,7 @@ async def first_of(
         LogError: the answer, if one of them got an error that is; else the last error.
     """
     under_way: set[asyncio.Task[_T]] = set()
-    last: LogError = NotReadyError("no node is known")
+    last: LogError = NotReadyError("the client knows no node of the cluster")
     left = list(attempts)
     try:
         while left or under_way:

@@ -88,8 +88,12 @@ class BackgroundLoop:
         except CancelledError:
             if not (self._interrupted or self._ended):
                 raise
-            ended = "client was closed" if self._ended else "call was interrupted"
-            raise ClosedError(f"the {ended}") from None
+            ended = (
+                "the client was closed during the call"
+                if self._ended
+                else "the call was interrupted"
+            )
+            raise ClosedError(f"{ended}") from None
         except BaseException:
             future.cancel()  # An interrupt: nobody waits any more.
             raise

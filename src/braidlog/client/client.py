@@ -200,7 +200,7 @@ class AsyncClient:
         info = (await self._cluster.linearize()).named(name)
         await self._cluster.execute(commands.DeleteLog(info.log))
         if (log := self._logs.pop(info.log, None)) is not None:
-            log._close(NotFoundError(f"the log {name!r} was deleted"))
+            log._close(NotFoundError(f"log {name!r} was deleted"))
 
     async def describe(self, name: str) -> ClusterLogDescription:
         """Return settings and state of a log."""

@@ -38,7 +38,9 @@ _CALL_BYTES: Final = 16
 _WATCHERS: Final = 2
 """Nodes that are asked for news at a time: one of them may hang."""
 
-_REFUSED: Final = "See to what the nodes say, and try again: nothing is done twice"
+_REFUSED: Final = (
+    "Fix what the nodes report, then run it again; completed steps are skipped"
+)
 
 _T = TypeVar("_T")
 
@@ -97,7 +99,10 @@ class Cluster:
         """The newest metadata that is known."""
         self.check_open()
         if self._routes is None:
-            msg = "the client is not open: async with braidlog.connect_async(...)"
+            msg = (
+                "the client is not open yet: use it in `async with "
+                "braidlog.connect_async(...)`"
+            )
             raise NotReadyError(msg)
         return self._routes
 
@@ -133,7 +138,7 @@ class Cluster:
         """Send one request to a node; see `ask`."""
         address = self.routes.address(node)
         if address is None:
-            msg = f"node {node} is not of the cluster"
+            msg = f"node {node} is not part of the cluster"
             raise NotReadyError(msg)
         try:
             return await self.ask(address, message, payload, within=within)
@@ -229,7 +234,10 @@ class Cluster:
                 if strangers and said.all_refused and loop.time() >= refused_until:
                     raise said.unreached("node") from error
                 if loop.time() >= deadline:
-                    msg = f"no node answered for {what} in {settings.timeout_s} s"
+                    msg = (
+                        f"no node answered the request for {what} within "
+                        f"{settings.timeout_s} seconds"
+                    )
                     failed = DeadlineError(f"{msg}: {said}")
                     # That of the class is for appends.
                     hint = UNREACHED if self._routes is None else _REFUSED
@@ -245,7 +253,10 @@ class Cluster:
         answer = _metadata(answer)
         known = self._routes
         if known is not None and answer.cluster != known.metadata.cluster:
-            msg = f"{answer.cluster!r} answers, not {known.metadata.cluster!r}"
+            msg = (
+                f"the address belongs to cluster {answer.cluster!r}, not to "
+                f"{known.metadata.cluster!r}"
+            )
             raise RemoteProtocolError(msg)
         # The index counts decisions; who is alive may change without one.
         if known is not None and (

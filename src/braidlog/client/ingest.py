@@ -141,7 +141,10 @@ class AsyncIngest:
         """
         there = await self._log.refresh()
         if since < there.start:
-            msg = f"position {since} was trimmed, and what was stored there with it"
+            msg = (
+                f"position {since} was trimmed, so the producer's last sequence "
+                "there is unknown"
+            )
             raise TrimmedError(msg, first=there.start)
         following = 1
         begin = min(since, there.stop)

@@ -856,7 +856,7 @@ class AsyncClusterLog(AsyncIndexed):
         there = await self.refresh()
         if not 0 < position <= there.stop:
             end = there.stop
-            msg = f"a cursor's position must be from 1 to {end}, got {position}"
+            msg = f"the position of a cursor must be from 1 to {end}, got {position}"
             raise InvalidArgumentError(msg)
         now = self._cluster.settings.clock()
         result = await self._cluster.execute(

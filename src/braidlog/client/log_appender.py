@@ -123,7 +123,7 @@ class LogAppender:
             # It waits there until one of them runs.
             running = tuple(sorted(self._cluster.streams_of(self._log)))
         if not running:
-            msg = "the log has no stream"
+            msg = "the log has no stream yet"
             raise NotReadyError(msg)
         return self._turn.current(running)
 
@@ -170,7 +170,10 @@ class LogAppender:
         begun = self.begin(row, size, producer, sequence, None)
         if begun is None:
             limit = self._settings.outstanding_bytes_max
-            msg = f"{limit} bytes wait for their acknowledgement"
+            msg = (
+                f"{limit} bytes (outstanding_bytes_max) wait to be acknowledged, so "
+                "nothing more fits"
+            )
             raise NotReadyError(msg)
         return begun[1].waiter
 
@@ -344,7 +347,7 @@ class LogAppender:
         if timeout is None:
             timeout = self._settings.timeout_s
         elif not timeout > 0:
-            msg = f"timeout must be greater than 0 s, got {timeout}"
+            msg = f"timeout must be greater than 0 seconds, got {timeout}"
             raise InvalidArgumentError(msg)
         return self._loop.time() + timeout
 
@@ -356,7 +359,10 @@ class LogAppender:
                 await self._budget.take(size)
         except TimeoutError as error:
             limit = self._settings.outstanding_bytes_max
-            msg = f"{limit} bytes wait for their acknowledgement"
+            msg = (
+                f"{limit} bytes (outstanding_bytes_max) wait to be acknowledged, so "
+                "nothing more fits"
+            )
             raise NotReadyError(msg) from error
         try:
             self._check_open()
@@ -425,7 +431,7 @@ class LogAppender:
             await entry.waiter
         except SequenceGapError as error:
             return error.expected
-        msg = f"sequence {_SEQUENCE_NEVER} of {producer} was not refused"
+        msg = f"the primary did not refuse sequence {_SEQUENCE_NEVER} of {producer}"
         raise LogError(msg)
 
 
@@ -457,8 +463,8 @@ def _check_producer(producer: Any, sequence: int | None) -> None:
     if producer is None and sequence is None:
         return
     if producer is None:
-        raise InvalidArgumentError("a sequence needs a producer")
+        raise InvalidArgumentError("sequence= needs producer= as well")
     checked_producer(producer)
     if sequence is None or not 0 < checked_int(sequence, "sequence") <= _SEQUENCE_NEVER:
-        msg = f"a producer needs a sequence from 1 on, got {sequence!r}"
+        msg = f"producer= needs sequence=, a number from 1 on, got {sequence!r}"
         raise InvalidArgumentError(msg)

@@ -32,7 +32,7 @@ class MergeGapError(CorruptionError):
     """A position is in none of the streams: committed records are missing."""
 
     code = 62
-    hint = "Check the nodes of the log with `braidlog verify`"
+    hint = "Run `braidlog verify` on the nodes of the log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,5 +250,8 @@ class Merge:
         if self.done or not self._sources:
             return
         if all(s.spans or s.complete >= self.position for s in self._sources.values()):
-            msg = f"position {self.position} is in none of {len(self._sources)} streams"
+            msg = (
+                f"position {self.position} is in none of the {len(self._sources)} "
+                "streams of the log: committed records are missing"
+            )
             raise MergeGapError(msg)

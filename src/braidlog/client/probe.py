@@ -75,11 +75,16 @@ async def check_listener(address: str) -> None:
         _answer(*where, CLIENT_HELLO), _answer(*where, _REQUEST)
     )
     if "TLS" in found:
-        msg = f"{address} uses TLS: pass `ssl=` to the client, --tls-ca to commands"
+        msg = (
+            f"{address} uses TLS: pass ssl= to the client (--tls-ca on the "
+            "command line)"
+        )
         raise ForeignPeerError(msg, speaks="TLS")
     speaks = found[0] or found[1]
     if speaks:
-        msg = f"{address} speaks {speaks}, it is no node: check host and port"
+        msg = (
+            f"{address} speaks {speaks} and is not a Braidlog node: check host and port"
+        )
         raise ForeignPeerError(msg, speaks=speaks)
 
 

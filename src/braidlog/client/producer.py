@@ -351,7 +351,11 @@ class StreamProducer(Generic[T]):
         if self._hole_unknown:
             lost = [batch for batch in behind if batch.own and batch.unknown]
             behind = [batch for batch in behind if batch not in lost]
-            self._tell(lost, self.last_error or LogError("the hole before it"))
+            self._tell(
+                lost,
+                self.last_error
+                or LogError("an earlier batch of this producer has an unknown outcome"),
+            )
         self._behind = None
         self._hole_unknown = False
         self._unsettled = behind

@@ -177,7 +177,7 @@ class Reading:
             del self._asked[asking]
             asking.cancel()
         if asking.cancelled():
-            msg = f"node {node} has no replica of stream {request.stream} any more"
+            msg = f"node {node} no longer has a replica of stream {request.stream}"
             raise NotReadyError(msg)
         return asking.result()
 
@@ -189,7 +189,7 @@ class Reading:
             nodes = tuple(node for node in nodes if node == only)
         if not nodes:
             where = f" on node {only}" if only else ""
-            msg = f"stream {stream} has no replica{where} now"
+            msg = f"no replica of stream {stream}{where} can serve reads now"
             raise NotReadyError(msg)
         return nodes
 

@@ -61,30 +61,33 @@ def parse_seeds(seeds: str | Iterable[str]) -> tuple[str, ...]:
     parts = seeds.split(",") if isinstance(seeds, str) else list(seeds)
     found = tuple(dict.fromkeys(map(_address, parts)))
     if not found:
-        msg = "there is no seed: give the address of a node, as in 'host:7400'"
+        msg = (
+            "no address was given: pass the address of at least one node, such "
+            f"as 'host:{PORT}'"
+        )
         raise InvalidArgumentError(msg)
     return found
 
 
 def _address(seed: object) -> str:
     if not isinstance(seed, str):
-        msg = f"a seed must be a str, as 'host:{PORT}', not {seed!r}"
+        msg = f"an address must be a str such as 'host:{PORT}', not {seed!r}"
         raise TypeError(msg)
     text = seed.strip()
     if "/" in text:
-        msg = f"{text!r} is not an address: write host:port, as in 'localhost:{PORT}'"
+        msg = f"{text!r} is not an address: write host:port, such as 'localhost:{PORT}'"
         raise InvalidArgumentError(f"{msg}, without a scheme or path")
     host, colon, port = text.rpartition(":")
     # An IPv6 address has colons of its own: only in brackets can a port follow it.
     if not colon or "]" in port or (":" in host and not host.endswith("]")):
         host, port = text, str(PORT)
     if not host or not port.isdecimal() or not 0 < int(port) <= _PORT_MAX:
-        msg = f"{text!r} is not an address: write host:port"
+        msg = f"{text!r} is not an address: write host:port, such as 'localhost:{PORT}'"
         raise InvalidArgumentError(msg)
     try:
         host.encode("idna")
     except UnicodeError as error:
-        msg = f"{text!r} is not an address: no host is named like that ({error})"
+        msg = f"{text!r} is not an address: its host name is invalid ({error})"
         raise InvalidArgumentError(msg) from error
     return f"{host}:{port}"
 
@@ -148,7 +151,7 @@ class Routes:
             NotFoundError: it was deleted.
         """
         if (info := self._logs.get(log)) is None:
-            msg = f"the log {log.hex()} was deleted"
+            msg = f"the log with identity {log.hex()} was deleted"
             raise NotFoundError(msg)
         return info
 
@@ -215,7 +218,7 @@ class Routes:
         if (keyed := self._keyed.get(log)) is None:
             keyed = self._keyed[log] = _key_streams(self.log(log))
         if not keyed:
-            msg = f"the log {self.log(log).name!r} has no stream"
+            msg = f"log {self.log(log).name!r} has no stream yet"
             raise NotReadyError(msg)
         return keyed
 
@@ -231,7 +234,7 @@ def _key_streams(info: LogInfo) -> tuple[int, ...]:
         options = json.loads(info.options) if info.options else {}
         count = int(options.get(KEY_STREAMS, len(streams)))
     except (ValueError, TypeError, AttributeError) as error:
-        msg = f"the options of the log {info.name!r} are not understood: {error}"
+        msg = f"the options of log {info.name!r} cannot be read: {error}"
         raise InvalidArgumentError(msg) from error
     return streams[:count] if 0 < count <= len(streams) else streams
 

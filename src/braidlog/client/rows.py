@@ -85,7 +85,7 @@ class Rows:
         when = self._clock() if timestamp is None else self._time(timestamp)
         row = (checked_bytes(value, "value"), plain_key, when, named)
         if (size := size_of(row)) > self._limit:
-            msg = f"a record of {size} bytes is over the limit of {self._limit}"
+            msg = f"the record has {size} bytes, but at most {self._limit} are allowed"
             raise TooLargeError(msg, size=size, limit=self._limit)
         return row, size
 
@@ -149,7 +149,7 @@ def _column(name: str, column: Iterable[Any] | None, count: int) -> Iterator[Any
     found = list(itertools.islice(column, count + 1))
     if len(found) != count:
         size = f"more than {count}" if len(found) > count else len(found)
-        msg = f"there are {count} values and {size} {name}"
+        msg = f"{count} values were given, but {size} {name}"
         raise InvalidArgumentError(msg)
     return iter(found)
 

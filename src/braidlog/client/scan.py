@@ -314,7 +314,10 @@ class AsyncScan:
                 if verdict_of(error) is Verdict.FINAL:
                     raise
                 if loop.time() >= deadline:
-                    msg = f"no replica of stream {wish.stream} answered: {error}"
+                    msg = (
+                        f"no replica of stream {wish.stream} served the read in time: "
+                        f"{error}"
+                    )
                     raise DeadlineError(msg) from error
                 turn += 1
                 await cluster.refresh()
@@ -324,11 +327,11 @@ class AsyncScan:
         if self._node:
             return self._node
         if not nodes:
-            raise NotReadyError(f"stream {stream} has no replica now")
+            raise NotReadyError(f"no replica of stream {stream} can serve reads now")
         return nodes[turn % len(nodes)]
 
     async def _raise_trimmed(self, cause: TrimmedError) -> None:
         routes = await self._cluster.linearize()
         first = max(1, routes.log(self._info.log).trim)
-        msg = f"log {self._info.name!r} was trimmed to position {first} meanwhile"
+        msg = f"log {self._info.name!r} was trimmed to position {first} during the read"
         raise TrimmedError(msg, first=first) from cause

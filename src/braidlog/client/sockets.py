@@ -95,7 +95,7 @@ class SocketLink(asyncio.BufferedProtocol):
     def request(self, message: Message, payload: bytes = b"") -> asyncio.Future[Answer]:
         """Send a request behind all earlier ones; the future gives its answer."""
         if self.closed:
-            raise self._broken("is closed")
+            raise self._broken("was closed by this client")
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         if self._line or not self._send(message, payload, answer):
             self._line.append((message, payload, answer))
@@ -217,7 +217,7 @@ class SocketLink(asyncio.BufferedProtocol):
         if not self.closed:
             self._rules.goodbye()
             self._write()
-        self._end(self._broken("is closed"))
+        self._end(self._broken("was closed by this client"))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
                 await asyncio.shield(self._lost)
@@ -245,12 +245,15 @@ def socket_connector(
             transport, link = await _connected(address, hello, context)
         except ssl.SSLCertVerificationError as error:
             # Trying again does not make it trusted.
-            msg = f"the certificate of {address} is refused: {error.verify_message}"
+            msg = f"the certificate of {address} is not trusted: {error.verify_message}"
             raise UnauthorizedError(msg) from error
         except ssl.SSLError as error:
             if error.reason not in NO_TLS:
                 raise
-            msg = f"{address} does not use TLS: connect without it"
+            msg = (
+                f"{address} does not use TLS: connect without ssl= (without "
+                "--tls-ca on the command line)"
+            )
             raise ForeignPeerError(msg) from error
         try:
             if context is None:

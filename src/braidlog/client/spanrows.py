@@ -99,5 +99,5 @@ def with_places(rows: object, columns: list[str], span: Part) -> pa.RecordBatch:
         elif name in batch.schema.names:
             arrays.append(batch.column(name))
         else:
-            raise InvalidArgumentError(f"there is no column {name!r}")
+            raise InvalidArgumentError(f"column {name!r} does not exist")
     return pa.RecordBatch.from_arrays(arrays, columns)

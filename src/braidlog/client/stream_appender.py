@@ -266,7 +266,7 @@ class StreamAppender:
         node = routes.primary(self.stream)
         address = None if node is None else routes.address(node)
         if node is None or address is None:
-            msg = f"stream {self.stream} has no primary now"
+            msg = f"stream {self.stream} has no primary at the moment"
             raise NotReadyError(msg)
         link = await self._cluster.link(address)
         if node != self._node or link.closed:
@@ -307,8 +307,8 @@ class StreamAppender:
             if never:
                 self._budget.give(entry.size)
             error: LogError = DeadlineError(
-                f"stream {self.stream} did not take it in time"
-                + (f"; last: {last}" if last else "")
+                f"stream {self.stream} did not store the append in time"
+                + (f"; the last answer was: {last}" if last else "")
             )
             error.outcome = "not_stored" if never else "unknown"
             if not entry.waiter.done():
@@ -323,7 +323,7 @@ class StreamAppender:
     def _look_if_stuck(self, answer: asyncio.Future[Answer]) -> None:
         self._stuck = None
         if answer in self._under_way:
-            msg = f"node {self._node} did not answer for stream {self.stream}"
+            msg = f"node {self._node} did not answer an append to stream {self.stream}"
             self._core.last_error = DeadlineError(msg)
             self._forget_attempts()
             self._doubted = max(self._doubted, self._epoch_index)

@@ -11,7 +11,10 @@ class ForkedError(ClosedError):
     """Two configurations have one number: two sides decided without each other."""
 
     code = 92
-    hint = "Stop the node: an operator has to find out which side is right"
+    hint = (
+        "Stop the node and compare the fault logs of all nodes to find out "
+        "which side is right"
+    )
 
     def __init__(
         self, message: str = "", *, number: tuple[int, int] = (0, 0), path: str = ""

@@ -144,16 +144,22 @@ class FaultLog:
 
     def _check_open(self) -> None:
         if self._failed:
-            raise StoreFailedError(f"a write to {self._ring.path} failed before")
+            raise StoreFailedError(
+                f"an earlier write to {self._ring.path} failed, so nothing more is "
+                "recorded"
+            )
         if self._closed:
             raise ClosedError(f"{self._ring.path} is closed")
 
     def _check_number(self, newest: FaultRecord, configuration: Configuration) -> None:
         if configuration.contradicts(newest.configuration):
-            msg = f"there are two configurations {configuration.number}"
+            msg = f"two different configurations have the number {configuration.number}"
             raise ForkedError(msg, number=newest.number, path=self._ring.path)
         if configuration.number < newest.number:
-            msg = f"configuration {configuration.number} is older than {newest.number}"
+            msg = (
+                f"configuration {configuration.number} is older than the newest "
+                f"one, {newest.number}"
+            )
             raise FencedError(
                 msg, given=configuration.epoch, current=newest.configuration.epoch
             )
@@ -180,7 +186,7 @@ def check_owner(record: FaultRecord, cluster: str, node: int, path: str) -> None
     """
     if (record.cluster, record.node) != (cluster, node):
         msg = (
-            f"{path} is of node {record.node} of {record.cluster!r},"
-            f" not of node {node} of {cluster!r}"
+            f"{path} belongs to node {record.node} of cluster "
+            f"{record.cluster!r}, not to node {node} of cluster {cluster!r}"
         )
         raise ForeignFormatError(msg, path=path)

@@ -92,10 +92,15 @@ class FaultRecord:
         """
         size = len(self.cluster.encode(errors="surrogatepass"))
         if size > CLUSTER_BYTES_MAX:
-            msg = f"a cluster name of {size} bytes is too long, {CLUSTER_BYTES_MAX} max"
+            msg = (
+                f"the name of the cluster has {size} bytes, at most "
+                f"{CLUSTER_BYTES_MAX} fit"
+            )
             raise TooLargeError(msg, size=size, limit=CLUSTER_BYTES_MAX)
         if not self.cluster or not self.cluster.isprintable():
-            raise InvalidArgumentError(f"{self.cluster!r} is no name of a cluster")
+            raise InvalidArgumentError(
+                f"{self.cluster!r} cannot be the name of a cluster"
+            )
         if self.node not in self.configuration.members:
             msg = f"node {self.node} is no member in {self.configuration.members}"
             raise InvalidArgumentError(msg)
@@ -175,18 +180,18 @@ def decode(slot: bytes, *, path: str = "", offset: int = 0) -> FaultRecord:
         raise CorruptionError(msg, path=path, offset=offset)
     fields = _HEAD.unpack_from(slot)
     if fields[0] != _MAGIC:
-        raise ForeignFormatError("this is no fault log", path=path)
+        raise ForeignFormatError("the file is not a fault log", path=path)
     if fields[1] > FORMAT:
-        msg = f"the fault log has format {fields[1]}, this build reads {FORMAT}"
+        msg = f"the fault log has format {fields[1]}; this version reads up to {FORMAT}"
         raise NewerFormatError(msg, path=path, found=fields[1], supported=FORMAT)
     try:
         record = _record(slot, fields[2:])
     except (InvalidArgumentError, UnicodeDecodeError) as error:
-        msg = f"the record at {offset} cannot be: {error}"
+        msg = f"the record at {offset} is invalid: {error}"
         raise CorruptionError(msg, path=path, offset=offset) from None
     # One record has one encoding: no bit may stand where nothing was written.
     if encode(record) != slot:
-        msg = f"the record at {offset} has bytes that mean nothing"
+        msg = f"the record at {offset} has unexpected bytes behind its fields"
         raise CorruptionError(msg, path=path, offset=offset)
     return record
 
@@ -194,7 +199,7 @@ def decode(slot: bytes, *, path: str = "", offset: int = 0) -> FaultRecord:
 def _record(slot: bytes, fields: tuple[int, ...]) -> FaultRecord:
     serial, node, epoch, sequence, flags, _, cluster_bytes, members, failed = fields[:9]
     if members > MEMBERS_MAX or failed > members or cluster_bytes > CLUSTER_BYTES_MAX:
-        raise InvalidArgumentError("it counts more than a slot holds")
+        raise InvalidArgumentError("it counts more nodes than a slot holds")
     nodes = struct.unpack_from(f"<{members + failed}Q", slot, _HEAD.size)
     at = _HEAD.size + 8 * len(nodes)
     lost = int.from_bytes(slot[_LOST:_STATE], "little")

@@ -135,9 +135,9 @@ def _explained(path: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise NotFoundError(f"there is no {path}") from None
+        raise NotFoundError(f"the fault log {path} does not exist") from None
     except BlockingIOError:
-        msg = f"{path} is locked: a node runs on it"
+        msg = f"{path} is locked: a node is running in this directory"
         raise LockedError(msg, path=path) from None
     except OSError as error:
         raise UnavailableError(f"{path}: {error.strerror}", path=path) from error

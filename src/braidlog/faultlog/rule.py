@@ -106,14 +106,14 @@ def decide(
     live = tuple(n for n in authority.configuration.live if n in records)
     valid = tuple(node for node in live if records[node].viable)
     if not valid:
-        why = "no node that is not listed as failed has a viable log"
+        why = "every node with a viable log is listed as failed"
         return Refuse(authority, live, (why,))
     uncovered = _uncovered(valid, streams or {})
     if any(not set(replicas) & set(absent) for replicas in uncovered.values()):
         helpers = sorted({node for replicas in uncovered.values() for node in replicas})
         why_not = tuple(
-            f"stream {stream} has no valid replica; its last ones are"
-            f" {_names(replicas)}"
+            f"stream {stream} has no valid replica; its last replicas are "
+            f"{_names(replicas)}"
             for stream, replicas in sorted(uncovered.items())
         )
         return Refuse(authority, tuple(helpers), why_not)
@@ -129,10 +129,13 @@ def _require_lost(
     authority: FaultRecord, records: Collection[int], lost: Collection[int]
 ) -> None:
     if here := sorted(set(lost) & set(records)):
-        msg = f"node {_names(here)} can be read: who is there is not lost"
+        msg = f"node {_names(here)} was named as lost, but its directory can be read"
         raise InvalidArgumentError(msg)
     if strange := sorted(set(lost) - set(authority.configuration.members)):
-        msg = f"node {_names(strange)} is no member of {authority.cluster!r}"
+        msg = (
+            f"node {_names(strange)} is not a member of the cluster "
+            f"{authority.cluster!r}"
+        )
         raise InvalidArgumentError(msg)
 
 
@@ -142,7 +145,9 @@ def _nothing_to_go_by(present: Mapping[int, FaultRecord | Unreadable]) -> Wait:
         for node, item in sorted(present.items())
         if isinstance(item, Unreadable)
     ]
-    return Wait(None, tuple(sorted(present)), (*why, "no record can be read"))
+    return Wait(
+        None, tuple(sorted(present)), (*why, "none of the fault logs can be read")
+    )
 
 
 def _contradiction(
@@ -152,7 +157,9 @@ def _contradiction(
     foreign = sorted(n for n, r in records.items() if r.cluster != authority.cluster)
     if foreign:
         names = sorted({record.cluster for record in records.values()})
-        why = f"records of several clusters: {', '.join(map(repr, names))}"
+        why = (
+            f"the directories belong to several clusters: {', '.join(map(repr, names))}"
+        )
         return Refuse(authority, tuple(sorted(records)), (why,))
     against = sorted(
         node
@@ -182,8 +189,8 @@ def _why_missing(
         item = present.get(node)
         state = f"unreadable: {item.why}" if isinstance(item, Unreadable) else "absent"
         why.append(
-            f"node {node} is {state}, and node {authority.node} does not list it as"
-            " failed: it may have gone on alone"
+            f"node {node} is {state}, and node {authority.node} does not list "
+            "it as failed: it may have gone on alone with newer records"
         )
     return tuple(why)
 

@@ -62,7 +62,7 @@ def scan(ring: bytes, *, path: str = "") -> Scan:
     """
     slots, rest = divmod(len(ring), SLOT_BYTES)
     if rest or slots % 2 or not SLOTS_MIN <= slots <= SLOTS_MAX:
-        raise CorruptionError(f"{len(ring)} bytes are no ring", path=path)
+        raise CorruptionError(f"a fault log cannot have {len(ring)} bytes", path=path)
     found: dict[int, FaultRecord] = {}
     damaged: dict[int, str] = {}
     for offset, slot in _written(ring):
@@ -92,7 +92,7 @@ def _scan_without_records(slots: int, damaged: dict[int, str], path: str) -> Sca
     # The first copy of the first record alone may be torn.
     if set(damaged) <= {0}:
         return Scan(slots, notes=tuple(_torn(offset) for offset in damaged))
-    msg = f"no record of the ring can be read: {len(damaged)} slots are damaged"
+    msg = f"none of the records can be read: {len(damaged)} slots are damaged"
     raise CorruptionError(msg, path=path, offset=min(damaged))
 
 
@@ -147,4 +147,4 @@ def _judge_next(
 
 
 def _torn(offset: int) -> str:
-    return f"the record at {offset} was torn while it was written, and never acted in"
+    return f"the record at {offset} was torn while it was written and never took effect"

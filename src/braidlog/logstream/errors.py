@@ -20,7 +20,7 @@ class ReplicaInvariantError(ClosedError):
     """A rule that must hold does not: the replica has failed and takes no input."""
 
     code = 90
-    hint = "Keep the directory and report this; the other replicas go on"
+    hint = "Keep the directory and report this bug; the other replicas go on"
 
 
 def fail(reason: str) -> NoReturn:

@@ -24,7 +24,10 @@ def read(
         TrimmedError: the position was trimmed.
     """
     if core.stopped:
-        raise NotReadyError(f"stream {core.stream} is {core.state.name} here")
+        raise NotReadyError(
+            f"the replica of stream {core.stream} on this node does not serve "
+            f"reads now (state {core.state.name.lower()})"
+        )
     begin = _first(core, message)
     if begin < core.committed:
         limit = max(message.bytes_max, 1)
@@ -55,16 +58,19 @@ def stored(core: Core, begin: int, end: int, bytes_max: int) -> list[StoredBatch
 def _first(core: Core, message: Read) -> int:
     if not message.by_glsn:
         if message.begin < core.low:
-            msg = f"stream {core.stream} begins at LLSN {core.low}"
+            msg = f"stream {core.stream} was trimmed: it begins at LLSN {core.low}"
             raise TrimmedError(msg, first=core.low)
         return message.begin
     if message.begin < core.trim:
-        msg = f"the log begins at GLSN {core.trim}"
+        msg = f"the log was trimmed: it begins at position {core.trim}"
         raise TrimmedError(msg, first=core.trim)
     if core.config is None and core.low > 1:
         # Until it is told how far the log is trimmed, it cannot tell trimmed records
         # from those of other streams.
-        raise NotReadyError(f"stream {core.stream} is {core.state.name} here")
+        raise NotReadyError(
+            f"the replica of stream {core.stream} on this node does not serve "
+            f"reads now (state {core.state.name.lower()})"
+        )
     return core.storage.llsn_of(message.begin)
 
 

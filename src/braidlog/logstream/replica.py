@@ -289,7 +289,7 @@ class Replica:
             self._core.met = error
             if self.is_alone:
                 raise
-            msg = f"stream {self._core.stream} is damaged here"
+            msg = f"the replica of stream {self._core.stream} on this node is damaged"
             raise NotReadyError(msg) from error
         finally:
             self._tell_met()

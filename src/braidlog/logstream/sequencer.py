@@ -55,16 +55,25 @@ def _refusal(core: Core, epoch: int) -> LogError | None:
     if config is None or core.stopped or core.state is ReplicaState.LEARNING:
         primary = config.replicas[0] if config else 0
         if primary in (0, core.node):
-            return NotReadyError(f"stream {core.stream} is {core.state.name} here")
+            return NotReadyError(
+                f"the replica of stream {core.stream} on this node takes no appends "
+                f"now (state {core.state.name.lower()})"
+            )
         return _not_primary(core, primary)
     if config.status is StreamStatus.SEALED:
         return SealedError(f"stream {core.stream} is sealed", epoch=config.epoch)
     if not core.is_primary:
         return _not_primary(core, config.replicas[0])
     if core.state is not ReplicaState.RUNNING:
-        return NotReadyError(f"stream {core.stream} is {core.state.name} here")
+        return NotReadyError(
+            f"the replica of stream {core.stream} on this node takes no appends "
+            f"now (state {core.state.name.lower()})"
+        )
     if epoch not in (0, config.epoch):
-        msg = f"stream {core.stream} is in epoch {config.epoch}, not {epoch}"
+        msg = (
+            f"stream {core.stream} is in epoch {config.epoch}, but the append "
+            f"was for epoch {epoch}"
+        )
         return SealedError(msg, epoch=config.epoch)
     return None
 
@@ -128,7 +137,7 @@ def _wait(core: Core, request: Request, place: Placed, batch: Batch) -> None:
 def _answer_stored(core: Core, waiter: Waiter) -> None:
     runs = core.storage.runs(waiter.llsn, waiter.end)
     if not runs or runs[0].llsn_begin != waiter.llsn:
-        msg = f"LLSN {waiter.llsn} of stream {core.stream} was trimmed"
+        msg = f"the record at LLSN {waiter.llsn} of stream {core.stream} was trimmed"
         core.answer(waiter.request, SequenceExpiredError(msg))
         return
     _answer(core, waiter, runs[0])

@@ -138,8 +138,8 @@ class Room:
             self._measure(repository.state, now)
         if self._size + growth > self._limit:
             msg = (
-                f"the metadata of the cluster would have {self._size + growth} bytes,"
-                f" and at most {self._limit} fit"
+                f"the metadata of the cluster would take {self._size + growth} "
+                f"bytes, but at most {self._limit} fit"
             )
             raise MetadataFullError(msg, size=self._size + growth, limit=self._limit)
         self._size += growth

@@ -64,7 +64,9 @@ def offer(state: State, index: int, command: OfferReplicas) -> Done:
     known = state.faults
     if known is None or known.epoch != command.epoch:
         current = known.epoch if known else 0
-        msg = f"the cluster was rescued as {current}, not as {command.epoch}"
+        msg = (
+            f"the cluster was rescued as epoch {current}, not as epoch {command.epoch}"
+        )
         raise FencedError(msg, given=command.epoch, current=current)
     if command.node not in known.awaited:
         # Repeated after all was decided: what it holds was counted once.
@@ -218,7 +220,10 @@ def _config(replica: StoredReplica) -> StreamConfig | None:
         return _decoder.decode(replica.about)
     # Arrays in arrays without end have an error of their own.
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        msg = f"what is stored beside stream {replica.stream} cannot be read: {error}"
+        msg = (
+            f"the configuration stored with stream {replica.stream} cannot be "
+            f"read: {error}"
+        )
         raise InvalidArgumentError(msg) from error
 
 

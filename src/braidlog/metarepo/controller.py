@@ -211,9 +211,9 @@ class Controller:
         if told is None:
             text += f"has all its replicas again, after {lasted:.2f} s"
         elif told == "stream_unavailable":
-            text += f"takes no appends: {why}"
+            text += f"takes no appends, because {why}"
         else:
-            text += f"is degraded: {why}"
+            text += f"is degraded, because {why}"
         event = Event(told or "stream_whole", text, fields, told is not None)
         self._events.append(event)
 
@@ -337,7 +337,7 @@ class _Look:
             found.append(f"it has {count} of {wanted} replicas")
         if stream.move is not None:
             found.append(
-                f"it moves from node {stream.move[0]} to node {stream.move[1]}"
+                f"it is being moved from node {stream.move[0]} to node {stream.move[1]}"
             )
         for node in stream.learners:
             lost = node in self._dead
@@ -346,7 +346,8 @@ class _Look:
             )
         if all(self._damaged(stream, node) for node in stream.replicas):
             found.append(
-                "no replica is undamaged, add a node that copies from them all"
+                "every replica is damaged: add a node that copies the intact "
+                "records from all of them"
             )
         return ", ".join(filter(None, found))
 
@@ -355,17 +356,17 @@ class _Look:
         report = self._collector.report(node, stream.stream)
         known = self._state.nodes.get(node)
         if node in self._dead:
-            return f"node {node} is lost"
+            return f"node {node} is down"
         if node in view.back:
-            return f"node {node} was started again"
+            return f"node {node} was restarted"
         if node in view.slow:
-            return f"node {node} is not in epoch {stream.epoch} yet"
+            return f"node {node} has not entered epoch {stream.epoch} yet"
         if report is not None and report.state in _BROKEN:
             return f"the replica on node {node} failed"
         if self._damaged(stream, node):
             return f"the replica on node {node} is damaged"
         if known is None or known.draining:
-            return f"node {node} is drained"
+            return f"node {node} is being drained"
         return ""
 
     def reason(self, view: _View, command: Command) -> str:
@@ -374,13 +375,17 @@ class _Look:
         troubles = [self._trouble(view, node) for node in stream.replicas]
         if isinstance(command, DropLearner):
             if command.node in self._dead:
-                return f"node {command.node} is lost"
+                return f"node {command.node} is down"
             known = self._state.nodes.get(command.node)
             drained = known is None or known.draining
-            return f"node {command.node} is drained" if drained else "it is not needed"
+            return (
+                f"node {command.node} is being drained"
+                if drained
+                else "the copy is not needed any more"
+            )
         if isinstance(command, Reconfigure) and command.learned:
             learned = ", ".join(map(str, command.learned))
-            return f"node {learned} has copied what it lacked"
+            return f"node {learned} has copied the records that it lacked"
         return ", ".join(filter(None, troubles)) or self.why(view)
 
     # --- replicas that failed

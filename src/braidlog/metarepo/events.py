@@ -139,10 +139,11 @@ class Elections:
             and not soft.leader
         ):
             if soft.term == last.term:
-                reason = "it does not hear a majority of the voters"
+                reason = "it cannot reach a majority of the voters"
                 yield Event(
                     "leader_resigned",
-                    f"this node no longer leads the metadata repository: {reason}",
+                    "this node is no longer the leader of the metadata repository: "
+                    f"{reason}",
                     {"term": term, "reason": reason},
                     warning=True,
                 )
@@ -150,15 +151,15 @@ class Elections:
             reason = "the connection to it broke" if broke else "it was silent"
             yield Event(
                 "leader_lost",
-                f"node {leader}, the leader of the metadata repository, is lost:"
-                f" {reason}",
+                f"node {leader}, the leader of the metadata repository, is down: "
+                f"{reason}",
                 {"leader": leader, "term": last.term, "reason": reason},
                 warning=True,
             )
         if soft.role is Role.CANDIDATE:
             yield Event(
                 "election_begun",
-                f"this node stands for election in term {term}",
+                f"this node starts an election for term {term}",
                 {"term": term},
             )
         if soft.role is Role.LEADER:
@@ -241,32 +242,40 @@ def happened(
     match command:
         case commands.RegisterNode(node=node, address=address):
             if not facts.known:
-                text = f"node {node} joins at {address}"
+                text = f"node {node} joined the cluster at {address}"
                 yield Event("node_joined", text, {"peer": node})
             elif state.nodes[node].incarnation != facts.incarnation:
-                text = f"node {node} was started"
+                text = f"node {node} was restarted"
                 yield Event("node_started", text, {"peer": node})
         case commands.DrainNode(node=node, draining=draining):
             if draining != facts.draining:
                 begins: EventName = "drain_begun" if draining else "drain_ended"
-                what = "is drained" if draining else "is drained no longer"
+                what = "is being drained" if draining else "is no longer being drained"
                 yield Event(begins, f"node {node} {what}", {"peer": node})
         case commands.RemoveNode(node=node) if facts.known:
-            yield Event("node_removed", f"node {node} is removed", {"peer": node})
+            yield Event(
+                "node_removed",
+                f"node {node} was removed from the cluster",
+                {"peer": node},
+            )
         case commands.ReadmitNode(node=node):
-            text = f"the directory of node {node} is given up"
+            text = f"the directory of node {node} was given up"
             yield Event("node_given_up", text, {"peer": node}, warning=True)
         case commands.AdmitNode(node=node):
-            text = f"node {node} may come back with an empty directory"
+            text = f"node {node} may now start with an empty directory"
             yield Event("node_readmitted", text, {"peer": node})
         case commands.CreateLog(log=key) if not facts.known and key in state.logs:
             yield _created(state.logs[key])
         case commands.DeleteLog() if facts.known:
-            text = f"the log {facts.name} is deleted"
+            text = f"the log {facts.name!r} was deleted"
             yield Event("log_deleted", text, {"log": facts.name})
         case commands.AlterLog(log=key) if key in state.logs:
             name = state.logs[key].name
-            yield Event("log_altered", f"the log {name} is altered", {"log": name})
+            yield Event(
+                "log_altered",
+                f"the settings of log {name!r} were changed",
+                {"log": name},
+            )
         case commands.Retain() if stream is not None:
             log = state.logs[stream.log]
             if log.trim > facts.trim:
@@ -313,11 +322,11 @@ def _of_stream(
         yield _epoch(stream, replicas, name, fields, reason)
     for node in stream.learners:
         if node not in (*learners, *replicas):
-            text = f"node {node} begins to copy {name}{_because(reason)}"
+            text = f"node {node} starts to copy {name}{_because(reason)}"
             yield Event("learner_begun", text, fields | {"learner": node})
     for node in learners:
         if node not in (*stream.learners, *stream.replicas):
-            text = f"node {node} no longer copies {name}{_because(reason)}"
+            text = f"node {node} stops copying {name}{_because(reason)}"
             yield Event("learner_dropped", text, fields | {"learner": node})
     if stream.move != facts.move:
         yield _moved(stream, facts.move, name, fields)
@@ -354,10 +363,10 @@ def _moved(
     route = f"of {name} from node {source} to node {target}"
     ends: dict[str, Value] = {"source": source, "target": target}
     if stream.move is not None:
-        return Event("move_begun", f"the move {route} begins", fields | ends)
+        return Event("move_begun", f"the move {route} starts", fields | ends)
     if target in stream.replicas:
         return Event("move_done", f"the move {route} is done", fields | ends)
-    text = f"the move {route} is given up"
+    text = f"the move {route} was cancelled"
     return Event("move_given_up", text, fields | ends, warning=True)
 
 

@@ -59,7 +59,7 @@ def require_settled(state: State) -> None:
     """
     if state.faults is not None and state.faults.awaited:
         names = ", ".join(map(str, state.faults.awaited))
-        msg = f"a rescue is not over: nodes {names} have to start first"
+        msg = f"the rescue of the cluster is not finished: start nodes {names} first"
         raise UnavailableError(msg)
 
 
@@ -87,7 +87,9 @@ def _next(state: State, known: FaultState, command: ChangeFaults) -> None:
     _require(set(command.failed) <= set(known.members), "members")
     _require(set(command.back) <= set(known.failed), "listed")
     if command.failed and not listable(state, command.failed):
-        msg = f"without {command.failed} nobody viable would hold everything"
+        msg = (
+            f"without nodes {list(command.failed)} no viable node would hold everything"
+        )
         raise InvalidArgumentError(msg)
     members = {*known.members, *command.joined}
     failed = {*known.failed, *command.failed} - set(command.back)

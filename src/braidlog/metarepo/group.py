@@ -272,7 +272,7 @@ class Group:
     def _execute(self, request: int, call: bytes, command: Command) -> None:
         leads = self.leadership
         if leads is None or not leads.ready:
-            msg = "this node does not lead the metadata repository"
+            msg = "this node is not the leader of the metadata repository"
             raise NotLeaderError(msg, leader=0 if leads else self.leader)
         known = self.repository.result_of(call)
         if known is not None:
@@ -281,7 +281,10 @@ class Group:
         # What nodes say of themselves is bounded by how many there are.
         of_nodes = command.ROLE == "peer"
         if len(self._pending) >= self.settings.requests_max and not of_nodes:
-            msg = f"{len(self._pending)} requests wait"
+            msg = (
+                f"{len(self._pending)} requests wait for the metadata repository "
+                "already"
+            )
             raise UnavailableError(msg)
         prepared = leads.prepare(
             self.repository, command, self._now, self.raft.core.membership
@@ -315,7 +318,7 @@ class Group:
         news = News(request, known, self._now + wait)
         try:
             if len(self._news) >= self.settings.requests_max:
-                msg = f"{len(self._news)} reads wait"
+                msg = f"{len(self._news)} reads of metadata wait already"
                 raise UnavailableError(msg)
             if linearizable:
                 news.index = -1
@@ -533,7 +536,9 @@ class Group:
             news.index = read.index
         else:
             del self._news[news.request]
-            error = NotLeaderError("the read was not confirmed", leader=self.leader)
+            error = NotLeaderError(
+                "the leader could not confirm that it still leads", leader=self.leader
+            )
             self._answers.append(Answer(news.request, error=error))
 
     def _answer_news(self) -> None:
@@ -550,6 +555,9 @@ class Group:
         late = [each for each in self._sealing if self._now >= each.deadline]
         for each in late:
             self._sealing.remove(each)
-            msg = f"stream {each.stream} is sealed, but not yet on all replicas"
+            msg = (
+                f"stream {each.stream} is sealed, but some replicas have not "
+                "confirmed it yet"
+            )
             error = DeadlineError(msg)
             self._answers.append(replace(each.answer, payload=b"", error=error))

@@ -116,7 +116,7 @@ def reasons(metadata: Metadata) -> Iterator[Reason]:
     replicas in sync. A sealed stream is no trouble, and neither is a node that drains.
     """
     if not metadata.leader:
-        fact = "no leader of the metadata repository is known"
+        fact = "the metadata repository has no known leader"
         yield Reason(what="no_leader", fact=fact)
         return  # Only the leader knows the rest.
     for node in sorted(metadata.nodes, key=lambda node: node.node):
@@ -153,7 +153,7 @@ def _of_stream(log: LogInfo, stream: StreamInfo, nodes: tuple[NodeInfo, ...]) ->
         held = {*stream.replicas, *stream.learners}
         others = [node for node in nodes if node.node not in held]
         if not any(node_state(node) == "up" for node in others):
-            details += "; no other node can take one"
+            details += "; no other node can take a replica"
             away = tuple(n.node for n in others if node_state(n) != "draining")
         if away:
             details += f": node {', '.join(map(str, away))} is not there"

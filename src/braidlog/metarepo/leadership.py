@@ -243,7 +243,7 @@ class Leadership:
             MetadataFullError: there is no room for what it would add.
         """
         if command.ROLE == "leader":
-            msg = "cuts are made by the metadata repository itself"
+            msg = "only the metadata repository itself makes cuts"
             raise UnauthorizedError(msg)
         require_names(repository.state, command)
         prepared = self._prepared(repository, command, now, membership)
@@ -268,7 +268,10 @@ class Leadership:
             isinstance(command, commands.RemoveNode)
             and command.node in membership.electors
         ):
-            msg = f"node {command.node} votes in the metadata repository"
+            msg = (
+                f"node {command.node} is a voter of the metadata repository: end "
+                "that first with `braidlog node voter --off`"
+            )
             raise InvalidArgumentError(msg)
         return command
 
@@ -307,10 +310,13 @@ class Leadership:
         self, command: commands.ReadmitNode, now: float, membership: Membership
     ) -> commands.ReadmitNode:
         if self.liveness.alive(command.node, now):
-            msg = f"node {command.node} is alive: stop it first if its disk is lost"
+            msg = (
+                f"node {command.node} is alive: stop it before you give up its "
+                "directory"
+            )
             raise InvalidArgumentError(msg)
         if not self.liveness.dead(command.node, now):
-            msg = f"whether node {command.node} is alive is not known yet"
+            msg = f"the leader does not know yet whether node {command.node} is alive"
             raise NotReadyError(msg)
         votes = command.node in membership.electors
         return msgspec.structs.replace(command, votes=votes)
@@ -327,7 +333,7 @@ class Leadership:
 
     def _reason(self, command: Command) -> str:
         if isinstance(command, commands.Seal | commands.Unseal | commands.MoveReplica):
-            return "it was asked for"
+            return "an operator asked for it"
         stream = getattr(command, "stream", 0)
         return self._controller.reason(stream)
 
@@ -342,13 +348,13 @@ class Leadership:
             if self.liveness.doubted(node):
                 reason = "the connection to it broke"
             elif not seconds:
-                reason = "it has not been heard since this node leads"
+                reason = "it has not contacted this leader yet"
             fields: dict[str, Value] = {"peer": node, "reason": reason}
-            text = f"node {node} is lost: {reason}"
+            text = f"node {node} is down: {reason}"
             self._events.append(Event("node_lost", text, fields, warning=True))
         for node in sorted((before & state.nodes.keys()) - lost):
             self._events.append(
-                Event("node_back", f"node {node} is back", {"peer": node})
+                Event("node_back", f"node {node} is up again", {"peer": node})
             )
         draining = {each.node for each in state.nodes.values() if each.draining}
         if not draining and not self._full:
@@ -359,7 +365,7 @@ class Leadership:
             for node in (*stream.replicas, *stream.learners)
         }
         for node in sorted(self._full & draining - used):
-            text = f"node {node} is drained: nothing is left on it"
+            text = f"node {node} is drained: it holds no replicas any more"
             self._events.append(Event("drain_done", text, {"peer": node}))
         self._full = draining & used
 

@@ -49,7 +49,7 @@ def require_log(state: State, log: bytes) -> LogState:
     """
     found = state.logs.get(log)
     if found is None:
-        msg = f"there is no log {log.hex()}"
+        msg = f"a log with identity {log.hex()} does not exist"
         raise NotFoundError(msg)
     return found
 
@@ -61,7 +61,7 @@ def create(state: State, index: int, command: CreateLog) -> Created:
         return Created(known.log, known.streams)
     faults.require_settled(state)
     if known or len(command.log) != LOG_ID_BYTES:
-        msg = f"{command.log.hex()} is another log, or no identity of one"
+        msg = f"{command.log.hex()} is the identity of another log, or not an identity"
         raise InvalidArgumentError(msg)
     _require_name(state, command.name)
     require_shape(command.replication, command.min_replicas, command.options)
@@ -107,10 +107,10 @@ def _same(log: LogState, command: CreateLog) -> bool:
 
 def _require_name(state: State, name: str) -> None:
     if not name or len(name.encode()) > NAME_BYTES_MAX:
-        msg = f"a name has 1 to {NAME_BYTES_MAX} bytes"
+        msg = f"a name must have 1 to {NAME_BYTES_MAX} bytes"
         raise InvalidArgumentError(msg)
     if any(log.name == name for log in state.logs.values()):
-        msg = f"there is a log {name!r}"
+        msg = f"log {name!r} exists already"
         raise AlreadyExistsError(msg)
 
 
@@ -123,21 +123,28 @@ def require_shape(replication: int, fewest: int, options: bytes) -> None:
     """
     if not 1 <= fewest <= replication <= REPLICAS_MAX:
         msg = (
-            f"replication {replication} and min_replicas {fewest}: "
-            f"1 <= min_replicas <= replication <= {REPLICAS_MAX}"
+            f"replication = {replication} and min_replicas = {fewest} must "
+            f"satisfy 1 <= min_replicas <= replication <= {REPLICAS_MAX}"
         )
         raise InvalidArgumentError(msg)
     if len(options) > OPTIONS_BYTES_MAX:
-        msg = f"options of {len(options)} bytes"
+        msg = (
+            f"the options of the log have {len(options)} bytes, at most "
+            f"{OPTIONS_BYTES_MAX} fit"
+        )
         raise TooLargeError(msg, size=len(options), limit=OPTIONS_BYTES_MAX)
 
 
 def _require_room(state: State, streams: int) -> None:
     if not 1 <= streams <= STREAMS_OF_LOG_MAX:
-        msg = f"{streams} streams: a log has 1 to {STREAMS_OF_LOG_MAX}"
+        msg = f"a log has 1 to {STREAMS_OF_LOG_MAX} streams, got {streams}"
         raise InvalidArgumentError(msg)
     if len(state.logs) >= LOGS_MAX or len(state.streams) + streams > STREAMS_MAX:
-        msg = f"there are {len(state.logs)} logs and {len(state.streams)} streams"
+        msg = (
+            f"the cluster has {len(state.logs)} logs with {len(state.streams)} "
+            f"streams: it holds at most {LOGS_MAX} logs and {STREAMS_MAX} "
+            "streams"
+        )
         raise TooLargeError(msg, size=len(state.streams), limit=STREAMS_MAX)
 
 
@@ -161,7 +168,7 @@ def alter(state: State, index: int, command: AlterLog) -> Done:
     """Apply `AlterLog`; the leader brings the replicas to the new number."""
     log = require_log(state, command.log)
     if command.known not in (None, log.options):
-        msg = f"the options of the log {log.name!r} were changed meanwhile"
+        msg = f"another program changed the options of log {log.name!r} in the meantime"
         raise FencedError(msg)
     replication = _given(command.replication, log.replication)
     fewest = _given(command.min_replicas, log.min_replicas)
@@ -204,7 +211,10 @@ def trim(state: State, index: int, command: Trim) -> Trimmed:
     """Apply `Trim`: never back, never behind a live pin that is not to be ignored."""
     log = require_log(state, command.log)
     if not 1 <= command.glsn <= log.high_watermark + 1:
-        msg = f"{command.glsn} is not between 1 and {log.high_watermark + 1}"
+        msg = (
+            f"a trim must go to a position from 1 to {log.high_watermark + 1}, "
+            f"got {command.glsn}"
+        )
         raise InvalidArgumentError(msg)
     pins = [] if command.ignore_pins else live_pins(log, command.now)
     advance(state, index, log, min([command.glsn, *pins]))

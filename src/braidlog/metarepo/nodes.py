@@ -34,7 +34,7 @@ def require_node(state: State, node: int) -> NodeState:
     """
     found = state.nodes.get(node)
     if found is None:
-        msg = f"node {node} is not registered"
+        msg = f"node {node} is not part of the cluster"
         raise NotFoundError(msg)
     return found
 
@@ -43,28 +43,37 @@ def register(state: State, index: int, command: RegisterNode) -> Done:
     """Apply `RegisterNode`."""
     node, address = command.node, command.address
     if node < 1 or command.incarnation < 1:
-        msg = f"node {node} in incarnation {command.incarnation}: both count from 1"
+        msg = (
+            f"node id {node} and incarnation {command.incarnation} must both be "
+            "at least 1"
+        )
         raise InvalidArgumentError(msg)
     if not address or len(address.encode()) > NAME_BYTES_MAX:
-        msg = f"an address of {len(address)} characters"
+        msg = f"the address of a node has {len(address)} characters, which is too long"
         raise InvalidArgumentError(msg)
     if node in state.removed:
-        msg = f"node {node} was removed: ids are never used again"
+        msg = (
+            f"node {node} was removed from the cluster, and node ids are never "
+            "used again: start it with a new id and an empty directory"
+        )
         raise FencedError(msg)
     known = state.nodes.get(node)
     if known is None and len(state.nodes) >= NODES_MAX:
-        msg = f"there are {NODES_MAX} nodes"
+        msg = f"the cluster has {NODES_MAX} nodes, the maximum"
         raise TooLargeError(msg, limit=NODES_MAX)
     if known is None and faults.is_full(state, node):
-        msg = f"the cluster has {MEMBERS_MAX} members"
+        msg = f"the cluster has {MEMBERS_MAX} members, the maximum"
         raise TooLargeError(msg, limit=MEMBERS_MAX)
     if known is not None:
         require_identity(known, command.identity)
     if known and known.incarnation > command.incarnation:
-        msg = f"node {node} has started again as {known.incarnation}"
+        msg = (
+            f"a newer start of node {node} is registered (incarnation "
+            f"{known.incarnation})"
+        )
         raise FencedError(msg)
     if any(e.address == address and e.node != node for e in state.nodes.values()):
-        msg = f"another node is at {address}"
+        msg = f"another node is registered at {address}"
         raise AlreadyExistsError(msg)
     if known is None:
         known = NodeState(node, address, command.incarnation)
@@ -89,15 +98,21 @@ def require_identity(known: NodeState, identity: bytes) -> None:
     """
     node, given = known.node, identity.hex()
     if known.readmitting:
-        what = f"node {node} is being readmitted, and still known by another directory"
+        what = (
+            f"node {node} is being readmitted, but the cluster still knows it "
+            "by another directory"
+        )
     elif identity and identity in known.former:
         what = f"the directory of node {node} was given up for good"
     elif known.identity not in (b"", identity):
-        what = f"node {node} is known by another directory"
+        what = f"the cluster knows node {node} by another directory"
     else:
         return
     theirs = known.identity.hex()
-    msg = f"{what}: identity {given or 'none'} comes, {theirs or 'none'} is known"
+    msg = (
+        f"{what}: the identity given is {given or 'none'}, the known one is "
+        f"{theirs or 'none'}"
+    )
     raise NodeIdentityError(msg, node=node, given=given, known=theirs)
 
 
@@ -128,10 +143,16 @@ def remove(state: State, index: int, command: RemoveNode) -> Done:
         if node in stream.replicas or node in stream.learners
     ]
     if used:
-        msg = f"node {node} has {len(used)} streams, {used[0]} among them: drain it"
+        msg = (
+            f"node {node} still has replicas of {len(used)} streams (stream "
+            f"{used[0]} for example): drain it first with `braidlog node drain`"
+        )
         raise InvalidArgumentError(msg)
     if found.voter:
-        msg = f"node {node} is a member of the metadata repository: end that first"
+        msg = (
+            f"node {node} is a voter of the metadata repository: end that first "
+            "with `braidlog node voter --off`"
+        )
         raise InvalidArgumentError(msg)
     faults.forget(state, node)
     del state.nodes[node]

@@ -49,15 +49,16 @@ def require_nodes(
     have = f"the cluster has {count} node{'s' if count != 1 else ''}"
     if fewest > count:
         msg = (
-            f"{have} and min_replicas is {fewest}, so the log could take no append:"
-            f" start {fewest - count} more, or ask for at most {count}"
+            f"{have}, but min_replicas is {fewest}: the log could not take "
+            f"appends. Start {fewest - count} more, or ask for at most {count}"
         )
         raise InvalidArgumentError(msg)
     if replication > count and not allow_missing:
         msg = (
-            f"{have} and replication is {replication}: start {replication - count}"
-            f" more, ask for at most {count}, or pass allow_missing=True"
-            " (--allow-missing) and the log gets the other replicas when nodes join"
+            f"{have}, but replication is {replication}. Start "
+            f"{replication - count} more, ask for at most {count}, or pass "
+            "allow_missing=True (--allow-missing): the log then gets its other "
+            "replicas when nodes join"
         )
         raise InvalidArgumentError(msg)
 
@@ -75,8 +76,8 @@ def place(
     ]
     if len(candidates) < fewest:
         msg = (
-            f"{len(candidates)} nodes can take replicas, {fewest} are needed: start"
-            " more nodes, or ask for fewer replicas"
+            f"{len(candidates)} nodes can take replicas, but {fewest} are "
+            "needed: start more nodes, or ask for fewer replicas"
         )
         raise UnavailableError(msg)
     loads = Loads(state)

@@ -30,7 +30,10 @@ def readmit(state: State, index: int, command: ReadmitNode) -> Done:
     if node.readmitting:
         return Done()
     if not node.identity:
-        msg = f"node {node.node} waits for a directory already: start it"
+        msg = (
+            f"node {node.node} was given up already and waits for an empty "
+            "directory: start it"
+        )
         raise InvalidArgumentError(msg)
     alone = [
         stream.stream
@@ -39,8 +42,8 @@ def readmit(state: State, index: int, command: ReadmitNode) -> Done:
     ]
     if alone:
         msg = (
-            f"only node {node.node} holds all records of {len(alone)} streams, "
-            f"{alone[0]} among them: delete their logs first"
+            f"only node {node.node} holds all records of {len(alone)} streams "
+            f"(stream {alone[0]} for example): delete their logs first"
         )
         raise InvalidArgumentError(msg)
     node.readmitting = True
@@ -67,7 +70,7 @@ def admit(state: State, index: int, command: AdmitNode) -> Done:
     if not node.readmitting:
         return Done()
     if not is_free(state, node.node):
-        msg = f"node {node.node} is still needed"
+        msg = f"node {node.node} still has replicas or a vote"
         raise NotReadyError(msg)
     node.readmitting = False
     node.former = (*node.former, node.identity)

@@ -28,17 +28,20 @@ def set_cursor(state: State, index: int, command: SetCursor) -> Done:
     log = require_log(state, command.log)
     name = command.name
     if not name or len(name.encode()) > NAME_BYTES_MAX:
-        msg = f"a name has 1 to {NAME_BYTES_MAX} bytes"
+        msg = f"a name must have 1 to {NAME_BYTES_MAX} bytes"
         raise InvalidArgumentError(msg)
     if not 1 <= command.position <= log.high_watermark + 1 or command.lease < 0:
-        msg = f"position {command.position}, the log ends at {log.high_watermark}"
+        msg = (
+            "the position of a cursor must be from 1 to "
+            f"{log.high_watermark + 1}, got {command.position}"
+        )
         raise InvalidArgumentError(msg)
     known = log.cursors.get(name)
     if known is None and command.change is CursorChange.MOVE:
-        msg = f"the log {log.name!r} has no cursor {name!r}"
+        msg = f"log {log.name!r}: cursor {name!r} does not exist"
         raise NotFoundError(msg)
     if known is None and len(log.cursors) >= CURSORS_MAX:
-        msg = f"the log has {CURSORS_MAX} cursors"
+        msg = f"log {log.name!r} has {CURSORS_MAX} cursors, the maximum: delete some"
         raise TooLargeError(msg, limit=CURSORS_MAX)
     if known is not None and command.change is CursorChange.CREATE:
         return Done(known.touched)
@@ -55,7 +58,7 @@ def delete_cursor(state: State, index: int, command: DeleteCursor) -> Done:
     """Apply `DeleteCursor`."""
     log = require_log(state, command.log)
     if command.name not in log.cursors:
-        msg = f"there is no cursor {command.name!r}"
+        msg = f"log {log.name!r}: cursor {command.name!r} does not exist"
         raise NotFoundError(msg)
     del log.cursors[command.name]
     return Done()
@@ -79,7 +82,7 @@ def allocate_producer(state: State, index: int, command: AllocateProducer) -> Pr
         state.producer_next += 1
         return Producer(state.producer_next - 1, 1)
     if not 0 < producer < state.producer_next:
-        msg = f"there is no producer {producer}"
+        msg = f"producer {producer} does not exist"
         raise NotFoundError(msg)
     if producer not in state.producers and len(state.producers) >= PRODUCERS_MAX:
         msg = f"{PRODUCERS_MAX} producers were acquired again"

@@ -208,5 +208,5 @@ def decode_state(data: bytes | memoryview) -> State:
     try:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        msg = f"a snapshot that cannot be read: {error}"
+        msg = f"the snapshot of the metadata repository cannot be read: {error}"
         raise CorruptionError(msg) from error

@@ -48,7 +48,7 @@ def require_stream(state: State, stream: int) -> StreamState:
     """
     found = state.streams.get(stream)
     if found is None:
-        msg = f"there is no stream {stream}"
+        msg = f"stream {stream} does not exist"
         raise NotFoundError(msg)
     return found
 
@@ -65,15 +65,21 @@ def reconfigure(state: State, index: int, command: Reconfigure) -> Epoch:
     """Apply `Reconfigure`."""
     stream = require_stream(state, command.stream)
     if command.expected != stream.epoch:
-        msg = f"stream {stream.stream} is in epoch {stream.epoch}"
+        msg = f"stream {stream.stream} is in epoch {stream.epoch} by now"
         raise FencedError(msg, given=command.expected, current=stream.epoch)
     holders = _holders(stream, command)
     _require_replicas(state, stream, command)
     if not holders:
-        msg = f"none of {list(command.replicas)} is known to hold what is committed"
+        msg = (
+            f"none of the nodes {list(command.replicas)} is known to hold all "
+            "committed records"
+        )
         raise InvalidArgumentError(msg)
     if not faults.holds(state, stream, holders):
-        msg = f"none of {list(holders)} is viable, others that hold everything are"
+        msg = (
+            f"none of the nodes {list(holders)} is viable, while other nodes "
+            "hold everything"
+        )
         raise InvalidArgumentError(msg)
     _begin(state, index, stream, command.status)
     stream.replicas, stream.learners = command.replicas, command.learners
@@ -102,11 +108,17 @@ def _require_replicas(state: State, stream: StreamState, command: Reconfigure) -
     learned = set(command.learned) & set(stream.learners)
     strange = set(command.replicas) - set(stream.replicas) - learned
     if strange:
-        msg = f"nodes {sorted(strange)} are neither replicas nor learned enough"
+        msg = (
+            f"nodes {sorted(strange)} are neither replicas of the stream nor "
+            "learners that have caught up"
+        )
         raise InvalidArgumentError(msg)
     fewest = fewest_replicas(state, stream)
     if len(command.replicas) < fewest and not command.forced:
-        msg = f"{len(command.replicas)} replicas, at least {fewest} are needed"
+        msg = (
+            f"the stream would have {len(command.replicas)} replicas, but at "
+            f"least {fewest} are needed"
+        )
         raise InvalidArgumentError(msg)
 
 
@@ -160,12 +172,12 @@ def add_learner(state: State, index: int, command: AddLearner) -> Done:
 def _add(state: State, index: int, stream: StreamState, node: int) -> None:
     require_node(state, node)
     if node in stream.replicas:
-        msg = f"node {node} has a replica of stream {stream.stream}"
+        msg = f"node {node} has a replica of stream {stream.stream} already"
         raise InvalidArgumentError(msg)
     if node in stream.learners:
         return
     if len(stream.learners) >= REPLICAS_MAX:
-        msg = f"stream {stream.stream} has {REPLICAS_MAX} learners"
+        msg = f"stream {stream.stream} has {REPLICAS_MAX} learners, the maximum"
         raise InvalidArgumentError(msg)
     stream.learners = (*stream.learners, node)
     stream.changed = state.revision = index
@@ -189,13 +201,16 @@ def move(state: State, index: int, command: MoveReplica) -> Done:
     if stream.move == wanted:
         return Done()
     if stream.move is not None:
-        msg = f"a move from {stream.move[0]} to {stream.move[1]} is under way"
+        msg = (
+            f"stream {stream.stream} is being moved from node {stream.move[0]} "
+            f"to node {stream.move[1]} already: wait until that is done"
+        )
         raise InvalidArgumentError(msg)
     if command.source not in stream.replicas:
         msg = f"node {command.source} has no replica of stream {stream.stream}"
         raise InvalidArgumentError(msg)
     if require_node(state, command.target).draining:
-        msg = f"node {command.target} is being drained"
+        msg = f"node {command.target} is being drained, so it takes no replicas"
         raise InvalidArgumentError(msg)
     _add(state, index, stream, command.target)
     stream.move = wanted

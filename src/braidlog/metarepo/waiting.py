@@ -48,7 +48,7 @@ class Sealing:
 
 def unknown_outcome(leader: int, term: int) -> NotLeaderError:
     """Return the error for a command that may or may not be executed."""
-    msg = "leadership was lost: the command may be executed or not"
+    msg = "the leader changed while the command ran: it may have been executed or not"
     error = NotLeaderError(msg, leader=leader, term=term)
     error.outcome = "unknown"
     return error

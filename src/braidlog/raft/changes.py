@@ -67,13 +67,16 @@ def _resign(core: Core) -> None:
 
 def _require_calm(core: Core) -> None:
     if core.transfer:
-        msg = f"leadership goes to {core.transfer.target}"
+        msg = f"leadership is being handed over to node {core.transfer.target}"
         raise TransferringError(msg, target=core.transfer.target)
     if core.membership.epoch > core.log.commit:
-        msg = f"the change of epoch {core.membership.epoch} is not committed"
+        msg = (
+            f"the membership change of epoch {core.membership.epoch} is not "
+            "committed yet"
+        )
         raise ChangeRefusedError(msg)
     if not replication.confirmed(core):
-        msg = "no entry of this term is committed"
+        msg = "the leader has not committed an entry of its term yet"
         raise ChangeRefusedError(msg)
 
 
@@ -82,7 +85,10 @@ def _require_live(core: Core, membership: Membership) -> None:
     live = [node for node in membership.voters if _live(core, node)]
     needed = majority(len(membership.voters))
     if len(live) < needed:
-        msg = f"of voters {list(membership.voters)} only {live} follow, {needed} needed"
+        msg = (
+            f"only {live} of the voters {list(membership.voters)} follow the "
+            f"leader, but {needed} are needed"
+        )
         raise ChangeRefusedError(msg)
 
 

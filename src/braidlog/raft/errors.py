@@ -80,7 +80,7 @@ class TransferringError(UnavailableError):
     """Leadership is being handed over; nothing was logged."""
 
     code = 73
-    hint = "Retry at the target"
+    hint = "Send it to the node that takes over"
 
     def __init__(self, message: str = "", *, target: int = 0) -> None:
         """Give the node that is about to lead."""
@@ -92,7 +92,9 @@ class ChangeRefusedError(UnavailableError):
     """The group cannot take this change of membership now; nothing was logged."""
 
     code = 74
-    hint = "Wait for the change in progress, or for the nodes to catch up"
+    hint = (
+        "Wait until the current change is finished, or until the nodes have caught up"
+    )
 
 
 class RemovedNodeError(ClosedError):
@@ -106,7 +108,7 @@ class RaftInvariantError(ClosedError):
     """A rule that must hold does not: the node has stopped and takes no input."""
 
     code = 76
-    hint = "Keep the directory and report this; the other nodes go on"
+    hint = "Keep the directory and report this bug; the other nodes go on"
 
 
 class MembershipError(InvalidArgumentError):
@@ -119,7 +121,7 @@ class RaftMessageError(LogError):
     """A message, an entry or a stored state is malformed or impossible."""
 
     code = 78
-    hint = "Drop the message; if it repeats, compare the versions of the nodes"
+    hint = "Drop the message; if this repeats, compare the versions of the nodes"
 
 
 def fail(reason: str) -> NoReturn:

@@ -96,10 +96,13 @@ def enter(now: Membership, change: Change, epoch: int) -> Membership:
         MembershipError: it changes nothing, adds a removed node, or leaves no voter.
     """
     named = [*change.add_voters, *change.add_learners, *change.remove]
-    _require(not now.joint, "the membership is joint: leave it first")
+    _require(not now.joint, "an earlier change of membership is not finished yet")
     _require(len(named) == len(set(named)), "a node is named twice")
     gone = sorted(set(named) & set(now.removed))
-    _require(not gone, f"nodes {gone} were removed: ids are never used again")
+    _require(
+        not gone,
+        f"nodes {gone} were removed from the group, and node ids are never used again",
+    )
     _require(set(change.remove) <= now.members, "a node to remove is not a member")
     voters = (set(now.voters) | set(change.add_voters)) - (
         {*change.add_learners, *change.remove}
@@ -110,7 +113,7 @@ def enter(now: Membership, change: Change, epoch: int) -> Membership:
     )
     _require(
         (voters, learners) != (set(now.voters), set(now.learners)),
-        "the change changes nothing",
+        "the change leaves the membership as it is",
     )
     joint = change.stay_joint or len(voters ^ set(now.voters)) > 1
     old = set(now.voters) if joint else set()

@@ -187,7 +187,7 @@ class RaftNode:
         """
         with self._inputs as core:
             if peer in core.membership.electors:
-                msg = f"node {peer} votes: its log cannot be forgotten"
+                msg = f"node {peer} is a voter, so its log cannot be forgotten"
                 raise InvalidArgumentError(msg)
             if core.progress.pop(peer, None) is not None:
                 replication.track(core)
@@ -205,12 +205,15 @@ class RaftNode:
         with self._inputs as core:
             _require_leader(core)
             if core.transfer:
-                msg = f"leadership goes to {core.transfer.target}"
+                msg = f"leadership is being handed over to node {core.transfer.target}"
                 raise TransferringError(msg, target=core.transfer.target)
             size = sum(map(len, payloads))
             limit = core.config.tail_bytes_max
             if size and core.tail_bytes and core.tail_bytes + size > limit:
-                msg = f"{core.tail_bytes} bytes are uncommitted, {size} more offered"
+                msg = (
+                    f"{core.tail_bytes} bytes wait to be committed, and {size} more do "
+                    "not fit"
+                )
                 raise TailFullError(msg, used=core.tail_bytes, limit=limit)
             begin = core.log.last + 1
             replication.append(core, EntryKind.DATA, payloads)
@@ -228,7 +231,7 @@ class RaftNode:
         with self._inputs as core:
             _require_member(core)
             if len(core.reads) >= core.config.reads_max:
-                msg = f"{len(core.reads)} reads wait"
+                msg = f"{len(core.reads)} reads wait already"
                 raise ReadsFullError(msg)
             if core.role is Role.LEADER:
                 leader.read(core, Request(core.id, 0, context))
@@ -283,7 +286,7 @@ class RaftNode:
         with self._inputs as core:
             _require_leader(core)
             if target not in core.membership.voters:
-                msg = f"node {target} is no voter"
+                msg = f"node {target} is not a voter"
                 raise InvalidArgumentError(msg)
             replication.transfer(core, target)
 

@@ -431,20 +431,26 @@ class AsyncStore:
     def blocking(self) -> Store:
         """The same store for blocking code."""
         if self._node is None:
-            msg = "enter the store first: async with braidlog.open_async(...)"
+            msg = (
+                "the store is not open yet: use it in `async with "
+                "braidlog.open_async(...)`"
+            )
             raise RuntimeError(msg)
         return self._node
 
     def _check_loop(self) -> None:
         # Before anything is stored: the future could never be told.
         if asyncio.get_running_loop() is not self._loop:
-            msg = "the store was opened in another event loop; open it in this one"
+            msg = (
+                "the store belongs to the event loop in which it was opened: open "
+                "it again in this one"
+            )
             raise RuntimeError(msg)
 
     def _waker(self) -> _Waker:
         store = self.blocking
         if store.read_only:
-            msg = "this directory was opened read-only"
+            msg = "the directory was opened read-only"
             raise ReadOnlyError(msg)
         if self._wakers is None:
             store._check_open()

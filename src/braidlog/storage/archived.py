@@ -101,8 +101,8 @@ def located(
         return given
     if recorded is None:
         msg = (
-            f"where the archive of {name!r} is was not recorded; name it, or record it "
-            "with `Log.set_archive`"
+            f"log {name!r} does not record where its archive is: pass the "
+            "location, or record it with `Log.set_archive`"
         )
         raise NotFoundError(msg)
     return recorded

@@ -70,7 +70,7 @@ def checked_timeout(timeout: Any) -> float | None:
         # An integer that is larger than any float.
         return _SECONDS_MAX if timeout > 0 else -_SECONDS_MAX
     if unclear:
-        msg = f"{timeout!r} is not a number of seconds"
+        msg = f"timeout must be a number of seconds, got {timeout!r}"
         raise InvalidArgumentError(msg)
     return min(float(timeout), _SECONDS_MAX)
 
@@ -195,7 +195,9 @@ def checked_bytes(value: Buffer, what: str) -> bytes:
         raise TypeError(msg) from None
     # A view that repeats one byte is as long as it says, in no memory of its own.
     if view.nbytes > _BYTES_MAX:
-        msg = f"{what} of {view.nbytes} exceeds the limit of {_BYTES_MAX}"
+        msg = (
+            f"the {what} has {view.nbytes} bytes, but at most {_BYTES_MAX} are allowed"
+        )
         raise TooLargeError(msg, size=view.nbytes, limit=_BYTES_MAX)
     return view.tobytes()
 
@@ -222,7 +224,7 @@ def checked_values(values: Iterable[Buffer], **columns: object) -> list[Buffer]:
     for name, column in columns.items():
         size = None if count is None else _known_len(column)
         if size not in (None, count):
-            msg = f"there are {count} values and {size} {name}"
+            msg = f"{count} values were given, but {size} {name}"
             raise InvalidArgumentError(msg)
     return list(values)
 

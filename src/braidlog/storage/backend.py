@@ -79,7 +79,7 @@ def _entries(state: dict[str, Any]) -> dict[str, CatalogEntry]:
 
 def _refuse_file(path: Path) -> None:
     if path.is_file():
-        msg = f"{path} is a file; open the directory that holds the logs"
+        msg = f"{path} is a file: name the directory that holds the logs"
         raise InvalidArgumentError(msg)
 
 
@@ -97,7 +97,7 @@ class WriterBackend:
             where = path.resolve()
             if not any(other._is_at(where) for other in list(_OPEN)):
                 raise
-            msg = f"{error.path} is open for writing in this very {holder}"
+            msg = f"this very {holder} has {error.path} open for writing already"
             raise LockedError(msg, path=error.path) from None
         self.store, self.report = opened
         self.closed = False
@@ -217,7 +217,7 @@ class FollowerBackend:
         """Open an existing directory; takes no lock and writes nothing."""
         _refuse_file(path)
         if not path.is_dir():
-            msg = f"there is no directory {path}"
+            msg = f"the directory {path} does not exist"
             raise NotFoundError(msg)
         self._follower = _native.Follower.open(path, **keywords)
         self._opening = (path, keywords)
@@ -249,7 +249,7 @@ class FollowerBackend:
     @property
     def store(self) -> _native.Store:
         """Refuse: there is no writer here."""
-        msg = "this directory was opened read-only"
+        msg = "the directory was opened read-only"
         raise ReadOnlyError(msg)
 
     def catalog(self) -> dict[str, CatalogEntry]:

@@ -20,8 +20,7 @@ _RETENTION_MAX: Final = (1 << 63) // 1000 - 1
 
 _KNOWN: Final = ("compression", "retention_ms", "retention_bytes")
 _OF_A_NODE: Final = (
-    "the logs of a cluster are reached through its nodes: `braidlog.connect`, or"
-    " --cluster"
+    "Read the logs of a cluster through its nodes: `braidlog.connect`, or --cluster"
 )
 # Builds that do not know it keep it: it is stored among what is unknown.
 _ARCHIVE: Final = "archive"
@@ -41,7 +40,7 @@ class LogOptions:
         """Refuse what cannot be meant."""
         if self.compression not in get_args(Compression):
             known = ", ".join(get_args(Compression))
-            msg = f"compression {self.compression!r} is not one of {known}"
+            msg = f"compression must be one of {known}, got {self.compression!r}"
             raise InvalidArgumentError(msg)
         for name in ("retention_ms", "retention_bytes"):
             value = getattr(self, name)
@@ -111,11 +110,11 @@ def _stored(data: bytes) -> dict[str, Any]:
         stored = json.loads(data) if data else {}
     # Arrays in arrays without end have an error of their own.
     except (ValueError, RecursionError) as error:
-        msg = f"the options of the log are not JSON: {error}"
+        msg = f"the options of the log are not valid JSON: {error}"
         raise InvalidArgumentError(msg) from error
     if not isinstance(stored, dict):
         kind = type(stored).__name__
-        msg = f"the options of the log are not a JSON object, but {kind}"
+        msg = f"the options of the log must be a JSON object, not {kind}"
         raise InvalidArgumentError(msg)
     return stored
 
@@ -144,7 +143,9 @@ class CatalogEntry:
         try:
             _stored(cast("bytes", options))
         except InvalidArgumentError as error:
-            msg = f"{name!r} is no log: this is the data directory of a cluster's node"
+            msg = (
+                f"{name!r} is not a log: this is the data directory of a cluster's node"
+            )
             foreign = ForeignFormatError(msg)
             foreign.hint = _OF_A_NODE
             raise foreign from error

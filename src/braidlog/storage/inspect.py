@@ -214,7 +214,7 @@ def repair(
 
 def _existing(data: Path) -> Path:
     if not data.is_dir():
-        msg = f"there is no directory {data}"
+        msg = f"the directory {data} does not exist"
         raise NotFoundError(msg)
     return data
 

@@ -76,7 +76,10 @@ def _who(producer: Any) -> tuple[int, int] | None:
 
 def _refuse_holes(skip_holes: bool) -> None:
     if skip_holes:
-        msg = "an archive has no holes: read it and the log apart to skip those"
+        msg = (
+            "skip_holes= cannot be used with an archive: read the archive and "
+            "the log separately"
+        )
         raise InvalidArgumentError(msg)
 
 
@@ -107,7 +110,7 @@ class Log(Indexed, _native.Log):
     def _told(self, error: Exception) -> Exception:
         """Return an error of the core, which knows the number of a stream, by name."""
         if isinstance(error, NotFoundError):
-            return NotFoundError(f"the log {self.name!r} was deleted")
+            return NotFoundError(f"log {self.name!r} was deleted")
         return error
 
     @property
@@ -619,7 +622,7 @@ class Log(Indexed, _native.Log):
         position = checked_int(position, "position")
         first, end, *_ = self._range()
         if not 1 <= position <= max(end, first):
-            msg = f"a cursor's position must be from 1 to {end}, got {position}"
+            msg = f"the position of a cursor must be from 1 to {end}, got {position}"
             raise InvalidArgumentError(msg)
         return position
 

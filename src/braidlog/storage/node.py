@@ -98,7 +98,8 @@ class Store:
         if torn is not None and torn[3] > 0:
             path, offset, reason, erased = torn
             _log.warning(
-                "cut a torn tail nobody was promised: %s at %d (%s; %d bytes erased)",
+                "erased an incomplete write at the end of the log; nothing in it "
+                "was acknowledged: %s at %d (%s; %d bytes erased)",
                 path,
                 offset,
                 reason,
@@ -224,7 +225,7 @@ class Store:
         entry = self._backend.entry(name)
         if entry is not None and entry.id == log_id:
             return entry
-        msg = f"the log {name!r} was deleted"
+        msg = f"log {name!r} was deleted"
         raise NotFoundError(msg)
 
     def sync(self) -> None:
@@ -301,7 +302,7 @@ class Store:
                 return
             except Exception:
                 # Appends meet the same trouble and report it to somebody who can act.
-                _log.exception("housekeeping of %s failed", self.path)
+                _log.exception("the housekeeping of %s failed", self.path)
                 time.sleep(_HOUSEKEEPING_S)
 
     def close(self, timeout: DurationLike | None = None) -> None:
@@ -331,7 +332,7 @@ class Store:
             return
         keeper.join(None if deadline is None else deadline - time.monotonic())
         if keeper.is_alive():
-            msg = "housekeeping has not returned yet"
+            msg = "the housekeeping thread has not stopped yet"
             raise DeadlineError(msg)
 
 
@@ -383,7 +384,10 @@ def open_store(
     }
     if read_only:
         if create:
-            raise InvalidArgumentError("a follower makes nothing: read_only or create")
+            raise InvalidArgumentError(
+                "read_only=True cannot be combined with create=: a reader creates "
+                "nothing"
+            )
         return Store(where, FollowerBackend(where, keywords), read_only=True)
     _allow_creation(where, create)
     keywords["entropy"] = secrets.randbits(64)
@@ -397,14 +401,17 @@ def _allow_creation(where: Path, create: bool | None) -> None:
         NotFoundError: there is none, or nothing to make it in.
     """
     if create is False and not holds_logs(where):
-        msg = f"there is no directory of logs at {where}, and create=False makes none"
+        msg = (
+            f"{where} is not a Braidlog directory, and create=False forbids to "
+            "create one"
+        )
         raise NotFoundError(msg)
     if where.parent.is_file():
-        msg = f"{where.parent} is a file, so there can be no directory in it"
+        msg = f"{where} cannot be created: {where.parent} is a file"
         raise InvalidArgumentError(msg)
     if create is None and not where.parent.is_dir():
         msg = (
-            f"{where.parent} is not there, so no directory of logs is made in it: check"
-            " the path, make it, or open with create=True"
+            f"{where} cannot be created, because {where.parent} does not exist: "
+            "check the path, create it, or open with create=True"
         )
         raise NotFoundError(msg)

@@ -66,7 +66,7 @@ class RawCatalog:
             NotFoundError: the directory has no such stream.
         """
         if stream not in self._standing:
-            raise NotFoundError(f"{self.path} has no stream {stream}")
+            raise NotFoundError(f"{self.path} has no replica of stream {stream}")
         return self._standing[stream]
 
 
@@ -283,9 +283,9 @@ class RawStreams:
     def _lacking(self, stream: int, begin: int, end: int) -> LogError:
         first = min((copy.first for copy in self._copies.get(stream, [])), default=1)
         if begin < first:
-            msg = f"stream {stream} was trimmed to {first} in all directories"
+            msg = f"stream {stream} was trimmed to LLSN {first} in all directories"
             return TrimmedError(msg, first=first)
-        msg = f"no directory has {begin} to {end} of stream {stream}"
+        msg = f"none of the directories has LLSNs {begin} to {end} of stream {stream}"
         return CorruptionError(msg)
 
     def close(self) -> None:

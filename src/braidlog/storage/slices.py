@@ -118,7 +118,7 @@ def place_of(index: object, there: range) -> int:
         return checked_position(number)
     if number < -len(there):
         have = f"{len(there)} record{'' if len(there) == 1 else 's'}"
-        raise PositionError(f"there is no log[{number}]: the log has {have}")
+        raise PositionError(f"log[{number}] does not exist: the log has {have}")
     return there.stop + number
 
 
@@ -153,7 +153,7 @@ def span_of(wanted: slice, there: range) -> Span:
 def _step(wanted: slice) -> int:
     step = 1 if wanted.step is None else checked_int(wanted.step, "slice step")
     if step not in (1, -1):
-        msg = f"a slice of a log has step 1 or -1, not {step}"
+        msg = f"the step of a slice of a log must be 1 or -1, got {step}"
         raise InvalidArgumentError(msg)
     return step
 
@@ -209,7 +209,7 @@ class LogSlice(Sequence["Record"]):
         if not -len(span) <= number < len(span):
             msg = f"index {number} is out of range: the slice has {len(span)} records"
             error = PositionError(msg)
-            error.hint = "Inside a slice indices begin at 0, as in a list"
+            error.hint = "Indices of a slice begin at 0, as in a list"
             raise error
         number %= len(span)
         return self._log.get(

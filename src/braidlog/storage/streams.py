@@ -176,7 +176,7 @@ class NodeStore:
         """
         row = self._store.entry(name)
         if row is None:
-            msg = f"there is no log {name} on this node"
+            msg = f"this node has no log {name!r}"
             raise NotFoundError(msg)
         return StoredLog(self._native, name, row[0], row[1], self._hurry)
 
@@ -200,7 +200,7 @@ class NodeStore:
         """
         row = self._store.entry(name)
         if row is None:
-            msg = f"there is no log {name} on this node"
+            msg = f"this node has no log {name!r}"
             raise NotFoundError(msg)
         self._store.delete_log(row[0])
 

@@ -21,8 +21,9 @@ T = TypeVar("T")
 def no_thread(what: str, reason: RuntimeError) -> UnavailableError:
     """Return the error for a thread that cannot start."""
     return UnavailableError(
-        f"the system gives this process no thread {what}: {reason}; raise the limit "
-        "(`ulimit -u`, or `pids.max` of the container), or end what is not needed"
+        f"the system refused this process a thread {what}: {reason}. Raise "
+        "the limit (`ulimit -u`, or `pids.max` of the container), or stop "
+        "other processes"
     )
 
 
@@ -66,7 +67,7 @@ def _begin(pool: Executor | None, once: _Once) -> asyncio.Future[object]:
     except RuntimeError as error:
         # A pool that cannot grow keeps the call, for a thread that is busy now.
         once.take_back()
-        raise no_thread("for what may block", error) from error
+        raise no_thread("for blocking calls", error) from error
 
 
 def begin_in(pool: Executor, function: Callable[[], T]) -> asyncio.Future[T]:

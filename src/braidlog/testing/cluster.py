@@ -172,7 +172,7 @@ class LocalCluster:
     def start(self, node: int) -> None:
         """Start a node that does not run."""
         if self.is_running(node):
-            msg = f"node {node} runs already"
+            msg = f"node {node} is running already"
             raise UnavailableError(msg)
         command = [*self._launchers.get(node, ()), sys.executable]
         command += ["-m", self._program, "serve"]
@@ -239,7 +239,7 @@ class LocalCluster:
         for node in nodes or self.nodes:
             while not self.is_ready(node):
                 if not self.is_running(node):
-                    msg = f"node {node} ended: {self.last_words(node)}"
+                    msg = f"node {node} stopped: {self.last_words(node)}"
                     raise UnavailableError(msg)
                 if time.monotonic() > deadline:
                     msg = f"node {node} is not ready: {self.last_words(node)}"
@@ -290,7 +290,10 @@ class LocalCluster:
         except BlockingIOError:
             os.close(lock)
             pids = " ".join(str(pid) for pid in self._left())
-            msg = f"nodes run in {self.directory} already, at {self.seeds}"
+            msg = (
+                f"nodes of the cluster in {self.directory} are running already, at "
+                f"{self.seeds}"
+            )
             msg += f" (processes {pids})" if pids else ""
             raise LockedError(msg, path=str(self.directory)) from None
         self._lock = lock
@@ -325,7 +328,7 @@ class LocalCluster:
         try:
             return str(json.loads(last)["message"])
         except (ValueError, KeyError, TypeError):
-            return text or "it said nothing"
+            return text or "it logged nothing"
 
     def _write_settings(self, node: int) -> None:
         file = self.settings_file(node)

@@ -69,10 +69,10 @@ def repeated(
     if producer is None and sequence is None:
         return None
     if producer is None:
-        raise InvalidArgumentError("a sequence needs a producer")
+        raise InvalidArgumentError("sequence= needs producer= as well")
     producer = checked_producer(producer)
     if sequence is None or checked_int(sequence, "sequence") < 1:
-        msg = f"a producer needs a sequence from 1 on, got {sequence!r}"
+        msg = f"producer= needs sequence=, a number from 1 on, got {sequence!r}"
         raise InvalidArgumentError(msg)
     epoch, expected = there.producers.get(producer.id, (producer.epoch, 1))
     if producer.epoch < epoch:

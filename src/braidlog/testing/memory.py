@@ -102,7 +102,7 @@ class MemoryLog(Indexed):
     def _there(self) -> Contents:
         self._node._check_open()
         if self._contents.deleted:
-            msg = f"the log {self.name!r} was deleted"
+            msg = f"log {self.name!r} was deleted"
             raise NotFoundError(msg)
         return self._contents
 
@@ -498,7 +498,9 @@ class MemoryLog(Indexed):
             self._node._check_writer()
             if not 1 <= position <= there.end:
                 end = there.end
-                msg = f"a cursor's position must be from 1 to {end}, got {position}"
+                msg = (
+                    f"the position of a cursor must be from 1 to {end}, got {position}"
+                )
                 raise InvalidArgumentError(msg)
             if name not in there.cursors:
                 checked_new_name(name, "cursor")

@@ -86,7 +86,7 @@ class MemoryStore:
 
     def _check_writer(self) -> None:
         if self.read_only:
-            msg = "this store was opened read-only"
+            msg = "the store was opened read-only"
             raise ReadOnlyError(msg)
 
     def logs(self) -> list[str]:
@@ -128,7 +128,7 @@ class MemoryStore:
                 made = Contents(self._directory.made, self._options[1](), options)
                 self._directory.logs[name] = made
             elif not exist_ok:
-                msg = f"there is a log {name!r} already"
+                msg = f"log {name!r} exists already"
                 raise AlreadyExistsError(msg)
             return self.log(name)
 

@@ -52,7 +52,7 @@ class Reservation:
                 try:
                     self._bind(port)
                 except OSError as error:
-                    msg = f"port {port} is taken: {error.strerror}"
+                    msg = f"port {port} is in use: {error.strerror}"
                     raise UnavailableError(msg) from error
 
     def hold_only(self, ports: Iterable[int]) -> None:
@@ -119,7 +119,7 @@ def keep_ports(
     if len(ports) != 2 * nodes:
         there = len(ports) // 2
         nouns = "node" if there == 1 else "nodes"
-        msg = f"{directory} has a cluster of {there} {nouns}, not {nodes}"
+        msg = f"{directory} has a cluster of {there} {nouns}, not of {nodes}"
         raise InvalidArgumentError(msg)
     write_whole(directory / "ports.json", json.dumps(ports))
     return ports
@@ -174,8 +174,8 @@ def _ports_of_settings(directory: Path) -> list[int]:
             ports += [int(said[name].rpartition(":")[2]) for name in ("listen", "http")]
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             msg = (
-                f"{directory / 'ports.json'} is damaged or missing, and {file} does"
-                " not say where the node listens: put one of them back"
+                f"{directory / 'ports.json'} is damaged or missing, and {file} does "
+                "not say where the node listens: restore one of them"
             )
             raise InvalidArgumentError(msg) from error
         node += 1

@@ -137,14 +137,20 @@ class ClientConnection(Connection):
             self._take_common(request, message, events)
         else:
             name = type(message).__name__
-            raise RemoteProtocolError(f"{name} comes before the Welcome")
+            raise RemoteProtocolError(f"the node sent {name} before the Welcome")
 
     def _check_welcome(self, welcome: messages.Welcome) -> Role:
         asked = self.hello
         if not asked.version_min <= welcome.version <= asked.version_max:
-            raise RemoteProtocolError(f"version {welcome.version} was not offered")
+            raise RemoteProtocolError(
+                f"the node chose protocol version {welcome.version}, which was not "
+                "offered"
+            )
         if asked.cluster not in ("", welcome.cluster):
-            reason = f"cluster {welcome.cluster!r} welcomes to {asked.cluster!r}"
+            reason = (
+                f"the node belongs to cluster {welcome.cluster!r}, not to "
+                f"{asked.cluster!r}"
+            )
             raise RemoteProtocolError(reason)
         if welcome.frame_bytes_max < HANDSHAKE_BYTES_MAX:
             reason = f"frames of {welcome.frame_bytes_max} bytes are too small"

@@ -52,7 +52,7 @@ def decode(kind: int, head: bytes, payload: memoryview) -> Message:
     """
     decoder = _decoders.get(kind)
     if decoder is None:
-        raise RemoteProtocolError(f"message kind {kind} is not known")
+        raise RemoteProtocolError(f"the message kind {kind} is unknown")
     try:
         message = decoder.decode(head)
     # Text that is no UTF-8, and arrays in arrays without end, have errors of their own.

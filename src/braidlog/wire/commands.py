@@ -425,11 +425,14 @@ def decode_call(data: bytes) -> Call:
 
 def _decode(data: bytes, decoder: msgspec.msgpack.Decoder[_T]) -> _T:
     if len(data) > COMMAND_BYTES_MAX:
-        msg = f"a command of {len(data)} bytes"
+        msg = (
+            f"the command has {len(data)} bytes, at most {COMMAND_BYTES_MAX} "
+            "are allowed"
+        )
         raise TooLargeError(msg, size=len(data), limit=COMMAND_BYTES_MAX)
     try:
         return decoder.decode(data)
     # Arrays in arrays without end have an error of their own.
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        msg = f"not a command: {error}"
+        msg = f"the bytes are not a command: {error}"
         raise InvalidArgumentError(msg) from error

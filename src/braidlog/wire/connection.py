@@ -293,7 +293,7 @@ class Connection(ABC):
 
     def _check_open(self) -> None:
         if self.state is not State.OPEN or self._said_goodbye:
-            reason = "the connection is not open: nothing can be sent"
+            reason = "the connection is not open, so nothing can be sent"
             raise LocalProtocolError(reason)
 
     def _queue(
@@ -318,7 +318,10 @@ class Connection(ABC):
             size += memoryview(part).nbytes
         if size > self.frame_bytes_max:
             name, limit = kind.__name__, self.frame_bytes_max
-            reason = f"{name} of {size} bytes, a frame has at most {limit}"
+            reason = (
+                f"the message {name} has {size} bytes, but a frame holds at most "
+                f"{limit}"
+            )
             raise TooLargeError(reason, size=size, limit=limit)
         return size
 

@@ -48,9 +48,9 @@ def check_first(first: bytes) -> None:
     """
     speaks = foreign(first)
     if speaks == "TLS":
-        msg = "the other side uses TLS, this one does not"
+        msg = "the other side uses TLS, but this side does not"
     elif speaks:
-        msg = f"the other side speaks {speaks}, it is no Braidlog"
+        msg = f"the other side speaks {speaks}; it is not a Braidlog node"
     else:
         return
     raise ForeignPeerError(msg, speaks=speaks)

@@ -37,7 +37,7 @@ __all__ = ["NONCE_BYTES", "Challenger", "Exchange", "Secret", "key_of", "proving
 
 NONCE_BYTES: Final = 32
 _KEY_BYTES: Final = 16
-_UNPROVED: Final = "it does not prove that it knows the token of this node"
+_UNPROVED: Final = "it could not prove that it knows this node's token"
 
 
 def key_of(digest: str) -> bytes:
@@ -125,7 +125,7 @@ class Secret:
             RemoteProtocolError: it has not, or is another node.
         """
         if challenge.node != self.node:
-            msg = f"node {challenge.node} answers in the place of node {self.node}"
+            msg = f"node {challenge.node} answered in place of node {self.node}"
             raise RemoteProtocolError(msg)
         digest, nonce = _digest(self.token), challenge.nonce
         exchange = Exchange(digest, hello, self.node, nonce, self.channel)

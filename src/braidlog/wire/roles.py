@@ -42,7 +42,9 @@ class Role(IntEnum):
             if role.word == word:
                 return role
         names = ", ".join(role.word for role in cls)
-        raise InvalidArgumentError(f"there is no role {word[:64]!r}: {names}")
+        raise InvalidArgumentError(
+            f"role {word[:64]!r} does not exist (there are: {names})"
+        )
 
 
 NEEDED: Final[dict[type[Message], Role]] = {
@@ -77,5 +79,8 @@ def check_role(role: Role, message: type[Message]) -> None:
     needed = NEEDED[message]
     if role < needed:
         name = message.__name__
-        reason = f"{name} needs the role {needed.word}, the token has {role.word}"
+        reason = (
+            f"{name} needs a token of role {needed.word}; this token has role "
+            f"{role.word}"
+        )
         raise UnauthorizedError(reason)

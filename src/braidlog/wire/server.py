@@ -245,11 +245,13 @@ class ServerConnection(Connection):
         """Prove to a peer that this node knows its token."""
         challenger, node = self._settings.challenger, self._settings.node
         if challenger is None:
-            reason = f"node {node} has no [security] tokens, so it can prove nothing"
+            reason = (
+                f"node {node} has no [security] tokens, so it cannot prove its identity"
+            )
             raise UnauthorizedError(reason)
         digest = challenger.find(hello.key)
         if not digest:
-            raise UnauthorizedError("the token is not known")
+            raise UnauthorizedError("the node does not know this token")
         nonce = challenger.draw()
         exchange = Exchange(digest, hello, node, nonce, challenger.channel)
         self._exchange = exchange
@@ -261,7 +263,10 @@ class ServerConnection(Connection):
         if version < max(hello.version_min, VERSION_MIN):
             theirs = f"{hello.version_min} to {hello.version_max}"
             ours = f"{VERSION_MIN} to {VERSION_MAX}"
-            raise ProtocolError(f"protocol versions {theirs}, this node has {ours}")
+            raise ProtocolError(
+                f"no common protocol version: the client speaks {theirs}, this node "
+                f"{ours}"
+            )
         return version
 
     def _admit(self, hello: Hello) -> Role:
@@ -269,9 +274,14 @@ class ServerConnection(Connection):
         role = self._settings.authorize(hello)
         if hello.cluster not in ("", self._settings.cluster):
             ours = self._settings.cluster
-            raise NotFoundError(f"cluster {hello.cluster!r}: this one is {ours!r}")
+            raise NotFoundError(
+                f"cluster {hello.cluster!r} was asked for, but this node belongs to "
+                f"cluster {ours!r}"
+            )
         if hello.node and role < Role.PEER:
-            reason = f"a node needs the role peer, the token has {role.word}"
+            reason = (
+                f"a node needs a token of role peer; this token has role {role.word}"
+            )
             raise UnauthorizedError(reason)
         self._let_in(hello.node)
         # What peers say has an author.

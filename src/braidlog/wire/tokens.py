@@ -76,7 +76,9 @@ class Tokens:
         self._tokens = tuple(tokens)
         if len(self._tokens) > TOKENS_MAX:
             count = len(self._tokens)
-            raise InvalidArgumentError(f"{count} tokens, at most {TOKENS_MAX}")
+            raise InvalidArgumentError(
+                f"the file has {count} tokens, at most {TOKENS_MAX} are allowed"
+            )
         _refuse_twice("name", [token.name for token in self._tokens])
         _refuse_twice("sha256", [token.sha256 for token in self._tokens])
         # Only nodes prove themselves.
@@ -96,7 +98,11 @@ class Tokens:
         digest = _digest(text)
         found = [t for t in self._tokens if hmac.compare_digest(t.sha256, digest)]
         if not found:
-            reason = "the token is not known" if text else "a token is needed"
+            reason = (
+                "the node does not know this token"
+                if text
+                else "this cluster asks for a token, and none was given"
+            )
             raise UnauthorizedError(reason)
         return found[0]
 
@@ -125,7 +131,7 @@ def parse_tokens(text: str) -> Tokens:
         raise InvalidArgumentError(f"token file: {error}") from error
     entries = document.pop("token", [])
     if document or not isinstance(entries, list):
-        raise InvalidArgumentError("token file: there is more than [[token]] in it")
+        raise InvalidArgumentError("token file: only [[token]] entries are allowed")
     return Tokens(_parse(number, entry) for number, entry in enumerate(entries, 1))
 
 
@@ -139,7 +145,9 @@ def make_token(name: str, role: Role, entropy: bytes) -> tuple[str, Token]:
         given = len(entropy)
         raise InvalidArgumentError(f"{given} bytes of entropy, not {ENTROPY_BYTES}")
     if not _NAME.fullmatch(name):
-        raise InvalidArgumentError(f"token name {name[:64]!r}: letters, digits and ._-")
+        raise InvalidArgumentError(
+            f"a token name may have letters, digits and ._- only, got {name[:64]!r}"
+        )
     text = _PREFIX + urlsafe_b64encode(entropy).decode().rstrip("=")
     return text, Token(name, role, _digest(text))
 
@@ -158,14 +166,18 @@ def _digest(text: str) -> str:
 def _parse(number: int, entry: Any) -> Token:
     where = f"token file, entry {number}"
     if not isinstance(entry, dict) or set(entry) != _FIELDS:
-        raise InvalidArgumentError(f"{where}: it needs {', '.join(sorted(_FIELDS))}")
+        raise InvalidArgumentError(
+            f"{where}: an entry needs {', '.join(sorted(_FIELDS))}"
+        )
     name, role, sha256 = (entry[field] for field in ("name", "role", "sha256"))
     if not all(isinstance(value, str) for value in entry.values()):
-        raise InvalidArgumentError(f"{where}: all values are text")
+        raise InvalidArgumentError(f"{where}: all values must be text in quotes")
     if not _NAME.fullmatch(name):
-        raise InvalidArgumentError(f"{where}: name {name[:64]!r}")
+        raise InvalidArgumentError(
+            f"{where}: {name[:64]!r} cannot be the name of a token"
+        )
     if not _SHA256.fullmatch(sha256):
-        raise InvalidArgumentError(f"{where}: sha256 is not 64 hexadecimal digits")
+        raise InvalidArgumentError(f"{where}: sha256 must be 64 hexadecimal digits")
     try:
         return Token(name, Role.named(role), sha256)
     except InvalidArgumentError as error:
@@ -176,5 +188,7 @@ def _refuse_twice(field: str, values: list[str]) -> None:
     seen: set[str] = set()
     for value in values:
         if value in seen:
-            raise AlreadyExistsError(f"token file: {field} {value} is there twice")
+            raise AlreadyExistsError(
+                f"token file: two entries have the {field} {value!r}"
+            ).advising("Remove one of the two entries")
         seen.add(value)

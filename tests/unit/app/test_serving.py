@@ -216,7 +216,7 @@ async def test_another_application_or_a_client_of_a_node_is_refused(
     host: Host,
 ) -> None:
     async with served(host) as (_, address):
-        with pytest.raises(NotFoundError, match="this one is 'bank'"):
+        with pytest.raises(NotFoundError, match="belongs to cluster 'bank'"):
             async with connect_async(address, application="shop"):
                 pass
         link = await socket_connector()(address)
@@ -242,9 +242,9 @@ async def test_tokens_say_what_is_allowed(host: Host, tmp_path: Path) -> None:
                 pass
         async with caller(Role.READ) as bank:
             assert await bank.call("total") == 0
-            with pytest.raises(UnauthorizedError, match="needs the role append"):
+            with pytest.raises(UnauthorizedError, match="needs a token of role append"):
                 await bank.call("deposit", 1, 1)
-            with pytest.raises(UnauthorizedError, match="needs the role append"):
+            with pytest.raises(UnauthorizedError, match="needs a token of role append"):
                 await bank.call("interest", 1)
         async with caller(Role.APPEND) as bank:
             assert await bank.call("deposit", 1, 1) == 1

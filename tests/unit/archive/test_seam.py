@@ -45,5 +45,5 @@ def test_the_bounds_reach_into_the_archive() -> None:
     assert bounds(None, 7, range(5, 9), range(0)) == (5, 7)
     assert bounds(3, 99, range(5, 9), range(4, 6)) == (3, 9)
     assert isinstance(missing(3, 5, range(4, 6), "x"), TrimmedError)
-    with pytest.raises(ValueError, match="count from 1"):
+    with pytest.raises(ValueError, match="begin at 1"):
         bounds(-1, None, range(5, 9), range(2, 6))

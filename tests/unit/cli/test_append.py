@@ -39,7 +39,7 @@ def test_keys_from_the_input(log: Cli) -> None:
 
 def test_input_without_the_key_separator_is_named(log: Cli) -> None:
     result = log.run("append", "log", "--key-separator", "=", stdin="a=1\nb\n", code=2)
-    assert "error: input 2 has no key separator '='" in result.stderr
+    assert "error: input 2 does not contain the key separator '='" in result.stderr
 
 
 def test_nothing_to_append(log: Cli) -> None:

@@ -193,7 +193,7 @@ def test_a_directory_whose_host_runs_is_told_from_one_that_is_free(
     assert subprocess.run(second, env=environment(), check=False).returncode == 4
     for command in (["snapshot"], ["call", "total"]):
         refused = run(*command, *where, code=4)
-        assert "its host is asked instead: --hosts" in refused.stderr
+        assert "ask that host with --hosts" in refused.stderr
     free = ["--directory", str(tmp_path / "free"), "--app", APP]
     run("call", "deposit", "1", "1", *free)
     assert "snapshot 1 as of position " in run("snapshot", *free).stdout

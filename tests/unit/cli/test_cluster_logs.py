@@ -53,9 +53,9 @@ def test_settings_are_changed_one_by_one(many: ClusterCli) -> None:
     kept = ("replication", "min_replicas", "retention_ms", "retention_bytes")
     assert [described[name] for name in kept] == [2, 1, None, 1 << 30]
     refused = many.run(*change, "--min-replicas", "3", code=1)
-    assert "replication 2 and min_replicas 3" in refused.stderr
+    assert "replication = 2 and min_replicas = 3" in refused.stderr
     refused = many.run(*change, "--replication", "5", code=1)
-    assert "start 2 more" in refused.stderr
+    assert "Start 2 more" in refused.stderr
     many.run(*change, "--replication", "5", "--allow-missing")
     [described] = many.json("log", "describe", "orders")
     assert (described["replication"], described["replicas_missing"]) == (5, 2)
@@ -64,7 +64,7 @@ def test_settings_are_changed_one_by_one(many: ClusterCli) -> None:
 def test_more_replicas_than_nodes_have_to_be_meant(many: ClusterCli) -> None:
     asked = ("log", "create", "orders", "--streams", "2", "--replication", "5")
     refused = many.run(*asked, code=1)
-    assert "the cluster has 3 nodes and replication is 5: start 2 more" in (
+    assert "the cluster has 3 nodes, but replication is 5. Start 2 more" in (
         refused.stderr
     )
     assert many.json("log", "list") == []
@@ -170,7 +170,7 @@ def test_an_import_that_fails_says_how_far_it_came(
     options = ("--value", "v", "--batch", "2", "--create")
     result = many.run("import", "rows", str(file), *options, code=1)
     assert "imported 2 records into rows: 1 to 2" in result.stdout
-    assert "row 3; --skip 2 goes on there" in result.stderr
+    assert "row 3; pass --skip 2 to continue there" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_an_import_that_fails_says_how_far_it_came(
     [
         ([DeadlineError("no answer"), range(1, 2)], "more may be stored"),
         ([LogFullError("full"), range(1, 2)], "more may be stored"),
-        ([range(1, 2), LogFullError("full")], "--skip 1 goes on there"),
+        ([range(1, 2), LogFullError("full")], "pass --skip 1 to continue there"),
     ],
     ids=["unknown", "hole", "end"],
 )
@@ -225,11 +225,11 @@ def test_nothing_acknowledged_is_not_nothing_stored(
     many.run("log", "create", "rows")
     monkeypatch.setattr("braidlog.client.ClusterLog.submit_many", submit)
     result = many.run("import", "rows", str(file), code=1)
-    assert "0 records were acknowledged, more may be stored" in result.stderr
+    assert "0 records were acknowledged, and more may be stored" in result.stderr
     monkeypatch.setattr("braidlog.client.ClusterLog.append_many", late)
     result = many.run("append", "rows", "one", code=1)
     assert result.stdout == "nothing was acknowledged\n"
-    assert "what was on its way may be stored as well" in result.stderr
+    assert "values that were in flight may be stored as well" in result.stderr
     assert "check before you run the command" in result.stderr
 
 

@@ -104,16 +104,14 @@ def test_without_a_leader_each_node_says_what_it_knows(
     assert states[2] == ("silent", "n3:7400 refused the connection")
     assert [stream["state"] for stream in said["streams"]] == ["unavailable"] * 2
     none, silent = said["why"]
-    assert "2 of the 3 that vote in it answer; an election takes" in none["why"]
+    assert "2 of its 3 voters answer; an election takes" in none["why"]
     assert (silent["what"], silent["nodes"]) == ("node_down", [3])
     orders.fake.dead.add(2)
     [said] = orders.json("cluster", "status", "--check", code=8)
-    assert (
-        "1 of the 3 that vote in it answer, and 2 are needed" in said["why"][0]["why"]
-    )
+    assert "1 of its 3 voters answer, and 2 are needed" in said["why"][0]["why"]
     [look] = orders.json("top", "--once")
     assert look["health"] == "unavailable"
-    assert "1 of the 3 that vote in it answer" in look["error"]
+    assert "1 of its 3 voters answer" in look["error"]
     assert [(row["node"], row["ready"]) for row in look["said"]] == [
         (1, False),
         (2, False),
@@ -123,14 +121,16 @@ def test_without_a_leader_each_node_says_what_it_knows(
     orders.fake.dead.add(1)
     for command in (["cluster", "status"], ["top", "--once"]):
         result = orders.run(*command, code=3)
-        assert "no node says how the cluster is (n1:7400 refused" in result.stderr
+        assert (
+            "no node reports the state of the cluster (n1:7400 refused" in result.stderr
+        )
 
 
 def test_a_move_to_a_node_that_is_down_can_be_given_up(orders: ClusterCli) -> None:
     orders.fake.nodes[4] = "n4:7400"
     orders.fake.dead.add(4)
     moved = orders.run("stream", "move", "1", "--from", "2", "--to", "4")
-    assert "node 4 is down, and the move waits for it" in moved.stderr
+    assert "node 4 is down, so the move waits for it" in moved.stderr
     [given] = orders.json("stream", "move", "1", "--cancel")
     assert (given["source"], given["target"]) == (2, 4)
     nothing = orders.run("stream", "move", "1", "--cancel", code=3)
@@ -179,12 +179,12 @@ def test_health_names_what_the_leader_knows() -> None:
         "stream 7 of orders has 1 of 3 replicas in sync, for 2.5 s;"
         " not in sync: node 1; copying it: node 3; damaged: node 1"
     )
-    known = msgspec.structs.replace(stream, lacking_why="node 1 was started again")
+    known = msgspec.structs.replace(stream, lacking_why="node 1 was restarted")
     log = msgspec.structs.replace(log, streams=(known,))
     _, lack = health.lacks(Metadata(9, 1, "test", nodes, (log,)))
-    assert lack.endswith("in sync, for 2.5 s: node 1 was started again")
+    assert lack.endswith("in sync, for 2.5 s: node 1 was restarted")
     [lack] = health.lacks(Metadata(9, 0, "test", nodes, (log,)))
-    assert "no leader" in lack
+    assert "no known leader" in lack
 
 
 def test_health_names_the_node_that_could_have_the_replica_that_lacks() -> None:
@@ -199,7 +199,7 @@ def test_health_names_the_node_that_could_have_the_replica_that_lacks() -> None:
     _, lack = health.lacks(Metadata(9, 1, "test", nodes, (log,)))
     assert lack == (
         "stream 7 of orders has 2 of 3 replicas in sync;"
-        " no other node can take one: node 3 is not there"
+        " no other node can take a replica: node 3 is not there"
     )
 
 
@@ -269,7 +269,7 @@ def test_a_move(orders: ClusterCli) -> None:
     result = orders.run("stream", "move", "1", "--from", "2", "--to", "4", code=3)
     assert "it is on 1, 4, 3" in result.stderr
     result = orders.run("stream", "move", "1", "--from", "4", "--to", "9", code=3)
-    assert "there is no node 9 (nodes here: 1, 2, 3, 4)" in result.stderr
+    assert "node 9 does not exist (nodes here: 1, 2, 3, 4)" in result.stderr
     assert "braidlog node list" in result.stderr
 
 
@@ -346,7 +346,7 @@ def test_a_token_file_that_is_refused_stays_as_it_is(tmp_path: Path) -> None:
     create(path, "a")
     before = path.read_bytes()
     again = create(path, "a").stderr
-    assert f"{path} has a token of the name a" in again
+    assert f"{path} has a token named 'a' already" in again
     assert "another directory" not in again
     assert "--exist-ok" not in again  # Only `log create` has it.
     assert create(path, "not a name").exit_code == 1
@@ -395,7 +395,7 @@ def test_a_certificate_that_is_none(many: ClusterCli, tmp_path: Path) -> None:
     file = tmp_path / "ca.pem"
     file.write_text("nothing")
     result = many.run("log", "list", "--tls-ca", str(file), code=2)
-    assert "has no certificate" in result.stderr
+    assert "holds no certificate" in result.stderr
 
 
 @pytest.mark.parametrize(

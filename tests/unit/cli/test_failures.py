@@ -116,7 +116,7 @@ def test_a_missing_extra_says_what_to_install() -> None:
         (["read", "x", "5", "2"], "read`: 2 (it takes LOG [POSITION])"),
         (["read", "x", "abc"], "'abc' is not a whole number"),
         (["read", "x", "0"], "positions begin at 1"),
-        (["read", "x", "5", "--end", "9"], "for a range use --begin and --end"),
+        (["read", "x", "5", "--end", "9"], "for a range pass --begin and --end"),
         (["log", "create", "x", "--streams", "9999"], "9999 is more than 1024"),
         (["read"], "Missing argument 'LOG'"),
         (["log", "create", "x", "--retention", "soon"], "not a duration"),

@@ -75,7 +75,7 @@ def test_import_again_with_the_same_producer_adds_nothing(
     assert cli.json(*arguments)[0]["records"] == 25
     again = cli.run(*arguments)
     assert again.stdout == "imported 0 records into log; 25 skipped\n"
-    assert "other files need another --producer" in again.stderr
+    assert "for other files use another --producer" in again.stderr
     with file.open("a") as more:
         more.write('{"id":"last"}\n')
     [result] = cli.json(*arguments)
@@ -99,21 +99,36 @@ def test_import_goes_on_after_a_bad_row(cli: Cli, tmp_path: Path) -> None:
     ("name", "content", "options", "complaint"),
     [
         ("r.jsonl", "[1]", ["--key", "k"], "not a JSON object"),
-        ("r.jsonl", '{"a":1}', ["--key", "k"], "no field 'k'; it has a"),
+        (
+            "r.jsonl",
+            '{"a":1}',
+            ["--key", "k"],
+            "field 'k' does not exist (the row has: a)",
+        ),
         ("r.jsonl", '{"a":null}', ["--value", "a"], "is null"),
         ("r.jsonl", '{"a":"soon"}', ["--timestamp", "a"], "'soon' is not a time"),
         ("r.csv", "a,b\n1\n", [], "number of fields"),
         ("r.csv", "a,b\n1,2,3\n", [], "number of fields"),
         ("r.jsonl.gz", "{}", [], "r.jsonl.gz, row 1"),
         ("r.parquet", "nonsense", [], "r.parquet, row 1"),
-        ("r.csv", "a,a\n1,2\n", ["--value", "a"], "two fields are called 'a'"),
-        ("r.csv", "a,b,b\n1,2,3\n", [], "two fields are called 'b'"),
+        ("r.csv", "a,a\n1,2\n", ["--value", "a"], "two fields are named 'a'"),
+        ("r.csv", "a,b,b\n1,2,3\n", [], "two fields are named 'b'"),
         ("r.jsonl", '{"a":"","t":null}', ["--timestamp", "t"], "'t' is null"),
-        ("r.jsonl", '{"h":"[1]"}', ["--headers", "h"], "'h' has no headers"),
-        ("r.jsonl", '{"h":"["}', ["--headers", "h"], "row 1: field 'h' has no headers"),
+        ("r.jsonl", '{"h":"[1]"}', ["--headers", "h"], "'h' does not hold headers"),
+        (
+            "r.jsonl",
+            '{"h":"["}',
+            ["--headers", "h"],
+            "row 1: field 'h' does not hold headers",
+        ),
         ("r.jsonl", '{"h":{"\\ud800":""}}', ["--headers", "h"], "row 1: field 'h'"),
-        ("r.json", '[\n{"a":1}\n]\n', [], "r.json, row 1: not a JSON value"),
-        ("r.jsonl", "hello", [], "row 1: not a JSON value"),
+        (
+            "r.json",
+            '[\n{"a":1}\n]\n',
+            [],
+            "r.json, row 1: the line is not a JSON value",
+        ),
+        ("r.jsonl", "hello", [], "row 1: the line is not a JSON value"),
         ("r.jsonl", '{"a":NaN}', [], "row 1: NaN is not JSON: write null"),
         ("r.jsonl", '{"a":-Infinity}', ["--value", "a"], "-Infinity is not JSON"),
     ],
@@ -140,7 +155,7 @@ def test_a_line_without_an_end(
     file = tmp_path / "r.jsonl"
     file.write_bytes(b'"a"\n"' + b"x" * (2 << 20) + b'"\n"' + b"y" * (4 << 20))
     result = cli.run("import", "log", str(file), "--create", code=1)
-    assert f"{file}, row 3: a line of more than 3 MiB" in result.stderr
+    assert f"{file}, row 3: a line has more than 3 MiB" in result.stderr
     assert [len(value) for value in cli.values("log")] == [3, (2 << 20) + 2]
 
 
@@ -197,7 +212,7 @@ def test_parquet_is_compressed_inside(orders: Cli, tmp_path: Path) -> None:
     result = orders.run("export", "orders", str(file), code=2)
     assert "let the name end in .parquet" in result.stderr
     file.write_bytes(b"")
-    assert "unpack it" in orders.run("import", "orders", str(file), code=2).stderr
+    assert "unpack the file" in orders.run("import", "orders", str(file), code=2).stderr
 
 
 def test_suffixes_in_capitals(cli: Cli, tmp_path: Path) -> None:

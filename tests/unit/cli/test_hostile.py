@@ -99,7 +99,7 @@ def test_what_is_not_in_the_files(orders: Cli, arguments: list[str]) -> None:
 
 def test_an_export_into_no_directory_names_it(orders: Cli, tmp_path: Path) -> None:
     result = orders.run("export", "orders", str(tmp_path / "no" / "x.csv"), code=3)
-    assert f"there is no directory {tmp_path / 'no'}" in result.stderr
+    assert f"the directory {tmp_path / 'no'} does not exist" in result.stderr
     assert "partial" not in result.stderr
 
 
@@ -107,7 +107,7 @@ def test_inputs_before_one_without_separator_are_appended(cli: Cli) -> None:
     arguments = ["append", "log", "--create", "--key-separator", "="]
     result = cli.run(*arguments, stdin="a=1\nb=2\nc\nd=4\n", code=2)
     assert result.stdout == "appended 2: 1 to 2\n"
-    assert "input 3 has no key separator '='" in result.stderr
+    assert "input 3 does not contain the key separator '='" in result.stderr
     assert cli.values("log") == ["1", "2"]
 
 

@@ -54,7 +54,7 @@ def test_everything_before_a_bad_row_is_in(cli: Cli, file: Path, bad: int) -> No
     result = cli.run(*arguments, code=1)
     error, *notes = result.stderr.splitlines()
     assert error.startswith(f"error: {file}, row {bad}: ")
-    note = f"note: next is {file}, row {bad}; --skip {bad - 1} goes on there"
+    note = f"note: next is {file}, row {bad}; pass --skip {bad - 1} to continue there"
     assert notes == ([note] if bad > 1 else [])
     assert numbers(cli) == list(range(1, bad))
     file.write_text("\n".join(rows))
@@ -87,7 +87,7 @@ def test_a_bad_row_of_a_later_file_is_named(cli: Cli, file: Path) -> None:
     result = cli.run(
         "import", "log", str(file), str(second), "--value", "v", "--create", code=1
     )
-    assert f"next is {second}, row 3; --skip 22 goes on there" in result.stderr
+    assert f"next is {second}, row 3; pass --skip 22 to continue there" in result.stderr
     assert len(numbers(cli)) == 22
 
 
@@ -99,7 +99,7 @@ def test_a_row_that_is_too_large_is_named(cli: Cli, file: Path) -> None:
     result = cli.run(*arguments, code=1)
     error, note, hint = result.stderr.splitlines()
     assert error.startswith(f"error: {file}, row 7: record batch of 17")
-    assert note.endswith("row 7; --skip 6 goes on there")
+    assert note.endswith("row 7; pass --skip 6 to continue there")
     assert "split it" in hint
     assert numbers(cli) == [1, 2, 3, 4, 5, 6]
     cli.run(*arguments, "--skip", "7")
@@ -123,8 +123,9 @@ def test_a_full_log_in_the_middle_of_a_batch(
     assert there == list(range(1, len(there) + 1))
     count = len(there)
     assert result.stdout == f"imported {count} records into log: 1 to {count}\n"
-    way = "the same command" if producer else f"--skip {count}"
-    assert f"next is {file}, row {count + 1}; {way} goes on there" in result.stderr
+    way = "run the same command again" if producer else f"pass --skip {count}"
+    way += " to continue there"
+    assert f"next is {file}, row {count + 1}; {way}" in result.stderr
     cli.run("trim", "log", "--before", str(count + 1), "--yes")
     arguments += [] if producer else ["--skip", str(count)]
     rest = cli.run(*arguments, code=7 if 900 - count > count else 0)
@@ -142,7 +143,7 @@ def test_an_interrupt_waits_for_what_is_on_its_way(
     assert result.stdout == "imported 12 records into log: 1 to 12\n"
     interrupted, note = result.stderr.splitlines()
     assert interrupted == "interrupted"
-    assert note.endswith("row 13; --skip 12 goes on there")
+    assert note.endswith("row 13; pass --skip 12 to continue there")
     cli.run(*arguments, "--skip", "12")
     assert numbers(cli) == list(range(1, 21))
 
@@ -154,8 +155,8 @@ def test_a_failed_store_may_have_stored_more(
     cli.run("append", "log", "0", "0")
     failing(monkeypatch, StoreFailedError("sync failed"), after=3)
     result = cli.run("import", "log", str(file), "--value", "v", "--batch", "4", code=1)
-    assert "row 13; unless more turns out to be stored" in result.stderr
-    assert "shows as end, less 3" in result.stderr
+    assert "row 13; if more rows were stored" in result.stderr
+    assert "shows, less 3" in result.stderr
     [listed] = cli.json("log", "list")
     assert listed["end"] - 3 == 12
 
@@ -173,7 +174,7 @@ def test_a_name_that_tells_no_format_creates_nothing(cli: Cli, tmp_path: Path) -
     file = tmp_path / "r.txt"
     file.write_text("")
     result = cli.run("import", "log", str(file), "--create", code=2)
-    assert "does not tell the format" in result.stderr
+    assert "the format cannot be told" in result.stderr
     assert "--format" in result.stderr
     assert not cli.data.exists()
 

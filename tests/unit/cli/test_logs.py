@@ -71,10 +71,10 @@ def test_exist_ok_tells_what_the_log_is_and_not_what_was_said(cli: Cli) -> None:
     create = ("log", "create", "a", "--exist-ok", "--retention")
     assert cli.run(*create, "30d").stdout == "created a\n"
     result = cli.run(*create, "30d")
-    assert (result.stdout, result.stderr) == ("a is there already\n", "")
+    assert (result.stdout, result.stderr) == ("log 'a' exists already\n", "")
     result = cli.run(*create, "1d", "--compression", "lz4")
-    assert "--retention changes nothing" in result.stderr
-    assert "--compression changes nothing" in result.stderr
+    assert "--retention changed nothing" in result.stderr
+    assert "--compression changed nothing" in result.stderr
     kept = {"log": "a", "retention_ms": 30 * 86_400_000, "compression": "none"}
     assert cli.json(*create, "1d", "--compression", "lz4") == [kept]
     assert cli.json("log", "describe", "a")[0]["retention_ms"] == kept["retention_ms"]
@@ -91,11 +91,11 @@ def test_settings_are_changed_one_by_one(cli: Cli) -> None:
     cli.run("log", "set", "a", "--retention", "none")
     [described] = cli.json("log", "describe", "a")
     assert [described[name] for name in bounds] == [None, 1 << 20]
-    assert "name a setting" in cli.run("log", "set", "a", code=2).stderr
+    assert "pass a setting to change" in cli.run("log", "set", "a", code=2).stderr
     refused = cli.run("log", "set", "a", "--min-replicas", "1", code=2)
     assert "--min-replicas needs --cluster" in refused.stderr
     refused = cli.run("log", "set", "a", "--retention", "0s", code=2)
-    assert "to keep all, write none" in refused.stderr
+    assert "to keep everything, write none" in refused.stderr
     cli.run("log", "set", "other", "--retention", "1d", code=3)
 
 

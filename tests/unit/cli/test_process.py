@@ -112,7 +112,9 @@ def test_a_signal_ends_an_import_that_says_how_to_go_on(
     assert json.loads(out)["records"] == 131_072
     error = json.loads(err)["error"]
     assert (error["code"], error["exit_code"]) == ("interrupted", code)
-    assert error["notes"] == ["next is -, row 131073; --skip 131072 goes on there"]
+    assert error["notes"] == [
+        "next is -, row 131073; pass --skip 131072 to continue there"
+    ]
 
 
 def test_a_signal_leaves_no_half_export(data: Path, tmp_path: Path) -> None:
@@ -155,7 +157,7 @@ def test_a_result_that_cannot_be_printed_is_told(data: Path) -> None:
     assert result.returncode == 1
     assert result.stderr.splitlines() == [
         "error: stdout: No space left on device",
-        "note: it is done all the same: appended 1: 20001 to 20001",
+        "note: the command was carried out nevertheless: appended 1: 20001 to 20001",
     ]
 
 
@@ -202,11 +204,11 @@ def test_the_directory_of_a_node_may_be_said(
         return result.output
 
     monkeypatch.delenv("BRAIDLOG_DATA", raising=False)
-    assert f"can serve {tmp_path}/file" in check()
-    assert "can serve here" in check("--data", "here")
+    assert f"with these settings, on {tmp_path}/file" in check()
+    assert "with these settings, on here" in check("--data", "here")
     monkeypatch.setenv("BRAIDLOG_DATA", "there")
     assert "BRAIDLOG_DATA names there" in check(code=1)
-    assert "can serve here" in check("-d", "here")
+    assert "with these settings, on here" in check("-d", "here")
 
 
 def test_the_level_of_the_log_may_be_said(

@@ -101,7 +101,7 @@ def test_verify_compares_with_the_databases(hosted: Cli, tmp_path: Path) -> None
     database.close()
     ran = hosted.run(*words, code=5)
     assert "partition 2 at" in ran.stderr
-    assert "the state is not what the log gives: partition 2" in ran.stderr
+    assert "the state of partition 2 differs from what the log gives" in ran.stderr
 
 
 def test_a_replay_is_verified_on_the_way(hosted: Cli, tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_log_that_begins_later_than_any_snapshot(tmp_path: Path) -> None:
         ("--as-of", "2020-01-01"),
     ):
         ran = hosted.run("replay", BANK, str(tmp_path / "x"), *options, code=6)
-        assert "name snapshots of a host" in ran.stderr
+        assert "pass snapshots of a host" in ran.stderr
     # Raw directories say the same, and are not taken for an empty log.
     words = ("replay", BANK, str(tmp_path / "raw"), "--raw", str(hosted.data / "log"))
     for more in ((), ("--cut", "any-copy")):
@@ -183,4 +183,4 @@ def test_what_is_no_directory_of_a_node_or_a_replay(
     words = ("replay", BANK, str(tmp_path / "x"), "--raw", str(hosted.data))
     assert "the one named log" in hosted.run(*words, code=3).stderr
     ran = hosted.run("replay", BANK, str(hosted.data / "log"), code=1)
-    assert "not there yet" in ran.stderr
+    assert "does not exist yet" in ran.stderr

@@ -77,9 +77,7 @@ def test_json(cli: Cli, nodes: Nodes) -> None:
         "state": "not viable",
     }
     assert (said["written"], said["why"], said["lost"]) == (False, [], [])
-    assert {note["problem"] for note in said["notes"]} == {
-        "it has nothing but a fault log"
-    }
+    assert {note["problem"] for note in said["notes"]} == {"it has only a fault log"}
     assert said["repository"] is None
 
 
@@ -110,7 +108,7 @@ def test_it_refuses_two_directories_of_one_node(
     paths = nodes("A,C:1B")
     copy = shutil.copytree(paths[0], tmp_path / "copy")
     result = cli.run("rescue", *paths, str(copy), code=9)
-    assert f"node 1 is there twice: {paths[0]} and {copy}" in result.stderr
+    assert f"two directories belong to node 1: {paths[0]} and {copy}" in result.stderr
 
 
 def test_streams_without_a_valid_replica_are_refused(
@@ -119,7 +117,7 @@ def test_streams_without_a_valid_replica_are_refused(
     paths, file = nodes("A,C:1B B:0"), tmp_path / "streams.json"
     file.write_text(json.dumps({"1": [1, 2], "2": [2]}))
     result = cli.run("rescue", *paths, "--streams", str(file), code=9)
-    assert "stream 2 has no valid replica; its last ones are 2" in result.stderr
+    assert "stream 2 has no valid replica; its last replicas are 2" in result.stderr
     file.write_text(json.dumps({"1": [1, 2], "2": [2, 3]}))
     result = cli.run("rescue", *paths, "--streams", str(file))
     assert "streams were not checked" not in result.stderr
@@ -134,7 +132,7 @@ def test_streams_that_are_none_are_wrong_usage(
     file = tmp_path / "streams.json"
     file.write_bytes(text.encode("latin-1"))
     result = cli.run("rescue", *nodes("A:1BC"), "--streams", str(file), code=2)
-    assert "does not map streams to nodes" in result.stderr
+    assert "does not map streams to lists of nodes" in result.stderr
 
 
 def test_it_writes_the_new_epoch_to_the_valid_nodes(cli: Cli, nodes: Nodes) -> None:
@@ -205,7 +203,7 @@ def test_directories_that_cannot_be_read_are_absent(
     (tmp_path / "n2" / "FAULTS").unlink()
     result = cli.run("rescue", *paths, str(empty), code=8)
     assert "wait for node 3" in result.stderr
-    assert "no record of the ring can be read" in result.stderr
+    assert "none of the records can be read" in result.stderr
     assert "its fault log is empty" in result.stderr
     assert result.stdout.count("unreadable") == 3
     cli.run("rescue", str(empty), code=8)
@@ -227,7 +225,7 @@ def test_a_torn_record_is_said(cli: Cli, nodes: Nodes) -> None:
     data[4096:4200] = b"\x01" * 104
     file.write_bytes(data)
     result = cli.run("rescue", *paths)
-    assert "was torn while it was written, and never acted in" in result.stderr
+    assert "was torn while it was written and never took effect" in result.stderr
     [said] = cli.json("rescue", *paths)
     assert said["notes"][0]["directory"] == paths[0]
 

@@ -142,7 +142,7 @@ def test_a_ring_that_cannot_be_read_is_as_good_as_none(cli: Cli, made: Made) -> 
     paths = made("A,C:1B B:0")
     (Path(paths[2]) / FILE_NAME).write_bytes(b"\xff" * 32768)
     result = cli.run("rescue", *paths, "--write", "--yes", code=8)
-    assert f"note: {paths[2]}: no record of the ring can be read" in result.stderr
+    assert f"note: {paths[2]}: none of the records can be read" in result.stderr
     assert "wait for node 3: node 3 is absent" in result.stderr
     # What nobody needs may be damaged.
     shutil.copy(Path(paths[0]) / FILE_NAME, Path(paths[1]) / "aside")
@@ -156,7 +156,10 @@ def test_directories_of_two_clusters_are_refused(
     paths = made("A,C:1B B:0")
     foreign = put(tmp_path / "foreign", record(4, 9, members=FOUR, cluster="blue"))
     result = cli.run("rescue", *paths, foreign, "--write", "--yes", code=9)
-    assert "refused: records of several clusters: 'blue', 'green'" in result.stderr
+    assert (
+        "refused: the directories belong to several clusters: 'blue', 'green'"
+        in result.stderr
+    )
     assert newest(paths[0]).number == (1, 1)
 
 
@@ -164,7 +167,10 @@ def test_a_cloned_directory_is_refused(cli: Cli, made: Made, tmp_path: Path) -> 
     paths = made("A,C:1B B:0")
     clone = shutil.copytree(paths[0], tmp_path / "clone")
     result = cli.run("rescue", *paths, str(clone), "--write", "--yes", code=9)
-    assert f"refused: node 1 is there twice: {paths[0]} and {clone}" in result.stderr
+    assert (
+        f"refused: two directories belong to node 1: {paths[0]} and {clone}"
+        in result.stderr
+    )
     assert newest(paths[0]).number == newest(str(clone)).number == (1, 1)
 
 
@@ -208,9 +214,9 @@ def test_all_that_are_absent_have_to_be_named(cli: Cli, made: Made) -> None:
 def test_only_who_is_gone_can_be_given_up(cli: Cli, made: Made) -> None:
     paths = made("A,B,C:0", "BC")
     result = cli.run("rescue", *paths, "--lost", "2", code=2)
-    assert "node 2 can be read: who is there is not lost" in result.stderr
+    assert "node 2 was named as lost, but its directory can be read" in result.stderr
     result = cli.run("rescue", *paths, "--lost", "1", "--lost", "7", code=2)
-    assert "node 7 is no member of 'green'" in result.stderr
+    assert "node 7 is not a member of the cluster 'green'" in result.stderr
 
 
 def test_who_was_given_up_stays_so_when_it_is_repeated(cli: Cli, made: Made) -> None:
@@ -264,7 +270,9 @@ def test_a_directory_that_is_named_twice_does_not_lock_itself_out(
     (tmp_path / "link").symlink_to(paths[0])
     twice = [*paths, str(tmp_path / "link")]
     result = cli.run("rescue", *twice, "--write", "--yes", code=9)
-    assert f"node 1 is there twice: {paths[0]} and {twice[2]}" in result.stderr
+    assert (
+        f"two directories belong to node 1: {paths[0]} and {twice[2]}" in result.stderr
+    )
     assert newest(paths[0]).number == (1, 1)
 
 
@@ -285,11 +293,11 @@ def test_a_node_that_cannot_start_is_not_waited_for(
     (Path(paths[0]) / "CURRENT").write_text("junk")
     looked = cli.run("rescue", *paths)
     assert "its log cannot be read, and the node will not start" in looked.stderr
-    assert "hint: bring an undamaged copy of the directory" in looked.stderr
+    assert "hint: pass an undamaged copy of the directory" in looked.stderr
     assert "--write makes it so" not in looked.stderr
     for options in ((), ("--json",)):
         result = cli.run("rescue", *paths, "--write", "--yes", *options, code=5)
-        assert "node 1 would have to go on, and cannot start" in result.stderr
+        assert "node 1 would have to continue, but cannot start" in result.stderr
     assert [newest(path).number for path in paths] == [(1, 0)] * 3
     # As the hint says: without it, and given up.
     rest = ("rescue", *paths[1:], "--lost", "1")

@@ -110,6 +110,6 @@ def test_a_trim_beyond_the_end_names_the_end(orders: Cli) -> None:
 
 
 def test_a_cursor_that_is_not_there(orders: Cli) -> None:
-    assert "no cursor x" in orders.run("cursor", "get", "orders", "x", code=3).stderr
+    assert "no cursor 'x'" in orders.run("cursor", "get", "orders", "x", code=3).stderr
     orders.run("cursor", "delete", "orders", "x", code=3)
     assert orders.json("cursor", "list", "orders") == []

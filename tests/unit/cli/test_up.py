@@ -224,7 +224,7 @@ def test_it_goes_on_with_its_data_after_sigterm(tmp_path: Path) -> None:
         os.kill(int(second.nodes[0]["pid"]), signal.SIGHUP)
         stdout, stderr = second.process.communicate(timeout=_WAIT_S)
         assert json.loads(stdout) == {"ended": 1, "code": 0}
-        assert "no node is left" in stderr
+        assert "all nodes have stopped" in stderr
         assert second.process.returncode == 1
     finally:
         follower.send_signal(signal.SIGINT)
@@ -278,7 +278,7 @@ def test_nodes_stop_when_it_is_killed_and_hold_the_directory_until_then(
             time.sleep(0.05)
         assert first.alive() == []
         said = Path(first.nodes[0]["log"]).read_text()
-        assert "the process that started the node is gone" in said
+        assert "the process that started this node has ended" in said
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(node, signal.SIGKILL)
@@ -303,7 +303,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         other.bind(("127.0.0.1", port))
         other.listen()
         said = refused(tmp_path)
-    assert f"port {port} is taken" in said
+    assert f"port {port} is in use" in said
     assert "ports.json" in said
 
 
@@ -349,7 +349,7 @@ def test_settings_that_no_node_would_take(tmp_path: Path) -> None:
 
 def test_another_number_of_nodes(tmp_path: Path) -> None:
     LocalCluster(1, directory=str(tmp_path))
-    assert "has a cluster of 1 node, not 3" in refused(tmp_path, "--nodes", "3")
+    assert "has a cluster of 1 node, not of 3" in refused(tmp_path, "--nodes", "3")
 
 
 def test_the_directory_of_an_embedded_log(tmp_path: Path) -> None:
@@ -362,7 +362,7 @@ def test_a_node_that_cannot_start_says_why(tmp_path: Path) -> None:
     cluster.data(1).parent.mkdir(exist_ok=True)
     cluster.data(1).write_text("no directory")
     said = refused(tmp_path)
-    assert "node 1 ended: " in said
+    assert "node 1 stopped: " in said
     assert "Traceback" not in said
 
 
@@ -465,12 +465,12 @@ def test_tokens_and_tls(tmp_path: Path) -> None:
             "BRAIDLOG_TLS_CA": str(certificate),
         }
         refused = run("log", "list", code=1, **there)
-        assert "a token is needed" in refused
+        assert "asks for a token" in refused
         assert "BRAIDLOG_TOKEN" in refused
         run("log", "create", "orders", BRAIDLOG_TOKEN=admin, **there)
         run("append", "orders", "x", BRAIDLOG_TOKEN=admin, **there)
         reader = ("--token-file", str(tmp_path / "reader"))
         assert run("read", "orders", "--format", "raw", *reader, **there) == "x\n"
-        assert "needs the role append" in run(
+        assert "needs a token of role append" in run(
             "append", "orders", "y", *reader, code=1, **there
         )

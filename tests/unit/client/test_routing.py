@@ -67,13 +67,15 @@ def test_no_seeds(seeds: str | list[str]) -> None:
 
 
 def test_a_seed_is_a_text() -> None:
-    with pytest.raises(TypeError, match=r"a seed must be a str, .* not 5"):
+    with pytest.raises(TypeError, match=r"an address must be a str .* not 5"):
         parse_seeds(["a:1", 5])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("seed", ["http://127.0.0.1:7400", "tcp://a:7400", "a:7400/"])
 def test_a_seed_is_no_url(seed: str) -> None:
-    with pytest.raises(InvalidArgumentError, match="write host:port, as in 'localhost"):
+    with pytest.raises(
+        InvalidArgumentError, match="write host:port, such as 'localhost"
+    ):
         parse_seeds(f"b:7400,{seed}")
 
 

@@ -154,7 +154,7 @@ async def test_what_is_trimmed_says_so(
     scan = await client.scan("log")
     extents = await scan.extents(1, 46)
     await log.trim(30)
-    with pytest.raises(TrimmedError, match="to position 30 meanwhile") as caught:
+    with pytest.raises(TrimmedError, match="to position 30 during the read") as caught:
         await anext(scan.batches(extents[0].stream, 1, 2, columns=["value"]))
     assert caught.value.first == 30
     with pytest.raises(TrimmedError):

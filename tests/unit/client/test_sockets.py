@@ -240,7 +240,7 @@ async def test_another_version_of_the_protocol(
 ) -> None:
     monkeypatch.setattr("braidlog.client.sockets.VERSION_MIN", 7)
     monkeypatch.setattr("braidlog.client.sockets.VERSION_MAX", 9)
-    with pytest.raises(ProtocolError, match="versions 7 to 9, this node has 1 to 1"):
+    with pytest.raises(ProtocolError, match="speaks 7 to 9, this node 1 to 1"):
         async with connect_async(cluster):
             pass
 

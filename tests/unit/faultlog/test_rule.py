@@ -74,7 +74,7 @@ def test_an_unreadable_node_is_as_good_as_absent() -> None:
     nothing = decide({1: Unreadable("gone")})
     assert isinstance(nothing, Wait)
     assert (nothing.authority, nothing.missing) == (None, (1,))
-    assert decide({}) == Wait(None, (), ("no record can be read",))
+    assert decide({}) == Wait(None, (), ("none of the fault logs can be read",))
 
 
 def test_a_fork_is_refused() -> None:
@@ -108,13 +108,15 @@ def test_an_uncovered_stream_is_refused_with_who_could_help() -> None:
     verdict = decided("A,C:1B B:0", streams=streams)
     assert isinstance(verdict, Refuse)
     assert verdict.nodes == (2,)
-    assert verdict.why == ("stream 8 has no valid replica; its last ones are 2",)
+    assert verdict.why == ("stream 8 has no valid replica; its last replicas are 2",)
 
 
 def test_several_clusters_are_refused() -> None:
     verdict = decide({1: record(1), 2: record(2), 3: record(3, cluster="blue")})
     assert isinstance(verdict, Refuse)
-    assert verdict.why == ("records of several clusters: 'blue', 'green'",)
+    assert verdict.why == (
+        "the directories belong to several clusters: 'blue', 'green'",
+    )
 
 
 def test_a_node_that_is_no_member_any_more_decides_nothing() -> None:

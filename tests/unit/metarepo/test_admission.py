@@ -140,7 +140,7 @@ def full() -> Lone:
             lone.tell(told(11))
             if (error := error_of(lone, cursor)) is not None:
                 assert isinstance(error, MetadataFullError)
-                assert "Delete logs or cursors" in str(error)
+                assert "Delete unused logs or cursors" in str(error)
                 return lone
     raise AssertionError("nothing was refused")
 

@@ -500,6 +500,6 @@ def test_replicas_that_are_all_damaged_are_told_with_the_cure() -> None:
     assert bench.decide(1) == []
     _, why = bench.controller.lacking(1, bench.now)
     assert "the replica on node 1 is damaged, the replica on node 2 is damaged" in why
-    assert "add a node that copies from them all" in why
+    assert "add a node that copies the intact records" in why
     [told] = bench.controller.take_events()
     assert (told.name, told.warning) == ("stream_degraded", True)

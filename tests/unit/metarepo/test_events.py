@@ -74,7 +74,7 @@ def test_a_failover_and_the_way_back() -> None:
     assert (begun.fields["stream"], begun.fields["epoch"]) == (1, 2)
     assert begun.fields["primary_before"] == primary
     assert begun.fields["left"] == [primary]
-    assert begun.fields["reason"] == f"node {primary} is lost"
+    assert begun.fields["reason"] == f"node {primary} is down"
     assert not begun.warning
 
     cluster.silent = set()
@@ -90,7 +90,10 @@ def test_a_failover_and_the_way_back() -> None:
     ]
     joined = cluster.last["epoch_begun"]
     assert joined.fields["joined"] == [primary]
-    assert joined.fields["reason"] == f"node {primary} has copied what it lacked"
+    assert (
+        joined.fields["reason"]
+        == f"node {primary} has copied the records that it lacked"
+    )
 
 
 def test_too_few_replicas_are_told_once() -> None:
@@ -100,7 +103,7 @@ def test_too_few_replicas_are_told_once() -> None:
     cluster.go(5.0)
     assert cluster.told() == ["node_lost", "node_lost", "stream_unavailable"]
     reason = cluster.last["stream_unavailable"].fields["reason"]
-    assert reason == ", ".join(f"node {node} is lost" for node in sorted(others))
+    assert reason == ", ".join(f"node {node} is down" for node in sorted(others))
 
 
 def test_what_operators_ask_for() -> None:
@@ -140,7 +143,7 @@ def test_a_drain_is_told_from_its_begin_to_its_end() -> None:
         "epoch_begun",
         "drain_done",
     ]
-    assert cluster.last["learner_begun"].fields["reason"] == "node 2 is drained"
+    assert cluster.last["learner_begun"].fields["reason"] == "node 2 is being drained"
     assert cluster.last["epoch_begun"].fields["left"] == [2]
 
 

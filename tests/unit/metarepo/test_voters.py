@@ -32,5 +32,5 @@ def test_the_log_of_a_voter_cannot_be_forgotten() -> None:
     core.progress[2].match = 1
     lone.group.raft.forget(2)
     assert core.progress[2].match == 0
-    with pytest.raises(InvalidArgumentError, match="votes"):
+    with pytest.raises(InvalidArgumentError, match="is a voter"):
         lone.group.raft.forget(1)

@@ -264,7 +264,7 @@ async def test_tls(tmp_path: Path) -> None:
             assert await (await there.create_log("orders")).append(b"x") == 1
         # Not after the timeout, which nobody would wait for here.
         patient = ClientSettings(timeout_s=1e6)
-        with pytest.raises(ForeignPeerError, match="uses TLS: pass `ssl=`"):
+        with pytest.raises(ForeignPeerError, match="uses TLS: pass ssl="):
             async with client(settings, settings=patient):
                 pass
         with pytest.raises(UnauthorizedError, match="certificate"):
@@ -283,7 +283,7 @@ async def test_a_node_without_tls_says_so(
                 settings, ssl=ssl.create_default_context(), settings=patient
             ):
                 pass
-    assert "the other side uses TLS, this one does not" in caplog.text
+    assert "the other side uses TLS, but this side does not" in caplog.text
 
 
 async def test_an_address_in_use_is_named(tmp_path: Path) -> None:

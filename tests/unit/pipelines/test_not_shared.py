@@ -106,9 +106,9 @@ def test_files_that_are_not_what_a_worker_says(
     home = tmp_path / "out"
     bent: list[Path] = []
     damages = {
-        lost: "is not there",
+        lost: "does not exist here",
         shorter: "bytes here instead of",
-        other: "has other bytes",
+        other: "differs here",
     }
     for damage, problem in damages.items():
 
@@ -143,7 +143,7 @@ def test_a_side_file_that_nobody_else_sees(
 
     with monkeypatch.context() as patched:
         carried_out_by(patched, Bent(elsewhere))
-        with pytest.raises(NotSharedError, match="is not there"):
+        with pytest.raises(NotSharedError, match="does not exist here"):
             reindex([data], tmp_path / "out")
     reindex([data], tmp_path / "out", workers=1)
     assert side.read_bytes() == content
@@ -219,7 +219,7 @@ def test_a_worker_whose_files_nobody_else_sees(
     home = tmp_path / "out"
     (home / "data").mkdir(parents=True)
     hiding(home / "data")
-    with pytest.raises(NotSharedError, match="is not there"):
+    with pytest.raises(NotSharedError, match="does not exist here"):
         archived(data, home)
     untouched(data, home)
     monkeypatch.undo()

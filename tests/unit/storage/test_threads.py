@@ -21,7 +21,7 @@ from braidlog.storage.streams import NodeStore
 from braidlog.storage.threads import close_in_thread, in_thread
 from unit.storage.conftest import Opener
 
-NONE = "gives this process no thread"
+NONE = "refused this process a thread"
 
 
 @pytest.fixture

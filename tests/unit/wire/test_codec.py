@@ -67,7 +67,7 @@ def test_no_field_takes_another_type(message: Message, payload: memoryview) -> N
 
 
 def test_kinds_that_nobody_has_are_refused() -> None:
-    with pytest.raises(RemoteProtocolError, match="kind 255 is not known"):
+    with pytest.raises(RemoteProtocolError, match="kind 255 is unknown"):
         decode(255, b"\x90", memoryview(b""))
 
 

@@ -146,7 +146,10 @@ class CallServer:
         procedure = self._host.application.find(message.procedure)
         arguments = _arguments(procedure, payload)
         if procedure.mode != "read_only" and role < Role.APPEND:
-            msg = f"{procedure.name!r} needs the role append, the token has {role.word}"
+            msg = (
+                f"{procedure.name!r} needs a token of role append; this token has role "
+                f"{role.word}"
+            )
             raise UnauthorizedError(msg)
         call = CallId(message.call)
         if procedure.mode != "command":

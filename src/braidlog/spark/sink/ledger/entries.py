@@ -194,7 +194,9 @@ def decode(value: bytes) -> Entry:
         fields = json.loads(value)
         version, name = fields.pop("v"), fields.pop("kind")
     except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise CorruptionError(f"a record of the ledger is no entry: {error}") from error
+        raise CorruptionError(
+            f"a record of the ledger is not an entry: {error}"
+        ) from error
     newest = _LISTING if name in ("batch", "summary") else _PLAIN
     if version not in range(_PLAIN, newest + 1) or name not in _KINDS:
         msg = f"the ledger has an entry {name!r} of version {version}"
@@ -221,7 +223,7 @@ def build(kind: Callable[..., Any], fields: Mapping[str, Any]) -> Any:
         _check_types(kind, made)
         return kind(**made)
     except (TypeError, ValueError) as error:
-        msg = f"an entry of the ledger is not understood: {error}"
+        msg = f"an entry of the ledger cannot be read: {error}"
         raise CorruptionError(msg) from error
 
 
@@ -250,7 +252,7 @@ def decode_files(data: bytes) -> tuple[StagedFile, ...]:
         names = tuple(StagedFile.__annotations__)
         rows = [dict(zip(names, row, strict=True)) for row in whole["files"]]
     except (ValueError, KeyError, TypeError) as error:
-        msg = f"a list of staged files is not understood: {error}"
+        msg = f"a list of staged files cannot be read: {error}"
         raise CorruptionError(msg) from error
     return tuple(build(StagedFile, row) for row in rows)
 

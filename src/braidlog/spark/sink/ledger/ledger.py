@@ -97,7 +97,10 @@ class Ledger:
                 self._state = State()
             else:
                 return self._state
-        msg = f"the ledger {self._log.name!r} is trimmed faster than it is read"
+        msg = (
+            f"the ledger {self._log.name!r} is trimmed faster than this process "
+            "reads it"
+        )
         raise NotReadyError(msg)
 
     def append(self, entry: Entry) -> int:

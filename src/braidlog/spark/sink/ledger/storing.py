@@ -96,7 +96,10 @@ def commit(proposal: Batch) -> Protocol:
         if query is not None and query.batch >= batch:
             break
         if query is not None and proposal.attempt in query.void:
-            raise FencedError(f"attempt {proposal.attempt} of {name} was given up")
+            raise FencedError(
+                f"attempt {proposal.attempt} of {name!r} was given up in favour of "
+                "a newer one"
+            )
         if proposed:
             msg = f"the ledger took no notice of batch {batch} of {name}"
             raise CorruptionError(msg)
@@ -128,7 +131,7 @@ def abort(query: str, batch: int, attempt: str) -> Protocol:
 def _not_staged(proposal: Batch, missing: Mapping[str, str]) -> NotSharedError:
     path, wrong = next(iter(missing.items()))
     path = f"{proposal.staging}/{path}"
-    msg = f"a task staged {path}, and it {wrong}; nothing was stored"
+    msg = f"a task staged {path}, which {wrong}; nothing was stored"
     return NotSharedError(msg, path=path)
 
 
