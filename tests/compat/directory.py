@@ -60,6 +60,7 @@ class Files:
     """The version that a manifest file gives."""
 
     slots: dict[int, int] = field(default_factory=dict)
+    short: dict[int, int] = field(default_factory=dict)
     segments: dict[int, Segment] = field(default_factory=dict)
     closed: bool = False
     edits: list[int] = field(default_factory=list)
@@ -195,6 +196,11 @@ class Directory:
                 files.slots[operation["slot"]] = operation["bytes"]
             case "remove-slot":
                 del files.slots[operation["slot"]]
+                files.short.pop(operation["slot"], None)
+            case "fill-slot":
+                slot, size = operation["slot"], operation["bytes"]
+                assert files.short.get(slot, 1) <= size <= files.slots[slot]
+                files.short[slot] = size
             case "open-segment" | "restore-segment":
                 fields = {"opened_by": number} | operation
                 assert fields["slot"] in files.slots
@@ -215,7 +221,9 @@ class Directory:
 
     def _slot(self, segment: Segment) -> bytes:
         data = (self.path / "wal" / f"slot-{segment.slot:06}.wal").read_bytes()
-        assert len(data) == self.identity["segment_bytes"]
+        size = self.identity["segment_bytes"]
+        assert self.files.short.get(segment.slot, size) <= len(data) <= size
+        data = data.ljust(size, b"\0")
         header = LAYOUTS.head("segment_header", data)
         assert magic(header) == b"BRWS"
         assert header["format"] in (1, 2)

@@ -40,6 +40,10 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     with braidlog.open(paths["reopened"]) as node:
         # Nothing is written before a change.
         node.create_log("last")
+    # With segments of the default length, of which the first file has not all yet.
+    paths["short"] = base / "short"
+    with braidlog.open(paths["short"]) as node:
+        node.create_log("orders").append_many([b"%d" % n for n in range(40)])
     return paths
 
 
@@ -143,6 +147,15 @@ def test_every_slot_is_listed_and_whole(path: Path) -> None:
     assert sizes == listed
     used = [segment.slot for segment in parsed.files.segments.values()]
     assert len(used) == len(set(used))
+
+
+def test_a_file_that_is_still_short_is_listed(written: dict[str, Path]) -> None:
+    parsed = Directory(written["short"])
+    [file] = (written["short"] / "wal").glob("*.wal")
+    assert parsed.files.short == {1: file.stat().st_size} == {1: 1 << 20}
+    [stream] = parsed.streams.values()
+    values = [record.value for record in stream.records.values()]
+    assert values == [b"%d" % n for n in range(40)]
 
 
 def test_the_directory_holds_what_the_document_lists(path: Path) -> None:

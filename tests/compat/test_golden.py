@@ -119,3 +119,18 @@ def test_a_directory_with_a_declared_hole_is_read(tmp_path: Path) -> None:
         with pytest.raises(LostRecordsError):
             log.get(13)
         assert log.append(b"next") == 41
+
+
+def test_a_directory_with_a_short_file_is_read_and_grows(tmp_path: Path) -> None:
+    with zipfile.ZipFile(GOLDEN / "short.zip") as archive:
+        archive.extractall(tmp_path)
+    [slot] = (tmp_path / "wal").glob("slot-*.wal")
+    assert slot.stat().st_size == 1 << 20
+    assert inspect.verify(tmp_path).findings == []
+    with braidlog.open(tmp_path) as node:
+        log = node.log("orders")
+        assert [record.value for record in log] == [b"%d" % n for n in range(40)]
+        log.append_many([bytes(1000)] * 1500)
+        assert slot.stat().st_size == 4 << 20
+    with braidlog.open(tmp_path, read_only=True) as node:
+        assert node.log("orders").end == 1541

@@ -52,6 +52,8 @@ pub struct Segment {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WalFiles {
     slots: BTreeMap<u32, u64>,
+    /// Bytes that the files of slots have which are not whole yet.
+    short: BTreeMap<u32, u64>,
     segments: BTreeMap<u64, Segment>,
     free: BTreeSet<u32>,
     next_segment: u64,
@@ -63,6 +65,7 @@ impl Default for WalFiles {
     fn default() -> Self {
         Self {
             slots: BTreeMap::new(),
+            short: BTreeMap::new(),
             segments: BTreeMap::new(),
             free: BTreeSet::new(),
             next_segment: 1,
@@ -103,9 +106,17 @@ impl WalFiles {
         self.slots.iter().map(|(&slot, &bytes)| (slot, bytes))
     }
 
-    /// Length of a slot's file.
+    /// Length of a slot: of its file once that is whole.
     pub fn slot_bytes(&self, slot: u32) -> Option<u64> {
         self.slots.get(&slot).copied()
+    }
+
+    /// Bytes that a slot's file has at least: fewer than the slot's length while it grows.
+    pub fn filled_bytes(&self, slot: u32) -> Option<u64> {
+        self.short
+            .get(&slot)
+            .copied()
+            .or_else(|| self.slot_bytes(slot))
     }
 
     /// Slots that hold no segment, by id.
@@ -154,6 +165,27 @@ impl WalFiles {
             return Err(format!("slot {slot} is {is}"));
         }
         self.slots.remove(&slot);
+        self.short.remove(&slot);
+        Ok(())
+    }
+
+    fn fill_slot(&mut self, slot: u32, bytes: u64) -> Result<(), String> {
+        let Some(&whole) = self.slots.get(&slot) else {
+            return Err(format!("slot {slot} is unknown"));
+        };
+        // A slot is added as whole, and before a segment is in it a second field may say that it is not.
+        let least = if self.free.contains(&slot) { 1 } else { whole };
+        let before = self.short.get(&slot).copied().unwrap_or(least);
+        if bytes < before || bytes > whole {
+            return Err(format!(
+                "slot {slot}: {bytes} bytes filled, after {before} of {whole}"
+            ));
+        }
+        if bytes < whole {
+            self.short.insert(slot, bytes);
+        } else {
+            self.short.remove(&slot);
+        }
         Ok(())
     }
 
@@ -184,7 +216,9 @@ impl WalFiles {
         if segment.sealed.is_some() {
             return Err(format!("segment {number} is sealed already"));
         }
-        let room = self.slots.get(&segment.slot).copied().unwrap_or(0);
+        let slot = segment.slot;
+        let room = self.short.get(&slot).or(self.slots.get(&slot));
+        let room = room.copied().unwrap_or(0);
         if sealed.bytes > room {
             return Err(format!(
                 "segment {number}: {} bytes in a slot of {room}",
@@ -278,6 +312,7 @@ impl WalFiles {
                 self.next_slot = next_slot;
                 Ok(())
             }
+            Op::FillSlot { slot, bytes } => self.fill_slot(slot, bytes),
             Op::SetBound { bytes: 0 } => Err("a bound of 0 bytes".into()),
             Op::SetBound { bytes } => {
                 self.bound = Some(bytes);
@@ -297,12 +332,14 @@ impl Version for WalFiles {
             .try_for_each(|&operation| self.apply_one(context, operation))
     }
 
-    /// Slots by id, then each segment with its seal, oldest first, then the counters and the bound.
+    /// Slots by id, those that are not whole, then each segment with its seal, oldest first, then the counters and the bound.
     fn snapshot(&self) -> Vec<WalOperation> {
         let mut out: Vec<_> = self
             .slots()
             .map(|(slot, bytes)| WalOperation::AddSlot { slot, bytes })
             .collect();
+        let short = self.short.iter();
+        out.extend(short.map(|(&slot, &bytes)| WalOperation::FillSlot { slot, bytes }));
         for segment in self.segments() {
             let Segment {
                 number,

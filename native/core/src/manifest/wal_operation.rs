@@ -11,6 +11,7 @@
 //! 21  RestoreSegment   u64 number, u32 slot, u64 salt, u64 edit that opened it   (snapshots only)
 //! 22  Advance          u64 next segment, u32 next slot                           (snapshots only)
 //! 23  SetBound         u64 bytes                                 (with the class bit: may be ignored)
+//! 24  FillSlot         u32 slot, u64 bytes
 //! ```
 
 use super::codec::FieldReader;
@@ -83,10 +84,18 @@ pub enum WalOperation {
         /// Not 0.
         bytes: u64,
     },
+    /// Say that the file of a slot has so many bytes, all durable, and not its whole length yet. Builds that
+    /// do not know this expect the whole length, so the field is not one to ignore.
+    FillSlot {
+        /// Its id.
+        slot: u32,
+        /// At least as many as before, at most the slot's length.
+        bytes: u64,
+    },
 }
 
 impl Operation for WalOperation {
-    const NEWEST_TAG: u16 = 22;
+    const NEWEST_TAG: u16 = 24;
 
     fn tag(&self) -> u16 {
         match self {
@@ -98,12 +107,13 @@ impl Operation for WalOperation {
             Self::RestoreSegment { .. } => 21,
             Self::Advance { .. } => 22,
             Self::SetBound { .. } => SET_BOUND,
+            Self::FillSlot { .. } => 24,
         }
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
         match *self {
-            Self::AddSlot { slot, bytes } => {
+            Self::AddSlot { slot, bytes } | Self::FillSlot { slot, bytes } => {
                 out.extend_from_slice(&slot.to_le_bytes());
                 out.extend_from_slice(&bytes.to_le_bytes());
             }
@@ -178,6 +188,10 @@ impl Operation for WalOperation {
                     created_by: from.u64()?,
                 },
                 SET_BOUND => Self::SetBound { bytes: from.u64()? },
+                24 => Self::FillSlot {
+                    slot: from.u32()?,
+                    bytes: from.u64()?,
+                },
                 _ => Self::Advance {
                     next_segment: from.u64()?,
                     next_slot: from.u32()?,
@@ -186,6 +200,6 @@ impl Operation for WalOperation {
             from.end()?;
             Ok(operation)
         };
-        (tag == SET_BOUND || (16..=Self::NEWEST_TAG).contains(&tag)).then(read)
+        (matches!(tag, 16..=22 | 24) || tag == SET_BOUND).then(read)
     }
 }

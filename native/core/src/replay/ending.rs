@@ -86,7 +86,7 @@ impl Files<'_> {
     }
 
     fn hold(&self, newest: &Segment, ending: &mut Ending) -> Result<Arc<Held>> {
-        let opened = open_slot(self.vfs, newest.path(), newest.bytes.into());
+        let opened = open_segment(self.vfs, newest);
         let held = match opened {
             Ok(file) => Held::read(&*file)?,
             Err(error @ Error::Missing { .. }) => {
@@ -152,7 +152,7 @@ impl Files<'_> {
     /// Fold the newest one of `older` whose head can be read, and what follows it.
     fn fall_back(&self, ending: &mut Ending, older: &[Arc<Segment>], error: &Error) -> Result<()> {
         for (at, segment) in older.iter().enumerate().rev() {
-            let Ok(file) = open_slot(self.vfs, segment.path(), segment.bytes.into()) else {
+            let Ok(file) = open_segment(self.vfs, segment) else {
                 continue;
             };
             let limit = segment.sealed().map_or(segment.bytes, |sealed| sealed.end);
@@ -167,7 +167,7 @@ impl Files<'_> {
                     .sealed()
                     .map_or(following.bytes, |sealed| sealed.end);
                 ending.doubt();
-                let opened = open_slot(self.vfs, following.path(), following.bytes.into());
+                let opened = open_segment(self.vfs, following);
                 if let Ok(file) = opened {
                     let walk = Walk::new(file, following.seed, FIRST_FRAME, 0, limit);
                     ending.pass_over(walk, following, limit, "no head", false)?;
@@ -196,6 +196,11 @@ impl Files<'_> {
         let walk = Walk::new(file, newest.seed, FIRST_FRAME, 0, newest.bytes);
         ending.pass_over(walk, newest, ending.durable, "no head", true)
     }
+}
+
+fn open_segment(vfs: &dyn Vfs, segment: &Segment) -> Result<Arc<dyn VfsFile>> {
+    let (bytes, filled) = (segment.bytes.into(), segment.filled().into());
+    open_slot(vfs, segment.path(), bytes, filled)
 }
 
 impl Ending {

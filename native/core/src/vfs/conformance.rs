@@ -79,6 +79,8 @@ conformance! {
     zeroed_files
     create_zeroed_keeps_an_existing_file
     create_zeroed_leaves_nothing_when_it_fails
+    extended_files_keep_what_they_hold
+    extend_zeroed_leaves_nothing_when_it_fails
     whole_files_are_read_up_to_a_bound
     directories_list_sorted_names
     renaming_replaces
@@ -267,6 +269,31 @@ fn create_zeroed_keeps_an_existing_file(vfs: &dyn Vfs, dir: &Path) {
 fn create_zeroed_leaves_nothing_when_it_fails(vfs: &dyn Vfs, dir: &Path) {
     assert!(vfs.create_zeroed(&dir.join("file"), 1 << 63).is_err());
     assert!(vfs.list(dir).unwrap().is_empty());
+}
+
+fn extended_files_keep_what_they_hold(vfs: &dyn Vfs, dir: &Path) {
+    let path = dir.join("file");
+    vfs.create_zeroed(&path, 4096).unwrap();
+    let file = vfs.open(&path, Access::Write).unwrap();
+    file.write_all_at(&[7; 4096], 0).unwrap();
+    // What an attempt before left is behind the beginning, and goes.
+    file.write_all_at(&[8; 5000], 4096).unwrap();
+    for (begin, end) in [(4096, 8192), (8192, (2 << 20) + 4096), (8192, 12288)] {
+        vfs.extend_zeroed(&path, begin, end).unwrap();
+        let data = vfs.read(&path, 4 << 20).unwrap();
+        assert_eq!(data.len() as u64, end);
+        assert!(data[..4096].iter().all(|&byte| byte == 7));
+        assert!(data[4096..].iter().all(|&byte| byte == 0));
+    }
+    let none = vfs.extend_zeroed(&dir.join("none"), 0, 4096);
+    assert_eq!(kind(none), ErrorKind::NotFound);
+}
+
+fn extend_zeroed_leaves_nothing_when_it_fails(vfs: &dyn Vfs, dir: &Path) {
+    let path = dir.join("file");
+    vfs.create_zeroed(&path, 4096).unwrap();
+    assert!(vfs.extend_zeroed(&path, 4096, 1 << 63).is_err());
+    assert_eq!(vfs.read(&path, 8192).unwrap(), [0; 4096]);
 }
 
 fn whole_files_are_read_up_to_a_bound(vfs: &dyn Vfs, dir: &Path) {

@@ -93,6 +93,11 @@ pub trait Vfs: Send + Sync {
     /// is not synced.
     fn create_zeroed(&self, path: &Path, len: u64) -> Result<()>;
 
+    /// Make the file at `path` reach from `begin` to `end` with zeros really written, as
+    /// [`Vfs::create_zeroed`] does, and sync it. What stands at or behind `begin` is zeros that an attempt
+    /// before left. On failure the file ends at `begin`.
+    fn extend_zeroed(&self, path: &Path, begin: u64, end: u64) -> Result<()>;
+
     /// Read a whole file, refusing one longer than `max` bytes.
     fn read(&self, path: &Path, max: u64) -> Result<Vec<u8>>;
 

@@ -62,20 +62,23 @@ impl Store {
         epoch: Option<u64>,
         decide: Decide<'_>,
     ) -> Result<u64> {
-        match self.try_change(stream, epoch, decide) {
-            // Segments that hold changes only die when they are sealed.
-            Err(full @ Error::LogFull { .. }) => {
-                if self.ensure_slot()? {
-                    return self.try_change(stream, epoch, decide);
+        let full = loop {
+            match self.try_change(stream, epoch, decide) {
+                // A file that is short may have to grow more than once.
+                Err(full @ Error::LogFull { .. }) => {
+                    if !self.ensure_slot()? {
+                        break full;
+                    }
                 }
-                self.sync()?;
-                if self.reclaim()?.segments == 0 && !self.renew_reserve(decide)? {
-                    return Err(full);
-                }
-                self.try_change(stream, epoch, decide)
+                other => return other,
             }
-            other => other,
+        };
+        // Segments that hold changes only die when they are sealed.
+        self.sync()?;
+        if self.reclaim()?.segments == 0 && !self.renew_reserve(decide)? {
+            return Err(full);
         }
+        self.try_change(stream, epoch, decide)
     }
 
     /// Give a full log a reserve again if the change is one that has to find room.

@@ -96,6 +96,8 @@ pub struct Active {
 pub struct Sizes {
     /// Segment file length.
     pub segment_bytes: u32,
+    /// Length of the first segment's file to begin with.
+    pub begin_bytes: u32,
     /// Most segments that may exist.
     pub segments_max: u64,
     /// The same for what is no record: more, if the bound was lowered or what has to find room needs it.

@@ -54,10 +54,11 @@ pub(super) fn choose(
 ///
 /// What is no record gets the reserve even where the bound leaves none, because it was lowered below what
 /// is in use or because the reserve is used up: else nothing could be trimmed any more.
-pub(super) fn sizes(segment_bytes: u32, wal_bytes_max: u64, used: u64) -> Sizes {
+pub(super) fn sizes(segment_bytes: u32, wal_bytes_max: u64, used: u64, begin_bytes: u64) -> Sizes {
     let segments_max = wal_bytes_max / u64::from(segment_bytes);
     Sizes {
         segment_bytes,
+        begin_bytes: begin_bytes.min(segment_bytes.into()) as u32,
         segments_max,
         segments_limit: limit(segments_max, used),
     }

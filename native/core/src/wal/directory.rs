@@ -108,11 +108,10 @@ pub(super) fn open_manifest(
         let listed = Manifest::<WalFiles>::open_read_only(Arc::clone(vfs), dir, who)?;
         check_slots(&**vfs, dir, listed.version(), identity.segment_bytes)?;
         if let Some(newest) = listed.version().newest() {
-            open_slot(
-                &**vfs,
-                &slot_path(dir, newest.slot),
-                identity.segment_bytes.into(),
-            )?;
+            let bytes = u64::from(identity.segment_bytes);
+            let filled = listed.version().filled_bytes(newest.slot);
+            let path = slot_path(dir, newest.slot);
+            open_slot(&**vfs, &path, bytes, filled.unwrap_or(bytes))?;
         }
         if let Some(mark) = Watermark::read(&**vfs, dir)? {
             check_newest(dir, listed.version(), mark)?;

@@ -152,7 +152,7 @@ impl Files {
         Ok(held)
     }
 
-    /// Free slots whose files are there with their length: ready for a segment.
+    /// Free slots whose files are there with their whole length: ready for a segment.
     pub fn ready_slots(&self) -> u64 {
         let Some(manifest) = &self.manifest else {
             return 0;
@@ -160,29 +160,52 @@ impl Files {
         let version = manifest.version();
         let ready = |slot: &u32| {
             let bytes = version.slot_bytes(*slot).unwrap_or_default();
-            open_slot(&*self.vfs, &slot_path(&self.dir, *slot), bytes).is_ok()
+            let whole = version.filled_bytes(*slot) == Some(bytes);
+            whole && open_slot(&*self.vfs, &slot_path(&self.dir, *slot), bytes, bytes).is_ok()
         };
         version.free_slots().filter(ready).count() as u64
     }
 
-    /// A free slot, made on the spot if there is none.
-    pub fn take_slot(&mut self, bytes: u64) -> Result<u32> {
-        let free: Vec<u32> = self.manifest()?.version().free_slots().collect();
-        for slot in &free {
-            match open_slot(&*self.vfs, &slot_path(&self.dir, *slot), bytes) {
-                Ok(_) => return Ok(*slot),
+    /// A free slot of `bytes` whose file has at least the first `filled` of them, made on the spot if there is none.
+    /// Returns it, and how many its file has.
+    pub fn take_slot(&mut self, bytes: u64, filled: u64) -> Result<(u32, u64)> {
+        let version = self.manifest()?.version();
+        let listed = |slot| (slot, version.filled_bytes(slot).unwrap_or(bytes));
+        let free: Vec<(u32, u64)> = version.free_slots().map(listed).collect();
+        for &(slot, there) in free.iter().filter(|(_, there)| *there >= filled) {
+            match open_slot(&*self.vfs, &slot_path(&self.dir, slot), bytes, there) {
+                Ok(_) => return Ok((slot, there)),
                 // That says nothing about the file.
                 Err(error) if error.is_exhausted() => return Err(error),
                 Err(_) => {}
             }
         }
-        match free.first() {
-            // It holds nothing, so one that is missing or of another length is made anew.
-            Some(slot) => self
-                .make_file(&slot_path(&self.dir, *slot), bytes)
-                .map(|()| *slot),
-            None => self.make_slot(bytes),
+        let Some(&(slot, there)) = free.first() else {
+            return Ok((self.make_slot(bytes, filled)?, filled));
+        };
+        // It holds nothing, so one that is missing or of another length is made anew.
+        let filled = filled.max(there);
+        self.make_file(&slot_path(&self.dir, slot), filled)?;
+        if filled > there {
+            self.commit(&[WalOperation::FillSlot {
+                slot,
+                bytes: filled,
+            }])?;
         }
+        Ok((slot, filled))
+    }
+
+    /// Make the file of the active segment's slot longer: `filled` bytes. What fails changes nothing.
+    pub fn fill_slot(&mut self, segment: &Segment, filled: u32) -> Result<()> {
+        let slot = segment.slot().ok_or(Error::Closed)?;
+        let listed = self.manifest()?.version().filled_bytes(slot);
+        let begin = listed.unwrap_or_else(|| segment.filled().into());
+        let bytes = u64::from(filled);
+        self.vfs.extend_zeroed(segment.path(), begin, bytes)?;
+        // Nothing is written behind what is listed: an open may rely on the file's length.
+        self.commit(&[WalOperation::FillSlot { slot, bytes }])?;
+        segment.set_filled(filled);
+        Ok(())
     }
 
     fn make_file(&self, path: &Path, bytes: u64) -> Result<()> {
@@ -193,11 +216,17 @@ impl Files {
         self.vfs.sync_dir(&self.dir.join("wal"))
     }
 
-    /// Make one more free slot, really written with zeros. On failure nothing is left behind.
-    pub fn make_slot(&mut self, bytes: u64) -> Result<u32> {
+    /// Make one more free slot of `bytes`, the first `filled` of which are really written with zeros. On failure nothing
+    /// is left behind.
+    pub fn make_slot(&mut self, bytes: u64, filled: u64) -> Result<u32> {
         let slot = self.manifest()?.version().next_slot();
-        self.make_file(&slot_path(&self.dir, slot), bytes)?;
-        self.commit(&[WalOperation::AddSlot { slot, bytes }])?;
+        self.make_file(&slot_path(&self.dir, slot), filled)?;
+        let mut edit = vec![WalOperation::AddSlot { slot, bytes }];
+        if filled < bytes {
+            let bytes = filled;
+            edit.push(WalOperation::FillSlot { slot, bytes });
+        }
+        self.commit(&edit)?;
         Ok(slot)
     }
 

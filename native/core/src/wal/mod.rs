@@ -9,7 +9,7 @@
 //! | `store`, `sync`, `admin`, `cursors`, `files` | appending, group commit, administration, slots and the manifest |
 //! | `replica`, `encoded`, `committed` | whole batches in and out, commits and their numbers |
 //! | `order` | which streams a reader can put into one order in passing, within a budget |
-//! | `segments`, `view`, `read`, `lookup`, `cache` | what readers see and how they read it |
+//! | `segments`, `growing`, `view`, `read`, `lookup`, `cache` | what readers see and how they read it |
 //! | `walk`, `directory`, `recover`, `follow` | going through a segment; open; other processes |
 //! | `watermark`, `checkpoint`, `marks` | how far the log is: for opens and for other processes |
 //! | `bound`, `clean` | the bound on the size; reclaiming segments |
@@ -31,6 +31,7 @@ mod encoded;
 mod files;
 mod follow;
 mod frame;
+mod growing;
 mod identity;
 pub mod inspect;
 mod lookup;

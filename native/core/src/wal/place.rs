@@ -17,6 +17,9 @@ use crate::wal::room::{RESERVE_SEGMENTS, kept};
 use crate::wal::segment::{FIRST_FRAME, SegmentHeader};
 use crate::wal::segments::Segment;
 
+/// Number of a log's first segment.
+const FIRST_SEGMENT: u64 = 1;
+
 /// Preamble bytes per frame.
 const PREAMBLE_CHUNK: usize = 1 << 20;
 
@@ -150,9 +153,14 @@ impl Appender {
         payload_max: usize,
         write: impl FnOnce(&mut PooledBuf) -> Result<usize>,
     ) -> Result<Frame> {
-        let segment = self.active.segment.bytes;
+        let (segment, filled) = (self.active.segment.bytes, self.active.segment.filled());
         let end = self.active.offset as usize + self.gap() + frame_len(payload_max);
-        if end + kept(header.kind, segment) > segment as usize {
+        if filled < segment {
+            // Room was reserved within the file. It becomes whole before the log goes on in another one.
+            if end > filled as usize {
+                return Err(self.full());
+            }
+        } else if end + kept(header.kind, segment) > segment as usize {
             self.roll()?;
         }
         self.open_part();
@@ -270,6 +278,10 @@ impl Appender {
         let number = self.active.segment.number + 1;
         let salt = mix(self.entropy ^ number);
         let segment = Arc::new(Segment::active(number, salt, self.sizes.segment_bytes));
+        if number == FIRST_SEGMENT && state.len() <= self.sizes.begin_bytes as usize / 4 {
+            // Only a log that fills its first segment needs the whole of it.
+            segment.set_filled(self.sizes.begin_bytes);
+        }
         let old = Arc::clone(&self.active.segment);
         let seals = (old.number > 0).then_some((old, self.active.offset));
         let mut buf = self.pool.take(64 << 10);

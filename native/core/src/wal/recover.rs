@@ -120,13 +120,10 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
     );
     let segments = tables(dir, manifest.version(), identity.segment_bytes)?;
     let used = segments.len() as u64;
-    let sizes = bound::sizes(segment_bytes, wal_bytes_max, used);
+    let sizes = bound::sizes(segment_bytes, wal_bytes_max, used, options.begin_bytes);
     let mut files = Files::new(Arc::clone(&vfs), dir.to_owned(), manifest);
     let mut appender = match segments.last() {
         None => {
-            if files.ready_slots() == 0 {
-                files.make_slot(identity.segment_bytes.into())?;
-            }
             let mut appender = Appender::create(sizes, identity.node, entropy, pool)?;
             appender.orders = Orders::new(options.order_bytes_max);
             appender
@@ -157,7 +154,7 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
         (report.orphans, report.foreign) = (orphans.files, orphans.foreign);
     }
     files.make_ballast()?;
-    // The first segment's slot was taken when its part was placed.
+    // A first segment takes one of them, if there is one.
     appender.slots_ready = files.ready_slots().saturating_sub(u64::from(used == 0));
     let marks = Marks::open(&*vfs, dir)?;
     let store = Store::assemble(Arc::new(view), appender, files, marks, options, lock)?;
@@ -176,6 +173,10 @@ pub fn tables(dir: &Path, files: &WalFiles, segment_bytes: u32) -> Result<Vec<Ar
             Some(_) => Segment::unloaded(listed.number, listed.salt, segment_bytes),
         };
         segment.set_slot(dir, listed.slot);
+        let filled = files.filled_bytes(listed.slot);
+        if let Some(filled) = filled.and_then(|bytes| u32::try_from(bytes).ok()) {
+            segment.set_filled(filled.min(segment_bytes));
+        }
         if let Some(sealed) = listed.sealed {
             let end = u32::try_from(sealed.bytes)
                 .ok()

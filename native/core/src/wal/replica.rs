@@ -239,9 +239,11 @@ impl Store {
             let at = Placement::At(llsn);
             appender.append_batches(stream, epoch, at, batches, CATALOG_RESERVE)
         };
-        match place() {
-            Err(Error::LogFull { .. }) if self.ensure_slot()? => place().map(|_| ()),
-            other => other.map(|_| ()),
+        loop {
+            match place() {
+                Err(Error::LogFull { .. }) if self.ensure_slot()? => {}
+                other => return other.map(|_| ()),
+            }
         }
     }
 

@@ -54,9 +54,10 @@ impl Appender {
         Ok(())
     }
 
-    /// Whether another slot may help what was refused for want of room.
+    /// Whether another slot, or more of the active segment's file, may help what was refused for want of room.
     pub fn lacks_slot(&self) -> bool {
-        self.slots_ready == 0 && self.segments_used < self.sizes.segments_limit
+        self.active.segment.is_short()
+            || self.slots_ready == 0 && self.segments_used < self.sizes.segments_limit
     }
 
     /// Let what has to find room go beyond the bound: a reserve more where it is used up. What that is for
@@ -74,7 +75,7 @@ impl Appender {
         self.sizes.segments_limit = self.sizes.segments_limit.min(within);
     }
 
-    /// Whether `bytes` of records surely fit; false if they would with more slots.
+    /// Whether `bytes` of records surely fit; false if they would with more slots, or more of the active segment's file.
     ///
     /// Fails with [`Error::LogFull`] if they do not fit within the bound either.
     pub fn has_room(&self, bytes: usize) -> Result<bool> {
@@ -95,11 +96,12 @@ impl Appender {
         } else {
             self.sizes.segments_max - reserve
         };
-        let segment = self.active.segment.bytes;
-        let left =
-            (segment as usize).saturating_sub(self.active.offset as usize + kept(kind, segment));
-        if need <= left as u64 && self.segments_used <= max {
-            return Ok(true);
+        let (segment, filled) = (self.active.segment.bytes, self.active.segment.filled());
+        let taken = self.active.offset as usize + kept(kind, segment);
+        let left = |bytes: u32| (bytes as usize).saturating_sub(taken) as u64;
+        if need <= left(segment) && self.segments_used <= max {
+            // A file that is not whole can be made longer; records with numbers cannot wait for that.
+            return Ok(need <= left(filled));
         }
         // Where the largest frame does not fit behind another, its length stays empty.
         let lost = FIRST_FRAME as usize
@@ -111,7 +113,8 @@ impl Appender {
         if need > max.saturating_sub(self.segments_used) * usable {
             return Err(self.full());
         }
-        Ok(need <= self.slots_ready * usable)
+        // Another segment begins only behind a whole one.
+        Ok(filled == segment && need <= self.slots_ready * usable)
     }
 
     /// Refuse, before anything has a number, what could not be written.

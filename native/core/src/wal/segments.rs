@@ -1,6 +1,7 @@
 //! A segment as readers and the writer see it, and the table of all segments.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
@@ -13,6 +14,7 @@ use crate::limits::BLOCK_BYTES;
 use crate::vfs::{Access, SyncMethod, Vfs, VfsFile};
 use crate::wal::change::Change;
 use crate::wal::frame::{Frame, Kind, Seed};
+use crate::wal::growing::GrowingFile;
 use crate::wal::index_frame;
 use crate::wal::recover::read_preamble;
 use crate::wal::segment::{FIRST_FRAME, SegmentHeader};
@@ -45,8 +47,10 @@ pub struct Segment {
     pub number: u64,
     /// Checksum seed.
     pub seed: Seed,
-    /// File length.
+    /// Length of its slot: of the file once that is whole.
     pub bytes: u32,
+    /// Bytes that the file has at least: all that is placed is within them.
+    filled: AtomicU32,
     /// Slot file, once it has one.
     slot: OnceLock<(u32, PathBuf)>,
     sealed: OnceLock<Sealed>,
@@ -76,6 +80,7 @@ impl Segment {
                 segment: number,
             },
             bytes,
+            filled: AtomicU32::new(bytes),
             slot: OnceLock::new(),
             sealed: OnceLock::new(),
             reader: RwLock::new(None),
@@ -83,6 +88,21 @@ impl Segment {
             index: RwLock::new(None),
             summary: OnceLock::new(),
         }
+    }
+
+    /// Bytes that the file has at least.
+    pub fn filled(&self) -> u32 {
+        self.filled.load(Ordering::Acquire)
+    }
+
+    /// Set the bytes that the file has.
+    pub fn set_filled(&self, bytes: u32) {
+        self.filled.store(bytes, Ordering::Release);
+    }
+
+    /// Whether the file has not its whole length yet.
+    pub fn is_short(&self) -> bool {
+        self.filled() < self.bytes
     }
 
     /// Give the segment its slot; once.
@@ -117,7 +137,7 @@ impl Segment {
         if let Some(file) = &*self.reader.read() {
             return Ok(Arc::clone(file));
         }
-        let file = open_slot(vfs, self.path(), u64::from(self.bytes))?;
+        let file = open_slot(vfs, self.path(), self.bytes.into(), self.filled().into())?;
         Ok(Arc::clone(self.reader.write().get_or_insert(file)))
     }
 
@@ -403,8 +423,9 @@ pub(super) fn read_written(file: &dyn VfsFile, buf: &mut [u8], offset: u64) -> R
     read.map_err(|error| error.of_written(offset))
 }
 
-/// Open a slot for reading and check its length.
-pub fn open_slot(vfs: &dyn Vfs, path: &Path, bytes: u64) -> Result<Arc<dyn VfsFile>> {
+/// Open a slot of `bytes` for reading and check that the file has at least the first `filled` of them. What it has
+/// not yet reads as zeros.
+pub fn open_slot(vfs: &dyn Vfs, path: &Path, bytes: u64, filled: u64) -> Result<Arc<dyn VfsFile>> {
     let missing = |reason: String| Error::Missing {
         path: path.into(),
         reason,
@@ -416,10 +437,11 @@ pub fn open_slot(vfs: &dyn Vfs, path: &Path, bytes: u64) -> Result<Arc<dyn VfsFi
     }
     let file = vfs.open(path, Access::Read)?;
     let len = file.len()?;
-    if len != bytes {
-        return Err(missing(format!("{len} bytes instead of {bytes}")));
+    // It may be longer than listed: a kill between making it longer and listing that leaves it so.
+    if len < filled || len > bytes {
+        return Err(missing(format!("{len} bytes instead of {filled}")));
     }
-    Ok(file)
+    Ok(GrowingFile::wrap(file, len, bytes))
 }
 
 /// Whether frames of this kind carry records.

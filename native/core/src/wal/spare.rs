@@ -7,11 +7,15 @@
 //! half faster than a slot is made, and then every append waits for the rest of it. Under them it
 //! begins as soon as the segment is begun, and a log that stays small still has no second slot.
 //!
+//! The first segment of a log begins with a short file, so that a small log is a small directory. The file is made four
+//! times as long when it is half full, until it is whole; only then a second slot is made.
+//!
 //! # Invariants
 //!
 //! - A slot is made under the lock of the files, and only if it is wanted once that lock is held: who waited for
 //!   it while another thread made the slot makes none.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Result;
@@ -26,14 +30,24 @@ const LARGE_GROUP_BYTES: usize = 64 << 10;
 const HALF: u32 = 2;
 const BEGUN: u32 = 16;
 
-/// Whether the active segment is so full that a slot for the next one should be made, and it is missing.
+/// How many times as long a short file becomes at a time: few times, and never much longer than the log needs.
+const GROWTH: u32 = 4;
+
+/// Whether the active segment's file is so full that more should be made ready: more of the file, or a slot for the next
+/// segment where that is missing.
 pub(super) fn wants_slot(inner: &Inner) -> bool {
     let appender = &inner.appender;
+    let segment = &appender.active.segment;
     let large = inner.last_bytes >= LARGE_GROUP_BYTES;
-    let parts = if large { BEGUN } else { HALF };
-    appender.active.offset > appender.active.segment.bytes / parts
-        && appender.segments_used < appender.sizes.segments_max
-        && appender.slots_ready == 0
+    // Under large groups a short file would be whole after a few of them, however small the log stays.
+    let parts = if large && !segment.is_short() {
+        BEGUN
+    } else {
+        HALF
+    };
+    let bounded = appender.segments_used < appender.sizes.segments_max;
+    appender.active.offset > segment.filled() / parts
+        && (segment.is_short() || bounded && appender.slots_ready == 0)
 }
 
 impl Store {
@@ -47,14 +61,15 @@ impl Store {
         inner.check().ok().map(|()| wanted)
     }
 
-    /// Have a free slot ready before the active segment is full, so that no append waits for
-    /// zero-filling; before that, free what a kill before the open left. Returns whether one was made.
+    /// Have a free slot ready before the active segment is full, or more of a file that is short, so that no append
+    /// waits for zero-filling; before that, free what a kill before the open left. Returns whether something was made.
     pub fn prepare_slot(&self) -> Result<bool> {
         self.reclaim_leftovers()?;
         self.add_slot_if(wants_slot)
     }
 
-    /// Make `bytes` of free slots ready now (benchmarks, latency-sensitive starts). Returns the slots made.
+    /// Make `bytes` of free slots ready now, and the active segment's file whole (benchmarks, latency-sensitive
+    /// starts). Returns the slots made.
     pub fn provision(&self, bytes: u64) -> Result<u64> {
         let want = {
             let inner = self.guard()?;
@@ -66,6 +81,7 @@ impl Store {
             let left = segments_max.saturating_sub(inner.appender.segments_used);
             bytes.div_ceil(segment_bytes.into()).min(left)
         };
+        while self.add_slot_if(|inner| inner.appender.active.segment.is_short())? {}
         let mut made = 0;
         while self.add_slot_if(|inner| inner.appender.slots_ready < want)? {
             made += 1;
@@ -94,24 +110,30 @@ impl Store {
         Ok(lacked)
     }
 
-    /// Make one more free slot if it is `wanted`, still so once nobody else makes one. A full disk fails
-    /// this call and changes nothing.
+    /// Make more of the active segment's file, or one more free slot if that is whole. Only if it is `wanted`, still so
+    /// once nobody else makes one. A full disk fails this call and changes nothing.
     pub(super) fn add_slot_if(&self, wanted: impl Fn(&Inner) -> bool) -> Result<bool> {
         // Without the lock of the files, which a roll needs.
         if !wanted(&*self.guard()?) {
             return Ok(false);
         }
         let mut files = self.files.lock();
-        let bytes = {
+        let active = {
             let inner = self.guard()?;
             if !wanted(&inner) {
                 return Ok(false);
             }
-            u64::from(inner.appender.sizes.segment_bytes)
+            Arc::clone(&inner.appender.active.segment)
         };
-        // Without the lock of the state, so that appends go on meanwhile.
-        files.make_slot(bytes)?;
-        self.inner.lock().appender.slots_ready += 1;
+        // Without the lock of the state, so that appends go on meanwhile. None of them begins another segment while
+        // this one's file is short.
+        if active.is_short() {
+            let longer = active.filled().saturating_mul(GROWTH).min(active.bytes);
+            files.fill_slot(&active, longer)?;
+        } else {
+            files.make_slot(active.bytes.into(), active.bytes.into())?;
+            self.inner.lock().appender.slots_ready += 1;
+        }
         drop(files);
         self.flushed.notify_all();
         Ok(true)

@@ -42,11 +42,20 @@ use crate::wal::state::State;
 use crate::wal::turn::Turn;
 use crate::wal::view::View;
 
+/// Length of a first segment's file to begin with: what a log of a few thousand records takes.
+const BEGIN_BYTES_DEFAULT: u64 = 1 << 20;
+
+/// The header, the state of an empty log, and a block for the first frames.
+const BEGIN_BYTES_MIN: u64 = 3 * 4096;
+
 /// How a store behaves. All bounds are bytes.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Length of a segment file; only for a new directory, an existing one keeps its own.
     pub segment_bytes: u64,
+    /// Length of the file of a log's first segment to begin with, a multiple of 4096. It grows as the log does, so
+    /// that a small log is a small directory.
+    pub begin_bytes: u64,
     /// Bound on all segments together; `None` keeps the one that the directory has.
     pub wal_bytes_max: Option<u64>,
     /// How a sync is done.
@@ -75,6 +84,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             segment_bytes: SEGMENT_BYTES_DEFAULT,
+            begin_bytes: BEGIN_BYTES_DEFAULT,
             wal_bytes_max: None,
             sync_method: SyncMethod::Direct,
             sync_depth: 2,
@@ -99,6 +109,11 @@ impl Options {
         {
             return wrong(format!(
                 "segment_bytes must be a multiple of 4096 from {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX}"
+            ));
+        }
+        if self.begin_bytes < BEGIN_BYTES_MIN || !self.begin_bytes.is_multiple_of(4096) {
+            return wrong(format!(
+                "begin_bytes must be a multiple of 4096 from {BEGIN_BYTES_MIN} on"
             ));
         }
         if self.sync_depth == 0 || self.sync_depth > 16 {

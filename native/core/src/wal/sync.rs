@@ -344,8 +344,10 @@ impl Store {
         let mut files = self.files.lock();
         // An attempt that lacked a descriptor has chosen one.
         if part.segment.slot().is_none() {
-            let slot = files.take_slot(u64::from(part.segment.bytes))?;
-            part.segment.set_slot(&self.view.dir, slot);
+            let segment = &part.segment;
+            let (slot, filled) = files.take_slot(segment.bytes.into(), segment.filled().into())?;
+            segment.set_filled(filled as u32);
+            segment.set_slot(&self.view.dir, slot);
         }
         self.write_part(part)?;
         files.open_segment(&self.view, &part.segment, part.seals.as_ref())?;

@@ -97,7 +97,7 @@ fn operations(version: &WalFiles, rng: &mut Rng) -> Vec<WalOperation> {
 
 fn operation(version: &WalFiles, rng: &mut Rng) -> Option<WalOperation> {
     let free: Vec<u32> = version.free_slots().collect();
-    Some(match rng.below(7) {
+    Some(match rng.below(8) {
         0 => WalOperation::AddSlot {
             slot: version.next_slot() + rng.below(2) as u32,
             bytes: 1 << 16,
@@ -118,6 +118,10 @@ fn operation(version: &WalFiles, rng: &mut Rng) -> Option<WalOperation> {
         },
         5 => WalOperation::SetBound {
             bytes: rng.u64() >> rng.below(64),
+        },
+        6 => WalOperation::FillSlot {
+            slot: *free.first()?,
+            bytes: rng.below(1 << 16) as u64 + 1,
         },
         _ => {
             let numbers: Vec<u64> = version.segments().map(|segment| segment.number).collect();

@@ -9,6 +9,8 @@ use super::*;
 #[derive(Clone, Default)]
 struct Model {
     slots: HashMap<u32, u64>,
+    /// Bytes of those that are not whole.
+    short: HashMap<u32, u64>,
     segments: HashMap<u64, (u32, u64, Option<u64>)>,
     /// Numbers and ids that were given, for ever.
     last_segment: u64,
@@ -31,7 +33,29 @@ impl Model {
                 }
                 good
             }
-            Op::RemoveSlot { slot } => !self.used(slot) && self.slots.remove(&slot).is_some(),
+            Op::RemoveSlot { slot } => {
+                let good = !self.used(slot) && self.slots.remove(&slot).is_some();
+                if good {
+                    self.short.remove(&slot);
+                }
+                good
+            }
+            Op::FillSlot { slot, bytes } => {
+                let Some(&whole) = self.slots.get(&slot) else {
+                    return false;
+                };
+                let before = match self.short.get(&slot) {
+                    Some(before) => *before,
+                    None if self.used(slot) => whole,
+                    None => 1,
+                };
+                let good = (before..=whole).contains(&bytes);
+                if good {
+                    self.short.insert(slot, bytes);
+                    self.short.retain(|_, bytes| *bytes < whole);
+                }
+                good
+            }
             Op::OpenSegment { number, slot, salt } => {
                 let good = number == self.last_segment + 1
                     && self.segments.values().all(|segment| segment.2.is_some())
@@ -48,7 +72,9 @@ impl Model {
                 sealed_bytes,
                 ..
             } => match self.segments.get_mut(&number) {
-                Some((slot, _, sealed @ None)) if sealed_bytes <= self.slots[slot] => {
+                Some((slot, _, sealed @ None))
+                    if sealed_bytes <= *self.short.get(slot).unwrap_or(&self.slots[slot]) =>
+                {
                     *sealed = Some(sealed_bytes);
                     true
                 }
@@ -68,6 +94,10 @@ impl Model {
     fn check(&self, files: &WalFiles) {
         let slots: HashMap<_, _> = files.slots().collect();
         assert_eq!(slots, self.slots);
+        for (slot, bytes) in &self.slots {
+            let filled = self.short.get(slot).unwrap_or(bytes);
+            assert_eq!(files.filled_bytes(*slot), Some(*filled));
+        }
         let segments: HashMap<_, _> = files
             .segments()
             .map(|one| {
@@ -108,7 +138,11 @@ type Wish = (u8, u8, u8);
 fn grant(model: &Model, (kind, first, second): Wish) -> WalOperation {
     let slot = u32::from(first) % (model.last_slot + 2);
     let number = (model.last_segment + 1).saturating_sub(u64::from(second) % 5);
-    match kind % 8 {
+    match kind % 9 {
+        8 => WalOperation::FillSlot {
+            slot,
+            bytes: u64::from(second) % 6,
+        },
         0 => WalOperation::AddSlot {
             slot: model.last_slot + u32::from(first) % 3,
             bytes: 4,

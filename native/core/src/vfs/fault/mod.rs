@@ -266,6 +266,15 @@ impl Vfs for FaultVfs {
         })
     }
 
+    fn extend_zeroed(&self, path: &Path, begin: u64, end: u64) -> Result<()> {
+        self.plan.run(OpKind::Create, path, || {
+            let len = || self.inner.open(path, Access::Read)?.len();
+            let growth = || Ok(end.saturating_sub(len()?));
+            let extend = || self.inner.extend_zeroed(path, begin, end);
+            self.plan.grow(OpKind::Create, path, growth, extend)
+        })
+    }
+
     fn read(&self, path: &Path, max: u64) -> Result<Vec<u8>> {
         self.plan
             .run(OpKind::Read, path, || self.inner.read(path, max))

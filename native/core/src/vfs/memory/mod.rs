@@ -211,6 +211,24 @@ impl Vfs for MemoryVfs {
         Ok(())
     }
 
+    fn extend_zeroed(&self, path: &Path, begin: u64, end: u64) -> Result<()> {
+        let error = |source| Error::io("extend", path, source);
+        if end > FILE_BYTES_MAX {
+            return Err(error(Errno::FBIG.into()));
+        }
+        let state = &mut *self.state.lock();
+        let node = state.live.find(path);
+        let node = node.and_then(|node| state.live.file(node).map(|_| node));
+        let node = node.map_err(error)?;
+        state.set_len(node, path, begin);
+        state.set_len(node, path, end);
+        state.record(|| Operation::Sync {
+            node,
+            path: path.into(),
+        });
+        Ok(())
+    }
+
     fn read(&self, path: &Path, max: u64) -> Result<Vec<u8>> {
         let state = self.state.lock();
         let content = state

@@ -72,9 +72,23 @@ impl Vfs for RealVfs {
         let error = |source| Error::io("create", path, source);
         let _refill = spares::Refill;
         let file = spares::open(|| open::create_uncached(path)).map_err(error)?;
-        open::fill_with_zeros(&file, len).map_err(|source| {
+        open::fill_with_zeros(&file, 0, len).map_err(|source| {
             // The first failure is the one to report; what is left behind is only removed.
             let _ = fs::remove_file(path);
+            error(source)
+        })
+    }
+
+    fn extend_zeroed(&self, path: &Path, begin: u64, end: u64) -> Result<()> {
+        let error = |source| Error::io("extend", path, source);
+        let _refill = spares::Refill;
+        let file = spares::open(|| open::open_uncached(path)).map_err(error)?;
+        let filled = file
+            .set_len(begin)
+            .and_then(|()| open::fill_with_zeros(&file, begin, end));
+        filled.map_err(|source| {
+            // As above: a full disk gets back what was taken of it.
+            let _ = file.set_len(begin);
             error(source)
         })
     }

@@ -56,6 +56,17 @@ pub(super) fn open_direct(_options: &mut OpenOptions, _path: &Path) -> io::Resul
     Ok(None)
 }
 
+/// Open a file for writing that bypasses the page cache where that can be had.
+pub(super) fn open_uncached(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true);
+    #[cfg(target_os = "linux")]
+    if let Some(file) = open_direct(&mut options.clone(), path)? {
+        return Ok(file);
+    }
+    options.open(path)
+}
+
 /// Create a file that bypasses the page cache where that can be had.
 pub(super) fn create_uncached(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
@@ -94,15 +105,16 @@ fn is_in_memory(file: &File) -> io::Result<bool> {
     Ok(kind == TMPFS)
 }
 
-/// Fill a new file with `len` zeros and sync it.
-pub(super) fn fill_with_zeros(file: &File, len: u64) -> io::Result<()> {
+/// Fill a file with zeros from `begin`, which is a whole number of blocks, to `end`, and sync it.
+pub(super) fn fill_with_zeros(file: &File, begin: u64, end: u64) -> io::Result<()> {
+    let len = end - begin;
     // Asking for the space first finds a full disk before any byte moves, and keeps the file in
     // few extents. The zeros are written all the same: an extent that is merely allocated would
     // cost a metadata write at the first real one. Only memory has no extents.
     #[cfg(target_os = "linux")]
     if len > 0 {
         let allocated = rustix::io::retry_on_intr(|| {
-            rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, len)
+            rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), begin, len)
         });
         match allocated {
             Ok(()) if is_in_memory(file)? => return file.sync_all(),
@@ -112,16 +124,16 @@ pub(super) fn fill_with_zeros(file: &File, len: u64) -> io::Result<()> {
     }
     let chunk_bytes = len.min(ZERO_CHUNK_BYTES as u64) as usize;
     let zeros = AlignedBuf::zeroed(chunk_bytes.next_multiple_of(BLOCK_BYTES));
-    let mut offset = 0;
-    while offset < len {
+    let mut offset = begin;
+    while offset < end {
         // Whole blocks, as the file may be open with `O_DIRECT`; what is too much is cut below.
-        let left = (len - offset).min(zeros.len() as u64) as usize;
+        let left = (end - offset).min(zeros.len() as u64) as usize;
         let chunk = &zeros[..left.next_multiple_of(BLOCK_BYTES)];
         write_all(chunk, offset, BLOCK_BYTES, |d, o| file.write_at(d, o))?;
         offset += chunk.len() as u64;
     }
-    if offset > len {
-        file.set_len(len)?;
+    if offset > end {
+        file.set_len(end)?;
     }
     file.sync_all()
 }

@@ -155,6 +155,7 @@ fn describe(operation: &WalOperation) -> (&'static str, String) {
             "advance",
             format!("next segment {next_segment}, next slot {next_slot}"),
         ),
+        Op::FillSlot { slot, bytes } => ("fill-slot", format!("slot {slot}, {bytes} bytes")),
         Op::SetBound { bytes } => ("set-bound", format!("{bytes} bytes")),
     }
 }

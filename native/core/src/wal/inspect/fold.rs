@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::scan::{Found, Scan};
 use super::survey::{Lap, Survey};
 use crate::error::Result;
-use crate::vfs::{Access, Vfs};
+use crate::vfs::Vfs;
 use crate::wal::change::{Change, NewLog};
 use crate::wal::frame::{FLAG_MORE, Frame, FrameHeader, Kind};
 use crate::wal::frame_change;
@@ -176,7 +176,7 @@ pub fn newest_state(vfs: &Arc<dyn Vfs>, survey: &Survey, end: Option<u32>) -> Re
     for (at, lap) in survey.laps.iter().enumerate().skip(from) {
         let newest = at + 1 == survey.laps.len();
         let limit = end.filter(|_| newest).unwrap_or_else(|| survey.limit(lap));
-        let Ok(file) = vfs.open(&lap.path, Access::Read) else {
+        let Ok(file) = lap.open(&**vfs) else {
             continue;
         };
         let mut scan = Scan::new(file, lap.seed, limit);
@@ -195,7 +195,7 @@ pub fn newest_state(vfs: &Arc<dyn Vfs>, survey: &Survey, end: Option<u32>) -> Re
 }
 
 fn has_preamble(vfs: &dyn Vfs, survey: &Survey, lap: &Lap) -> bool {
-    let Ok(file) = vfs.open(&lap.path, Access::Read) else {
+    let Ok(file) = lap.open(vfs) else {
         return false;
     };
     let mut scan = Scan::new(file, lap.seed, survey.limit(lap));

@@ -8,7 +8,7 @@ use super::scan::{Bad, Found, Scan};
 use super::survey::Survey;
 use crate::batch::{Compression, parse_head};
 use crate::error::Result;
-use crate::vfs::{Access, Vfs};
+use crate::vfs::Vfs;
 use crate::wal::frame::Frame;
 use crate::wal::segments::is_data;
 
@@ -78,7 +78,7 @@ impl Frames {
         let limit = survey.limit(lap);
         let known = lap.sealed.is_some() || survey.mark(lap).is_some_and(|_| survey.alive);
         Ok(Self {
-            scan: Scan::new(vfs.open(&lap.path, Access::Read)?, lap.seed, limit),
+            scan: Scan::new(lap.open(&**vfs)?, lap.seed, limit),
             names,
             stream,
             offset,

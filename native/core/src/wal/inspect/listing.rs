@@ -8,7 +8,7 @@ use super::fold::newest_state;
 use super::survey::{Lap, Survey};
 use crate::error::{Error, Result};
 use crate::index::{SegmentIndex, decode};
-use crate::vfs::{Access, Vfs};
+use crate::vfs::Vfs;
 use crate::wal::frame_change;
 use crate::wal::index_frame;
 use crate::wal::inspect::{Found, Scan};
@@ -147,7 +147,7 @@ pub fn segments(vfs: &Arc<dyn Vfs>, dir: &Path) -> Result<Vec<SegmentRow>> {
         .collect();
     if let Ok(files) = &survey.files {
         rows.extend(files.free_slots().map(|slot| {
-            let bytes = files.slot_bytes(slot).unwrap_or(0);
+            let bytes = files.filled_bytes(slot).unwrap_or(0);
             free_row(slot, slot_path(dir, slot), bytes)
         }));
     }
@@ -203,7 +203,7 @@ fn segment_row(vfs: &Arc<dyn Vfs>, survey: &Survey, lap: &Lap, names: &Names) ->
         side,
         logs,
         problem,
-        ..free_row(lap.slot, lap.path.clone(), lap.bytes.into())
+        ..free_row(lap.slot, lap.path.clone(), lap.filled.into())
     }
 }
 
@@ -255,11 +255,7 @@ pub(super) fn rebuild(
     survey: &Survey,
     lap: &Lap,
 ) -> Result<(SegmentIndex, u32, Option<String>)> {
-    let mut scan = Scan::new(
-        vfs.open(&lap.path, Access::Read)?,
-        lap.seed,
-        survey.limit(lap),
-    );
+    let mut scan = Scan::new(lap.open(vfs)?, lap.seed, survey.limit(lap));
     let mut index = SegmentIndex::default();
     while let Some(found) = scan.next_found() {
         let Found::Frame(frame) = found else { continue };

@@ -9,8 +9,9 @@ use super::scan::{Found, Scan};
 use crate::error::{Error, Result};
 use crate::limits::BLOCK_BYTES;
 use crate::manifest::{Identity, Manifest, WalFiles, parse_slot_name};
-use crate::vfs::{Access, Vfs};
+use crate::vfs::{Access, Vfs, VfsFile};
 use crate::wal::frame::{Kind, Seed};
+use crate::wal::growing::GrowingFile;
 use crate::wal::identity::{IDENTITY, NodeIdentity};
 use crate::wal::recover::{LOCK, check_newest};
 use crate::wal::segment::SegmentHeader;
@@ -32,8 +33,10 @@ pub struct Lap {
     pub path: PathBuf,
     /// Checksum seed.
     pub seed: Seed,
-    /// Length the file should have.
+    /// Length of the slot: of the file once that is whole.
     pub bytes: u32,
+    /// Length the file has at least.
+    pub filled: u32,
     /// How it was sealed; `None` for the newest, or where only the header block tells of it.
     pub sealed: Option<Sealed>,
 }
@@ -55,6 +58,18 @@ pub enum Ending {
         /// What it is instead of a frame, and who says that it was durable.
         reason: String,
     },
+}
+
+impl Lap {
+    /// Open the slot for reading. What a file that may be short does not have reads as zeros.
+    pub fn open(&self, vfs: &dyn Vfs) -> Result<Arc<dyn VfsFile>> {
+        let file = vfs.open(&self.path, Access::Read)?;
+        if self.filled == self.bytes {
+            return Ok(file);
+        }
+        let len = file.len()?;
+        Ok(GrowingFile::wrap(file, len, self.bytes.into()))
+    }
 }
 
 /// What a directory says of itself.
@@ -187,7 +202,7 @@ impl Survey {
         let Some(newest) = self.newest() else {
             return Ok(None);
         };
-        let file = vfs.open(&newest.path, Access::Read)?;
+        let file = newest.open(vfs)?;
         let limit = self.limit(newest);
         let mut scan = Scan::new(Arc::clone(&file), newest.seed, limit);
         let mut last = None;
@@ -254,6 +269,8 @@ impl Survey {
                 self.unknown_slots.push(path);
                 continue;
             }
+            let bytes = u32::try_from(header.bytes).unwrap_or(u32::MAX);
+            let len = vfs.open(&path, Access::Read)?.len()?;
             let lap = Lap {
                 number: header.number,
                 slot,
@@ -262,7 +279,9 @@ impl Survey {
                     salt: header.salt,
                     segment: header.number,
                 },
-                bytes: u32::try_from(header.bytes).unwrap_or(u32::MAX),
+                bytes,
+                // How long it was is in the manifest, which is lost.
+                filled: u32::try_from(len).unwrap_or(bytes).min(bytes),
                 sealed: None,
             };
             // A lap that was begun and never listed has its number given again.
@@ -319,6 +338,10 @@ fn listed(dir: &Path, files: &WalFiles, identity: &NodeIdentity) -> Vec<Lap> {
                 segment: segment.number,
             },
             bytes: identity.segment_bytes,
+            filled: files
+                .filled_bytes(segment.slot)
+                .and_then(|bytes| u32::try_from(bytes).ok())
+                .unwrap_or(identity.segment_bytes),
             sealed: segment.sealed.map(|sealed| Sealed {
                 end: u32::try_from(sealed.bytes).unwrap_or(u32::MAX),
                 side_bytes: sealed.side_bytes,
@@ -349,7 +372,7 @@ fn most_common(ids: impl Iterator<Item = u128>) -> u128 {
 
 /// How far a lap's frames go.
 fn reach(vfs: &dyn Vfs, lap: &Lap) -> u32 {
-    let Ok(file) = vfs.open(&lap.path, Access::Read) else {
+    let Ok(file) = lap.open(vfs) else {
         return 0;
     };
     let mut scan = Scan::new(file, lap.seed, lap.bytes);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::index::CommitRun;
-use crate::vfs::{Access, Vfs};
+use crate::vfs::Vfs;
 use crate::wal::frame::{Frame, Kind};
 use crate::wal::inspect::{Bad, Coverage, Ending, Fold, Found, Lap, Scan, Survey, commit_runs};
 use crate::wal::segment::FIRST_FRAME;
@@ -82,7 +82,7 @@ impl Collected {
         progress: &mut dyn FnMut(u64) -> bool,
     ) -> Result<()> {
         self.fold.begin();
-        let file = match vfs.open(&lap.path, Access::Read) {
+        let file = match lap.open(vfs) {
             Ok(file) => file,
             Err(error) => {
                 self.note(lap, whole(limit, error.to_string()));

@@ -74,7 +74,7 @@ pub fn store(
     };
     // What was packed densely may need more segments than the old directory's bound allows.
     let room = (survey.laps.len() as u64 * 2 + 16) * segment_bytes;
-    let sizes = bound::sizes(identity.segment_bytes, room, 0);
+    let sizes = bound::sizes(identity.segment_bytes, room, 0, store_options.begin_bytes);
     let pool = new_pool();
     let view = View::new(
         Arc::clone(vfs),

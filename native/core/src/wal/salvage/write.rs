@@ -8,7 +8,7 @@ use super::plan::{LogPlan, Plan};
 use crate::batch::{BatchBuilder, BatchView, encode_hole};
 use crate::error::Result;
 use crate::index::CommitRun;
-use crate::vfs::{Access, Vfs};
+use crate::vfs::Vfs;
 use crate::wal::change::CommitContext;
 use crate::wal::frame::{Frame, Kind};
 use crate::wal::inspect::{Found, Run, Scan, Survey};
@@ -114,7 +114,7 @@ impl Writer<'_> {
             return Ok(());
         }
         let lap = &self.survey.laps[run.lap];
-        let file = self.vfs.open(&lap.path, Access::Read)?;
+        let file = lap.open(&**self.vfs)?;
         let mut scan = Scan::resume(file, lap.seed, run.first, run.last);
         while let Some(found) = scan.next_found() {
             let Found::Frame(frame) = found else { continue };

@@ -15,6 +15,7 @@ mod driver;
 mod faults;
 mod flights;
 mod follower;
+mod growing;
 mod lookups;
 mod model;
 mod oracle;
@@ -47,10 +48,11 @@ pub fn seeds() -> u64 {
     given.and_then(|text| text.parse().ok()).unwrap_or(1).max(1)
 }
 
-/// Small segments, so that a short test rolls and recycles.
+/// Small segments, so that a short test grows the first one, rolls and recycles.
 pub fn options() -> Options {
     Options {
         segment_bytes: 64 << 10,
+        begin_bytes: 12 << 10,
         wal_bytes_max: Some(1 << 20),
         entropy: 42,
         ..Options::default()

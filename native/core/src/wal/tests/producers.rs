@@ -21,7 +21,7 @@ fn appender() -> Appender {
 }
 
 fn appender_of(segment: u32) -> Appender {
-    let sizes = sizes(segment, u64::from(segment) << 4, 0);
+    let sizes = sizes(segment, u64::from(segment) << 4, 0, segment.into());
     let mut appender = Appender::create(sizes, 1, 42, BufPool::new(4, 1 << 20)).unwrap();
     appender.slots_ready = 8;
     for stream in [1, 2] {

@@ -419,6 +419,7 @@ fn a_slot_that_is_made_anew_before_housekeeping_stays() {
 fn large_groups_want_the_next_slot_before_the_segment_is_half_full() {
     let mut driver = Driver::new(Options {
         segment_bytes: 1 << 20,
+        begin_bytes: 1 << 20,
         wal_bytes_max: Some(8 << 20),
         ..options()
     });
@@ -441,6 +442,7 @@ fn large_groups_want_the_next_slot_before_the_segment_is_half_full() {
 fn a_first_large_group_leaves_a_log_its_one_slot() {
     let mut driver = Driver::new(Options {
         segment_bytes: 2 << 20,
+        begin_bytes: 2 << 20,
         wal_bytes_max: Some(16 << 20),
         ..options()
     });
@@ -452,7 +454,10 @@ fn a_first_large_group_leaves_a_log_its_one_slot() {
 
 #[test]
 fn who_waited_while_another_thread_made_the_slot_makes_none() {
-    let driver = Driver::new(small());
+    let driver = Driver::new(Options {
+        begin_bytes: 64 << 10,
+        ..small()
+    });
     let made = || driver.store.stats().free_slots;
     let looks = Cell::new(0);
     let wanted_by_the_first = |_: &_| looks.replace(looks.get() + 1) == 0;

@@ -103,6 +103,7 @@ impl Verifier<'_> {
         for slot in files.free_slots() {
             let path = slot_path(&self.survey.dir, slot);
             let bytes = files.slot_bytes(slot).unwrap_or(0);
+            let filled = files.filled_bytes(slot).unwrap_or(0);
             let len = self
                 .vfs
                 .open(&path, Access::Read)
@@ -111,9 +112,9 @@ impl Verifier<'_> {
             // It holds nothing: an open does without it.
             let next = "nothing: it is made again when it is needed";
             let finding = match len {
-                Ok(len) if len == bytes => continue,
+                Ok(len) if (filled..=bytes).contains(&len) => continue,
                 Ok(len) => {
-                    let what = format!("free slot of {len} bytes instead of {bytes}");
+                    let what = format!("free slot of {len} bytes instead of {filled}");
                     Finding::degraded(&path, what, next)
                 }
                 Err(error) if absent(&error) => {

@@ -10,6 +10,7 @@ use crate::index::{SegmentIndex, decode};
 use crate::vfs::{Access, VfsFile};
 use crate::wal::checkpoint::{CHECKPOINT, Checkpoint};
 use crate::wal::frame::{FLAG_MORE, Frame, Kind};
+use crate::wal::growing::GrowingFile;
 use crate::wal::inspect::{Found, Lap, Scan, commit_runs, read_header};
 use crate::wal::segment::{FIRST_FRAME, SegmentHeader};
 use crate::wal::segments::{is_data, side_path};
@@ -98,11 +99,12 @@ impl Verifier<'_> {
                 None
             }
             Ok((file, len)) => {
-                if len != u64::from(lap.bytes) {
-                    let what = format!("{len} bytes long instead of {}", lap.bytes);
+                if len < u64::from(lap.filled) || len > u64::from(lap.bytes) {
+                    let what = format!("{len} bytes long instead of {}", lap.filled);
                     self.find(Finding::corruption(&lap.path, None, what));
+                    return Some(file);
                 }
-                Some(file)
+                Some(GrowingFile::wrap(file, len, lap.bytes.into()))
             }
         }
     }
