@@ -12,7 +12,7 @@ from braidlog.archive.rows import COLUMNS
 from braidlog.pipelines.archive import archive
 from braidlog.pipelines.auditing import audit
 from braidlog.pipelines.compaction import compact
-from braidlog.pipelines.origin import Origin
+from braidlog.sources.origin import Origin
 from braidlog.testing.cluster import LocalCluster
 
 

@@ -125,7 +125,7 @@ def test_compact_gives_the_recorded_trees(tmp_path: Path) -> None:
 
     import braidlog
     from braidlog.pipelines.compaction import Tombstones, compact
-    from braidlog.pipelines.origin import Origin
+    from braidlog.sources.origin import Origin
 
     events, oracle = recorded()
     with braidlog.open(tmp_path / "data") as node:

@@ -38,7 +38,7 @@ import braidlog
 from braidlog.archive import open_archive, verify
 from braidlog.errors import NotFoundError
 from braidlog.pipelines.archive import archive
-from braidlog.pipelines.origin import Origin
+from braidlog.sources.origin import Origin
 
 OPTIONS: Final[dict[str, Any]] = {"segment_bytes": 256 << 10, "wal_bytes_max": 64 << 20}
 LOG: Final = "log"

@@ -14,12 +14,12 @@ import pytest
 import braidlog
 from braidlog.client import connect
 from braidlog.client.routing import stream_index
-from braidlog.pipelines import rawranges
 from braidlog.pipelines.auditing import audit
 from braidlog.pipelines.compaction import compact
-from braidlog.pipelines.origin import Origin
 from braidlog.pipelines.repartitioning import Destination, repartition
 from braidlog.pipelines.replaying import replay
+from braidlog.sources import dead as sources_dead
+from braidlog.sources.origin import Origin
 from braidlog.testing.cluster import LocalCluster
 from process.killed_pipeline import check
 from process.replayed import PARTITIONS, fill, near
@@ -134,9 +134,9 @@ def test_directories_of_dead_nodes_give_the_same_state(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """In whatever order they are named; in ranges of positions or as one."""
-    caplog.set_level(logging.INFO, rawranges.__name__)
+    caplog.set_level(logging.INFO, sources_dead.__name__)
     if tasks == 7:
-        monkeypatch.setattr(rawranges, "_BYTES_MIN", 1)
+        monkeypatch.setattr(sources_dead, "_BYTES_MIN", 1)
     named = random.Random(tasks).sample(dead, len(dead))
     report = replay(
         "process.replayed:near",

@@ -22,10 +22,10 @@ from pyspark.sql.types import (
 
 import braidlog
 from braidlog.errors import InvalidArgumentError, NotFoundError, TrimmedError
-from braidlog.spark.chunks import rechunk
+from braidlog.sources.chunks import rechunk
+from braidlog.sources.plan import Bounds, Extent, Span, plan
 from braidlog.spark.filters import narrow
 from braidlog.spark.options import BYTES_PER_PARTITION, parse
-from braidlog.spark.plan import Bounds, Extent, Span, plan
 from braidlog.spark.reader import LogReader, PushdownLogReader
 from braidlog.spark.schema import COLUMNS, DDL
 from braidlog.spark.selection import EVERYTHING, Range, Selection

@@ -26,11 +26,11 @@ from braidlog.errors import (
     NotFoundError,
     TrimmedError,
 )
+from braidlog.sources.source import ALL_STREAMS
 from braidlog.spark.admission import admit
 from braidlog.spark.offset import Offset, lag, tasks_between
 from braidlog.spark.selection import Range
 from braidlog.spark.source import BraidlogDataSource
-from braidlog.spark.tasks import ALL_STREAMS
 
 COUNT = 100
 POSITIONS = StructType([StructField("position", LongType())])

@@ -9,22 +9,22 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from braidlog.spark.plan import Extent
+from braidlog.sources.plan import Extent
+from braidlog.sources.source import ALL_STREAMS, Look
 from braidlog.spark.selection import Range, Selection
-from braidlog.spark.tasks import ALL_STREAMS, Order, Task, plan_tasks
+from braidlog.spark.tasks import Order, Task, plan_tasks
 
 
 @dataclass(frozen=True)
-class Listed:
+class Listed(Look):
     """A log that is the list of the streams of its records."""
 
     streams: list[int]
     first: int = 1
-    log: str = "id"
+    id: str = "id"
 
-    @property
-    def end(self) -> int:
-        return len(self.streams) + 1
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "end", len(self.streams) + 1)
 
     def cut(self, position: int) -> dict[int, int]:
         before = self.streams[: position - 1]

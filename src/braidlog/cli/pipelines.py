@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from braidlog.pipelines import Outlook, Report
-    from braidlog.pipelines.origin import Origin
+    from braidlog.sources.origin import Origin
 
 __all__ = ["pipeline"]
 
@@ -88,7 +88,7 @@ def origin_of(
     included: bool | str = False,
 ) -> Origin:
     """Return where the log is that the options name, and whether with its archive."""
-    from braidlog.pipelines.origin import Origin
+    from braidlog.sources.origin import Origin
 
     target = session.cluster
     where: dict[str, Any]

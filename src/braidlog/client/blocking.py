@@ -276,6 +276,7 @@ class Scan(_Blocking[AsyncScan]):
     extents = _call(AsyncScan.extents)
     cut = _call(AsyncScan.cut)
     size = _call(AsyncScan.size)
+    sizes = _call(AsyncScan.sizes)
     batches = _iterate(AsyncScan._batch_chunks)
     merged = _iterate(AsyncScan._merged_chunks)
 

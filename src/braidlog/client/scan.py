@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -112,12 +112,10 @@ class AsyncScan:
         if begin >= end:
             return []
         begins, ends = await self.cut(begin), await self.cut(end)
-        sizes = await asyncio.gather(
-            *(self.size(stream, begins[stream], ends[stream]) for stream in ends)
-        )
+        sizes = await self.sizes({s: (begins[s], ends[s]) for s in ends})
         return [
             StreamExtent(stream, begins[stream], ends[stream], size)
-            for stream, size in zip(ends, sizes, strict=True)
+            for stream, size in sizes.items()
             if begins[stream] < ends[stream]
         ]
 
@@ -148,6 +146,13 @@ class AsyncScan:
         counted = sum(count for count, _ in samples)
         total = sum(size for _, size in samples) * records // max(1, counted)
         return max(1, total)
+
+    async def sizes(self, ranges: Mapping[int, tuple[int, int]]) -> dict[int, int]:
+        """Return `size` for ranges of LLSNs of many streams, all asked at once."""
+        found = await asyncio.gather(
+            *(self.size(stream, *each) for stream, each in ranges.items())
+        )
+        return dict(zip(ranges, found, strict=True))
 
     async def _llsn_of(self, stream: int, glsn: int) -> int:
         """Return the first LLSN of a stream whose GLSN is at least ``glsn``."""

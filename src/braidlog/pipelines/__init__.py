@@ -23,10 +23,10 @@ if TYPE_CHECKING:
         Stage,
         run,
     )
-    from braidlog.pipelines.origin import Origin
     from braidlog.pipelines.reindexing import reindex
     from braidlog.pipelines.repartitioning import Destination, repartition
     from braidlog.pipelines.replaying import replay
+    from braidlog.sources.origin import Origin
 
 __all__ = [
     "Attempt",
@@ -48,20 +48,20 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "Destination": "repartitioning",
-    "Origin": "origin",
-    "Tombstones": "compaction",
-    "audit": "auditing",
-    "compact": "compaction",
-    "reindex": "reindexing",
-    "repartition": "repartitioning",
-    "replay": "replaying",
+    "Destination": "pipelines.repartitioning",
+    "Origin": "sources.origin",
+    "Tombstones": "pipelines.compaction",
+    "audit": "pipelines.auditing",
+    "compact": "pipelines.compaction",
+    "reindex": "pipelines.reindexing",
+    "repartition": "pipelines.repartitioning",
+    "replay": "pipelines.replaying",
 }
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name on first use."""
     if name in __all__:
-        home = f"braidlog.pipelines.{_HOMES.get(name, 'frame')}"
-        return getattr(import_module(home), name)
+        home = _HOMES.get(name, "pipelines.frame")
+        return getattr(import_module(f"braidlog.{home}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

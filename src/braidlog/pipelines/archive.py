@@ -27,6 +27,7 @@ from braidlog.archive.layout import Manifest, file_of
 from braidlog.archive.place import Place, make_directories
 from braidlog.archive.publishing import next_generation, publish, remove_leftovers
 from braidlog.archive.reading import newest
+from braidlog.archive.rows import LOG_COLUMNS
 from braidlog.archive.writing import write_file
 from braidlog.errors import (
     AlreadyExistsError,
@@ -48,7 +49,8 @@ from braidlog.pipelines.frame import (
 from braidlog.pipelines.frame_state import JobState
 from braidlog.pipelines.keeper import Keeper, keeping, pinned
 from braidlog.pipelines.lakes import Lakes
-from braidlog.pipelines.origin import Origin, Range
+from braidlog.sources.origin import Origin
+from braidlog.sources.plan import Span
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -238,7 +240,7 @@ class _Archiving:
                     state.clear()
 
 
-def _from(begin: int, ranges: Sequence[Range]) -> Iterator[_Range]:
+def _from(begin: int, ranges: Sequence[Span]) -> Iterator[_Range]:
     for each in ranges:
         if each.end > begin:
             yield _Range(max(begin, each.begin), each.end)
@@ -247,7 +249,9 @@ def _from(begin: int, ranges: Sequence[Range]) -> Iterator[_Range]:
 def _work(origin: Origin, location: str, task: _Range, attempt: Attempt) -> Result:
     """Write one file."""
     with origin.open() as source:
-        batches = source.placed(task.begin, task.end)
+        batches = source.batches(
+            task.begin, task.end, columns=[*LOG_COLUMNS, "stream", "llsn"]
+        )
         place = Place.of(location)
         file = write_file(place, task.begin, task.end, batches, attempt.name)
     return Result(

@@ -25,9 +25,9 @@ import braidlog
 from braidlog import _native
 from braidlog.errors import InvalidArgumentError, NotFoundError
 from braidlog.node.raw import streams_in
-from braidlog.pipelines.origin import Origin
-from braidlog.spark.chunks import rechunk
-from braidlog.spark.plan import Bounds, Extent, plan
+from braidlog.sources.chunks import rechunk
+from braidlog.sources.origin import Origin
+from braidlog.sources.plan import Bounds, Extent, plan
 from braidlog.storage.merge import RawDirectory, RawMerge
 
 if TYPE_CHECKING:
@@ -138,7 +138,9 @@ def _placed(look: Look, origin: Origin) -> Iterator[pa.RecordBatch]:
             )
     else:
         with Origin(origin.log, path=copy.place).open() as source:
-            for batch in source.batches(look.begin, look.end, ["position", *_RECORD]):
+            for batch in source.batches(
+                look.begin, look.end, columns=["position", *_RECORD]
+            ):
                 position = batch.column("position")
                 yield _with(batch, position, look.stream, position)
 

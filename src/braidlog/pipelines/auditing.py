@@ -47,7 +47,8 @@ from braidlog.pipelines.frame import (
     run,
 )
 from braidlog.pipelines.manifest import finished, home_of, refuse_results
-from braidlog.pipelines.origin import BYTES_PER_TASK, Origin
+from braidlog.sources.origin import Origin
+from braidlog.sources.plan import BYTES_PER_TASK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

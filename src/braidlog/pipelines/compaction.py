@@ -52,8 +52,9 @@ from braidlog.pipelines.latest import (
     latest_of,
 )
 from braidlog.pipelines.manifest import finished, home_of, publish, published
-from braidlog.pipelines.origin import BYTES_PER_TASK, Origin, Range, joined
 from braidlog.pipelines.pieces import COLUMNS, Part, Pieces, keep_list
+from braidlog.sources.origin import Origin
+from braidlog.sources.plan import BYTES_PER_TASK, Span, joined
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -234,7 +235,7 @@ def compact_job(
     return job
 
 
-def _parts(ranges: Sequence[Range]) -> int:
+def _parts(ranges: Sequence[Span]) -> int:
     size = sum(each.bytes for each in ranges)
     return max(1, min(_PARTS_MAX, -(-size // _PART_BYTES)))
 
@@ -245,7 +246,8 @@ def _collect(origin: Origin, task: _Collect, attempt: Attempt) -> Result:
     records = keyless = size = 0
     first, after = None, task.begin
     with origin.open() as source:
-        for batch in source.batches(task.begin, task.end, columns):
+        identity = source.id
+        for batch in source.batches(task.begin, task.end, columns=columns):
             positions = batch.column("position")
             first = positions[0].as_py() if first is None else first
             after = positions[-1].as_py() + 1
@@ -273,7 +275,7 @@ def _collect(origin: Origin, task: _Collect, attempt: Attempt) -> Result:
             "parts": task.parts,
             "keys_only": task.keys_only,
             "spans": pieces.spans,
-            "log": source.id,
+            "log": identity,
         },
     )
 

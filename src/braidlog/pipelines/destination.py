@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import braidlog
 from braidlog.errors import FencedError, InvalidArgumentError
 from braidlog.paths import local_path
-from braidlog.pipelines.origin import Origin
+from braidlog.sources.origin import Origin
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import braidlog
 from braidlog.errors import InvalidArgumentError, TrimmedError
-from braidlog.pipelines.origin import Origin
+from braidlog.sources.origin import Origin
 
 __all__ = ["Keeper", "keeping", "pinned"]
 

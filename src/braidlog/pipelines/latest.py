@@ -24,7 +24,6 @@ from braidlog import _native
 from braidlog.client.arrow import log_schema
 from braidlog.errors import CorruptionError
 from braidlog.pipelines.frame import Attempt, Result
-from braidlog.pipelines.origin import Origin
 from braidlog.pipelines.pieces import (
     COLUMNS,
     HELD_BYTES,
@@ -33,6 +32,7 @@ from braidlog.pipelines.pieces import (
     read_list,
     split_at,
 )
+from braidlog.sources.origin import Origin
 
 __all__ = ["KEYS", "Choose", "Fetch", "Whole", "choose", "fetch", "latest", "latest_of"]
 
@@ -129,7 +129,7 @@ def fetch(origin: Origin, task: Fetch, attempt: Attempt) -> Result:
     if len(chosen):
         with origin.open() as source:
             begin, end = int(chosen[0]), int(chosen[-1]) + 1
-            for batch in source.batches(begin, end, COLUMNS):
+            for batch in source.batches(begin, end, columns=COLUMNS):
                 rows = _rows(batch, chosen)
                 pieces.add(rows)
                 fetched += rows.num_rows

@@ -38,9 +38,10 @@ from braidlog.pipelines.frame import (
     run,
 )
 from braidlog.pipelines.manifest import home_of, publish, published
-from braidlog.pipelines.origin import BYTES_PER_TASK, Origin, joined
 from braidlog.pipelines.pieces import COLUMNS, Part, Pieces, keep_list
-from braidlog.spark.chunks import rechunk
+from braidlog.sources.chunks import rechunk
+from braidlog.sources.origin import Origin
+from braidlog.sources.plan import BYTES_PER_TASK, joined
 from braidlog.types import Producer
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def _split(origin: Origin, parts: int, task: _Split, attempt: Attempt) -> Result
     records = size = 0
     begin, after = 0, task.begin
     with origin.open() as source:
-        for batch in source.batches(task.begin, task.end, COLUMNS):
+        for batch in source.batches(task.begin, task.end, columns=COLUMNS):
             begin = begin or batch.column("position")[0].as_py()
             after = batch.column("position")[-1].as_py() + 1
             records += batch.num_rows

@@ -48,8 +48,9 @@ from braidlog.pipelines.frame import (
 from braidlog.pipelines.frame_runners import context_of
 from braidlog.pipelines.manifest import finished, home_of, publish, published
 from braidlog.pipelines.ordered import COLUMNS, OrderedInput, Spread, records_of
-from braidlog.pipelines.origin import BYTES_PER_TASK, Origin, joined
 from braidlog.pipelines.pieces import Pieces, keep_list, read_list, split_at
+from braidlog.sources.origin import Origin
+from braidlog.sources.plan import BYTES_PER_TASK, joined
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -209,7 +210,7 @@ def _order(
     survey = Survey(application, watch=spread.see)
     size = time = 0
     with origin.open() as source:
-        for batch in source.batches(task.begin, task.end, COLUMNS):
+        for batch in source.batches(task.begin, task.end, columns=COLUMNS):
             survey.add(records_of(batch))
             pieces.add(spread.sort(batch))
             size += batch.nbytes

@@ -22,9 +22,10 @@ from itertools import pairwise
 from typing import Any, Final
 
 from braidlog.errors import InvalidArgumentError, NewerFormatError
-from braidlog.spark.plan import Span
+from braidlog.sources.plan import Span
+from braidlog.sources.source import ALL_STREAMS
 from braidlog.spark.selection import Range
-from braidlog.spark.tasks import ALL_STREAMS, Order, Task, interleaved
+from braidlog.spark.tasks import Order, Task, interleaved
 
 __all__ = ["Offset", "lag", "tasks_between"]
 

@@ -10,16 +10,23 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from braidlog.errors import TrimmedError
 from braidlog.handover import Landmark
-from braidlog.spark.chunks import rechunk
+from braidlog.sources.chunks import rechunk
+from braidlog.sources.source import ALL_STREAMS, LogSource
 from braidlog.spark.filters import narrow
 from braidlog.spark.options import ReadOptions
-from braidlog.spark.places import Place, open_place
+from braidlog.spark.places import check_same, open_source
 from braidlog.spark.schema import Column, Rows
-from braidlog.spark.selection import Selection
-from braidlog.spark.tasks import ALL_STREAMS, Task, plan_tasks
+from braidlog.spark.selection import Selection, hull
+from braidlog.spark.tasks import Task, plan_tasks
 from braidlog.spark.worker import landmarks_of, open_on_worker
 
-__all__ = ["LogReader", "PushdownLogReader", "read_task", "refuse_trimmed"]
+__all__ = [
+    "LogReader",
+    "PushdownLogReader",
+    "read_task",
+    "refuse_trimmed",
+    "stored_rows",
+]
 
 _NOTHING = Task("", ALL_STREAMS, 0, 0)
 """Spark wants at least one partition."""
@@ -43,8 +50,8 @@ class LogReader(DataSourceReader):  # type: ignore[misc]
             NotFoundError: there is no such log.
         """
         options = self.options
-        with open_place(options) as place:
-            look = place.look()
+        with open_source(options) as source:
+            look = source.look()
             refuse_trimmed(options, look.first)
             tasks = plan_tasks(
                 look, self.selection, options.order, options.bytes_per_partition
@@ -104,17 +111,32 @@ def read_task(
         return
     whole = task.stream == ALL_STREAMS
     rows = Rows(columns, selection.behind_plan(streams=whole), options)
-    with open_on_worker(options, landmarks) as place:
+    with open_on_worker(options, landmarks) as source:
+        check_same(options.log, task.log, source.id)
         if not options.fail_on_trimmed:
-            task = _kept(place, task)
+            task = _kept(source, task)
             if task.begin >= task.end:
                 return  # All of it is gone.
-        yield from rows.of(rechunk(place.read(task, rows)))
+        yield from rows.of(rechunk(stored_rows(source, task, rows)))
 
 
-def _kept(place: Place, task: Task) -> Task:
+def stored_rows(source: LogSource, task: Task, rows: Rows) -> Iterator[pa.RecordBatch]:
+    """Yield the columns that ``rows`` needs of what a task reads."""
+    since, until = hull(rows.selection.timestamp)
+    return source.batches(
+        task.begin,
+        task.end,
+        columns=rows.stored,
+        stream=task.stream,
+        since=since,
+        until=until,
+        turn=task.turn,
+    )
+
+
+def _kept(source: LogSource, task: Task) -> Task:
     """Return what is left of a task; what goes while it is read fails this attempt."""
-    look = place.look()
+    look = source.look()
     if task.stream == ALL_STREAMS:
         first = look.first
     else:

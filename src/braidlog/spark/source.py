@@ -2,7 +2,7 @@
 
 Theory of operation: Spark makes the reader on the driver, once for each action or
 streaming query, and asks it for partitions (`braidlog.spark.tasks`). For that one look
-is taken at the log where it is (`braidlog.spark.places`), which pins what the action
+is taken at the log where it is (`braidlog.sources`), which pins what the action
 sees: records appended later are in no partition. Each task goes to that place itself
 and reads what its partition says; nothing goes through the driver. The options are in
 `braidlog.spark.options`, and said one by one in docs/spark.md.
@@ -28,7 +28,7 @@ from pyspark.sql.datasource import (
 
 from braidlog.errors import LogError
 from braidlog.spark.options import parse
-from braidlog.spark.places import open_place
+from braidlog.spark.places import open_source
 from braidlog.spark.reader import LogReader, PushdownLogReader
 from braidlog.spark.schema import ddl_of, requested
 from braidlog.spark.sink.options import parse_sink
@@ -71,8 +71,8 @@ class BraidlogDataSource(DataSource):  # type: ignore[misc]
     def schema(self) -> str:
         """Check options and log, so that ``load()`` fails early; return all columns."""
         options = parse(self.options, os.environ)
-        with open_place(options) as place:
-            place.look()
+        with open_source(options) as source:
+            source.look()
         return ddl_of(options)
 
     @_plainly

@@ -26,15 +26,15 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from braidlog.errors import TrimmedError
+from braidlog.sources.plan import Bounds, plan_bytes
+from braidlog.sources.source import ALL_STREAMS, LogSource, Look
 from braidlog.spark.admission import admit
 from braidlog.spark.offset import Offset, tasks_between
 from braidlog.spark.options import ReadOptions
-from braidlog.spark.places import Place, check_same, open_place
-from braidlog.spark.plan import Bounds, plan_bytes
+from braidlog.spark.places import check_same, open_source
 from braidlog.spark.reader import read_task, refuse_trimmed
 from braidlog.spark.schema import Column
 from braidlog.spark.selection import hull
-from braidlog.spark.tasks import ALL_STREAMS, Look
 from braidlog.spark.worker import landmarks_of
 
 __all__ = ["LogStreamReader"]
@@ -48,13 +48,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         self.options = options
         self.columns = columns
         self.landmarks = landmarks_of(options)
-        self._place: Place | None = None
+        self._source: LogSource | None = None
         self._target: int | None = None
         self._latest: Offset | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave what is open to this process: tasks open the log themselves."""
-        return {**self.__dict__, "_place": None}
+        return {**self.__dict__, "_source": None}
 
     # -- offsets -----------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         """
         before = Offset.of(start)
         look = self._look()
-        check_same(self.options.log, before.log, look.log)
+        check_same(self.options.log, before.log, look.id)
         begin, lost = self._begin(before, look)
         end = self._end(look)
         if begin >= end:
@@ -103,7 +103,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         moved = begin != before.position or not before.log
         return Offset(
             position=end,
-            log=look.log,
+            log=self._identity(look),
             streams=look.cut(end),
             first=begin if moved else 1,
             firsts=begins if moved else {},
@@ -117,11 +117,16 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         return None if self._latest is None else self._latest.to_json()
 
     def _look(self) -> Look:
-        if self._place is None:
-            self._place = open_place(self.options)
-        look = self._place.look()
-        self._latest = Offset(look.end, look.log, look.cut(look.end))
+        if self._source is None:
+            self._source = open_source(self.options)
+        look = self._source.look()
+        self._latest = Offset(look.end, self._identity(look), look.cut(look.end))
         return look
+
+    def _identity(self, look: Look) -> str:
+        """Return what offsets call the log; empty would be: nothing read yet."""
+        # Raw directories do not know it. Nobody deletes the log while no node runs.
+        return look.id or f"raw:{self.options.log}"
 
     def _begin(self, before: Offset, look: Look) -> tuple[int, int]:
         """Return where the next batch begins, and how many positions it skips."""
@@ -188,9 +193,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
 
     def stop(self) -> None:
         """Let go of the log."""
-        if self._place is not None:
-            self._place.close()
-            self._place = None
+        if self._source is not None:
+            self._source.close()
+            self._source = None
 
 
 def _limits(limit: ReadLimit, options: ReadOptions) -> tuple[int | None, int | None]:

@@ -13,20 +13,18 @@ order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
-from braidlog.spark.plan import Bounds, Extent, Span, plan
+from braidlog.sources.plan import Bounds, Span, plan
+from braidlog.sources.source import ALL_STREAMS, Look
 from braidlog.spark.selection import Selection, hull
 
-__all__ = ["ALL_STREAMS", "Look", "Order", "Task", "interleaved", "plan_tasks"]
+__all__ = ["Order", "Task", "interleaved", "plan_tasks"]
 
 Order: TypeAlias = Literal["stream", "global"]
-
-ALL_STREAMS = 0
-"""No stream has this number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,30 +40,6 @@ class Task:
     """Which replica to begin with, so that tasks spread."""
 
 
-class Look(Protocol):
-    """A log at one moment."""
-
-    @property
-    def log(self) -> str:
-        """Identity of the log."""
-
-    @property
-    def first(self) -> int:
-        """First position that can be read."""
-
-    @property
-    def end(self) -> int:
-        """Position behind the last one."""
-
-    def cut(self, position: int) -> dict[int, int]:
-        """Return the first LLSN of each stream that is not before a position."""
-
-    def extents(
-        self, begin: Mapping[int, int], end: Mapping[int, int]
-    ) -> dict[int, list[Extent]]:
-        """Return how large the LLSNs between two cuts are, by stream."""
-
-
 def plan_tasks(
     look: Look, selection: Selection, order: Order, bytes_per_partition: int
 ) -> list[Task]:
@@ -76,12 +50,12 @@ def plan_tasks(
     if begin >= end:
         return []
     since, until = hull(selection.timestamp)
-    begins, ends = look.cut(begin), look.cut(end)
-    extents = look.extents(begins, ends)
     if order == "global":
-        # How large the streams are says how large the log is, wherever it lies in it.
-        extents = {ALL_STREAMS: _over(extents, begins, ends, begin, end)}
+        extents = {ALL_STREAMS: look.by_position(begin, end)}
         begins, ends = {ALL_STREAMS: begin}, {ALL_STREAMS: end}
+    else:
+        begins, ends = look.cut(begin), look.cut(end)
+        extents = look.extents(begins, ends)
     spans = {
         stream: plan(
             extents.get(stream, ()),
@@ -91,7 +65,7 @@ def plan_tasks(
         for stream, stop in sorted(ends.items())
         if stream == ALL_STREAMS or stream in selection.stream
     }
-    return interleaved(look.log, spans)
+    return interleaved(look.id, spans)
 
 
 def interleaved(log: str, spans: Mapping[int, Sequence[Span]]) -> list[Task]:
@@ -108,29 +82,3 @@ def interleaved(log: str, spans: Mapping[int, Sequence[Span]]) -> list[Task]:
             pair for pair in chain.from_iterable(rows) if pair is not None
         )
     ]
-
-
-def _over(
-    extents: Mapping[int, list[Extent]],
-    begins: Mapping[int, int],
-    ends: Mapping[int, int],
-    begin: int,
-    end: int,
-) -> list[Extent]:
-    if len(ends) == 1:
-        # Its LLSNs lie as dense as the positions: only shifted.
-        ((stream, there),) = begins.items()
-        return list(_shifted(extents[stream], begin - there))
-    total = sum(extent.bytes for each in extents.values() for extent in each)
-    return [Extent(begin, end, total)]
-
-
-def _shifted(extents: Iterable[Extent], by: int) -> Iterator[Extent]:
-    for extent in extents:
-        yield Extent(
-            extent.begin + by,
-            extent.end + by,
-            extent.bytes,
-            extent.timestamp_min,
-            extent.timestamp_max,
-        )

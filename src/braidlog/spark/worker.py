@@ -23,8 +23,9 @@ from braidlog.handover import (
     identify_imports,
     landmark_of,
 )
+from braidlog.sources.source import LogSource
 from braidlog.spark.options import ReadOptions
-from braidlog.spark.places import Place, open_place
+from braidlog.spark.places import open_source
 
 __all__ = ["landmarks_of", "open_on_worker"]
 
@@ -43,8 +44,8 @@ def landmarks_of(options: ReadOptions) -> tuple[Landmark, ...]:
 @contextmanager
 def open_on_worker(
     options: ReadOptions, landmarks: tuple[Landmark, ...]
-) -> Iterator[Place]:
-    """Open the place that the options name, in the process of a task.
+) -> Iterator[LogSource]:
+    """Open the log that the options name, in the process of a task.
 
     Raises:
         NotSharedError: this process does not see what the driver saw.
@@ -52,13 +53,13 @@ def open_on_worker(
         NotFoundError: there is no such log any more.
     """
     check_landmarks(landmarks)
-    with identify_imports(), _opened(options) as place:
-        yield place
+    with identify_imports(), _opened(options) as source:
+        yield source
 
 
-def _opened(options: ReadOptions) -> Place:
+def _opened(options: ReadOptions) -> LogSource:
     try:
-        return open_place(options)
+        return open_source(options)
     except FileNotFoundError as error:
         # Only the file of authorities is opened by others than the log itself.
         raise _unseen(options.ca or str(error.filename)) from error

@@ -25,7 +25,7 @@ from braidlog.errors import (
 from braidlog.pipelines import archive as pipeline
 from braidlog.pipelines.archive import archive
 from braidlog.pipelines.frame import Report
-from braidlog.pipelines.origin import Origin
+from braidlog.sources.origin import Origin
 
 SMALL: dict[str, Any] = {"bytes_per_file": 4 << 10, "workers": 1}
 

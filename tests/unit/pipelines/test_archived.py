@@ -18,9 +18,9 @@ from braidlog.errors import InvalidArgumentError, NotFoundError, TrimmedError
 from braidlog.pipelines.archive import archive
 from braidlog.pipelines.auditing import audit
 from braidlog.pipelines.compaction import compact
-from braidlog.pipelines.origin import Origin
 from braidlog.pipelines.repartitioning import Destination, repartition
 from braidlog.pipelines.replaying import replay
+from braidlog.sources.origin import Origin
 from process.replayed import fill, near
 
 BYTES_PER_TASK = 8_000

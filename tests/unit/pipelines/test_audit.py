@@ -15,7 +15,7 @@ from braidlog import _native
 from braidlog.errors import AlreadyExistsError
 from braidlog.pipelines import Report, compact, reindex
 from braidlog.pipelines.auditing import audit
-from braidlog.pipelines.origin import Origin
+from braidlog.sources.origin import Origin
 from unit.archive.made import archive_log
 
 COUNT = 400

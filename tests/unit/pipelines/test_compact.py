@@ -26,8 +26,8 @@ from braidlog.pipelines.compaction import Tombstones, compact
 from braidlog.pipelines.frame import Attempt, File, Job, Result
 from braidlog.pipelines.latest import Fetch, Whole, fetch, latest
 from braidlog.pipelines.manifest import read_manifest, verify
-from braidlog.pipelines.origin import Origin
 from braidlog.pipelines.piecefile import PieceFile
+from braidlog.sources.origin import Origin
 
 Row = tuple[int, bytes, bytes]
 

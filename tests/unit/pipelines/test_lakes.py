@@ -14,7 +14,7 @@ from braidlog.errors import InvalidArgumentError
 from braidlog.pipelines import lakes
 from braidlog.pipelines.archive import archive
 from braidlog.pipelines.lakes import Lakes
-from braidlog.pipelines.origin import Origin
+from braidlog.sources.origin import Origin
 
 deltalake = pytest.importorskip("deltalake", reason="needs the extra lake")
 pytest.importorskip("pyiceberg", reason="needs the extra lake")

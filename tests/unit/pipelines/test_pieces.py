@@ -20,10 +20,11 @@ from braidlog.pipelines import compaction, pieces
 from braidlog.pipelines.compaction import compact
 from braidlog.pipelines.frame import Attempt, Job, Report, Result
 from braidlog.pipelines.frame_state import JobState
-from braidlog.pipelines.origin import Origin, Range, joined
 from braidlog.pipelines.piecefile import PieceFile
 from braidlog.pipelines.repartitioning import Destination, repartition
 from braidlog.pipelines.replaying import replay
+from braidlog.sources.origin import Origin
+from braidlog.sources.plan import Span, joined
 from process.replayed import fill, near
 
 SCHEMA = log_schema(["position", "value"])
@@ -123,7 +124,7 @@ def test_damage_is_found_where_it_is_read(tmp_path: Path) -> None:
 
 @given(st.integers(0, 50), st.integers(1, 20))
 def test_neighbours_are_joined(count: int, most: int) -> None:
-    ranges = [Range(at, at + 1, 10) for at in range(count)]
+    ranges = [Span(at, at + 1, 10) for at in range(count)]
     found = joined(ranges, most)
     assert len(found) <= most
     assert [at for each in found for at in range(each.begin, each.end)] == [

@@ -17,10 +17,11 @@ from braidlog.faultlog.log import FaultLog
 from braidlog.logstream.storage import CommitContext
 from braidlog.node import raw
 from braidlog.node.replica_store import ReplicaStore
-from braidlog.pipelines import rawranges
 from braidlog.pipelines.compaction import compact
-from braidlog.pipelines.origin import Origin, Range
 from braidlog.pipelines.pieces import COLUMNS
+from braidlog.sources import dead as sources_dead
+from braidlog.sources.origin import Origin
+from braidlog.sources.plan import Span
 from braidlog.storage.rawstreams import RawStreams
 from braidlog.storage.streams import NodeStore
 from unit.node.test_raw import LOG, config, killed
@@ -61,7 +62,7 @@ def write(path: Path, node: int, count: int = COUNT, *, changed: int = 0) -> Pat
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log of some KB is cut as well."""
-    monkeypatch.setattr(rawranges, "_BYTES_MIN", 1)
+    monkeypatch.setattr(sources_dead, "_BYTES_MIN", 1)
 
 
 @pytest.fixture(scope="module")
@@ -75,17 +76,17 @@ def origin(directories: list[Path]) -> Origin:
     return Origin("bank", raw=tuple(map(str, directories)))
 
 
-def ranges_of(directories: list[Path], until: int | None = None) -> list[Range]:
+def ranges_of(directories: list[Path], until: int | None = None) -> list[Span]:
     with origin(directories).open() as source:
         return source.ranges(until, 4_000)
 
 
-def read(directories: list[Path], ranges: list[Range]) -> list[dict[str, object]]:
+def read(directories: list[Path], ranges: list[Span]) -> list[dict[str, object]]:
     with origin(directories).open() as source:
         return [
             row
             for each in ranges
-            for batch in source.batches(each.begin, each.end, COLUMNS)
+            for batch in source.batches(each.begin, each.end, columns=COLUMNS)
             for row in batch.to_pylist()
         ]
 
@@ -119,7 +120,7 @@ def test_a_task_reads_its_range_alone(
         return parts
 
     monkeypatch.setattr(RawStreams, "copy_chunk", copy_chunk)
-    read(dead, [Range(101, 161, 0)])
+    read(dead, [Span(101, 161, 0)])
     # Of each of two streams thirty records or so, of each of three copies.
     assert {copy for copy, _ in llsns} == {0, 1, 2}
     assert all(45 < n < 90 for _, n in llsns)
@@ -173,7 +174,7 @@ def test_nobody_runs_on_them_meanwhile(dead: list[Path]) -> None:
         with pytest.raises(LockedError, match="a node runs on"):
             read(dead, ranges)
     with origin(dead).open() as one:
-        batches = one.batches(1, 601, COLUMNS)
+        batches = one.batches(1, 601, columns=COLUMNS)
         next(batches)
         # Others read at the same time, and no node can begin.
         assert len(read(dead, ranges)) == 600
@@ -195,6 +196,6 @@ def test_what_only_the_repository_knows_is_for_a_merge(tmp_path: Path) -> None:
 def test_what_a_merge_reads_in_seconds_is_left_to_it(
     dead: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rawranges, "_BYTES_MIN", 1 << 20)
+    monkeypatch.setattr(sources_dead, "_BYTES_MIN", 1 << 20)
     [one] = ranges_of(dead)
     assert (one.begin, len(read(dead, [one]))) == (0, 2 * COUNT)

@@ -12,8 +12,8 @@ from braidlog.client.routing import stream_index
 from braidlog.errors import InvalidArgumentError, LogFullError
 from braidlog.pipelines import audit, compact
 from braidlog.pipelines import repartitioning as module
-from braidlog.pipelines.origin import Origin
 from braidlog.pipelines.repartitioning import Destination, producer_of, repartition
+from braidlog.sources.origin import Origin
 
 COUNT = 2000
 

@@ -21,8 +21,8 @@ from braidlog.errors import (
 )
 from braidlog.pipelines import Report, replaying
 from braidlog.pipelines.manifest import read_manifest
-from braidlog.pipelines.origin import Origin
 from braidlog.pipelines.replaying import replay
+from braidlog.sources.origin import Origin
 from process.replayed import PARTITIONS, fill, near, wide
 
 pytestmark = pytest.mark.timeout(120)

@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from braidlog.errors import NotSharedError, UnavailableError
 from braidlog.handover import TAIL_BYTES, here, problem_of, tail_of
-from braidlog.spark.chunks import rechunk
+from braidlog.sources.chunks import rechunk
 from braidlog.spark.sink.ledger import FileList, StagedFile, StagedFileError
 from braidlog.spark.sink.ledger.entries import decode_files, digest_of, encode_files
 from braidlog.spark.sink.rows import SCHEMA

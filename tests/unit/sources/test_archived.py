@@ -1,12 +1,13 @@
-"""What the Spark reader reads of a log with an archive, without Spark.
+"""What is read of a log with an archive in front of it, as Spark reads it.
 
-The place behind is a model of two streams that is trimmed while tasks run.
+The source behind is a model of two streams that is trimmed while tasks run.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,15 @@ from braidlog.archive.place import Place as ArchivePlace
 from braidlog.archive.rows import COLUMNS
 from braidlog.archive.writing import write_file
 from braidlog.errors import InvalidArgumentError, NotFoundError, TrimmedError
-from braidlog.spark.archived import ArchivedPlace
-from braidlog.spark.chunks import rechunk
+from braidlog.sources.archived import ArchivedSource
+from braidlog.sources.chunks import rechunk
+from braidlog.sources.plan import Extent
+from braidlog.sources.source import ALL_STREAMS, LogSource, Look
 from braidlog.spark.options import ReadOptions, parse
-from braidlog.spark.plan import Extent
+from braidlog.spark.reader import stored_rows
 from braidlog.spark.schema import Column, Rows
 from braidlog.spark.selection import EVERYTHING
-from braidlog.spark.tasks import ALL_STREAMS, Order, Task, plan_tasks
+from braidlog.spark.tasks import Order, plan_tasks
 from unit.archive import made
 
 OPTIONS = ReadOptions(log="log", path="d", include_archive=True)
@@ -47,10 +50,11 @@ def rows(begin: int, end: int) -> pa.RecordBatch:
     )
 
 
-class Log:
-    """Positions ``first`` to `END`, in batches of four; a look, and the place."""
+class Log(LogSource, Look):
+    """Positions ``first`` to `END`, in batches of four; a look, and the source."""
 
-    log = made.LOG_ID
+    id = made.LOG_ID
+    name = "log"
     end = END
 
     def __init__(self, where: Path, first: int) -> None:
@@ -72,26 +76,38 @@ class Log:
         assert all(begin[s] >= at for s, at in self.cut(self.first).items())
         return {s: [Extent(begin[s], end[s], 100)] for s in begin if begin[s] < end[s]}
 
-    def read(self, task: Task, rows_: Rows) -> Iterator[pa.RecordBatch]:
-        for begin in range(1, END, 4):
-            batch = rows(begin, min(END, begin + 4))
-            name = "position" if task.stream == ALL_STREAMS else "llsn"
+    def batches(
+        self,
+        begin: int,
+        end: int,
+        *,
+        columns: Sequence[str],
+        stream: int = ALL_STREAMS,
+        since: int | None = None,
+        until: int | None = None,
+        turn: int = 0,
+    ) -> Iterator[pa.RecordBatch]:
+        for at in range(1, END, 4):
+            batch = rows(at, min(END, at + 4))
+            name = "position" if stream == ALL_STREAMS else "llsn"
             keep = [
-                task.begin <= row[name] < task.end
-                and task.stream in (ALL_STREAMS, row["stream"])
+                begin <= row[name] < end and stream in (ALL_STREAMS, row["stream"])
                 for row in batch.to_pylist()
             ]
-            kept = batch.filter(pa.array(keep)).select(rows_.stored)
+            kept = batch.filter(pa.array(keep)).select(list(columns))
             if kept.num_rows:
                 if kept["position"][0].as_py() < self.first:
                     raise TrimmedError("trimmed", first=self.first)
                 # A directory and a cluster give it in different widths.
-                at = rows_.stored.index("stream")
+                at = columns.index("stream")
                 yield kept.set_column(at, "stream", kept["stream"].cast(pa.int32()))
             if self.trims:
                 self.first = self.trims.pop(0)
 
-    def archive(self, location: str | None) -> Archive:
+    def records(self, begin: int | None, end: int | None = None) -> Iterator[Any]:
+        raise NotImplementedError
+
+    def archive(self, location: str | os.PathLike[str] | None) -> Archive:
         return open_archive(location or self.where)
 
     def close(self) -> None:
@@ -109,12 +125,12 @@ COLUMNS_ASKED = tuple(
 )
 
 
-def read_all(place: ArchivedPlace, order: Order, size: int) -> list[dict[str, Any]]:
+def read_all(source: ArchivedSource, order: Order, size: int) -> list[dict[str, Any]]:
     wanted = Rows(COLUMNS_ASKED, EVERYTHING, OPTIONS)
-    tasks = plan_tasks(place.look(), EVERYTHING, order, size)
+    tasks = plan_tasks(source.look(), EVERYTHING, order, size)
     assert len(tasks) > 1
     # Joined as the reader joins them, which wants one schema.
-    found = [b for task in tasks for b in rechunk(place.read(task, wanted))]
+    found = [b for task in tasks for b in rechunk(stored_rows(source, task, wanted))]
     return [row for batch in found for row in batch.to_pylist()]
 
 
@@ -126,8 +142,8 @@ def test_each_record_comes_once_also_while_it_is_trimmed(
     archive_to(tmp_path, 1, 11, 28, 45)
     log = Log(tmp_path, first)
     log.trims = [*range(first + 1, 45, 3)]
-    place = ArchivedPlace(log, OPTIONS)
-    found = read_all(place, order, 60)
+    source = ArchivedSource(log)
+    found = read_all(source, order, 60)
     expected = rows(1, END).select([c.name for c in COLUMNS_ASKED]).to_pylist()
     if order == "stream":
         for stream in (1, 2):
@@ -143,7 +159,7 @@ def test_cuts_are_those_of_the_log_before_it_was_trimmed(
 ) -> None:
     archive_to(tmp_path, 1, 11, 28, 45)
     whole = Log(tmp_path, 1)
-    look = ArchivedPlace(Log(tmp_path, 40), OPTIONS).look()
+    look = ArchivedSource(Log(tmp_path, 40)).look()
     assert look.cut(position) == whole.cut(position)
     assert (look.first, look.end) == (1, END)
 
@@ -151,11 +167,11 @@ def test_cuts_are_those_of_the_log_before_it_was_trimmed(
 def test_a_gap_is_said_when_it_is_planned(tmp_path: Path) -> None:
     archive_to(tmp_path, 5, 20)
     with pytest.raises(TrimmedError, match="20 to 29 are gone"):
-        ArchivedPlace(Log(tmp_path, 30), OPTIONS).look()
-    assert ArchivedPlace(Log(tmp_path, 20), OPTIONS).look().first == 5
+        ArchivedSource(Log(tmp_path, 30)).look()
+    assert ArchivedSource(Log(tmp_path, 20)).look().first == 5
     log = Log(tmp_path / "none", 30)
     with pytest.raises(NotFoundError):
-        ArchivedPlace(log, OPTIONS)
+        ArchivedSource(log)
     assert log.closed
 
 

@@ -14,11 +14,26 @@ position of the bounds that a segment not excluded by its timestamps may have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
-__all__ = ["Bounds", "Extent", "Span", "plan", "plan_bytes"]
+__all__ = [
+    "BYTES_PER_TASK",
+    "Bounds",
+    "Extent",
+    "Span",
+    "joined",
+    "plan",
+    "plan_bytes",
+]
+
+BYTES_PER_TASK: Final = 64 << 20
+"""About how much of a log one task of a pipeline reads."""
+
+_TASKS_MAX: Final = 8192
+"""Tasks of a stage that others follow: each of those reads something of all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +77,17 @@ def plan(
     )
     parts = (part for piece in pieces for part in _split(piece, bytes_per_partition))
     return list(_join(parts, bytes_per_partition))
+
+
+def joined(spans: Sequence[Span], tasks_max: int = _TASKS_MAX) -> list[Span]:
+    """Join neighbours, as few as it takes, to at most so many spans."""
+    count = max(1, -(-len(spans) // tasks_max))
+    found = []
+    for at in range(0, len(spans), count):
+        some = spans[at : at + count]
+        size = sum(each.bytes for each in some)
+        found.append(Span(some[0].begin, some[-1].end, size))
+    return found
 
 
 def plan_bytes(extents: Iterable[Extent], bounds: Bounds) -> int:
