@@ -22,7 +22,7 @@ from braidlog.app import (
     PendingCall,
     SnapshotSettings,
 )
-from braidlog.app.replay.inputs import DirectoryInput
+from braidlog.app.replay.inputs import commands_of
 from braidlog.app.replay.run import replay
 
 PAGE = 2000  # Files; a result has at most 1 MiB.
@@ -108,7 +108,7 @@ def run(directory: Path, events: Iterable[dict[str, Any]]) -> list[list[Any]]:
             call.result()
         files = tree(host)
         position, hashes = host.hashes()
-        source = DirectoryInput(directory / "app")
+        source = commands_of(directory / "app")
         done = replay(changes, source, directory / "again", until=position)
         source.close()
     print(f"{done.commands} changes, {len(files)} files")

@@ -25,11 +25,11 @@ from typing import Any
 
 import braidlog
 from braidlog.app.caller.caller import Caller, connect
-from braidlog.app.replay.inputs import ClusterInput
 from braidlog.app.replay.run import replay
 from braidlog.app.replay.snapshot_source import SnapshotStart, SnapshotStarts
 from braidlog.client.settings import ClientSettings
 from braidlog.errors import LogError
+from braidlog.sources.cluster import ClusterSource
 from cluster.banks import app, ledger
 from cluster.caller import ACCOUNTS
 from cluster.chaos import Chaos
@@ -231,7 +231,7 @@ class Bank:
             tempfile.TemporaryDirectory(dir=self._directory) as directory,
             braidlog.connect(self.cluster.seeds) as client,
         ):
-            path, source = Path(directory) / "state", ClusterInput(client, app.name)
+            path, source = Path(directory) / "state", ClusterSource(client, app.name)
             done = replay(app, source, path, starts=lambda _: start)
         return tuple(done.hashes[number] for number in range(app.partitions))
 

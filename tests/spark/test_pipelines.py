@@ -9,7 +9,7 @@ import pytest
 
 import braidlog
 from braidlog.app.log.source import LOG_NAME
-from braidlog.app.replay.inputs import DirectoryInput
+from braidlog.app.replay.inputs import commands_of
 from braidlog.app.replay.run import replay as embedded
 from braidlog.errors import TrimmedError
 from braidlog.pipelines import run
@@ -67,7 +67,7 @@ def test_replay_in_spark_gives_the_hashes_of_the_embedded_one(
 ) -> None:
     with near.open(tmp_path / "bank") as host:
         fill(host, 300)
-    source = DirectoryInput(tmp_path / "bank")
+    source = commands_of(tmp_path / "bank")
     expected = embedded(near, source, tmp_path / "expected")
     source.close()
     origin = Origin(LOG_NAME, path=str(tmp_path / "bank" / "log"))

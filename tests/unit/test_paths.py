@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import braidlog
 from braidlog.app import Application
-from braidlog.app.replay.inputs import DirectoryInput
+from braidlog.app.replay.inputs import commands_of
 from braidlog.app.replay.run import replay
 from braidlog.archive import open_archive
 from braidlog.cli.root import main
@@ -90,7 +90,7 @@ CALLS: dict[str, Callable[[Origin, str], Any]] = {
     "host": lambda _, path: APP.open(path),
     "cluster host": lambda _, path: APP.open_cluster("127.0.0.1:1", path),
     "replay": lambda _, path: replay(APP, None, path),  # type: ignore[arg-type]
-    "input": lambda _, path: DirectoryInput(path),
+    "input": lambda _, path: commands_of(path),
     "local cluster": lambda _, path: LocalCluster(1, directory=path),
     "staging": lambda _, path: parse_sink(
         {"path": "data", "log": "log", "staging": path or "s3://b"}

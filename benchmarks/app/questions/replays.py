@@ -12,7 +12,7 @@ from benchmarks.app.plan import Plan
 from benchmarks.contest import Comparison, Contestant, Kind, Measure
 from benchmarks.rows import Better, Target
 from benchmarks.timing import Figures
-from braidlog.app.replay.inputs import DirectoryInput
+from braidlog.app.replay.inputs import commands_of
 from braidlog.app.replay.run import replay
 
 NAME = "replays"
@@ -36,7 +36,7 @@ def _live(plan: Plan, stack: ExitStack) -> Measure:
 def _replay(plan: Plan, stack: ExitStack) -> Measure:
     path = plan.directory / NAME / "log"
     make_log(plan, path, plan.commands)
-    source = DirectoryInput(path)
+    source = commands_of(path)
     stack.callback(source.close)
 
     def measure() -> Figures:

@@ -17,7 +17,7 @@ from benchmarks.spark.plan import WORKERS, Plan
 from benchmarks.spark.usage import timed
 from benchmarks.timing import Figures
 from braidlog.app.log.source import LOG_NAME
-from braidlog.app.replay.inputs import DirectoryInput
+from braidlog.app.replay.inputs import commands_of
 from braidlog.app.replay.run import replay as embedded
 from braidlog.pipelines import Origin, replay
 
@@ -87,7 +87,7 @@ def _measure(plan: Plan, work: Work, outputs: Iterator[Path]) -> Figures:
 
 
 def _embedded(application: Path, output: Path) -> None:
-    with closing(DirectoryInput(application)) as source:
+    with closing(commands_of(application)) as source:
         embedded(counters, source, output)
 
 

@@ -38,10 +38,10 @@ from braidlog.errors import (
 if TYPE_CHECKING:
     from braidlog.app import Application
     from braidlog.app.replay.audit import Audit, Seen
-    from braidlog.app.replay.inputs import Input
-    from braidlog.app.replay.raw_input import Cut, Lacks, RawInput
     from braidlog.app.replay.run import Outlook, Replay, Replayed
     from braidlog.app.replay.snapshot_source import SnapshotStarts
+    from braidlog.sources.dead import Cut, DeadSource, Lacks
+    from braidlog.sources.source import LogSource
 
 __all__ = ["replay_", "verify"]
 
@@ -253,26 +253,27 @@ def _starts(
 
 
 @contextlib.contextmanager
-def _input(session: Session, log: str | None) -> Iterator[Input]:
-    from braidlog.app.replay.inputs import ClusterInput, DirectoryInput
+def _input(session: Session, log: str | None) -> Iterator[LogSource]:
+    from braidlog.app.replay.inputs import commands_of
+    from braidlog.sources.cluster import ClusterSource
 
     if session.cluster is not None:
         if log is None:
             raise Problem("no log of the cluster was given", "pass --log NAME", USAGE)
         with session.client() as client:
-            yield ClusterInput(client, log)
+            yield ClusterSource(client, log)
         return
-    with contextlib.closing(DirectoryInput(session.data)) as source:
+    with contextlib.closing(commands_of(session.data)) as source:
         yield source
 
 
 @contextlib.contextmanager
-def _raw(directories: Sequence[Path], log: str | None, cut: Cut) -> Iterator[Input]:
+def _raw(directories: Sequence[Path], log: str | None, cut: Cut) -> Iterator[LogSource]:
     from braidlog.app.log.source import LOG_NAME
-    from braidlog.app.replay.raw_input import RawInput
+    from braidlog.sources.dead import DeadSource
 
     name = LOG_NAME if log is None else log
-    with contextlib.closing(RawInput(directories, name, cut=cut)) as source:
+    with contextlib.closing(DeadSource(directories, name, cut=cut)) as source:
         try:
             yield source
         except CorruptionError as error:
@@ -287,7 +288,7 @@ def _raw(directories: Sequence[Path], log: str | None, cut: Cut) -> Iterator[Inp
             _tell_lacks(source.found)
 
 
-def _damage_hint(source: RawInput) -> str:
+def _damage_hint(source: DeadSource) -> str:
     if source.cut == "any-copy" or not source.found.damages:
         return "`braidlog verify --data DIR` shows the damage of one directory"
     return (
@@ -415,7 +416,7 @@ def verify(
 @contextlib.contextmanager
 def _begin(
     application: Application,
-    source: Input,
+    source: LogSource,
     work: Path,
     environment: str,
     starts: SnapshotStarts | None,

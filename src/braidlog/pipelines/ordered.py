@@ -125,7 +125,7 @@ class OrderedInput:
 
     gaps: Final = True
     """Positions of other partitions are missing."""
-    identity: Final = ""
+    id: Final = ""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class OrderedInput:
         self._pieces = pieces
         self._parts = sorted(parts)
 
-    def read(self, begin: int | None, end: int | None = None) -> Iterator[Record]:
+    def records(self, begin: int | None, end: int | None = None) -> Iterator[Record]:
         """Read the records from ``begin`` up to ``end``.
 
         Raises:

@@ -344,10 +344,10 @@ def _apply(rules: _Rules, task: _Apply, attempt: Attempt) -> Result:
 def _survey_of(application: Application, control: OrderedInput, task: _Apply) -> Survey:
     """Return what the first stage saw, as far as executing needs it."""
     survey = Survey(application)
-    survey.add(control.read(None, task.until + 1))
+    survey.add(control.records(None, task.until + 1))
     # What gives a command up is behind it.
     beyond = Survey(application, aborts=survey.aborts)
-    beyond.add(control.read(task.until + 1))
+    beyond.add(control.records(task.until + 1))
     # Of the commands themselves there is nothing here: nobody read them a second time.
     survey.first, survey.missing = 1, 0
     survey.position, survey.time = task.until, task.time

@@ -52,23 +52,23 @@ class _Look(Look):
 class DirectorySource(LogSource):
     """A log in a directory, followed beside its writer or without one."""
 
-    def __init__(self, path: str | Path, log: str) -> None:
-        """Open the directory.
+    def __init__(self, path: str | Path, log: str, *, name: str = "") -> None:
+        """Open the directory; ``name`` is what a person calls it, if not its path.
 
         Raises:
             NotFoundError: there is no such directory or log.
         """
         self._where = Path(path).absolute()
         self._name = log
-        self.name = str(path)
+        self.name = name or str(path)
         self._node = open_store(self._where, read_only=True)
         try:
-            self._log()
+            self._log = self._find()
         except NotFoundError:
             self.close()
             raise
 
-    def _log(self) -> Log:
+    def _find(self) -> Log:
         try:
             return self._node.log(self._name)
         except NotFoundError as error:
@@ -76,12 +76,12 @@ class DirectorySource(LogSource):
 
     @property
     def id(self) -> str:
-        """Random identity of the log."""
-        return self._log().id
+        """Random identity of the log, when it was looked at last."""
+        return self._log.id
 
     def look(self) -> Look:
         """Return the log as it is now."""
-        log = self._log()
+        log = self._log = self._find()
         # The end first: segments seen later may reach beyond it, never fall short.
         end, first = log.end, log.first
         segments = [
@@ -111,7 +111,7 @@ class DirectorySource(LogSource):
         """Yield a range, with stream and LLSN, which are not stored."""
         import pyarrow as pa
 
-        log = self._log()
+        log = self._log
         names = [name for name in columns if name not in ("stream", "llsn")]
         if names == list(columns):
             yield from log.batches(begin, end, columns=names)
@@ -129,12 +129,12 @@ class DirectorySource(LogSource):
 
     def records(self, begin: int | None, end: int | None = None) -> Iterator[Record]:
         """Yield the records that are durable now."""
-        log = self._log()
+        log = self._log
         return log.read(*bounded(begin, end, log.end))
 
     def archive(self, location: str | os.PathLike[str] | None) -> Archive:
         """Open the archive at a location; None is the recorded one."""
-        return self._log().archive(location)
+        return self._log.archive(location)
 
     def close(self) -> None:
         """Let go of the directory. Idempotent."""

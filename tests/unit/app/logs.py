@@ -24,20 +24,17 @@ class ListInput:
         self, records: list[Record], *, gaps: bool = False, first: int = 1
     ) -> None:
         self.name = "a list"
-        self.identity = ""
+        self.id = ""
         self.gaps = gaps
         self.first = first
-        self.records = records
+        self.listed = records
 
-    def read(self, begin: int | None, end: int | None = None) -> Iterator[Record]:
+    def records(self, begin: int | None, end: int | None = None) -> Iterator[Record]:
         if begin is not None and begin < self.first:
             raise TrimmedError(first=self.first)
         begin = self.first if begin is None else begin
-        found = [r for r in self.records if r.position >= begin]
+        found = [r for r in self.listed if r.position >= begin]
         return iter([r for r in found if end is None or r.position < end])
-
-    def close(self) -> None:
-        pass
 
 
 def history(bank: Application, commands: int, *, seed: int = 1) -> Records:

@@ -11,7 +11,7 @@ import pytest
 
 from braidlog.app import Application, Host
 from braidlog.app.replay.audit import Audit, compare, look_at
-from braidlog.app.replay.inputs import DirectoryInput
+from braidlog.app.replay.inputs import commands_of
 from braidlog.app.replay.run import Replay
 from braidlog.app.replay.target import Target
 from braidlog.errors import NotFoundError
@@ -35,7 +35,7 @@ def host(bank: Application, tmp_path: Path) -> Iterator[Host]:
 
 @pytest.fixture
 def going(bank: Application, host: Host, tmp_path: Path) -> Iterator[Replay]:
-    source = DirectoryInput(tmp_path / "bank")
+    source = commands_of(tmp_path / "bank")
     with Replay(bank, source, Target(tmp_path / "work", bank)) as going:
         yield going
     source.close()

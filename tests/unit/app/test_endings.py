@@ -21,7 +21,7 @@ from braidlog.app import (
     ProcedureError,
 )
 from braidlog.app.execution.entries import Outcomes, pack
-from braidlog.app.replay.inputs import DirectoryInput
+from braidlog.app.replay.inputs import commands_of
 from braidlog.app.replay.run import replay
 from braidlog.errors import ClosedError, DeadlineError
 
@@ -109,7 +109,7 @@ def make(meeting: Meeting | None = None) -> Application:
 
 def check_replay(path: Path, hashes: list[bytes]) -> None:
     """The log alone gives the state that the host had."""
-    source = DirectoryInput(path)
+    source = commands_of(path)
     done = replay(make(), source, path / "again")
     source.close()
     assert list(done.hashes.values()) == hashes

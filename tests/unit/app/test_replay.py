@@ -15,7 +15,7 @@ from braidlog.app import Abort, Application, DivergedError, UnknownProcedureErro
 from braidlog.app.errors import ApplicationMismatchError, EnvironmentMismatchError
 from braidlog.app.execution.entries import AbortEntry, Outcomes, pack
 from braidlog.app.execution.executor import Executor
-from braidlog.app.replay.inputs import DirectoryInput
+from braidlog.app.replay.inputs import commands_of
 from braidlog.app.replay.run import Moment, Outlook, Replay, Replayed, replay
 from braidlog.app.replay.target import Target
 from braidlog.app.state.sqlite import SqliteState
@@ -59,7 +59,7 @@ def test_a_replay_from_zero_has_the_hashes_of_the_host(tmp_path: Path) -> None:
             host.call("transfer", 3, 4, 5000)
         position, hashes = host.hashes()
         # Beside the host, which holds the directory.
-        done = replay(bank, DirectoryInput(tmp_path / "bank"), tmp_path / "again")
+        done = replay(bank, commands_of(tmp_path / "bank"), tmp_path / "again")
     assert (done.position, done.commands) == (position, 43)
     assert list(done.hashes.values()) == hashes
 

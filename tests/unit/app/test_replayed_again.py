@@ -13,12 +13,14 @@ from braidlog.app import Application, SnapshotSettings
 from braidlog.app.errors import ApplicationMismatchError, DivergedError
 from braidlog.app.execution.entries import Outcomes
 from braidlog.app.execution.executor import Executor
+from braidlog.app.log.source import LOG_NAME
 from braidlog.app.replay import run as module
-from braidlog.app.replay.inputs import DirectoryInput
+from braidlog.app.replay.inputs import commands_of
 from braidlog.app.replay.run import Replay, Replayed, replay
 from braidlog.app.replay.snapshot_source import SnapshotStarts
 from braidlog.app.replay.target import Target
 from braidlog.app.state.sqlite import SqliteState
+from braidlog.sources.dead import DeadSource
 from unit.app.banking import make_bank
 from unit.app.logs import ListInput
 from unit.app.records import Records
@@ -123,7 +125,7 @@ def banks_with_snapshots(path: Path) -> tuple[Application, Path, Path]:
 
 def test_a_snapshot_of_another_log_is_refused(tmp_path: Path) -> None:
     bank, one, two = banks_with_snapshots(tmp_path)
-    source = DirectoryInput(one)
+    source = commands_of(one)
     for where, fits in ((one, True), (two, False)):
         starts = SnapshotStarts(where / "snapshots", 3)
         if fits:
@@ -132,22 +134,24 @@ def test_a_snapshot_of_another_log_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ApplicationMismatchError, match="is of the log"):
             replay(bank, source, tmp_path / "not", starts=starts)
     # Where it is not known which log that is, the databases say of which they are.
-    source.identity = ""
-    with pytest.raises(ApplicationMismatchError, match="choose another directory"):
-        replay(bank, source, tmp_path / "not", starts=starts)
     source.close()
+    with (
+        DeadSource([one / "log"], LOG_NAME) as unknown,
+        pytest.raises(ApplicationMismatchError, match="choose another directory"),
+    ):
+        replay(bank, unknown, tmp_path / "not", starts=starts)
 
 
 def test_a_replay_goes_on_with_its_own_log_alone(tmp_path: Path) -> None:
     bank, one, two = banks_with_snapshots(tmp_path)
     shutil.rmtree(two / "snapshots")
-    source = DirectoryInput(one)
+    source = commands_of(one)
     done = replay(bank, source, tmp_path / "again")
     source.close()
-    source = DirectoryInput(two)
+    source = commands_of(two)
     with pytest.raises(ApplicationMismatchError, match="the state is of"):
         replay(bank, source, tmp_path / "again")
     source.close()
-    source = DirectoryInput(one)
+    source = commands_of(one)
     assert replay(bank, source, tmp_path / "again").hashes == done.hashes
     source.close()

@@ -10,7 +10,7 @@ import pytest
 
 from braidlog.app.determinism.codec import encode
 from braidlog.app.replay.audit import compare
-from braidlog.app.replay.inputs import DirectoryInput
+from braidlog.app.replay.inputs import commands_of
 from braidlog.app.replay.run import Replay, replay
 from braidlog.app.replay.snapshot_source import SnapshotStarts
 from braidlog.app.replay.target import Target
@@ -196,7 +196,7 @@ def test_the_snapshots_that_a_host_takes(tmp_path: Path) -> None:
         for account in range(29):
             host.call("transfer", account, account + 1, 50)
         position, hashes = host.hashes()
-        source = DirectoryInput(tmp_path / "bank")
+        source = commands_of(tmp_path / "bank")
         real = SnapshotStarts(tmp_path / "bank" / "snapshots", 3)
         done = replay(bank, source, tmp_path / "again", starts=real, until=position)
         source.close()

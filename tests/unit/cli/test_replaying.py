@@ -13,8 +13,8 @@ from braidlog.app.log.source import EmbeddedLog
 from unit.app.banking import make_bank
 from unit.app.logs import history
 from unit.app.records import Records
-from unit.app.test_raw_input import flip, nodes
 from unit.cli.conftest import Cli
+from unit.sources.test_dead import flip, nodes
 
 BANK = "unit.cli.test_replaying:bank"
 bank = make_bank()

@@ -101,7 +101,7 @@ def test_each_group_gets_its_own(entries: list[Entry], data: st.DataObject) -> N
             mine = [n for n in range(COUNT) if n % 3 == group]
             parts = [*mine, COUNT, COUNT + 1]
             source = OrderedInput("log", Path(name), pieces, parts)
-            found = list(source.read(begin, end))
+            found = list(source.records(begin, end))
             positions = [record.position for record in found]
             assert positions == sorted(set(positions))
             seen = {each.position: unpack(each.value, each.position) for each in found}
@@ -131,8 +131,8 @@ def test_outcomes_of_a_range_reach_nobody_else(tmp_path: Path) -> None:
     entries.append(Outcomes(1, [(at, digest(at)) for at in range(1, 101)]))
     pieces = ordered_by_stage(tmp_path, entries, [], 1 << 20)
     for_all = OrderedInput("log", tmp_path, pieces, [COUNT, COUNT + 1])
-    assert list(for_all.read(None)) == []
-    [*_, told] = OrderedInput("log", tmp_path, pieces, [3, 4]).read(None)
+    assert list(for_all.records(None)) == []
+    [*_, told] = OrderedInput("log", tmp_path, pieces, [3, 4]).records(None)
     entry = unpack(told.value, told.position)
     assert isinstance(entry, Outcomes)
     assert [at % COUNT for at, _ in entry.digests] == [4, 5] * 10
@@ -140,7 +140,8 @@ def test_outcomes_of_a_range_reach_nobody_else(tmp_path: Path) -> None:
 
 def test_all_partitions_are_those_of_one_task(tmp_path: Path) -> None:
     pieces = ordered_by_stage(tmp_path, [command(None)], [], 1)
-    assert len(list(OrderedInput("log", tmp_path, pieces, [0]).read(None))) == 1
+    assert len(list(OrderedInput("log", tmp_path, pieces, [0]).records(None))) == 1
     assert (
-        list(OrderedInput("log", tmp_path, pieces, range(1, COUNT + 2)).read(1)) == []
+        list(OrderedInput("log", tmp_path, pieces, range(1, COUNT + 2)).records(1))
+        == []
     )

@@ -9,7 +9,7 @@ import pytest
 from braidlog.app.errors import UnknownProcedureError
 from braidlog.app.log.source import LOG_NAME
 from braidlog.app.replay.audit import look_at
-from braidlog.app.replay.inputs import DirectoryInput
+from braidlog.app.replay.inputs import commands_of
 from braidlog.app.replay.run import Replay
 from braidlog.app.replay.run import replay as embedded
 from braidlog.errors import (
@@ -47,7 +47,7 @@ def test_the_hashes_are_those_of_the_embedded_replay(
     banks: Path, tmp_path: Path, name: str, tasks: int, until: int | None
 ) -> None:
     application = {"near": near, "wide": wide}[name]
-    source = DirectoryInput(banks / name)
+    source = commands_of(banks / name)
     expected = embedded(application, source, tmp_path / "expected", until=until)
     source.close()
     report = replay(
@@ -102,7 +102,7 @@ def test_interrupted_in_the_middle_it_goes_on(
     report = attempt()
     assert report.tasks - report.resumed == 3
     hashes = report.published["hashes"]
-    source = DirectoryInput(banks / "near")
+    source = commands_of(banks / "near")
     expected = embedded(near, source, tmp_path / "expected")
     source.close()
     assert {int(n): bytes.fromhex(h) for n, h in hashes.items()} == expected.hashes

@@ -142,11 +142,11 @@ class Replay:
         if isinstance(until, Moment):
             # Where the moment is in the log shows only while it is read.
             survey = Survey(self.application)
-            survey.add(self._source.read(None), time_max=until.microseconds)
+            survey.add(self._source.records(None), time_max=until.microseconds)
             start = starts(survey.position)
         else:
             start = starts(until)
-        known = self._source.identity
+        known = self._source.id
         if start is not None and start.log not in ("", known) and known:
             msg = (
                 f"the snapshot at {start.position} is of the log {start.log}, not of"
@@ -163,7 +163,7 @@ class Replay:
         mine = self._executor.shared.identity
         if not mine:
             return  # Nothing is in them yet.
-        first = next(iter(self._source.read(None, 2)), None)
+        first = next(iter(self._source.records(None, 2)), None)
         if first is None or first.position != 1:
             return  # The entry that has the identity was trimmed.
         created = unpack(first.value, 1)
@@ -179,10 +179,10 @@ class Replay:
     def _look_ahead(self, at: int, until: int | Moment | None) -> Survey:
         survey = Survey(self.application, position=at)
         if isinstance(until, Moment):
-            survey.add(self._source.read(at + 1), time_max=until.microseconds)
+            survey.add(self._source.records(at + 1), time_max=until.microseconds)
         else:
             end = None if until is None else until + 1
-            survey.add(self._source.read(at + 1, end))
+            survey.add(self._source.records(at + 1, end))
         if survey.first > at + 1:
             msg = f"the log begins at {survey.first}, and no snapshot reaches it"
             raise TrimmedError(msg, first=survey.first)
@@ -196,7 +196,7 @@ class Replay:
     def _add_given_up(self, survey: Survey) -> None:
         # A command is given up by a record behind it, which may be beyond the end.
         beyond = Survey(self.application, aborts=survey.aborts)
-        following = readable(self._source.read(survey.position + 1))
+        following = readable(self._source.records(survey.position + 1))
         beyond.add(itertools.islice(following, _AHEAD_RECORDS))
 
     def _compare_environment(self, rule: EnvironmentRule) -> tuple[str, ...]:
@@ -261,7 +261,7 @@ class Replay:
         A replay that was killed keeps their digests as long as the results of calls.
         """
         shared, at = self._executor.shared, self._executor.position
-        following = readable(self._source.read(at + 1))
+        following = readable(self._source.records(at + 1))
         entries = (
             unpack(record.value, record.position)
             for record in itertools.islice(following, _AHEAD_RECORDS)
@@ -332,7 +332,7 @@ class Replay:
         executor, source = self._executor, self._source
         if self._outcomes == "off" and executor.position < target:
             self._target.uncompared()
-        records = source.read(executor.position + 1, target + 1)
+        records = source.records(executor.position + 1, target + 1)
         while chunk := list(itertools.islice(records, _ROUND)):
             if source.gaps:
                 for record in chunk:
@@ -369,7 +369,7 @@ class Replay:
             DivergedError: a command gave another outcome than the log says.
         """
         shared = self._executor.shared
-        following = readable(self._source.read(self.position + 1))
+        following = readable(self._source.records(self.position + 1))
         for record in itertools.islice(following, _AHEAD_RECORDS):
             if not shared.uncompared:
                 break
@@ -416,7 +416,7 @@ class Replay:
         Raises:
             UnknownProcedureError: the program lacks code that the log needs by now.
         """
-        self.survey.add(self._source.read(self._end + 1))
+        self.survey.add(self._source.records(self._end + 1))
         self.survey.check_code()
         self._end = max(self._end, self.survey.position)
 

@@ -11,13 +11,13 @@ import pytest
 from braidlog import Record, _native
 from braidlog.app import Application
 from braidlog.app.log.source import LOG_NAME
-from braidlog.app.replay.raw_input import RawInput
 from braidlog.app.replay.run import replay
 from braidlog.errors import CorruptionError, NotReadyError
 from braidlog.faultlog.configuration import Configuration
 from braidlog.faultlog.log import FaultLog
 from braidlog.logstream.storage import CommitContext
 from braidlog.node.replica_store import ReplicaStore
+from braidlog.sources.dead import DeadSource
 from braidlog.storage.streams import NodeStore
 from unit.app.banking import make_bank
 from unit.app.logs import ListInput, history, oracle
@@ -98,11 +98,11 @@ def nodes(path: Path, log: Records, **without: Collection[int]) -> list[Path]:
 
 
 def test_the_directories_of_a_cluster(log: Records, tmp_path: Path) -> None:
-    source = RawInput(nodes(tmp_path, log), "bank")
+    source = DeadSource(nodes(tmp_path, log), "bank")
     done = replay(log.application, source, tmp_path / "again")
     assert (done.position, done.missing) == (END - 1, 0)
     assert done.hashes == oracle(log, tmp_path / "oracle", END - 1)
-    assert len(list(source.read(1))) == END - 1
+    assert len(list(source.records(1))) == END - 1
     assert source.figures is not None
     assert source.figures.duplicates == 2 * (END - 1)
     done = replay(log.application, source, tmp_path / "early", until=21)
@@ -116,7 +116,7 @@ def test_a_command_on_several_partitions_that_one_directory_has(
     """It is executed on all of its partitions, whatever the cut."""
     at = several(log)[-1]
     paths = nodes(tmp_path, log, one=[at], three=[at])
-    source = RawInput(paths, "bank", cut=cut)  # type: ignore[arg-type]
+    source = DeadSource(paths, "bank", cut=cut)  # type: ignore[arg-type]
     done = replay(log.application, source, tmp_path / "again", cut=cut)
     assert (done.position, done.missing) == (END - 1, 0)
     assert done.hashes == oracle(log, tmp_path / "oracle", END - 1)
@@ -126,12 +126,12 @@ def test_a_command_that_no_directory_has(log: Records, tmp_path: Path) -> None:
     """Strict: what was before. Any copy: also what the other stream has behind it."""
     at = several(log)[0]
     paths = nodes(tmp_path, log, one=[at], two=[at], three=[at])
-    strict = RawInput(paths, "bank")
+    strict = DeadSource(paths, "bank")
     done = replay(log.application, strict, tmp_path / "strict")
     assert (done.position, done.missing) == (at - 1, 0)
     assert done.hashes == oracle(log, tmp_path / "before", at - 1)
     strict.close()
-    lossy = RawInput(paths, "bank", cut="any-copy")
+    lossy = DeadSource(paths, "bank", cut="any-copy")
     done = replay(log.application, lossy, tmp_path / "any", cut="any-copy")
     lossy.close()
     there = [r for r in log.records if r.position < at or r.position % 2 != at % 2]
@@ -148,12 +148,12 @@ def test_the_fault_log_says_who_is_valid(log: Records, tmp_path: Path) -> None:
     kept = log.records[:40]
     two = write(tmp_path / "two", 2, kept, failed=(1,))
     three = write(tmp_path / "three", 3, kept, failed=(1,))
-    source = RawInput([one, two, three], "bank")
+    source = DeadSource([one, two, three], "bank")
     done = replay(log.application, source, tmp_path / "again")
     assert done.position == 40
     assert done.hashes == oracle(log, tmp_path / "oracle", 40)
     with pytest.raises(NotReadyError, match="3"):
-        replay(log.application, RawInput([two], "bank"), tmp_path / "alone")
+        replay(log.application, DeadSource([two], "bank"), tmp_path / "alone")
 
 
 def test_copies_that_differ(log: Records, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_copies_that_differ(log: Records, tmp_path: Path) -> None:
     two = write(tmp_path / "two", 2, other)
     three = write(tmp_path / "three", 3, log.records)
     with pytest.raises(CorruptionError, match=r"(?s)one.*two|two.*one"):
-        replay(log.application, RawInput([one, two, three], "bank"), tmp_path / "x")
+        replay(log.application, DeadSource([one, two, three], "bank"), tmp_path / "x")
 
 
 def test_the_directory_of_an_embedded_log(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_the_directory_of_an_embedded_log(tmp_path: Path) -> None:
         for account in range(30):
             host.call("deposit", account, 5)
         position, hashes = host.hashes()
-    source = RawInput([tmp_path / "bank" / "log"], LOG_NAME)
+    source = DeadSource([tmp_path / "bank" / "log"], LOG_NAME)
     done = replay(bank, source, tmp_path / "again", until=position)
     source.close()
     assert list(done.hashes.values()) == hashes
@@ -199,7 +199,7 @@ def test_damage_that_other_directories_make_up_for(
     files = [
         flip(path, log.records[at]) for path, at in zip(paths, (30, 45, 5), strict=True)
     ]
-    source = RawInput(paths, "bank")
+    source = DeadSource(paths, "bank")
     done = replay(log.application, source, tmp_path / "again")
     assert (done.position, done.missing) == (END - 1, 0)
     assert done.hashes == oracle(log, tmp_path / "oracle", END - 1)
@@ -213,7 +213,7 @@ def test_damage_that_nothing_makes_up_for(log: Records, tmp_path: Path) -> None:
     at = several(log)[1]
     for path in paths:
         flip(path, log.records[at - 1])
-    strict = RawInput(paths, "bank")
+    strict = DeadSource(paths, "bank")
     with pytest.raises(CorruptionError, match=f"position {at} is in no other"):
         replay(log.application, strict, tmp_path / "strict")
     assert len(strict.found.damages) == 3
@@ -221,7 +221,7 @@ def test_damage_that_nothing_makes_up_for(log: Records, tmp_path: Path) -> None:
     done = replay(log.application, strict, tmp_path / "before", until=at - 1)
     strict.close()
     assert done.hashes == oracle(log, tmp_path / "oracle", at - 1)
-    lossy = RawInput(paths, "bank", cut="any-copy")
+    lossy = DeadSource(paths, "bank", cut="any-copy")
     done = replay(log.application, lossy, tmp_path / "any", cut="any-copy")
     lossy.close()
     there = [record for record in log.records if record.position != at]
