@@ -33,7 +33,7 @@ from rich.console import Console
 import braidlog
 from braidlog.errors import LogError, NotFoundError
 from braidlog.pipelines import Origin, Report, compact
-from braidlog.pipelines.archive import archive
+from braidlog.pipelines.archive_job import archive
 from braidlog.spark import local_session, log_errors, register
 
 # Parts of the demonstration: git histories, pages and plots.

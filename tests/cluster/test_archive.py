@@ -9,9 +9,9 @@ import pytest
 import braidlog
 from braidlog.archive import open_archive, verify
 from braidlog.archive.rows import COLUMNS
-from braidlog.pipelines.archive import archive
-from braidlog.pipelines.auditing import audit
-from braidlog.pipelines.compaction import compact
+from braidlog.pipelines.archive_job import archive
+from braidlog.pipelines.audit_job import audit
+from braidlog.pipelines.compact_job import compact
 from braidlog.sources.origin import Origin
 from braidlog.testing.cluster import LocalCluster
 

@@ -22,7 +22,7 @@ from braidlog.errors import (
     NotFoundError,
     TrimmedError,
 )
-from braidlog.pipelines.archive import archive
+from braidlog.pipelines.archive_job import archive
 from braidlog.sources import dead as dead_directories
 from braidlog.sources.dead import DeadSource
 from braidlog.sources.origin import Origin

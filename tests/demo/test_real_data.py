@@ -124,7 +124,7 @@ def test_compact_gives_the_recorded_trees(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     import braidlog
-    from braidlog.pipelines.compaction import Tombstones, compact
+    from braidlog.pipelines.compact_job import Tombstones, compact
     from braidlog.sources.origin import Origin
 
     events, oracle = recorded()

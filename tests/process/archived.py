@@ -37,7 +37,7 @@ from typing import Any, Final
 import braidlog
 from braidlog.archive import open_archive, verify
 from braidlog.errors import NotFoundError
-from braidlog.pipelines.archive import archive
+from braidlog.pipelines.archive_job import archive
 from braidlog.sources.origin import Origin
 
 OPTIONS: Final[dict[str, Any]] = {"segment_bytes": 256 << 10, "wal_bytes_max": 64 << 20}
@@ -113,7 +113,7 @@ def die_at(step: int, home: Path, *, late: bool) -> None:
 def child(home: Path, step: int, late: bool, delta: bool) -> None:
     """Append and archive until killed."""
     # Else most would be killed while they import.
-    importlib.import_module("braidlog.pipelines.frame_runners")
+    importlib.import_module("braidlog.pipelines.runners")
     if delta:
         importlib.import_module("deltalake")
     node = braidlog.open(home / "data", **OPTIONS)

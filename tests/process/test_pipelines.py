@@ -14,10 +14,10 @@ import pytest
 import braidlog
 from braidlog.client import connect
 from braidlog.client.routing import stream_index
-from braidlog.pipelines.auditing import audit
-from braidlog.pipelines.compaction import compact
-from braidlog.pipelines.repartitioning import Destination, repartition
-from braidlog.pipelines.replaying import replay
+from braidlog.pipelines.audit_job import audit
+from braidlog.pipelines.compact_job import compact
+from braidlog.pipelines.repartition_job import Destination, repartition
+from braidlog.pipelines.replay_job import replay
 from braidlog.sources import dead as sources_dead
 from braidlog.sources.origin import Origin
 from braidlog.testing.cluster import LocalCluster

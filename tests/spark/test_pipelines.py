@@ -13,8 +13,8 @@ from braidlog.app.replay.inputs import commands_of
 from braidlog.app.replay.run import replay as embedded
 from braidlog.errors import TrimmedError
 from braidlog.pipelines import run
-from braidlog.pipelines.compaction import compact
-from braidlog.pipelines.replaying import replay
+from braidlog.pipelines.compact_job import compact
+from braidlog.pipelines.replay_job import replay
 from braidlog.sources.origin import Origin
 from process.replayed import fill, near
 from unit.pipelines.works import Square, squares

@@ -29,8 +29,8 @@ from braidlog.pipelines import (
     reindex,
     repartition,
 )
-from braidlog.pipelines.archive import archive
-from braidlog.pipelines.replaying import replay as replay_pipeline
+from braidlog.pipelines.archive_job import archive
+from braidlog.pipelines.replay_job import replay as replay_pipeline
 from braidlog.spark.options import parse as parse_source
 from braidlog.spark.sink.options import parse_sink
 from braidlog.testing.cluster import LocalCluster

@@ -28,7 +28,7 @@ import braidlog
 from braidlog.errors import NotSharedError
 from braidlog.handover import here
 from braidlog.pipelines import Origin
-from braidlog.pipelines.archive import archive
+from braidlog.pipelines.archive_job import archive
 from braidlog.spark.options import ReadOptions
 from braidlog.spark.reader import LogReader
 from braidlog.spark.source import BraidlogDataSource

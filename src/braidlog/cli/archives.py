@@ -150,7 +150,7 @@ def archive_(
 
     Run it again to resume an interrupted run, or to add what is new.
     """
-    from braidlog.pipelines.archive import archive as run_archive
+    from braidlog.pipelines.archive_job import archive as run_archive
 
     if file_size < 1:
         raise Problem("--file-size must be greater than 0", "for example 128MiB", USAGE)

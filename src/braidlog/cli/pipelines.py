@@ -233,7 +233,7 @@ def compact_(
     tombstone: str,
 ) -> None:
     """Write the latest record of each key to OUTPUT, as Parquet."""
-    from braidlog.pipelines.compaction import Tombstones, compact
+    from braidlog.pipelines.compact_job import Tombstones, compact
 
     kind, _, text = tombstone.partition("=")
     gone = Tombstones(kind, text)
@@ -290,7 +290,7 @@ def replay_(
     directories of a dead cluster (--raw).
     """
     from braidlog.app.log.source import LOG_NAME
-    from braidlog.pipelines.replaying import replay
+    from braidlog.pipelines.replay_job import replay
 
     load(program)
     local = session.cluster is None and not raw
@@ -355,7 +355,7 @@ def repartition_(
     Each record is stored once, and records with the same key keep their order. OUTPUT
     holds intermediate files and the report. Token and certificates apply to both logs.
     """
-    from braidlog.pipelines.repartitioning import Destination, repartition
+    from braidlog.pipelines.repartition_job import Destination, repartition
 
     origin = origin_of(session, log, raw, include(include_archive, archive))
     if into_data and into_cluster:
@@ -400,7 +400,7 @@ def reindex_(
     Side files let readers find positions and times without reading segments. OUTPUT
     gets the report. Nodes can keep running.
     """
-    from braidlog.pipelines.reindexing import reindex
+    from braidlog.pipelines.reindex_job import reindex
 
     for directory in directories:
         if not replace(session, data=directory).has_data():
@@ -440,7 +440,7 @@ def audit_(
     Copies are the nodes of a cluster or directories of stopped nodes (--raw), and
     archives. OUTPUT gets the report. Exits with 5 if anything is wrong.
     """
-    from braidlog.pipelines.auditing import audit
+    from braidlog.pipelines.audit_job import audit
 
     origin = origin_of(session, log, raw, include_archive)
     with running_in() as arguments:

@@ -11,9 +11,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from braidlog.pipelines.auditing import audit
-    from braidlog.pipelines.compaction import Tombstones, compact
-    from braidlog.pipelines.frame import (
+    from braidlog.pipelines.archive_job import archive
+    from braidlog.pipelines.audit_job import audit
+    from braidlog.pipelines.compact_job import Tombstones, compact
+    from braidlog.pipelines.job import (
         Attempt,
         File,
         Job,
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
         Stage,
         run,
     )
-    from braidlog.pipelines.reindexing import reindex
-    from braidlog.pipelines.repartitioning import Destination, repartition
-    from braidlog.pipelines.replaying import replay
+    from braidlog.pipelines.reindex_job import reindex
+    from braidlog.pipelines.repartition_job import Destination, repartition
+    from braidlog.pipelines.replay_job import replay
     from braidlog.sources.origin import Origin
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "Result",
     "Stage",
     "Tombstones",
+    "archive",
     "audit",
     "compact",
     "reindex",
@@ -48,20 +50,21 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "Destination": "pipelines.repartitioning",
+    "Destination": "pipelines.repartition_job",
     "Origin": "sources.origin",
-    "Tombstones": "pipelines.compaction",
-    "audit": "pipelines.auditing",
-    "compact": "pipelines.compaction",
-    "reindex": "pipelines.reindexing",
-    "repartition": "pipelines.repartitioning",
-    "replay": "pipelines.replaying",
+    "Tombstones": "pipelines.compact_job",
+    "archive": "pipelines.archive_job",
+    "audit": "pipelines.audit_job",
+    "compact": "pipelines.compact_job",
+    "reindex": "pipelines.reindex_job",
+    "repartition": "pipelines.repartition_job",
+    "replay": "pipelines.replay_job",
 }
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name on first use."""
     if name in __all__:
-        home = _HOMES.get(name, "pipelines.frame")
+        home = _HOMES.get(name, "pipelines.job")
         return getattr(import_module(f"braidlog.{home}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -23,12 +23,12 @@ import pyarrow as pa
 from braidlog import _native
 from braidlog.client.arrow import log_schema
 from braidlog.errors import CorruptionError
-from braidlog.pipelines.frame import Attempt, Result
-from braidlog.pipelines.pieces import (
+from braidlog.pipelines.job import Attempt, Result
+from braidlog.pipelines.shuffle import (
     COLUMNS,
     HELD_BYTES,
-    Part,
-    Pieces,
+    ShuffleReader,
+    ShuffleWriter,
     read_list,
     split_at,
 )
@@ -55,8 +55,8 @@ class Choose:
     """Of one part of the keys, the positions that count."""
 
     part: int
-    pieces: str
-    """The file that lists what has keys and positions, one piece for each range."""
+    shuffle: str
+    """The file that lists shuffle files of keys and positions, one for each range."""
     whole: Whole
 
 
@@ -102,17 +102,17 @@ def latest_of(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> pa.T
 
 def choose(task: Choose, attempt: Attempt) -> Result:
     """Leave the positions that count of one part, by the ranges that they are in."""
-    part = Part(attempt.home, task.pieces, task.part)
+    part = ShuffleReader(attempt.home, task.shuffle, task.part)
     positions = latest_of(part.batches(), KEYS)["position"].to_numpy()
-    begins = [piece.begin for piece in read_list(attempt.home, task.pieces)]
-    chosen = Pieces(attempt, len(begins), split=split_at)
+    begins = [each.begin for each in read_list(attempt.home, task.shuffle)]
+    chosen = ShuffleWriter(attempt, len(begins), split=split_at)
     ranges = np.searchsorted(begins, positions, side="right") - 1
     chosen.add(pa.record_batch({"position": positions, "part": ranges}))
     chosen.finish()
     return Result(
         {
-            "piece_bytes_read": part.bytes_read,
-            "piece_bytes_written": chosen.bytes_written,
+            "shuffle_bytes_read": part.bytes_read,
+            "shuffle_bytes_written": chosen.bytes_written,
         },
         tuple(chosen.files),
         {"whole": asdict(task.whole), "ranges": len(begins), "spans": chosen.spans},
@@ -121,32 +121,32 @@ def choose(task: Choose, attempt: Attempt) -> Result:
 
 def fetch(origin: Origin, task: Fetch, attempt: Attempt) -> Result:
     """Read the records of one range that were chosen, and spread them over parts."""
-    part = Part(attempt.home, task.chosen, task.range)
+    part = ShuffleReader(attempt.home, task.chosen, task.range)
     found = [batch.column("position").to_numpy() for batch in part.batches()]
     chosen = np.sort(np.concatenate(found)) if found else np.array([], np.int64)
-    pieces = Pieces(attempt, task.whole.parts)
+    shuffle = ShuffleWriter(attempt, task.whole.parts)
     fetched = size = 0
     if len(chosen):
         with origin.open() as source:
             begin, end = int(chosen[0]), int(chosen[-1]) + 1
             for batch in source.batches(begin, end, columns=COLUMNS):
                 rows = _rows(batch, chosen)
-                pieces.add(rows)
+                shuffle.add(rows)
                 fetched += rows.num_rows
                 size += batch.nbytes
     if fetched != len(chosen):
         msg = f"of {len(chosen)} chosen records {fetched} are there"
         raise CorruptionError(msg)
-    pieces.finish()
+    shuffle.finish()
     return Result(
         {
             "bytes_read": size,
             "records_fetched": fetched,
-            "piece_bytes_read": part.bytes_read,
-            "piece_bytes_written": pieces.bytes_written,
+            "shuffle_bytes_read": part.bytes_read,
+            "shuffle_bytes_written": shuffle.bytes_written,
         },
-        tuple(pieces.files),
-        {"whole": asdict(task.whole), "spans": pieces.spans},
+        tuple(shuffle.files),
+        {"whole": asdict(task.whole), "spans": shuffle.spans},
     )
 
 

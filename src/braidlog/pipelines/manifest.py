@@ -20,8 +20,8 @@ from typing import Any, Final
 from braidlog.errors import AlreadyExistsError, CorruptionError, NotFoundError
 from braidlog.handover import tail_of
 from braidlog.paths import StrPath, local_path
-from braidlog.pipelines.frame import NOTES, File
-from braidlog.pipelines.frame_state import ASIDE, sync_directory
+from braidlog.pipelines.job import NOTES, File
+from braidlog.pipelines.journal import ASIDE, sync_directory
 
 __all__ = [
     "MANIFEST",

@@ -29,8 +29,8 @@ from braidlog.app.execution.entries import (
     unpack,
 )
 from braidlog.errors import CorruptionError
-from braidlog.pipelines.piecefile import PieceFile
-from braidlog.pipelines.pieces import Piece
+from braidlog.pipelines.shuffle import ShuffleRange
+from braidlog.pipelines.shuffle_file import ShuffleFile
 
 __all__ = ["COLUMNS", "OrderedInput", "Record", "Spread", "records_of"]
 
@@ -131,16 +131,16 @@ class OrderedInput:
         self,
         name: str,
         home: Path,
-        pieces: Sequence[Piece],
+        shuffle: Sequence[ShuffleRange],
         parts: Collection[int],
     ) -> None:
-        """Name pieces, in order, and the parts to read of them."""
+        """Name shuffle, in order, and the parts to read of them."""
         self.name = name
         self.bytes_read = 0
-        """Of messages, as `PieceFile.bytes_read` counts them."""
+        """Of messages, as `ShuffleFile.bytes_read` counts them."""
         self.records_read = 0
         self._home = home
-        self._pieces = pieces
+        self._shuffle = shuffle
         self._parts = sorted(parts)
 
     def records(self, begin: int | None, end: int | None = None) -> Iterator[Record]:
@@ -150,17 +150,17 @@ class OrderedInput:
             CorruptionError: bytes are not what was written.
         """
         low = 0 if begin is None else begin
-        for piece in self._pieces:
-            if piece.end <= low or (end is not None and piece.begin >= end):
+        for each in self._shuffle:
+            if each.end <= low or (end is not None and each.begin >= end):
                 continue
-            for batch in self._chunks(piece):
+            for batch in self._chunks(each):
                 some = _within(batch, low, end)
                 self.records_read += some.num_rows
                 yield from _joined(some)
 
-    def _chunks(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+    def _chunks(self, named: ShuffleRange) -> Iterator[pa.RecordBatch]:
         """Read the records of each chunk, by position."""
-        with PieceFile(self._home / piece.path) as file:
+        with ShuffleFile(self._home / named.path) as file:
             entries = [file.entries(part) for part in self._parts]
             for chunk in range(file.chunks):
                 found = [each[chunk] for each in entries if each[chunk]["bytes"]]

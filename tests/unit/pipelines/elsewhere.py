@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from braidlog.pipelines import Attempt, Result
-from braidlog.pipelines.frame_runners import attempt_of, carry_out
+from braidlog.pipelines.runners import attempt_of, carry_out
 
 _TESTS = Path(__file__).parents[2]
 

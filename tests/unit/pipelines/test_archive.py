@@ -22,9 +22,9 @@ from braidlog.errors import (
     NotFoundError,
     TrimmedError,
 )
-from braidlog.pipelines import archive as pipeline
-from braidlog.pipelines.archive import archive
-from braidlog.pipelines.frame import Report
+from braidlog.pipelines import archive_job as pipeline
+from braidlog.pipelines.archive_job import archive
+from braidlog.pipelines.job import Report
 from braidlog.sources.origin import Origin
 
 SMALL: dict[str, Any] = {"bytes_per_file": 4 << 10, "workers": 1}

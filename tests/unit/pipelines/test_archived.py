@@ -15,11 +15,11 @@ import pytest
 import braidlog
 from braidlog.app.log.source import LOG_NAME
 from braidlog.errors import InvalidArgumentError, NotFoundError, TrimmedError
-from braidlog.pipelines.archive import archive
-from braidlog.pipelines.auditing import audit
-from braidlog.pipelines.compaction import compact
-from braidlog.pipelines.repartitioning import Destination, repartition
-from braidlog.pipelines.replaying import replay
+from braidlog.pipelines.archive_job import archive
+from braidlog.pipelines.audit_job import audit
+from braidlog.pipelines.compact_job import compact
+from braidlog.pipelines.repartition_job import Destination, repartition
+from braidlog.pipelines.replay_job import replay
 from braidlog.sources.origin import Origin
 from process.replayed import fill, near
 

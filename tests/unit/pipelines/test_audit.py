@@ -14,7 +14,7 @@ import braidlog
 from braidlog import _native
 from braidlog.errors import AlreadyExistsError
 from braidlog.pipelines import Report, compact, reindex
-from braidlog.pipelines.auditing import audit
+from braidlog.pipelines.audit_job import audit
 from braidlog.sources.origin import Origin
 from unit.archive.made import archive_log
 

@@ -20,13 +20,13 @@ from braidlog.errors import (
     InvalidArgumentError,
     UnavailableError,
 )
-from braidlog.pipelines import compaction, pieces
+from braidlog.pipelines import compact_job, shuffle
 from braidlog.pipelines import latest as latest_module
-from braidlog.pipelines.compaction import Tombstones, compact
-from braidlog.pipelines.frame import Attempt, File, Job, Result
+from braidlog.pipelines.compact_job import Tombstones, compact
+from braidlog.pipelines.job import Attempt, File, Job, Result
 from braidlog.pipelines.latest import Fetch, Whole, fetch, latest
 from braidlog.pipelines.manifest import read_manifest, verify
-from braidlog.pipelines.piecefile import PieceFile
+from braidlog.pipelines.shuffle_file import ShuffleFile
 from braidlog.sources.origin import Origin
 
 Row = tuple[int, bytes, bytes]
@@ -106,7 +106,7 @@ def test_records_are_moved_once_or_read_again(
     path, rows = orders
     origin, size = Origin("orders", path=str(path)), 30_000
     with monkeypatch.context() as patch:
-        patch.setattr(compaction, "_RANGES_AT_ONCE", 1 << 20)
+        patch.setattr(compact_job, "_RANGES_AT_ONCE", 1 << 20)
         moved = compact(origin, tmp_path / "moved", workers=1, bytes_per_task=size)
 
     def fail(origin: Origin, task: Fetch, attempt: Attempt) -> Result:
@@ -115,7 +115,7 @@ def test_records_are_moved_once_or_read_again(
         return fetch(origin, task, attempt)
 
     with monkeypatch.context() as patch:
-        patch.setattr(compaction, "fetch", fail)
+        patch.setattr(compact_job, "fetch", fail)
         with pytest.raises(UnavailableError, match="later"):
             compact(origin, tmp_path / "fetched", workers=1, bytes_per_task=size)
     fetched = compact(origin, tmp_path / "fetched", workers=1, bytes_per_task=size)
@@ -148,14 +148,14 @@ def test_what_was_chosen_is_fetched_or_the_task_fails(
     orders: tuple[Path, list[Row]], tmp_path: Path
 ) -> None:
     """A position that is not in the log is no record less."""
-    chosen = pieces.Pieces(
-        Attempt(0, "choose", tmp_path, tmp_path), 1, split=pieces.split_at
+    chosen = shuffle.ShuffleWriter(
+        Attempt(0, "choose", tmp_path, tmp_path), 1, split=shuffle.split_at
     )
     chosen.add(pa.record_batch({"position": [3, 4001], "part": [0, 0]}))
     chosen.finish()
     job = Job("test", {}, tmp_path, (), lambda _: {}, lambda: None)
     job.scratch.mkdir(parents=True)
-    listed = pieces.keep_list(
+    listed = shuffle.write_list(
         job, "choose", [Result({}, tuple(chosen.files), {"spans": chosen.spans})]
     )
     task = Fetch(0, listed, Whole(1, 4001, "", 1))
@@ -203,7 +203,7 @@ def test_what_a_task_holds_is_bounded(tmp_path: Path) -> None:
 
     def written(keys: Callable[[int], bytes]) -> list[int]:
         attempt = Attempt(0, "collect", tmp_path, tmp_path)
-        into = pieces.Pieces(attempt, 3, held_bytes=held, shrink=latest)
+        into = shuffle.ShuffleWriter(attempt, 3, held_bytes=held, shrink=latest)
         for begin in range(1, 4001, 40):
             positions = range(begin, begin + 40)
             into.add(
@@ -217,10 +217,10 @@ def test_what_a_task_holds_is_bounded(tmp_path: Path) -> None:
             )
         into.finish()
         [file] = into.files
-        with PieceFile(tmp_path / file.path) as piece:
-            of_chunk = piece.entries(0, 3).reshape(3, piece.chunks).T
+        with ShuffleFile(tmp_path / file.path) as output:
+            of_chunk = output.entries(0, 3).reshape(3, output.chunks).T
             sizes = [
-                sum(piece.decode(entry).nbytes for entry in entries if entry["bytes"])
+                sum(output.decode(entry).nbytes for entry in entries if entry["bytes"])
                 for entries in of_chunk
             ]
         (tmp_path / file.path).unlink()
@@ -292,5 +292,5 @@ def test_keys_are_spread_as_clusters_do(keys: list[bytes | None], parts: int) ->
     # Also where the batch is a slice of a larger one.
     padded = pa.concat_batches([batch, batch]).slice(0, len(keys))
     for each in (batch, padded):
-        split = pieces.split(each, parts)
+        split = shuffle.split(each, parts)
         assert [part.column("position").to_pylist() for part in split] == expected

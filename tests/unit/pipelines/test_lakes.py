@@ -12,7 +12,7 @@ from braidlog.archive import Manifest
 from braidlog.archive.place import Place
 from braidlog.errors import InvalidArgumentError
 from braidlog.pipelines import lakes
-from braidlog.pipelines.archive import archive
+from braidlog.pipelines.archive_job import archive
 from braidlog.pipelines.lakes import Lakes
 from braidlog.sources.origin import Origin
 

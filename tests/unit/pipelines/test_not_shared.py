@@ -26,11 +26,11 @@ from braidlog.pipelines import (
     Result,
     audit,
     compact,
-    frame_runners,
     reindex,
     repartition,
+    runners,
 )
-from braidlog.pipelines.archive import archive
+from braidlog.pipelines.archive_job import archive
 from braidlog.pipelines.manifest import MANIFEST
 from unit.pipelines.elsewhere import Bent, Namespaces, namespaces_or_skip
 
@@ -85,7 +85,7 @@ def other(path: Path) -> None:
 
 
 def carried_out_by(monkeypatch: pytest.MonkeyPatch, runner: Any) -> None:
-    monkeypatch.setattr(frame_runners, "runner_of", lambda *_: runner)
+    monkeypatch.setattr(runners, "runner_of", lambda *_: runner)
 
 
 def untouched(data: Path, home: Path) -> None:

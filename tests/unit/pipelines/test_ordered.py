@@ -15,9 +15,9 @@ from braidlog.app.execution.entries import Command, Entry, Host, Outcomes, pack,
 from braidlog.app.replay.prescan import Survey
 from braidlog.client.arrow import log_schema
 from braidlog.pipelines import ordered
-from braidlog.pipelines.frame import Attempt
+from braidlog.pipelines.job import Attempt
 from braidlog.pipelines.ordered import COLUMNS, OrderedInput, Spread, records_of
-from braidlog.pipelines.pieces import Piece, Pieces, split_at
+from braidlog.pipelines.shuffle import ShuffleRange, ShuffleWriter, split_at
 from unit.pipelines.works import EMPTY
 
 COUNT = 10
@@ -55,13 +55,13 @@ def logs(draw: st.DrawFn) -> list[Entry]:
 
 def ordered_by_stage(
     home: Path, entries: list[Entry], cuts: list[int], held: int
-) -> list[Piece]:
+) -> list[ShuffleRange]:
     """Do what the first stage does, in ranges and batches of three."""
     rows = [(at, at * 10, pack(entry)) for at, entry in enumerate(entries, 1)]
-    pieces = []
+    shuffle = []
     for number, (begin, end) in enumerate(pairwise([0, *cuts, len(rows)])):
         spread = Spread(COUNT, None)
-        into = Pieces(
+        into = ShuffleWriter(
             Attempt(0, str(number), home, home),
             spread.parts,
             split=split_at,
@@ -80,8 +80,8 @@ def ordered_by_stage(
             into.add(spread.sort(batch))
         into.finish()
         made = zip(into.files, into.spans, strict=True)
-        pieces += [Piece(file.path, *span) for file, span in made]
-    return pieces
+        shuffle += [ShuffleRange(file.path, *span) for file, span in made]
+    return shuffle
 
 
 @settings(max_examples=40, deadline=None)
@@ -94,13 +94,13 @@ def test_each_group_gets_its_own(entries: list[Entry], data: st.DataObject) -> N
     end = data.draw(st.none() | st.integers(begin, last + 1))
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         patch.setattr(ordered, "_WINDOW", data.draw(st.sampled_from([2, 1000])))
-        pieces = ordered_by_stage(
+        shuffle = ordered_by_stage(
             Path(name), entries, [c for c in cuts if c < last], held
         )
         for group in range(3):
             mine = [n for n in range(COUNT) if n % 3 == group]
             parts = [*mine, COUNT, COUNT + 1]
-            source = OrderedInput("log", Path(name), pieces, parts)
+            source = OrderedInput("log", Path(name), shuffle, parts)
             found = list(source.records(begin, end))
             positions = [record.position for record in found]
             assert positions == sorted(set(positions))
@@ -129,19 +129,19 @@ def test_outcomes_of_a_range_reach_nobody_else(tmp_path: Path) -> None:
     """Else each task would decode the outcomes of the whole log."""
     entries: list[Entry] = [command([n % COUNT]) for n in range(100)]
     entries.append(Outcomes(1, [(at, digest(at)) for at in range(1, 101)]))
-    pieces = ordered_by_stage(tmp_path, entries, [], 1 << 20)
-    for_all = OrderedInput("log", tmp_path, pieces, [COUNT, COUNT + 1])
+    shuffle = ordered_by_stage(tmp_path, entries, [], 1 << 20)
+    for_all = OrderedInput("log", tmp_path, shuffle, [COUNT, COUNT + 1])
     assert list(for_all.records(None)) == []
-    [*_, told] = OrderedInput("log", tmp_path, pieces, [3, 4]).records(None)
+    [*_, told] = OrderedInput("log", tmp_path, shuffle, [3, 4]).records(None)
     entry = unpack(told.value, told.position)
     assert isinstance(entry, Outcomes)
     assert [at % COUNT for at, _ in entry.digests] == [4, 5] * 10
 
 
 def test_all_partitions_are_those_of_one_task(tmp_path: Path) -> None:
-    pieces = ordered_by_stage(tmp_path, [command(None)], [], 1)
-    assert len(list(OrderedInput("log", tmp_path, pieces, [0]).records(None))) == 1
+    shuffle = ordered_by_stage(tmp_path, [command(None)], [], 1)
+    assert len(list(OrderedInput("log", tmp_path, shuffle, [0]).records(None))) == 1
     assert (
-        list(OrderedInput("log", tmp_path, pieces, range(1, COUNT + 2)).records(1))
+        list(OrderedInput("log", tmp_path, shuffle, range(1, COUNT + 2)).records(1))
         == []
     )

@@ -17,8 +17,8 @@ from braidlog.faultlog.log import FaultLog
 from braidlog.logstream.storage import CommitContext
 from braidlog.node import raw
 from braidlog.node.replica_store import ReplicaStore
-from braidlog.pipelines.compaction import compact
-from braidlog.pipelines.pieces import COLUMNS
+from braidlog.pipelines.compact_job import compact
+from braidlog.pipelines.shuffle import COLUMNS
 from braidlog.sources import dead as sources_dead
 from braidlog.sources.origin import Origin
 from braidlog.sources.plan import Span

@@ -8,7 +8,7 @@ import pytest
 
 import braidlog
 from braidlog.errors import NotFoundError
-from braidlog.pipelines.reindexing import reindex
+from braidlog.pipelines.reindex_job import reindex
 from braidlog.storage import inspect as files
 
 

@@ -11,8 +11,8 @@ import braidlog
 from braidlog.client.routing import stream_index
 from braidlog.errors import InvalidArgumentError, LogFullError
 from braidlog.pipelines import audit, compact
-from braidlog.pipelines import repartitioning as module
-from braidlog.pipelines.repartitioning import Destination, producer_of, repartition
+from braidlog.pipelines import repartition_job as module
+from braidlog.pipelines.repartition_job import Destination, producer_of, repartition
 from braidlog.sources.origin import Origin
 
 COUNT = 2000

@@ -19,9 +19,9 @@ from braidlog.errors import (
     NotFoundError,
     NotReadyError,
 )
-from braidlog.pipelines import Report, replaying
+from braidlog.pipelines import Report, replay_job
 from braidlog.pipelines.manifest import read_manifest
-from braidlog.pipelines.replaying import replay
+from braidlog.pipelines.replay_job import replay
 from braidlog.sources.origin import Origin
 from process.replayed import PARTITIONS, fill, near, wide
 
@@ -111,7 +111,7 @@ def test_interrupted_in_the_middle_it_goes_on(
 def test_commands_that_nobody_executed_are_missed(
     banks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replaying, "groups_of", lambda groups, tasks: groups[1:])
+    monkeypatch.setattr(replay_job, "groups_of", lambda groups, tasks: groups[1:])
     with pytest.raises(CorruptionError, match=r"commands, and \d+ were executed"):
         replay(
             "process.replayed:near",

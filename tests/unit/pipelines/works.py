@@ -1,4 +1,4 @@
-"""Tasks that tests of the frame carry out, in whatever process."""
+"""Tasks that tests of jobs carry out, in whatever process."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from braidlog import _native
 from braidlog.errors import CorruptionError, InvalidArgumentError, NotFoundError
 from braidlog.handover import tail_of
 from braidlog.paths import local_path
-from braidlog.pipelines.frame import (
+from braidlog.pipelines.job import (
     Attempt,
     File,
     Job,
@@ -36,7 +36,7 @@ from braidlog.pipelines.frame import (
     Stage,
     run,
 )
-from braidlog.pipelines.frame_state import sync_directory
+from braidlog.pipelines.journal import sync_directory
 from braidlog.pipelines.manifest import home_of, refuse_results
 from braidlog.storage import inspect as files
 

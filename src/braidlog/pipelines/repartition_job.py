@@ -28,7 +28,7 @@ from braidlog.client.routing import stream_index
 from braidlog.errors import CorruptionError
 from braidlog.handover import not_shared
 from braidlog.pipelines.destination import Destination
-from braidlog.pipelines.frame import (
+from braidlog.pipelines.job import (
     Attempt,
     Job,
     Progress,
@@ -38,7 +38,7 @@ from braidlog.pipelines.frame import (
     run,
 )
 from braidlog.pipelines.manifest import home_of, publish, published
-from braidlog.pipelines.pieces import COLUMNS, Part, Pieces, keep_list
+from braidlog.pipelines.shuffle import COLUMNS, ShuffleReader, ShuffleWriter, write_list
 from braidlog.sources.chunks import rechunk
 from braidlog.sources.origin import Origin
 from braidlog.sources.plan import BYTES_PER_TASK, joined
@@ -68,7 +68,7 @@ class _Append:
 
     part: int
     producer: int
-    pieces: str
+    shuffle: str
     """The file that lists them."""
     records: int
     begin: int
@@ -156,7 +156,7 @@ def repartition_job(
 
 
 def _split(origin: Origin, parts: int, task: _Split, attempt: Attempt) -> Result:
-    pieces = Pieces(attempt, parts)
+    shuffle = ShuffleWriter(attempt, parts)
     records = size = 0
     begin, after = 0, task.begin
     with origin.open() as source:
@@ -165,8 +165,8 @@ def _split(origin: Origin, parts: int, task: _Split, attempt: Attempt) -> Result
             after = batch.column("position")[-1].as_py() + 1
             records += batch.num_rows
             size += batch.nbytes
-            pieces.add(batch)
-    pieces.finish()
+            shuffle.add(batch)
+    shuffle.finish()
     if records != after - (begin or task.begin):
         msg = f"positions {begin} to {after - 1} hold {records} records"
         raise CorruptionError(msg)
@@ -174,14 +174,14 @@ def _split(origin: Origin, parts: int, task: _Split, attempt: Attempt) -> Result
         {
             "records_read": records,
             "bytes_read": size,
-            "piece_bytes_written": pieces.bytes_written,
+            "shuffle_bytes_written": shuffle.bytes_written,
         },
-        tuple(pieces.files),
+        tuple(shuffle.files),
         {
             "begin": begin or task.begin,
             "end": after,
-            "spans": pieces.spans,
-            "counts": pieces.counts,
+            "spans": shuffle.spans,
+            "counts": shuffle.counts,
         },
     )
 
@@ -189,14 +189,14 @@ def _split(origin: Origin, parts: int, task: _Split, attempt: Attempt) -> Result
 def _plan_append(job: Job, parts: int, results: Sequence[Result]) -> list[_Append]:
     if not results:
         return []
-    pieces = keep_list(job, "split", results)
+    shuffle = write_list(job, "split", results)
     begin = min(each.facts["begin"] for each in results)
     end = max(each.facts["end"] for each in results)
     return [
         _Append(
             part,
             producer_of(job.identity, part, parts),
-            pieces,
+            shuffle,
             sum(each.facts["counts"][part] for each in results),
             begin,
             end,
@@ -222,7 +222,7 @@ def producer_of(identity: str, part: int, parts: int) -> int:
 
 def _append(destination: Destination, task: _Append, attempt: Attempt) -> Result:
     producer = Producer(task.producer)
-    part = Part(attempt.home, task.pieces, task.part)
+    part = ShuffleReader(attempt.home, task.shuffle, task.part)
     seen = 0
 
     def rest(stored: int) -> Iterator[pa.RecordBatch]:
@@ -247,7 +247,7 @@ def _append(destination: Destination, task: _Append, attempt: Attempt) -> Result
     return Result(
         {
             "records_appended": seen - min(stored, seen),
-            "piece_bytes_read": part.bytes_read,
+            "shuffle_bytes_read": part.bytes_read,
         },
         (),
         {

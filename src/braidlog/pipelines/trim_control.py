@@ -15,10 +15,10 @@ import braidlog
 from braidlog.errors import InvalidArgumentError, TrimmedError
 from braidlog.sources.origin import Origin
 
-__all__ = ["Keeper", "keeping", "pinned"]
+__all__ = ["TrimControl", "pinned", "trim_control"]
 
 
-class Keeper(Protocol):
+class TrimControl(Protocol):
     """What the calls of embedded and cluster logs have in common."""
 
     @property
@@ -53,7 +53,7 @@ class Keeper(Protocol):
 
 
 @contextmanager
-def keeping(origin: Origin, log: Keeper | None) -> Iterator[Keeper]:
+def trim_control(origin: Origin, log: TrimControl | None) -> Iterator[TrimControl]:
     """Give the log for changes: the one that is open, or opened for a moment.
 
     Raises:
@@ -74,11 +74,13 @@ def keeping(origin: Origin, log: Keeper | None) -> Iterator[Keeper]:
             yield node.log(origin.log)
     else:
         with origin.client() as client:
-            found: Keeper = client.log(origin.log)
+            found: TrimControl = client.log(origin.log)
             yield found
 
 
-def pinned(kept: Keeper, cursor: str, position: int | None, lease: float | None) -> int:
+def pinned(
+    kept: TrimControl, cursor: str, position: int | None, lease: float | None
+) -> int:
     """Let a pinning cursor stand at a position; None is the log's first.
 
     A cursor that stands there already, and pins, is left alone, lease and all.

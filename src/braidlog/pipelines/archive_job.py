@@ -36,7 +36,7 @@ from braidlog.errors import (
     LockedError,
 )
 from braidlog.handover import here, problem_of
-from braidlog.pipelines.frame import (
+from braidlog.pipelines.job import (
     Attempt,
     File,
     Job,
@@ -46,9 +46,9 @@ from braidlog.pipelines.frame import (
     Stage,
     run,
 )
-from braidlog.pipelines.frame_state import JobState
-from braidlog.pipelines.keeper import Keeper, keeping, pinned
+from braidlog.pipelines.journal import JobJournal
 from braidlog.pipelines.lakes import Lakes
+from braidlog.pipelines.trim_control import TrimControl, pinned, trim_control
 from braidlog.sources.origin import Origin
 from braidlog.sources.plan import Span
 
@@ -81,7 +81,7 @@ class _Archiving:
 
     origin: Origin
     place: Place
-    log: Keeper | None
+    log: TrimControl | None
     until: int | None
     bytes_per_file: int
     cursor: str
@@ -93,7 +93,7 @@ class _Archiving:
 
     def begin(self) -> int:
         """Finish what an earlier run began, pin the log; return where to go on."""
-        with keeping(self.origin, self.log) as kept:
+        with trim_control(self.origin, self.log) as kept:
             manifest = self._manifest(kept.id)
             if manifest is not None:
                 self.settle(kept, manifest)
@@ -109,7 +109,7 @@ class _Archiving:
             raise InvalidArgumentError(msg)
         return manifest
 
-    def settle(self, kept: Keeper, manifest: Manifest) -> dict[str, Any]:
+    def settle(self, kept: TrimControl, manifest: Manifest) -> dict[str, Any]:
         """Bring everything up to a generation that is durable; may be repeated."""
         # The cursor last, and the trim behind it: whatever fails here keeps records.
         self._see(kept, manifest)
@@ -123,7 +123,7 @@ class _Archiving:
             done["first"] = kept.trim(manifest.end)
         return done
 
-    def _see(self, kept: Keeper, manifest: Manifest) -> None:
+    def _see(self, kept: TrimControl, manifest: Manifest) -> None:
         """Look at the files for which the cursor will let records go.
 
         Another process may have published them, on another machine.
@@ -208,7 +208,7 @@ class _Archiving:
         files = sorted(
             (file_of(result.facts) for result in results), key=lambda file: file.begin
         )
-        with keeping(self.origin, self.log) as kept:
+        with trim_control(self.origin, self.log) as kept:
             manifest = self._manifest(kept.id)
             if manifest is None or manifest.job != job.identity:
                 manifest = self._next(manifest, kept, job, begin, files)
@@ -217,7 +217,7 @@ class _Archiving:
         return {**_facts(self.place, manifest, begin), **done}
 
     def _next(
-        self, last: Manifest | None, kept: Keeper, job: Job, begin: int, files: Any
+        self, last: Manifest | None, kept: TrimControl, job: Job, begin: int, files: Any
     ) -> Manifest:
         if last is not None and last.end != begin:
             msg = f"another run archived up to {last.end} meanwhile; run again"
@@ -235,7 +235,7 @@ class _Archiving:
                 # Whoever runs it will be told that it was too late.
                 with (
                     suppress(LockedError),
-                    closing(JobState(Path(self.place.root), path.name)) as state,
+                    closing(JobJournal(Path(self.place.root), path.name)) as state,
                 ):
                     state.clear()
 

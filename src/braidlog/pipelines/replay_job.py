@@ -36,7 +36,7 @@ from braidlog.errors import (
     InvalidArgumentError,
     TrimmedError,
 )
-from braidlog.pipelines.frame import (
+from braidlog.pipelines.job import (
     Attempt,
     Job,
     Progress,
@@ -45,10 +45,10 @@ from braidlog.pipelines.frame import (
     Stage,
     run,
 )
-from braidlog.pipelines.frame_runners import context_of
 from braidlog.pipelines.manifest import finished, home_of, publish, published
 from braidlog.pipelines.ordered import COLUMNS, OrderedInput, Spread, records_of
-from braidlog.pipelines.pieces import Pieces, keep_list, read_list, split_at
+from braidlog.pipelines.runners import context_of
+from braidlog.pipelines.shuffle import ShuffleWriter, read_list, split_at, write_list
 from braidlog.sources.origin import Origin
 from braidlog.sources.plan import BYTES_PER_TASK, joined
 
@@ -82,7 +82,7 @@ class _Apply:
     """Timestamp of that position."""
     commands: int
     """Of the whole log, up to there."""
-    pieces: str
+    shuffle: str
     """The file that lists what the log was spread to."""
 
 
@@ -206,16 +206,16 @@ def _order(
 ) -> Result:
     application = load_application(rules.application, path=rules.path)
     spread = Spread(application.partitions, until)
-    pieces = Pieces(attempt, spread.parts, split=split_at)
+    shuffle = ShuffleWriter(attempt, spread.parts, split=split_at)
     survey = Survey(application, watch=spread.see)
     size = time = 0
     with origin.open() as source:
         for batch in source.batches(task.begin, task.end, columns=COLUMNS):
             survey.add(records_of(batch))
-            pieces.add(spread.sort(batch))
+            shuffle.add(spread.sort(batch))
             size += batch.nbytes
             time = _time_of(batch, until) or time
-    pieces.finish()
+    shuffle.finish()
     if survey.missing:
         msg = f"{survey.missing} positions from {survey.first} on are missing"
         raise CorruptionError(msg)
@@ -224,15 +224,15 @@ def _order(
         {
             "records_read": survey.records,
             "bytes_read": size,
-            "piece_bytes_written": pieces.bytes_written,
+            "shuffle_bytes_written": shuffle.bytes_written,
         },
-        tuple(pieces.files),
+        tuple(shuffle.files),
         {
             "begin": survey.first,
             "last": survey.position,
             "time": time,
             "commands": spread.commands,
-            "spans": pieces.spans,
+            "spans": shuffle.spans,
             # Most partitions of most applications are alone.
             "groups": [sorted(group) for group in survey.groups() if len(group) > 1],
         },
@@ -277,9 +277,9 @@ def _plan_apply(
     alone = ([number] for number in range(partitions))
     together = (group for each in facts for group in each["groups"])
     commands = sum(each["commands"] for each in facts)
-    pieces = keep_list(job, "order", ordered)
+    shuffle = write_list(job, "order", ordered)
     return [
-        _Apply(tuple(sorted(group)), end, at_end["time"], commands, pieces)
+        _Apply(tuple(sorted(group)), end, at_end["time"], commands, shuffle)
         for group in groups_of(_joined([*alone, *together]), tasks)
     ]
 
@@ -297,12 +297,12 @@ def _joined(groups: Iterable[Sequence[int]]) -> list[frozenset[int]]:
 
 def _apply(rules: _Rules, task: _Apply, attempt: Attempt) -> Result:
     application = load_application(rules.application, path=rules.path)
-    pieces = read_list(attempt.home, task.pieces)
+    shuffle = read_list(attempt.home, task.shuffle)
     spread = Spread(application.partitions, None)
     name, home = rules.application, attempt.home
-    control = OrderedInput(name, home, pieces, [spread.control])
+    control = OrderedInput(name, home, shuffle, [spread.control])
     parts = {*task.partitions, spread.control, spread.elsewhere}
-    source = OrderedInput(name, home, pieces, parts)
+    source = OrderedInput(name, home, shuffle, parts)
     state = home / "data" / attempt.name
     with Replay(
         application,
@@ -323,7 +323,7 @@ def _apply(rules: _Rules, task: _Apply, attempt: Attempt) -> Result:
             "commands": done.commands,
             "outcomes_compared": done.compared,
             "differences": len(done.differences),
-            "piece_bytes_read": control.bytes_read + source.bytes_read,
+            "shuffle_bytes_read": control.bytes_read + source.bytes_read,
         },
         tuple(
             finished(attempt.home, path)

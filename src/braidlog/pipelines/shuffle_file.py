@@ -33,7 +33,7 @@ from braidlog.errors import CorruptionError
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["PieceFile", "join", "write"]
+__all__ = ["ShuffleFile", "join", "write"]
 
 _ENTRY: Final = np.dtype([("begin", "<u8"), ("bytes", "<u4"), ("crc", "<u4")])
 _TAIL: Final = struct.Struct("<II8s")
@@ -74,7 +74,7 @@ def join(path: Path, chunks: Sequence[Path]) -> None:
     Not durable on return.
     """
     with ExitStack() as stack:
-        opened = [stack.enter_context(PieceFile(chunk)) for chunk in chunks]
+        opened = [stack.enter_context(ShuffleFile(chunk)) for chunk in chunks]
         data = [
             memoryview(stack.enter_context(pa.memory_map(str(chunk))).read_buffer())
             for chunk in chunks
@@ -91,7 +91,7 @@ def join(path: Path, chunks: Sequence[Path]) -> None:
         sink.write(_TAIL.pack(parts, len(chunks), _MAGIC))
 
 
-class PieceFile:
+class ShuffleFile:
     """A file of parts, open for reading; nothing is read but what is asked for."""
 
     def __init__(self, path: Path) -> None:

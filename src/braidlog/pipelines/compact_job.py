@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from braidlog.errors import CorruptionError, InvalidArgumentError
-from braidlog.pipelines.frame import (
+from braidlog.pipelines.job import (
     Attempt,
     Job,
     Progress,
@@ -52,7 +52,7 @@ from braidlog.pipelines.latest import (
     latest_of,
 )
 from braidlog.pipelines.manifest import finished, home_of, publish, published
-from braidlog.pipelines.pieces import COLUMNS, Part, Pieces, keep_list
+from braidlog.pipelines.shuffle import COLUMNS, ShuffleReader, ShuffleWriter, write_list
 from braidlog.sources.origin import Origin
 from braidlog.sources.plan import BYTES_PER_TASK, Span, joined
 
@@ -131,7 +131,7 @@ class _Merge:
     """One part of the records that were collected, or fetched."""
 
     part: int
-    pieces: str
+    shuffle: str
     """The file that lists them."""
     whole: Whole
 
@@ -242,7 +242,7 @@ def _parts(ranges: Sequence[Span]) -> int:
 
 def _collect(origin: Origin, task: _Collect, attempt: Attempt) -> Result:
     columns = KEYS if task.keys_only else COLUMNS
-    pieces = Pieces(attempt, task.parts, shrink=latest)
+    shuffle = ShuffleWriter(attempt, task.parts, shrink=latest)
     records = keyless = size = 0
     first, after = None, task.begin
     with origin.open() as source:
@@ -255,8 +255,8 @@ def _collect(origin: Origin, task: _Collect, attempt: Attempt) -> Result:
             size += batch.nbytes
             keyless += batch.column("key").null_count
             # Copied: a column would keep all of the batch that it is of.
-            pieces.add(pa.concat_batches([batch]))
-    pieces.finish()
+            shuffle.add(pa.concat_batches([batch]))
+    shuffle.finish()
     begin = task.begin if first is None else first
     if records != after - begin:
         msg = f"positions {begin} to {after - 1} hold {records} records"
@@ -266,15 +266,15 @@ def _collect(origin: Origin, task: _Collect, attempt: Attempt) -> Result:
             "records_read": records,
             "bytes_read": size,
             "without_key": keyless,
-            "piece_bytes_written": pieces.bytes_written,
+            "shuffle_bytes_written": shuffle.bytes_written,
         },
-        tuple(pieces.files),
+        tuple(shuffle.files),
         {
             "begin": begin,
             "end": after,
             "parts": task.parts,
             "keys_only": task.keys_only,
-            "spans": pieces.spans,
+            "spans": shuffle.spans,
             "log": identity,
         },
     )
@@ -285,15 +285,15 @@ def _plan_choose(job: Job, collected: Sequence[Result]) -> list[Choose]:
     if not any(each.files and each.facts["keys_only"] for each in collected):
         return []
     whole = _whole(collected)
-    pieces = keep_list(job, "collect", collected)
-    return [Choose(part, pieces, whole) for part in range(whole.parts)]
+    shuffle = write_list(job, "collect", collected)
+    return [Choose(part, shuffle, whole) for part in range(whole.parts)]
 
 
 def _plan_fetch(job: Job, chosen: Sequence[Result]) -> list[Fetch]:
     if not chosen or "ranges" not in chosen[0].facts:
         return []
     whole, ranges = Whole(**chosen[0].facts["whole"]), chosen[0].facts["ranges"]
-    positions = keep_list(job, "choose", chosen)
+    positions = write_list(job, "choose", chosen)
     return [Fetch(number, positions, whole) for number in range(ranges)]
 
 
@@ -302,8 +302,8 @@ def _plan_merge(job: Job, records: Sequence[Result]) -> list[_Merge]:
         return []
     fetched = records[0].facts.get("whole")
     whole = Whole(**fetched) if fetched else _whole(records)
-    pieces = keep_list(job, "fetch" if fetched else "collect", records)
-    return [_Merge(part, pieces, whole) for part in range(whole.parts)]
+    shuffle = write_list(job, "fetch" if fetched else "collect", records)
+    return [_Merge(part, shuffle, whole) for part in range(whole.parts)]
 
 
 def _whole(collected: Sequence[Result]) -> Whole:
@@ -323,7 +323,7 @@ def _whole(collected: Sequence[Result]) -> Whole:
 
 def _merge(gone: Tombstones, task: _Merge, attempt: Attempt) -> Result:
     home = attempt.home
-    part = Part(home, task.pieces, task.part)
+    part = ShuffleReader(home, task.shuffle, task.part)
     found = latest_of(part.batches(), COLUMNS)
     live = found.filter(pc.invert(gone.mask(found)))
     live = live.take(pc.sort_indices(live["key"]))
@@ -335,7 +335,7 @@ def _merge(gone: Tombstones, task: _Merge, attempt: Attempt) -> Result:
         {
             "keys": live.num_rows,
             "tombstones": found.num_rows - live.num_rows,
-            "piece_bytes_read": part.bytes_read,
+            "shuffle_bytes_read": part.bytes_read,
         },
         (finished(home, path),),
         {"whole": asdict(task.whole), "rows": live.num_rows},

@@ -1,4 +1,4 @@
-"""The frame of pipelines: plan, tasks, results, one publication, a report.
+"""What every pipeline is, a job: plan, tasks, results, one publication, a report.
 
 *Theory of operation.* A job is described by its parameters, and a hash of them is its
 identity. It has stages, mostly one. A stage is planned into tasks, which are
@@ -241,8 +241,8 @@ def run(
         AlreadyExistsError: the home has the results of another job.
         LogError: what a task raised; run again, the job goes on behind what is done.
     """
-    from braidlog.pipelines.frame_runners import runner_of
-    from braidlog.pipelines.frame_state import JobState
+    from braidlog.pipelines.journal import JobJournal
+    from braidlog.pipelines.runners import runner_of
 
     began, clock = datetime.now(UTC), time.perf_counter()
     runner = runner_of(spark, workers)
@@ -259,9 +259,9 @@ def run(
         figures={},
         published={},
     )
-    if job.published() is not None and not JobState.begun(job.home, job.identity):
+    if job.published() is not None and not JobJournal.begun(job.home, job.identity):
         return _unchanged(job, report, clock)
-    with closing(JobState(job.home, job.identity)) as state:
+    with closing(JobJournal(job.home, job.identity)) as state:
         if job.published() is not None:
             # A run was killed between publishing and this.
             report = _unchanged(job, report, clock)
@@ -307,7 +307,7 @@ def _carry_out(
     tasks = state.tasks(stage.name, stage.task)
     if tasks is None:
         tasks = list(stage.plan(before))
-        state.keep_tasks(stage.name, tasks)
+        state.write_tasks(stage.name, tasks)
     done: dict[int, Result] = {
         number: result
         for number, result in state.results(stage.name)

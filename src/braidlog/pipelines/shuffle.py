@@ -1,11 +1,11 @@
-"""Records that wait for the next stage: a file of parts for each task.
+"""The shuffle of a job: records between two stages, in files that are split into parts.
 
 A task of the first stage reads a range of the log and sorts its records into parts, by
 their keys the way a cluster spreads keys over streams, or as it is told. What it holds
 is bounded: when it is enough, it is written as a chunk. At the end its chunks become
-one piece, in which each part is in one place. A task of the second stage reads one part
-of all pieces, or several; which pieces there are is in a file, so that its descriptor
-is as small for ten thousand of them as for one.
+one shuffle file, in which each part is in one place. A task of the second stage reads
+one part of all these files, or several. Which files there are is in a list, which is a
+file as well, so that the descriptor of a task is as small for ten thousand as for one.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ import pyarrow.compute as pc
 from braidlog import _native
 from braidlog.client.arrow import log_schema
 from braidlog.errors import CorruptionError
-from braidlog.pipelines.frame import Attempt, File, Job, Result
-from braidlog.pipelines.frame_state import write_durably
+from braidlog.pipelines.job import Attempt, File, Job, Result
+from braidlog.pipelines.journal import write_durably
 from braidlog.pipelines.manifest import finished
-from braidlog.pipelines.piecefile import PieceFile, join, write
+from braidlog.pipelines.shuffle_file import ShuffleFile, join, write
 
 __all__ = [
     "COLUMNS",
     "HELD_BYTES",
-    "Part",
-    "Piece",
-    "Pieces",
-    "keep_list",
+    "ShuffleRange",
+    "ShuffleReader",
+    "ShuffleWriter",
     "read_list",
     "split",
     "split_at",
+    "write_list",
 ]
 
 COLUMNS: Final = ("position", "timestamp", "key", "value", "headers")
@@ -47,15 +47,15 @@ HELD_BYTES: Final = 64 << 20
 """Most bytes of records that a task holds before it writes them."""
 
 _CHUNKS_MAX: Final = 32
-"""Of a piece: what a task of more than 2 GiB writes is several pieces."""
+"""Of a file: what a task of more than 2 GiB writes is several files."""
 
 Split: TypeAlias = Callable[[pa.RecordBatch, int], list[pa.RecordBatch]]
 """Gives the records of each part, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A file of parts, and the positions that it has of a log."""
+class ShuffleRange:
+    """A shuffle file, and the positions that it has of a log."""
 
     path: str
     begin: int
@@ -81,8 +81,8 @@ def _cut(ordered: pa.RecordBatch, bounds: Sequence[int]) -> list[pa.RecordBatch]
     return [ordered.slice(begin, end - begin) for begin, end in pairwise(bounds)]
 
 
-class Pieces:
-    """Takes records in the order of positions, and writes pieces of them."""
+class ShuffleWriter:
+    """Takes records in the order of positions, and writes shuffle files of them."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Pieces:
         self.counts = [0] * parts
         """Records of each part."""
         self.bytes_written = 0
-        """Of messages, as `PieceFile.bytes_read` counts them."""
+        """Of messages, as `ShuffleFile.bytes_read` counts them."""
         self._attempt = attempt
         self._parts = parts
         self._held_bytes = held_bytes
@@ -131,7 +131,7 @@ class Pieces:
         """Write what is held; the files are durable on return."""
         if self._held:
             self._write_chunk(self._take_held())
-        self._finish_piece()
+        self._finish_file()
 
     def _take_held(self) -> pa.Table:
         table = pa.Table.from_batches(self._held)
@@ -157,9 +157,9 @@ class Pieces:
         self.bytes_written += write(path, parts[0].schema, parts)
         self._chunks.append(path)
         if len(self._chunks) == _CHUNKS_MAX:
-            self._finish_piece()
+            self._finish_file()
 
-    def _finish_piece(self) -> None:
+    def _finish_file(self) -> None:
         if not self._chunks:
             return
         path = self._path(f"{len(self.files)}.piece")
@@ -178,30 +178,30 @@ class Pieces:
         return self._attempt.scratch / f"{self._attempt.name}-{end}"
 
 
-def keep_list(job: Job, stage: str, results: Sequence[Result]) -> str:
-    """Write down what pieces a stage made, in order; durable on return.
+def write_list(job: Job, stage: str, results: Sequence[Result]) -> str:
+    """Write down which shuffle files a stage made, in order; durable on return.
 
     Returns the path of that file, relative to the home of the job.
     """
-    pieces = [
-        Piece(file.path, begin, end)
+    shuffle = [
+        ShuffleRange(file.path, begin, end)
         for each in results
         for file, (begin, end) in zip(each.files, each.facts["spans"], strict=True)
     ]
-    pieces.sort(key=lambda piece: piece.begin)
+    shuffle.sort(key=lambda each: each.begin)
     path = job.scratch / f"{stage}.pieces"
-    write_durably(path, msgspec.json.encode(pieces))
+    write_durably(path, msgspec.json.encode(shuffle))
     return str(path.relative_to(job.home))
 
 
-def read_list(home: Path, path: str) -> list[Piece]:
-    """Return the pieces in the order of their positions.
+def read_list(home: Path, path: str) -> list[ShuffleRange]:
+    """Return the shuffle files in the order of their positions.
 
     Raises:
         CorruptionError: the list is gone or damaged.
     """
     try:
-        return msgspec.json.decode((home / path).read_bytes(), type=list[Piece])
+        return msgspec.json.decode((home / path).read_bytes(), type=list[ShuffleRange])
     except (OSError, msgspec.MsgspecError) as error:
         msg = (
             f"the list of what a stage made cannot be read: {home / path}: {error};"
@@ -210,15 +210,15 @@ def read_list(home: Path, path: str) -> list[Piece]:
         raise CorruptionError(msg, path=str(home / path)) from error
 
 
-class Part:
-    """One part of all pieces of a list, in the order of positions."""
+class ShuffleReader:
+    """One part of all shuffle files of a list, in the order of positions."""
 
-    def __init__(self, home: Path, pieces: str, part: int) -> None:
+    def __init__(self, home: Path, shuffle: str, part: int) -> None:
         """Name it; files are opened when they are read."""
         self.bytes_read = 0
         """Of messages, so far: nothing of other parts is decoded."""
         self._home = home
-        self._pieces = pieces
+        self._shuffle = shuffle
         self._part = part
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -227,8 +227,8 @@ class Part:
         Raises:
             CorruptionError: bytes are not what was written.
         """
-        for piece in read_list(self._home, self._pieces):
-            with PieceFile(self._home / piece.path) as file:
+        for each in read_list(self._home, self._shuffle):
+            with ShuffleFile(self._home / each.path) as file:
                 schema = log_schema(list(file.schema.names))
                 for batch in file.batches(self._part):
                     yield batch.cast(schema)

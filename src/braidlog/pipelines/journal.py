@@ -30,9 +30,9 @@ import msgspec
 
 from braidlog.errors import CorruptionError, LockedError
 from braidlog.handover import landmark_of
-from braidlog.pipelines.frame import Report, Result, notes_of
+from braidlog.pipelines.job import Report, Result, notes_of
 
-__all__ = ["ASIDE", "JobState", "sync_directory", "write_durably"]
+__all__ = ["ASIDE", "JobJournal", "sync_directory", "write_durably"]
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class _Line(msgspec.Struct, frozen=True):
     result: Result
 
 
-class JobState:
+class JobJournal:
     """The notes of one job; one process has them at a time."""
 
     def __init__(self, home: Path, identity: str) -> None:
@@ -89,7 +89,7 @@ class JobState:
         except msgspec.MsgspecError as error:
             raise self._damaged(f"{stage}.tasks") from error
 
-    def keep_tasks(self, stage: str, tasks: Sequence[Any]) -> None:
+    def write_tasks(self, stage: str, tasks: Sequence[Any]) -> None:
         """Keep the plan of a stage; durable on return."""
         write_durably(self._path / f"{stage}.tasks", msgspec.json.encode(tasks))
 

@@ -16,13 +16,13 @@ import braidlog
 from braidlog.app.log.source import LOG_NAME
 from braidlog.client.arrow import log_schema
 from braidlog.errors import CorruptionError
-from braidlog.pipelines import compaction, pieces
-from braidlog.pipelines.compaction import compact
-from braidlog.pipelines.frame import Attempt, Job, Report, Result
-from braidlog.pipelines.frame_state import JobState
-from braidlog.pipelines.piecefile import PieceFile
-from braidlog.pipelines.repartitioning import Destination, repartition
-from braidlog.pipelines.replaying import replay
+from braidlog.pipelines import compact_job, shuffle
+from braidlog.pipelines.compact_job import compact
+from braidlog.pipelines.job import Attempt, Job, Report, Result
+from braidlog.pipelines.journal import JobJournal
+from braidlog.pipelines.repartition_job import Destination, repartition
+from braidlog.pipelines.replay_job import replay
+from braidlog.pipelines.shuffle_file import ShuffleFile
 from braidlog.sources.origin import Origin
 from braidlog.sources.plan import Span, joined
 from process.replayed import fill, near
@@ -41,7 +41,7 @@ def batch_of(rows: list[tuple[int, int]]) -> pa.RecordBatch:
 
 def written(home: Path, name: str, rows: list[tuple[int, int]], **how: Any) -> Any:
     attempt = Attempt(0, name, home, home)
-    into = pieces.Pieces(attempt, 3, split=pieces.split_at, **how)
+    into = shuffle.ShuffleWriter(attempt, 3, split=shuffle.split_at, **how)
     for at in range(0, len(rows), 4):
         into.add(batch_of(rows[at : at + 4]))
     into.finish()
@@ -52,7 +52,7 @@ def listed(home: Path, *made: Any) -> str:
     job = Job("test", {}, home, (), lambda _: {}, lambda: None)
     job.scratch.mkdir(parents=True, exist_ok=True)
     results = [Result({}, tuple(m.files), {"spans": m.spans}) for m in made]
-    return pieces.keep_list(job, "first", results)
+    return shuffle.write_list(job, "first", results)
 
 
 @settings(max_examples=25, deadline=None)
@@ -73,7 +73,7 @@ def test_each_part_is_read_alone_and_in_order(
         ]
         where, read = listed(home, *made), 0
         for number in range(3):
-            part = pieces.Part(home, where, number)
+            part = shuffle.ShuffleReader(home, where, number)
             found = [at for b in part.batches() for at in b["position"].to_pylist()]
             assert found == [at for at, part in rows if part == number]
             assert sum(each.counts[number] for each in made) == len(found)
@@ -86,11 +86,11 @@ def test_each_part_is_read_alone_and_in_order(
 def test_a_piece_holds_some_chunks_and_not_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces, "_CHUNKS_MAX", 3)
+    monkeypatch.setattr(shuffle, "_CHUNKS_MAX", 3)
     rows = [(at, at % 3) for at in range(1, 41)]  # Ten chunks of four.
     made = written(tmp_path, "a", rows, held_bytes=1)
     assert made.spans == [(1, 13), (13, 25), (25, 37), (37, 41)]
-    part = pieces.Part(tmp_path, listed(tmp_path, made), 1)
+    part = shuffle.ShuffleReader(tmp_path, listed(tmp_path, made), 1)
     found = [at for b in part.batches() for at in b["position"].to_pylist()]
     assert found == list(range(1, 41, 3))
 
@@ -101,25 +101,25 @@ def test_damage_is_found_where_it_is_read(tmp_path: Path) -> None:
     where = listed(tmp_path, made)
     [file] = made.files
     path = tmp_path / file.path
-    with PieceFile(path) as piece:
-        [*_, entry] = [e for e in piece.entries(2) if e["bytes"]]
+    with ShuffleFile(path) as output:
+        [*_, entry] = [e for e in output.entries(2) if e["bytes"]]
     data = bytearray(path.read_bytes())
     data[int(entry["begin"]) + int(entry["bytes"]) // 2] ^= 1
     path.write_bytes(data)
-    list(pieces.Part(tmp_path, where, 1).batches())
+    list(shuffle.ShuffleReader(tmp_path, where, 1).batches())
     with pytest.raises(CorruptionError, match="run the job again") as caught:
-        list(pieces.Part(tmp_path, where, 2).batches())
+        list(shuffle.ShuffleReader(tmp_path, where, 2).batches())
     assert (caught.value.path, caught.value.offset) == (str(path), entry["begin"])
     for cut in (len(data) - 1, 9, 0):
         path.write_bytes(data[:cut])
         with pytest.raises(CorruptionError, match="damaged"):
-            list(pieces.Part(tmp_path, where, 1).batches())
+            list(shuffle.ShuffleReader(tmp_path, where, 1).batches())
     path.unlink()
     with pytest.raises(CorruptionError, match="are gone"):
-        list(pieces.Part(tmp_path, where, 1).batches())
+        list(shuffle.ShuffleReader(tmp_path, where, 1).batches())
     (tmp_path / where).write_bytes(b"[")
     with pytest.raises(CorruptionError, match="cannot be read"):
-        list(pieces.Part(tmp_path, where, 1).batches())
+        list(shuffle.ShuffleReader(tmp_path, where, 1).batches())
 
 
 @given(st.integers(0, 50), st.integers(1, 20))
@@ -166,21 +166,21 @@ def run(name: str, logs: Path, output: Path, size: int, tasks: int = 3) -> Repor
 def test_descriptors_do_not_grow_with_the_number_of_pieces(
     name: str, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "_PART_BYTES", 20_000)
+    monkeypatch.setattr(compact_job, "_PART_BYTES", 20_000)
     plans: list[list[Any]] = []
-    keep = JobState.keep_tasks
+    keep = JobJournal.write_tasks
 
-    def keep_tasks(self: JobState, stage: str, tasks: Any) -> None:
+    def write_tasks(self: JobJournal, stage: str, tasks: Any) -> None:
         if tasks:
             plans.append(tasks)
         keep(self, stage, tasks)
 
-    monkeypatch.setattr(JobState, "keep_tasks", keep_tasks)
+    monkeypatch.setattr(JobJournal, "write_tasks", write_tasks)
     for size in (4_000, 1 << 20):
         figures = run(name, logs, tmp_path / str(size), size).figures
         if name != "replay":
             # Each byte that a stage left was decoded by one task, once.
-            assert figures["piece_bytes_read"] == figures["piece_bytes_written"] > 0
+            assert figures["shuffle_bytes_read"] == figures["shuffle_bytes_written"] > 0
     # The first run of `compact` has two stages more between these.
     many, *between, second, one, same = plans
     assert len(between) == (2 if name == "compact" else 0)
@@ -201,8 +201,8 @@ def test_a_command_is_decoded_by_the_task_that_executes_it(
         run("replay", logs, tmp_path / str(tasks), 20_000, tasks).figures
         for tasks in (1, 2, 7)
     ]
-    [wrote] = {each["piece_bytes_written"] for each in figures}
-    one, two, seven = (each["piece_bytes_read"] for each in figures)
+    [wrote] = {each["shuffle_bytes_written"] for each in figures}
+    one, two, seven = (each["shuffle_bytes_read"] for each in figures)
     for_all = two - one
     assert seven - one == 6 * for_all
     # Each byte of a partition once.

@@ -36,7 +36,7 @@ from braidlog.pipelines.audit_copies import (
     problems_of,
     rows_of,
 )
-from braidlog.pipelines.frame import (
+from braidlog.pipelines.job import (
     Attempt,
     File,
     Job,

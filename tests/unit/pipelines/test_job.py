@@ -1,4 +1,4 @@
-"""The frame: what is carried out, noted, published once, and gone on with."""
+"""Jobs: what is carried out, noted, published once, and gone on with."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from braidlog.errors import (
 )
 from braidlog.handover import here
 from braidlog.pipelines import Attempt, Outlook, Result, run
-from braidlog.pipelines.frame_runners import SparkRunner, _in_worker
-from braidlog.pipelines.frame_state import JobState
+from braidlog.pipelines.journal import JobJournal
+from braidlog.pipelines.runners import SparkRunner, _in_worker
 from unit.pipelines.works import Square, Total, squares, total
 
 SUM = sum(number**2 for number in range(10))
@@ -136,7 +136,7 @@ def test_notes_that_are_damaged_are_named(tmp_path: Path) -> None:
 
 def test_a_job_runs_once_at_a_time(tmp_path: Path) -> None:
     job = squares(tmp_path, numbers())
-    state = JobState(tmp_path, job.identity)
+    state = JobJournal(tmp_path, job.identity)
     with pytest.raises(LockedError, match="the same job is running"):
         run(job, workers=1)
     state.close()
@@ -155,7 +155,7 @@ def test_killed_behind_the_publication_the_rest_is_made_up_for(tmp_path: Path) -
     job = squares(tmp_path, numbers())
     first = run(job, workers=1)
     (tmp_path / "report.json").unlink()
-    JobState(tmp_path, job.identity).close()  # The notes are still there.
+    JobJournal(tmp_path, job.identity).close()  # The notes are still there.
     assert run(job, workers=1).published == first.published
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["data", "manifest.json", "report.json"]
