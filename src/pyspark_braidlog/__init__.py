@@ -16,7 +16,7 @@ def __getattr__(name: str) -> Any:
     """Load the data source when Spark looks for it."""
     if name == "DefaultSource":
         try:
-            from braidlog.spark.source import BraidlogDataSource
+            from braidlog.spark.source.data_source import BraidlogDataSource
         except Exception as error:
             raise AttributeError(f"DefaultSource cannot be loaded: {error}") from error
         return BraidlogDataSource

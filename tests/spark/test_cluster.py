@@ -17,7 +17,7 @@ import braidlog
 from braidlog.client import ClusterLog
 from braidlog.errors import UnauthorizedError
 from braidlog.spark import BraidlogDataSource, register
-from braidlog.spark.schema import DDL
+from braidlog.spark.source.schema import DDL
 from braidlog.testing.cluster import LocalCluster
 from braidlog.wire.roles import Role
 from braidlog.wire.tokens import make_token, token_entry

@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 import braidlog
 from braidlog.errors import NotFoundError, TrimmedError
 from braidlog.spark import log_errors, register
-from braidlog.spark.payloads import MalformedPayloadError
+from braidlog.spark.source.payloads import MalformedPayloadError
 
 pytestmark = [
     pytest.mark.spark,

@@ -31,8 +31,8 @@ from braidlog.pipelines import (
 )
 from braidlog.pipelines.archive_job import archive
 from braidlog.pipelines.replay_job import replay as replay_pipeline
-from braidlog.spark.options import parse as parse_source
 from braidlog.spark.sink.options import parse_sink
+from braidlog.spark.source.options import parse as parse_source
 from braidlog.testing.cluster import LocalCluster
 
 WRONG = ("s3://bucket/out", "hdfs://nn/out", "file:///out", "")

@@ -19,10 +19,10 @@ from pyspark.sql.types import (
 )
 
 from braidlog.errors import InvalidArgumentError
-from braidlog.spark.options import parse
-from braidlog.spark.payloads import MalformedPayloadError, decode
-from braidlog.spark.schema import Rows, ddl_of, requested
-from braidlog.spark.selection import Range, Selection
+from braidlog.spark.source.options import parse
+from braidlog.spark.source.payloads import MalformedPayloadError, decode
+from braidlog.spark.source.schema import Rows, ddl_of, requested
+from braidlog.spark.source.selection import Range, Selection
 
 BASE = {"path": "data", "log": "orders"}
 ORDER = pa.struct([("id", pa.int64()), ("name", pa.string())])

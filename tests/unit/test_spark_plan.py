@@ -24,12 +24,12 @@ import braidlog
 from braidlog.errors import InvalidArgumentError, NotFoundError, TrimmedError
 from braidlog.sources.chunks import rechunk
 from braidlog.sources.plan import Bounds, Extent, Span, plan
-from braidlog.spark.filters import narrow
-from braidlog.spark.options import BYTES_PER_PARTITION, parse
-from braidlog.spark.reader import LogReader, PushdownLogReader
-from braidlog.spark.schema import COLUMNS, DDL
-from braidlog.spark.selection import EVERYTHING, Range, Selection
-from braidlog.spark.source import BraidlogDataSource
+from braidlog.spark.source.data_source import BraidlogDataSource
+from braidlog.spark.source.filters import narrow
+from braidlog.spark.source.options import BYTES_PER_PARTITION, parse
+from braidlog.spark.source.reader import LogReader, PushdownLogReader
+from braidlog.spark.source.schema import COLUMNS, DDL
+from braidlog.spark.source.selection import EVERYTHING, Range, Selection
 
 BASE = {"path": "data", "log": "orders"}
 SECOND = 1_000_000
@@ -424,5 +424,5 @@ def test_the_module_never_raises_without_pyspark(
 
     import pyspark_braidlog
 
-    monkeypatch.setitem(sys.modules, "braidlog.spark.source", None)
+    monkeypatch.setitem(sys.modules, "braidlog.spark.source.data_source", None)
     assert not hasattr(pyspark_braidlog, "DefaultSource")

@@ -27,10 +27,10 @@ from braidlog.errors import (
     TrimmedError,
 )
 from braidlog.sources.source import ALL_STREAMS
-from braidlog.spark.admission import admit
-from braidlog.spark.offset import Offset, lag, tasks_between
-from braidlog.spark.selection import Range
-from braidlog.spark.source import BraidlogDataSource
+from braidlog.spark.source.data_source import BraidlogDataSource
+from braidlog.spark.source.selection import Range
+from braidlog.spark.streaming.admission import admit
+from braidlog.spark.streaming.offset import Offset, lag, tasks_between
 
 COUNT = 100
 POSITIONS = StructType([StructField("position", LongType())])

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from braidlog.sources.plan import Extent
 from braidlog.sources.source import ALL_STREAMS, Look
-from braidlog.spark.selection import Range, Selection
-from braidlog.spark.tasks import Order, Task, plan_tasks
+from braidlog.spark.source.selection import Range, Selection
+from braidlog.spark.source.tasks import Order, Task, plan_tasks
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,10 @@ from braidlog.errors import NotSharedError
 from braidlog.handover import here
 from braidlog.pipelines import Origin
 from braidlog.pipelines.archive_job import archive
-from braidlog.spark.options import ReadOptions
-from braidlog.spark.reader import LogReader
-from braidlog.spark.source import BraidlogDataSource
-from braidlog.spark.tasks import Task
+from braidlog.spark.source.data_source import BraidlogDataSource
+from braidlog.spark.source.options import ReadOptions
+from braidlog.spark.source.reader import LogReader
+from braidlog.spark.source.tasks import Task
 from unit.pipelines.elsewhere import Namespaces, namespaces_or_skip
 
 COUNT = 50

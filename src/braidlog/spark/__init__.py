@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from braidlog.spark.failures import log_error, log_errors
     from braidlog.spark.java import ensure_java
-    from braidlog.spark.offset import lag
     from braidlog.spark.session import local_session
-    from braidlog.spark.source import BraidlogDataSource
+    from braidlog.spark.source.data_source import BraidlogDataSource
+    from braidlog.spark.streaming.offset import lag
 
 __all__ = [
     "BraidlogDataSource",
@@ -40,9 +40,9 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "BraidlogDataSource": "braidlog.spark.source",
+    "BraidlogDataSource": "braidlog.spark.source.data_source",
     "ensure_java": "braidlog.spark.java",
-    "lag": "braidlog.spark.offset",
+    "lag": "braidlog.spark.streaming.offset",
     "local_session": "braidlog.spark.session",
     "log_error": "braidlog.spark.failures",
     "log_errors": "braidlog.spark.failures",
@@ -61,7 +61,7 @@ def register(spark: SparkSession) -> None:
 
     from braidlog.spark.lake.delta import DeltaSink
     from braidlog.spark.lake.iceberg import IcebergSink
-    from braidlog.spark.source import BraidlogDataSource
+    from braidlog.spark.source.data_source import BraidlogDataSource
 
     for source in (BraidlogDataSource, DeltaSink, IcebergSink):
         try:

@@ -94,7 +94,7 @@ ERRORS: Final = {
     131: "braidlog.app.errors:SnapshotFailedError",
     132: "braidlog.app.errors:SnapshotDamagedError",
     133: "braidlog.app.errors:StateDamagedError",
-    140: "braidlog.spark.payloads:MalformedPayloadError",
+    140: "braidlog.spark.source.payloads:MalformedPayloadError",
     141: "braidlog.spark.sink.ledger.lost:StagedFileError",
     142: "braidlog.spark.sink.ledger.lost:LostFilesError",
 }

@@ -24,11 +24,11 @@ from braidlog.sources.archived import ArchivedSource
 from braidlog.sources.chunks import rechunk
 from braidlog.sources.plan import Extent
 from braidlog.sources.source import ALL_STREAMS, LogSource, Look
-from braidlog.spark.options import ReadOptions, parse
-from braidlog.spark.reader import stored_rows
-from braidlog.spark.schema import Column, Rows
-from braidlog.spark.selection import EVERYTHING
-from braidlog.spark.tasks import Order, plan_tasks
+from braidlog.spark.source.options import ReadOptions, parse
+from braidlog.spark.source.reader import stored_rows
+from braidlog.spark.source.schema import Column, Rows
+from braidlog.spark.source.selection import EVERYTHING
+from braidlog.spark.source.tasks import Order, plan_tasks
 from unit.archive import made
 
 OPTIONS = ReadOptions(log="log", path="d", include_archive=True)

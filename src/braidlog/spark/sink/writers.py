@@ -24,12 +24,12 @@ from pyspark.sql.datasource import (
 
 from braidlog.errors import InvalidArgumentError, LogError
 from braidlog.handover import here
-from braidlog.spark.places import check_same
 from braidlog.spark.sink.options import SinkOptions, refuse_job
 from braidlog.spark.sink.rows import Router, check_columns
 from braidlog.spark.sink.run import Staged, Work, give_up, store
 from braidlog.spark.sink.staging import Staging, TaskFiles
 from braidlog.spark.sink.targets import opened, streams_of
+from braidlog.spark.source.places import check_same
 
 __all__ = ["BatchWriter", "StreamWriter"]
 

@@ -24,8 +24,8 @@ from braidlog.handover import (
     landmark_of,
 )
 from braidlog.sources.source import LogSource
-from braidlog.spark.options import ReadOptions
-from braidlog.spark.places import open_source
+from braidlog.spark.source.options import ReadOptions
+from braidlog.spark.source.places import open_source
 
 __all__ = ["landmarks_of", "open_on_worker"]
 

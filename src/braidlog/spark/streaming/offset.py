@@ -24,8 +24,8 @@ from typing import Any, Final
 from braidlog.errors import InvalidArgumentError, NewerFormatError
 from braidlog.sources.plan import Span
 from braidlog.sources.source import ALL_STREAMS
-from braidlog.spark.selection import Range
-from braidlog.spark.tasks import Order, Task, interleaved
+from braidlog.spark.source.selection import Range
+from braidlog.spark.source.tasks import Order, Task, interleaved
 
 __all__ = ["Offset", "lag", "tasks_between"]
 

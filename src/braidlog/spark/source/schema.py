@@ -3,7 +3,7 @@
 Theory of operation: Spark cannot prune columns of a Python source, but it passes a
 schema given by the user to the reader as it is. So ``.schema("position bigint, key
 binary")`` is the projection: columns that it does not name are never read. Keys and
-values are bytes unless an option says what they are (`braidlog.spark.payloads`); Spark
+values are bytes unless an option says what they are (`payloads`); Spark
 parses the schema of a typed value, and hands it back in the schema of the reader.
 
 Invariants: a batch equals Spark's Arrow schema exactly, in names, order, types and
@@ -20,9 +20,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from braidlog.errors import InvalidArgumentError
-from braidlog.spark.options import ReadOptions
-from braidlog.spark.payloads import decode
-from braidlog.spark.selection import Selection, matching
+from braidlog.spark.source.options import ReadOptions
+from braidlog.spark.source.payloads import decode
+from braidlog.spark.source.selection import Selection, matching
 
 __all__ = ["COLUMNS", "DDL", "Column", "Rows", "ddl_of", "requested"]
 

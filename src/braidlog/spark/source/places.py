@@ -7,7 +7,7 @@ from pathlib import Path
 from braidlog.errors import NotFoundError
 from braidlog.sources.origin import Origin
 from braidlog.sources.source import LogSource
-from braidlog.spark.options import ReadOptions
+from braidlog.spark.source.options import ReadOptions
 
 __all__ = ["check_same", "open_source"]
 

@@ -2,7 +2,7 @@
 
 Theory of operation: Spark keeps one of these on the driver for as long as a query runs,
 and asks it how far the log is; the end of a batch is stored, with all that planning the
-batch again needs (`braidlog.spark.offset`), before it runs. Tasks are those of a batch
+batch again needs (`offset`), before it runs. Tasks are those of a batch
 query. So a restart reads exactly what was read before, and goes on behind it.
 
 Where the query begins is an option, so that it is the same whenever Spark asks. Without
@@ -28,14 +28,14 @@ from pyspark.sql.streaming.datasource import (
 from braidlog.errors import TrimmedError
 from braidlog.sources.plan import Bounds, plan_bytes
 from braidlog.sources.source import ALL_STREAMS, LogSource, Look
-from braidlog.spark.admission import admit
-from braidlog.spark.offset import Offset, tasks_between
-from braidlog.spark.options import ReadOptions
-from braidlog.spark.places import check_same, open_source
-from braidlog.spark.reader import read_task, refuse_trimmed
-from braidlog.spark.schema import Column
-from braidlog.spark.selection import hull
-from braidlog.spark.worker import landmarks_of
+from braidlog.spark.source.options import ReadOptions
+from braidlog.spark.source.places import check_same, open_source
+from braidlog.spark.source.reader import read_task, refuse_trimmed
+from braidlog.spark.source.schema import Column
+from braidlog.spark.source.selection import hull
+from braidlog.spark.source.worker import landmarks_of
+from braidlog.spark.streaming.admission import admit
+from braidlog.spark.streaming.offset import Offset, tasks_between
 
 __all__ = ["LogStreamReader"]
 

@@ -20,7 +20,7 @@ from typing import Literal, TypeAlias
 
 from braidlog.sources.plan import Bounds, Span, plan
 from braidlog.sources.source import ALL_STREAMS, Look
-from braidlog.spark.selection import Selection, hull
+from braidlog.spark.source.selection import Selection, hull
 
 __all__ = ["Order", "Task", "interleaved", "plan_tasks"]
 

@@ -22,8 +22,8 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from braidlog.spark.options import micros
-from braidlog.spark.selection import EVERYTHING, Range, Selection
+from braidlog.spark.source.options import micros
+from braidlog.spark.source.selection import EVERYTHING, Range, Selection
 
 __all__ = ["narrow"]
 

@@ -1,11 +1,11 @@
 """The data source: ``spark.read.format("braidlog")``, and ``readStream``.
 
 Theory of operation: Spark makes the reader on the driver, once for each action or
-streaming query, and asks it for partitions (`braidlog.spark.tasks`). For that one look
+streaming query, and asks it for partitions (`tasks`). For that one look
 is taken at the log where it is (`braidlog.sources`), which pins what the action
 sees: records appended later are in no partition. Each task goes to that place itself
 and reads what its partition says; nothing goes through the driver. The options are in
-`braidlog.spark.options`, and said one by one in docs/spark.md.
+`braidlog.spark.source.options`, and said one by one in docs/spark.md.
 
 Bounds beyond the end are no error: the end is wherever the log is. A start that was
 trimmed is one, because records that were asked for are gone.
@@ -27,13 +27,13 @@ from pyspark.sql.datasource import (
 )
 
 from braidlog.errors import LogError
-from braidlog.spark.options import parse
-from braidlog.spark.places import open_source
-from braidlog.spark.reader import LogReader, PushdownLogReader
-from braidlog.spark.schema import ddl_of, requested
 from braidlog.spark.sink.options import parse_sink
 from braidlog.spark.sink.writers import BatchWriter, StreamWriter
-from braidlog.spark.streaming import LogStreamReader
+from braidlog.spark.source.options import parse
+from braidlog.spark.source.places import open_source
+from braidlog.spark.source.reader import LogReader, PushdownLogReader
+from braidlog.spark.source.schema import ddl_of, requested
+from braidlog.spark.streaming.reader import LogStreamReader
 
 __all__ = ["BraidlogDataSource"]
 

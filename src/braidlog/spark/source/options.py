@@ -15,8 +15,8 @@ from typing import Any, Final, TypeVar
 
 from braidlog.errors import InvalidArgumentError
 from braidlog.paths import local_path
-from braidlog.spark.selection import EVERYTHING, Range, Selection
-from braidlog.spark.tasks import Order
+from braidlog.spark.source.selection import EVERYTHING, Range, Selection
+from braidlog.spark.source.tasks import Order
 from braidlog.suggestions import does_not_exist
 
 __all__ = ["BYTES_PER_PARTITION", "ReadOptions", "micros", "parse"]

@@ -12,13 +12,13 @@ from braidlog.errors import TrimmedError
 from braidlog.handover import Landmark
 from braidlog.sources.chunks import rechunk
 from braidlog.sources.source import ALL_STREAMS, LogSource
-from braidlog.spark.filters import narrow
-from braidlog.spark.options import ReadOptions
-from braidlog.spark.places import check_same, open_source
-from braidlog.spark.schema import Column, Rows
-from braidlog.spark.selection import Selection, hull
-from braidlog.spark.tasks import Task, plan_tasks
-from braidlog.spark.worker import landmarks_of, open_on_worker
+from braidlog.spark.source.filters import narrow
+from braidlog.spark.source.options import ReadOptions
+from braidlog.spark.source.places import check_same, open_source
+from braidlog.spark.source.schema import Column, Rows
+from braidlog.spark.source.selection import Selection, hull
+from braidlog.spark.source.tasks import Task, plan_tasks
+from braidlog.spark.source.worker import landmarks_of, open_on_worker
 
 __all__ = [
     "LogReader",
