@@ -48,7 +48,7 @@ from braidlog.faultlog import (
 )
 
 if TYPE_CHECKING:
-    from braidlog.metarepo.succession import Recovered
+    from braidlog.metarepo.recovery.succession import Recovered
 
 __all__ = ["rescue"]
 
@@ -137,7 +137,7 @@ def rescue(
 
 def _look(directory: Path, *, locked: bool) -> Found:
     # Late, here and below: everything else works without the extra that this needs.
-    from braidlog.node.presented import read_copy
+    from braidlog.node.rescue_files import read_copy
 
     try:
         ring = scan(read_ring(directory), path=str(directory / FILE_NAME))
@@ -169,7 +169,7 @@ def _meant(directory: Path) -> tuple[str, ...]:
 
 def _recover(found: Sequence[Found]) -> Recovered | None:
     """Return what the copies of the metadata repository come to."""
-    from braidlog.metarepo.succession import recover_members
+    from braidlog.metarepo.recovery.succession import recover_members
 
     records = [item.record for item in found if item.record is not None]
     copies = [
@@ -258,8 +258,8 @@ def _write(
         lost = f"give up {names(decision.lost)} and everything that only they hold"
         what = f"{lost}, and {what}"
     session.confirm(what, yes=yes)
-    from braidlog.metarepo.succession import seed_of
-    from braidlog.node.presented import digest_of, write_seed
+    from braidlog.metarepo.recovery.succession import seed_of
+    from braidlog.node.rescue_files import digest_of, write_seed
 
     valid = [
         (item.path, item.record)

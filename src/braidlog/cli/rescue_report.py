@@ -12,7 +12,7 @@ from braidlog.cli.session import Session
 from braidlog.faultlog import Decision, FaultRecord, Refuse, Verdict, Wait
 
 if TYPE_CHECKING:
-    from braidlog.metarepo.succession import Copy, Recovered
+    from braidlog.metarepo.recovery.succession import Copy, Recovered
 
 __all__ = ["STUCK", "Found", "names", "show", "stuck_nodes", "summary", "unneeded"]
 

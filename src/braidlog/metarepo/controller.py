@@ -30,8 +30,8 @@ from typing import Final
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.collector import Collector
 from braidlog.metarepo.events import Event, EventName, Value
-from braidlog.metarepo.faults import holds
 from braidlog.metarepo.placement import Loads
+from braidlog.metarepo.recovery.faults import holds
 from braidlog.metarepo.state import REPLICAS_MAX, State, StreamState
 from braidlog.metarepo.streams import fewest_replicas
 from braidlog.wire.commands import (

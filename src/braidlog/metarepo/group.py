@@ -27,7 +27,7 @@ from braidlog.metarepo.controller import ControllerSettings
 from braidlog.metarepo.events import Elections, Event
 from braidlog.metarepo.leadership import Leadership
 from braidlog.metarepo.liveness import LivenessSettings
-from braidlog.metarepo.pushing import PusherSettings
+from braidlog.metarepo.publisher import PublisherSettings
 from braidlog.metarepo.repository import Repository
 from braidlog.metarepo.views import Standing
 from braidlog.metarepo.waiting import Answer, News, Sealing, unknown_outcome
@@ -49,7 +49,7 @@ from braidlog.wire.commands import Command
 from braidlog.wire.messages import Consensus, Message, Metadata, Recorded, Report
 from braidlog.wire.results import Epoch, Refused, Result, encode_result
 
-__all__ = ["Group", "GroupEffects", "GroupSettings", "Outgoing"]
+__all__ = ["GroupEffects", "GroupSettings", "MetadataMember", "Outgoing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class GroupSettings:
     """Whether the nodes keep fault logs. Without them nothing can be rescued."""
     liveness: LivenessSettings = field(default_factory=LivenessSettings)
     controller: ControllerSettings = field(default_factory=ControllerSettings)
-    pusher: PusherSettings = field(default_factory=PusherSettings)
+    publisher: PublisherSettings = field(default_factory=PublisherSettings)
 
 
 class Outgoing(Struct, frozen=True):
@@ -112,7 +112,7 @@ _NOTHING: Final = GroupEffects()
 _UNKNOWN: Final = Standing()
 
 
-class Group:
+class MetadataMember:
     """One member; see the module."""
 
     def __init__(
@@ -234,13 +234,13 @@ class Group:
         """Take what a node says of its fault log."""
         self.stirred = True
         if self.leadership is not None:
-            self.leadership.guard.take(message)
+            self.leadership.fault_recording.take(message)
 
     def unsent(self, node: int) -> None:
         """Note that what a node was sent may be lost: its link is new, or too full."""
         self.stirred = True
         if self.leadership is not None:
-            self.leadership.pusher.unsent(node)
+            self.leadership.publisher.unsent(node)
 
     def lost(self, node: int, now: float) -> None:
         """Note that the connection to a node broke."""

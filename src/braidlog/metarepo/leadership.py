@@ -20,12 +20,12 @@ from braidlog.metarepo.admission import Room, require_names
 from braidlog.metarepo.collector import Collector
 from braidlog.metarepo.controller import Controller
 from braidlog.metarepo.events import Event, Facts, Value, facts_of, happened
-from braidlog.metarepo.guard import Guard
 from braidlog.metarepo.liveness import Liveness
 from braidlog.metarepo.logs import require_shape
 from braidlog.metarepo.placement import place, require_nodes
-from braidlog.metarepo.pushing import Pusher
-from braidlog.metarepo.readmission import is_free
+from braidlog.metarepo.publisher import Publisher
+from braidlog.metarepo.recovery.fault_recording import FaultRecording
+from braidlog.metarepo.recovery.readmission import is_free
 from braidlog.metarepo.repository import Repository
 from braidlog.metarepo.state import STREAMS_OF_LOG_MAX, State, StreamState
 from braidlog.metarepo.views import Standing
@@ -81,8 +81,8 @@ class Leadership:
         """Whether an entry of this term is applied."""
         self.collector = Collector(settings.cuts_in_flight)
         self.liveness = Liveness(settings.liveness, now)
-        self.pusher = Pusher(settings.pusher)
-        self.guard = Guard()
+        self.publisher = Publisher(settings.publisher)
+        self.fault_recording = FaultRecording()
         self._room = Room(settings.state_bytes_max)
         self._fault_logs = settings.fault_logs
         self._controller = Controller(settings.controller)
@@ -147,7 +147,7 @@ class Leadership:
             return
         self.liveness.heard(report.node, now)
         if self.ready:
-            self._messages += self.pusher.reported(repository, report, now)
+            self._messages += self.publisher.reported(repository, report, now)
 
     def stirred_by_reports(self, repository: Repository) -> bool:
         """Tell whether something follows from the reports that came."""
@@ -165,7 +165,7 @@ class Leadership:
             self.collector.proposed(index, command)
             self._cuts[index] = command.cuts
         elif isinstance(command, commands.ChangeFaults):
-            self.guard.begun(index)
+            self.fault_recording.begun(index)
         elif isinstance(command, commands.AdmitNode):
             self._admitting[index] = command.node
         elif isinstance(command, _OF_STREAM):
@@ -203,13 +203,13 @@ class Leadership:
         if cuts is None:
             self._changing.pop(entry.index, None)
             self._room.applied(entry.index, len(entry.data))
-            self.guard.applied(entry.index)
+            self.fault_recording.applied(entry.index)
             self._stirred = True
             self._admitted(repository, entry.index, raft)
             return
         self.collector.settled(entry.index, refused=refused)
         if not refused:
-            self._messages += self.pusher.applied(repository, cuts)
+            self._messages += self.publisher.applied(repository, cuts)
 
     def _admitted(self, repository: Repository, index: int, raft: RaftNode) -> None:
         """Forget what a lost directory said: the next one counts from 1 again."""
@@ -219,8 +219,8 @@ class Leadership:
         others = repository.state.nodes.keys() - {node}
         self.collector.forget_nodes(others)
         self.liveness.forget(others)
-        self.guard.forget(node)
-        self.pusher.unsent(node)
+        self.fault_recording.forget(node)
+        self.publisher.unsent(node)
         raft.forget(node)
 
     # --- decisions
@@ -323,11 +323,13 @@ class Leadership:
 
     def look(self, now: float) -> bool:
         """Tell whether it is time to look at all nodes and streams."""
-        stirred = self._stirred or self.collector.stirred or self.guard.stirred
+        stirred = (
+            self._stirred or self.collector.stirred or self.fault_recording.stirred
+        )
         if not stirred and now - self._looked < LOOK_SECONDS:
             return False
         self._looked, self._stirred, self.collector.stirred = now, False, False
-        self.guard.stirred = False
+        self.fault_recording.stirred = False
         self._news |= stirred
         return True
 
@@ -390,7 +392,7 @@ class Leadership:
         self.gone, self._news = dead, False
         if not self._fault_logs:
             return repairs
-        change = self.guard.decide(
+        change = self.fault_recording.decide(
             state, dead.__contains__, lambda node: self.liveness.alive(node, now)
         )
         return [change, *repairs] if change is not None else repairs
@@ -424,11 +426,11 @@ class Leadership:
     def configure(self, repository: Repository, now: float) -> None:
         """Send configurations to nodes that were heard of."""
         state = repository.state
-        self._messages += self.guard.messages(state, self.collector, now)
+        self._messages += self.fault_recording.messages(state, self.collector, now)
         for node in self.collector.reports:
-            if self._fault_logs and not self.guard.knows(state, node):
+            if self._fault_logs and not self.fault_recording.knows(state, node):
                 continue
-            message = self.pusher.configure(repository, self.collector, node, now)
+            message = self.publisher.configure(repository, self.collector, node, now)
             if message is not None:
                 self._messages.append((node, message))
 

@@ -9,9 +9,9 @@ from braidlog.errors import (
     NotFoundError,
     TooLargeError,
 )
-from braidlog.metarepo import faults
 from braidlog.metarepo.nodes import require_node
 from braidlog.metarepo.placement import place
+from braidlog.metarepo.recovery import faults
 from braidlog.metarepo.state import (
     LOGS_MAX,
     NAME_BYTES_MAX,

@@ -18,18 +18,16 @@ from typing import Any, Final
 
 from braidlog.errors import CorruptionError, LogError
 from braidlog.metarepo import (
-    adoption,
+    cursors,
     cuts,
-    faults,
     logs,
     nodes,
-    readmission,
     retention,
-    sessions,
     streams,
     views,
 )
 from braidlog.metarepo.errors import RepositoryInvariantError, check
+from braidlog.metarepo.recovery import adoption, faults, readmission
 from braidlog.metarepo.state import (
     CALL_BYTES_MAX,
     CALLS_MAX,
@@ -65,10 +63,10 @@ _APPLY: Final[dict[type, Callable[[State, int, Any], Result]]] = {
     commands.MoveReplica: streams.move,
     commands.Seal: streams.seal,
     commands.Unseal: streams.unseal,
-    commands.SetCursor: sessions.set_cursor,
-    commands.DeleteCursor: sessions.delete_cursor,
-    commands.AllocateProducer: sessions.allocate_producer,
-    commands.GetCursors: sessions.get_cursors,
+    commands.SetCursor: cursors.set_cursor,
+    commands.DeleteCursor: cursors.delete_cursor,
+    commands.AllocateProducer: cursors.allocate_producer,
+    commands.GetCursors: cursors.get_cursors,
     commands.ChangeFaults: faults.change,
     commands.OfferReplicas: adoption.offer,
 }

@@ -105,7 +105,7 @@ class Directory:
         if self.metadata is None or answer.index >= self.metadata.index:
             self.metadata = answer
         self._voters = tuple(each.node for each in answer.nodes if each.voter)
-        self._node.acquaintance.learn(answer)
+        self._node.peer_identity.learn(answer)
         self._node.peers.know(
             {
                 each.node: each.address

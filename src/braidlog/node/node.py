@@ -2,9 +2,10 @@
 
 *One turn.* Everything that comes in within one turn of the event loop is handed to the
 cores at once, and only marks what it touched. `_carry_out` runs once at the end of the
-turn (`braidlog.node.turns`): it carries out all effects, so that many requests share a
-write, a sync, a message and a system call. What is sent leaves before anything is
-synced, and what a sync lets go leaves at once. Nothing here decides anything.
+turn (`braidlog.node.flush_scheduler`): it carries out all effects, so that many
+requests share a write, a sync, a message and a system call. What is sent leaves before
+anything is synced, and what a sync lets go leaves at once. Nothing here decides
+anything.
 """
 
 from __future__ import annotations
@@ -21,17 +22,18 @@ from typing import Final, TypeVarTuple
 
 from braidlog.errors import ClosedError, LogError, NotReadyError
 from braidlog.faultlog.log import FaultLog
-from braidlog.node.acquaintance import Acquaintance
 from braidlog.node.config import NodeConfig, replica_limits
 from braidlog.node.directory import Directory
 from braidlog.node.errors import begun_anew
 from braidlog.node.faults import FaultKeeper
+from braidlog.node.flush_scheduler import FlushScheduler
 from braidlog.node.identity import begin_incarnation
 from braidlog.node.latency import Durable
-from braidlog.node.offering import Offering
+from braidlog.node.peer_identity import PeerIdentity
 from braidlog.node.peers import LinkSettings, Peers
 from braidlog.node.raft_log import GroupLog
 from braidlog.node.registration import Registration
+from braidlog.node.replica_offer import ReplicaOffer
 from braidlog.node.replicas import Replicas
 from braidlog.node.reporting import Reporting
 from braidlog.node.repository import (
@@ -45,7 +47,6 @@ from braidlog.node.retention import Retention
 from braidlog.node.scrub import Scrub
 from braidlog.node.status import NodeStatus, Observed
 from braidlog.node.syncer import Syncer
-from braidlog.node.turns import Turns
 from braidlog.serving.descriptors import places
 from braidlog.serving.entrance import Capacity
 from braidlog.serving.sessions import Request, Session, Sessions
@@ -123,9 +124,11 @@ class ClusterNode:
         self._era = self._begin_era()
         who = begin_incarnation(store, self._chance.randbytes)
         self.incarnation, self.identity = who.incarnation, who.directory
-        self.acquaintance = Acquaintance(store, self.id, who, self._era)
+        self.peer_identity = PeerIdentity(store, self.id, who, self._era)
         self._outbox = Outbox()
-        self._turns = Turns(self._outbox, lambda: self._guarded(self._carry_out))
+        self._flushes = FlushScheduler(
+            self._outbox, lambda: self._guarded(self._carry_out)
+        )
         self.peers = self._make_peers(token, tls)
         self.replicas = Replicas(
             self.id,
@@ -138,13 +141,13 @@ class ClusterNode:
         self._durable = Durable(self.replicas.latencies.sync)
         self.member = self._open_member()
         end_groups(store, before=self._era)
-        self.acquaintance.repository = lambda: (
+        self.peer_identity.repository = lambda: (
             self.member.group.repository if self.member is not None else None
         )
-        self.acquaintance.part = self._part
+        self.peer_identity.part = self._part
         self.requests = Requests(self)
         self._registration = Registration(self)
-        self._offering = Offering(self, store, self._era)
+        self._replica_offer = ReplicaOffer(self, store, self._era)
         self._retention = Retention(self)
         self._scrub = Scrub(
             config,
@@ -179,9 +182,9 @@ class ClusterNode:
             on_connected=self._peer_connected,
             on_lost=self._peer_lost,
             outbox=self._outbox,
-            on_refused=self.acquaintance.refused,
-            holds=self.acquaintance.holds,
-            bound=self.acquaintance.bound,
+            on_refused=self.peer_identity.refused,
+            holds=self.peer_identity.holds,
+            bound=self.peer_identity.bound,
         )
 
     def _make_sessions(
@@ -195,12 +198,12 @@ class ClusterNode:
             ServerSettings(
                 self.config.cluster.name,
                 self.id,
-                self.acquaintance.guarded(authorize),
+                self.peer_identity.guarded(authorize),
                 self.config.limits.window_bytes,
                 self.config.limits.frame_bytes_max,
                 append_bytes_max=self.config.limits.append_bytes_max,
                 identity=self.identity,
-                bound=self.acquaintance.bound,
+                bound=self.peer_identity.bound,
                 challenger=challenger,
             ),
             self,
@@ -258,7 +261,7 @@ class ClusterNode:
             self.peers.know(self.member.addresses())
         self._syncer.start(self._synced)
         self._registration.start()
-        self._offering.start(self.replicas.stored)
+        self._replica_offer.start(self.replicas.stored)
         self.directory.start()
         self._tick()
 
@@ -298,9 +301,9 @@ class ClusterNode:
         """Stop all timers and links; the store is closed by who opened it."""
         self._closed = True
         self._registration.close()
-        self._offering.close()
+        self._replica_offer.close()
         self.directory.close()
-        self._turns.close()
+        self._flushes.close()
         if self._timer is not None:
             self._timer.cancel()
         self.peers.close()
@@ -447,13 +450,13 @@ class ClusterNode:
 
     def _part(self) -> None:
         """Close the connections of nodes whose ids belong to other directories now."""
-        self.sessions.recheck(self.acquaintance.holds)
-        self.peers.recheck(self.acquaintance.vacant)
+        self.sessions.recheck(self.peer_identity.holds)
+        self.peers.recheck(self.peer_identity.vacant)
 
     def _peer_connected(self, node: int) -> None:
         if (said := self.says()) is not None:
             self.peers.send(node, said)
-        self.acquaintance.connected(node)
+        self.peer_identity.connected(node)
         if self.member is not None:
             self._guarded(self.member.group.unsent, node)
         self.changed()
@@ -488,7 +491,7 @@ class ClusterNode:
 
     def _synced(self) -> None:
         # Somebody waits for what a sync lets go; what came in meanwhile goes with it.
-        self._turns.now(lambda: self._guarded(self._note_durable))
+        self._flushes.now(lambda: self._guarded(self._note_durable))
 
     def _note_durable(self) -> None:
         durable = self._store.durable()
@@ -501,11 +504,11 @@ class ClusterNode:
 
     def changed(self) -> None:
         """Ask for a flush at the end of this turn."""
-        self._turns.soon()
+        self._flushes.soon()
 
     def _carry_out(self) -> None:
         now = self._loop.time()
-        turns = self._turns
+        turns = self._flushes
         turns.stirred = True
         while turns.stirred:
             turns.stirred = False
@@ -515,7 +518,7 @@ class ClusterNode:
             if self.member is not None and self.member.flush():
                 turns.stirred = True
         self._outbox.flush()
-        self.acquaintance.look(self._era)
+        self.peer_identity.look(self._era)
         with contextlib.suppress(LogError):  # Who writes next hears of it, and acts.
             self._durable.wrote(self._store.ticket())
         self.requests.answers.look()
@@ -613,8 +616,8 @@ class ClusterNode:
     def _why_not_ready(self) -> str:
         if self._draining:
             return "the node is shutting down"
-        if self.acquaintance.why and not self._registration.done:
-            return self.acquaintance.why
+        if self.peer_identity.why and not self._registration.done:
+            return self.peer_identity.why
         if not self.way_to_leader:
             return "the node knows no leader of the metadata repository"
         if self.member is not None and self.member.lacks_room:

@@ -21,8 +21,8 @@ from braidlog.faultlog.record import FaultRecord
 from braidlog.faultlog.rule import Unreadable
 from braidlog.logstream.storage import CommitContext, StoredStream
 from braidlog.metarepo.lastcuts import last_commits
-from braidlog.metarepo.succession import Copy, Recovered, recover_members
-from braidlog.node.presented import read_copy
+from braidlog.metarepo.recovery.succession import Copy, Recovered, recover_members
+from braidlog.node.rescue_files import read_copy
 from braidlog.storage.merge import Standing
 from braidlog.storage.rawstreams import Run
 

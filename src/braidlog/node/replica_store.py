@@ -76,10 +76,6 @@ class ReplicaStore:
             low, committed, following, epoch, tuple(epochs), CommitContext(*context)
         )
 
-    def durable_end(self) -> int:
-        """Return the first LLSN that is not durable."""
-        return self._log.native.state(self._log.number)[3]
-
     def append(
         self, epoch: int, batches: Sequence[Batch], *, repeat: bool = False
     ) -> list[Placed]:

@@ -26,14 +26,14 @@ from braidlog.errors import (
 from braidlog.logstream.effects import Limits
 from braidlog.logstream.replica import Replica
 from braidlog.logstream.states import ReplicaState
-from braidlog.metarepo.adoption import about
 from braidlog.metarepo.events import Event, Value
-from braidlog.node.complaints import Complaints
+from braidlog.metarepo.recovery.adoption import about
 from braidlog.node.latency import Latencies
 from braidlog.node.peers import Peers
 from braidlog.node.primary import Primary
 from braidlog.node.reader import Reader
 from braidlog.node.replica_store import ReplicaStore
+from braidlog.node.replica_trouble import ReplicaTrouble
 from braidlog.node.status import ReplicaStatus
 from braidlog.node.telling import tell
 from braidlog.serving.sessions import Request, told
@@ -92,7 +92,7 @@ class _Hosted:
         """What was stored beside the replica since the start."""
         self.told = ""
         """The role that the operator was told last."""
-        self.complaints = Complaints(replica)
+        self.trouble = ReplicaTrouble(replica)
         self.waits = False
         """Whether there is no room to store under which configuration it is here."""
         self.readers: list[Reader] = []
@@ -418,7 +418,7 @@ class Replicas:
         self, stream: int, hosted: _Hosted, now: float = 0.0
     ) -> StreamReport | None:
         effects = hosted.replica.effects()
-        hosted.complaints.look(stream)
+        hosted.trouble.look(stream)
         if not hosted.replica.unsynced:
             self._unsynced.pop(stream, None)
         for node, message, batches in effects.messages:

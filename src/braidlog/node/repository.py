@@ -11,16 +11,16 @@ from typing import Final, TypeAlias
 
 from braidlog.errors import InvalidArgumentError
 from braidlog.faultlog.record import NO_DIGEST, FaultRecord
-from braidlog.metarepo.group import Group, GroupSettings
+from braidlog.metarepo.group import GroupSettings, MetadataMember
 from braidlog.metarepo.liveness import LivenessSettings
-from braidlog.metarepo.succession import base_of
+from braidlog.metarepo.recovery.succession import base_of
 from braidlog.metarepo.waiting import Answer
 from braidlog.node.config import NodeConfig
 from braidlog.node.group_writes import GroupWrites
 from braidlog.node.latency import Histogram
 from braidlog.node.peers import Peers
-from braidlog.node.presented import read_seed
 from braidlog.node.raft_log import GroupLog
+from braidlog.node.rescue_files import read_seed
 from braidlog.node.status import GroupStatus
 from braidlog.node.telling import tell
 from braidlog.raft import Base, Membership, RaftConfig, Role
@@ -57,7 +57,7 @@ Done: TypeAlias = Callable[[Answer], None]
 
 
 class RepositoryMember:
-    """Drives a `Group`: writes what it writes, sends what it sends."""
+    """Drives a `MetadataMember`: writes what it writes, sends what it sends."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class RepositoryMember:
             heartbeat_ticks=HEARTBEAT_TICKS,
         )
         settings = _settings(config, number, fault_logs=fault_logs)
-        self.group = Group(settings, raft, log.load(), now)
+        self.group = MetadataMember(settings, raft, log.load(), now)
 
     @property
     def leads(self) -> bool:
@@ -138,7 +138,7 @@ class RepositoryMember:
         return self.group.repository.index, self.group.leader
 
     def metadata(self, *, judged: bool = False) -> Metadata:
-        """Return the metadata as of the last applied entry; see `Group.metadata`."""
+        """Return the metadata as of the last applied entry."""
         return self.group.metadata(judged=judged)
 
     def execute(self, call: bytes, command: bytes, done: Done) -> None:

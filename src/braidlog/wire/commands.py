@@ -297,7 +297,8 @@ class StoredReplica(msgspec.Struct, frozen=True, array_like=True):
     epoch: Number
     """The last epoch that was entered."""
     about: bytes
-    """What was stored beside the replica when it entered, see `metarepo.adoption`."""
+    """What was stored beside the replica when it entered, see
+    `metarepo.recovery.adoption`."""
     committed: Number
     end: Number
     version: Number

@@ -28,9 +28,9 @@ from braidlog.logstream.core import Core
 from braidlog.logstream.replica import Replica
 from braidlog.logstream.states import ReplicaState
 from braidlog.logstream.storage import Batch, Placed
-from braidlog.metarepo import controller, pushing, repository
+from braidlog.metarepo import controller, publisher, repository
 from braidlog.metarepo.collector import Collector
-from braidlog.metarepo.group import Group
+from braidlog.metarepo.group import MetadataMember
 from braidlog.node.directory import Directory
 from braidlog.node.group_writes import GroupWrites
 from braidlog.node.metadata import Answers
@@ -224,14 +224,19 @@ def trim_forgotten(patch: Patch) -> None:
 
 def stale_metadata(patch: Patch) -> None:
     """A node answers a linearizable read from what it happens to have."""
-    right = Group.read_metadata
+    right = MetadataMember.read_metadata
 
     def wrong(
-        group: Group, request: int, now: float, *, linearizable: bool, **rest: Any
+        group: MetadataMember,
+        request: int,
+        now: float,
+        *,
+        linearizable: bool,
+        **rest: Any,
     ) -> None:
         right(group, request, now, linearizable=False, **rest)
 
-    patch.setattr(Group, "read_metadata", wrong)
+    patch.setattr(MetadataMember, "read_metadata", wrong)
 
 
 def strangers(patch: Patch) -> None:
@@ -247,7 +252,7 @@ def learner_told_once(patch: Patch) -> None:
             return False
         return node in stream.learners or report.epoch >= stream.epoch
 
-    patch.setattr(pushing, "_settled", wrong)
+    patch.setattr(publisher, "_settled", wrong)
 
 
 def left_out_without_room(patch: Patch) -> None:

@@ -7,7 +7,7 @@ from random import Random
 
 from braidlog.errors import LogError
 from braidlog.logstream.states import ReplicaState
-from braidlog.metarepo.group import Group, GroupSettings
+from braidlog.metarepo.group import GroupSettings, MetadataMember
 from braidlog.metarepo.repository import Repository
 from braidlog.raft import Base, Membership, RaftConfig, Stored
 from braidlog.wire import commands
@@ -62,7 +62,7 @@ class Store:
         self.incarnation = 0
         self.reports = 0
         self.up = False
-        self.group: Group | None = None
+        self.group: MetadataMember | None = None
         member = number in MEMBERS
         self.disk = Disk(Base(membership=Membership(MEMBERS))) if member else None
 
@@ -75,7 +75,7 @@ class Store:
         if self.disk is not None:
             self.group = self._group(self.disk.crash())
 
-    def _group(self, stored: Stored) -> Group:
+    def _group(self, stored: Stored) -> MetadataMember:
         world = self.world
         config = RaftConfig(
             id=self.number,
@@ -86,7 +86,7 @@ class Store:
             eager_commit=False,
         )
         settings = GroupSettings(tick=0.02, fold_entries=60)
-        group = Group(settings, config, stored, world.now)
+        group = MetadataMember(settings, config, stored, world.now)
         watched = Watched()
         watched.world = world
         watched.state = group.repository.state
@@ -242,10 +242,10 @@ class Simulation:
 
     # --- requests
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[MetadataMember]:
         return [node.group for node in self.nodes.values() if node.group is not None]
 
-    def leader(self) -> Group | None:
+    def leader(self) -> MetadataMember | None:
         leading = [group for group in self.groups() if group.leads]
         return max(leading, key=lambda group: group.raft.core.term, default=None)
 

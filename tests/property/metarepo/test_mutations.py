@@ -9,7 +9,7 @@ from braidlog.metarepo import cuts, streams
 from braidlog.metarepo.collector import Collector
 from braidlog.metarepo.controller import _Look
 from braidlog.metarepo.errors import RepositoryInvariantError
-from braidlog.metarepo.pushing import Pusher
+from braidlog.metarepo.publisher import Publisher
 from braidlog.metarepo.repository import Repository
 from braidlog.metarepo.state import State, StreamState
 from property.metarepo.simulation import Simulation
@@ -77,7 +77,7 @@ def never_replaces(patch: pytest.MonkeyPatch) -> None:
 
 
 def never_tells_to_let_go(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Pusher, "_unwanted", lambda *_: iter(()))
+    patch.setattr(Publisher, "_unwanted", lambda *_: iter(()))
 
 
 @pytest.mark.parametrize(

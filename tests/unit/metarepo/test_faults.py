@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from braidlog.faultlog.configuration import Configuration
-from braidlog.metarepo.adoption import about
-from braidlog.metarepo.faults import first, holds, listable
-from braidlog.metarepo.guard import Guard
+from braidlog.metarepo.recovery.adoption import about
+from braidlog.metarepo.recovery.fault_recording import FaultRecording
+from braidlog.metarepo.recovery.faults import first, holds, listable
 from braidlog.metarepo.repository import Repository
 from braidlog.metarepo.state import FaultState
 from braidlog.wire import commands
@@ -22,7 +22,7 @@ class Cluster(Bench):
 
     def __init__(self, nodes: int = 3) -> None:
         super().__init__(nodes)
-        self.guard = Guard()
+        self.guard = FaultRecording()
         self.nodes = set(range(1, nodes + 1))
         self.dead: set[int] = set()
         self.deaf: set[int] = set()
@@ -180,7 +180,7 @@ def test_a_new_leader_lets_a_complete_node_become_viable(cluster: Cluster) -> No
             break
     said = Recorded(3, *cluster.faults.number, False)
     cluster.faults.viable = (1, 2)
-    cluster.guard = Guard()
+    cluster.guard = FaultRecording()
     cluster.guard.take(said)
     cluster.dead = {1, 2}
     cluster.settle()

@@ -12,7 +12,7 @@ from braidlog.errors import (
 )
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.events import Event
-from braidlog.metarepo.group import Group, GroupEffects, GroupSettings
+from braidlog.metarepo.group import GroupEffects, GroupSettings, MetadataMember
 from braidlog.metarepo.leadership import takers
 from braidlog.metarepo.state import State
 from braidlog.metarepo.waiting import Answer
@@ -63,7 +63,7 @@ class Lone:
         )
         self.now = 0.0
         self.wall = 0
-        self.group = Group(settings, raft, base, self.now)
+        self.group = MetadataMember(settings, raft, base, self.now)
         self.sent: list[object] = []
         self.answers: dict[int, Answer] = {}
         self.events: list[Event] = []

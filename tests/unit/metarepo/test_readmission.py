@@ -106,7 +106,7 @@ def test_only_a_dead_node_is_given_up_and_then_forgotten() -> None:
 def test_what_a_lost_directory_recorded_is_forgotten() -> None:
     lone = Lone().prepared()
     assert lone.group.leadership is not None
-    guard = lone.group.leadership.guard
+    guard = lone.group.leadership.fault_recording
     guard.take(Recorded(2, 1, 9, True))
     guard.forget(2)
     guard.take(Recorded(2, 1, 3, False))

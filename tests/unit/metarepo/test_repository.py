@@ -12,7 +12,7 @@ from braidlog.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
-from braidlog.metarepo import logs, nodes, repository, sessions, streams
+from braidlog.metarepo import cursors, logs, nodes, repository, streams
 from braidlog.metarepo.errors import RepositoryInvariantError
 from braidlog.metarepo.repository import Repository
 from braidlog.wire import commands
@@ -125,8 +125,8 @@ LIMITS: dict[str, tuple[Any, str, commands.Command]] = {
     "logs": (logs, "LOGS_MAX", log()),
     "streams": (logs, "STREAMS_MAX", log()),
     "streams of a log": (logs, "STREAMS_OF_LOG_MAX", log(streams=4)),
-    "cursors": (sessions, "CURSORS_MAX", commands.SetCursor(LOG, "more", 1)),
-    "producers": (sessions, "PRODUCERS_MAX", commands.AllocateProducer(1)),
+    "cursors": (cursors, "CURSORS_MAX", commands.SetCursor(LOG, "more", 1)),
+    "producers": (cursors, "PRODUCERS_MAX", commands.AllocateProducer(1)),
     "learners": (streams, "REPLICAS_MAX", commands.AddLearner(1, 3)),
 }
 

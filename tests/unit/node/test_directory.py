@@ -44,7 +44,7 @@ class Bench:
                 know=self.known.update,
                 nodes=self.known,
             ),
-            acquaintance=SimpleNamespace(learn=lambda _: None),
+            peer_identity=SimpleNamespace(learn=lambda _: None),
             replicas=SimpleNamespace(reports=tuple),
             says=lambda: None,
             changed=lambda: None,

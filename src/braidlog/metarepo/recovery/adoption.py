@@ -3,10 +3,11 @@
 *Theory of operation.* The rescue wrote a configuration to the valid nodes. Each says
 what replicas it has, with the last configuration under which each became a member of
 an epoch. When all have, the logs and streams are made of that and of what the rescue
-carried over of the repository before (`braidlog.metarepo.succession`). A stream goes on
-with those that are members of its newest epoch, in the next one. Every one of them
-holds all that was acknowledged; so what all of them hold is committed, by one cut for
-each log behind the cuts that are known, and the rest was never acknowledged.
+carried over of the repository before (`braidlog.metarepo.recovery.succession`). A
+stream goes on with those that are members of its newest epoch, in the next one. Every
+one of them holds all that was acknowledged; so what all of them hold is committed, by
+one cut for each log behind the cuts that are known, and the rest was never
+acknowledged.
 
 *Invariants.* Nothing is adopted before every valid node was heard. Numbers of streams
 and producers do not come again. What cannot be adopted is left where it is. Positions

@@ -14,20 +14,20 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from braidlog.faultlog.configuration import MEMBERS_MAX
-from braidlog.metarepo import faults
 from braidlog.metarepo.collector import Collector
+from braidlog.metarepo.recovery import faults
 from braidlog.metarepo.state import FaultState, State
 from braidlog.wire.commands import ChangeFaults
 from braidlog.wire.messages import Faults, Recorded
 
-__all__ = ["Guard"]
+__all__ = ["FaultRecording"]
 
 RESEND_SECONDS: Final = 0.1
 
 _NOTHING: Final = (0, 0)
 
 
-class Guard:
+class FaultRecording:
     """Soft state of one leader."""
 
     def __init__(self) -> None:

@@ -29,14 +29,14 @@ from braidlog.wire.messages import Hello, Metadata
 from braidlog.wire.roles import Role
 from braidlog.wire.server import Authorizer
 
-__all__ = ["Acquaintance"]
+__all__ = ["PeerIdentity"]
 
 _log = logging.getLogger(__name__)
 
 COMPLAINTS_MAX: Final = 1024
 
 
-class Acquaintance:
+class PeerIdentity:
     """Tells directories of one id apart."""
 
     def __init__(self, store: NodeStore, node: int, who: Identity, group: int) -> None:

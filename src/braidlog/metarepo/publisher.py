@@ -24,7 +24,7 @@ from braidlog.metarepo.repository import Repository
 from braidlog.metarepo.state import HISTORY_CUTS_MIN, LogState, StreamState
 from braidlog.wire.messages import Commit, Configure, LogCut, Report, StreamReport
 
-__all__ = ["Pusher", "PusherSettings"]
+__all__ = ["Publisher", "PublisherSettings"]
 
 CUTS_MAX: Final = 256
 REPEATS: Final = 3
@@ -32,7 +32,7 @@ _BROKEN: Final = frozenset({ReplicaState.INVALID, ReplicaState.FAILED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PusherSettings:
+class PublisherSettings:
     """Intervals, in seconds."""
 
     configure: float = 0.1
@@ -60,10 +60,10 @@ class _Tail:
     repeats: int
 
 
-class Pusher:
+class Publisher:
     """What was sent to whom."""
 
-    def __init__(self, settings: PusherSettings) -> None:
+    def __init__(self, settings: PublisherSettings) -> None:
         """Begin with nothing sent."""
         self._settings = settings
         self._sent: dict[int, dict[int, _Sent]] = {}

@@ -6,18 +6,18 @@ import logging
 
 import pytest
 
-from braidlog.node.complaints import Complaints
+from braidlog.node.replica_trouble import ReplicaTrouble
 from unit.logstream.group import Group
 from unit.logstream.memory import batch
 
 
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, "braidlog.node.complaints")
+    caplog.set_level(logging.INFO, "braidlog.node.replica_trouble")
     return caplog
 
 
-def lived(group: Group, complaints: Complaints, seconds: int = 4) -> None:
+def lived(group: Group, complaints: ReplicaTrouble, seconds: int = 4) -> None:
     for _ in range(seconds):
         group.settle()
         group.tick(1)
@@ -31,7 +31,7 @@ def test_a_full_disk_is_said_when_it_begins_and_when_it_ends(
 ) -> None:
     group = Group((1,), (2,)) if learns else Group((1, 2))
     group.open()
-    complaints = Complaints(group.replicas[2])
+    complaints = ReplicaTrouble(group.replicas[2])
     group.append(1, ("before", 0, batch("x")))
     group.run()
     lived(group, complaints)

@@ -9,8 +9,8 @@ import pytest
 
 from braidlog.errors import CorruptionError, NodeIdentityError
 from braidlog.metarepo.repository import Repository
-from braidlog.node.acquaintance import Acquaintance
 from braidlog.node.identity import Identity, begin_incarnation, note_bound
+from braidlog.node.peer_identity import PeerIdentity
 from braidlog.storage.streams import NodeStore
 from braidlog.wire import commands
 from braidlog.wire.commands import RegisterNode
@@ -25,11 +25,11 @@ def store(tmp_path: Path) -> NodeStore:
     return NodeStore(tmp_path / "n", entropy=1, now=lambda: 1, segment_bytes=4 << 20)
 
 
-def member(store: NodeStore) -> tuple[Acquaintance, Repository]:
+def member(store: NodeStore) -> tuple[PeerIdentity, Repository]:
     repository = Repository()
     who = Identity(OWN, 1)
     begin_incarnation(store, lambda size: OWN)
-    known = Acquaintance(store, 1, who, 1)
+    known = PeerIdentity(store, 1, who, 1)
     known.repository = lambda: repository
     return known, repository
 
@@ -97,7 +97,7 @@ def test_the_entry_that_gave_the_id_is_kept(store: NodeStore) -> None:
     who = begin_incarnation(store, lambda size: B)
     assert (who.group, who.bound) == (1, repository.index)
     # After a rescue entries are counted anew.
-    assert Acquaintance(store, 1, who, 2).bound() == 0
+    assert PeerIdentity(store, 1, who, 2).bound() == 0
 
 
 def test_who_is_no_member_goes_by_the_metadata(store: NodeStore) -> None:

@@ -9,7 +9,7 @@ Entries that are not known to be committed are kept: a leader would have done th
 
 The state that comes out of it is a `Seed`. The repository that begins anew has it
 beside its own, empty one, and takes logs and streams out of it when all valid nodes
-have said what they hold: `braidlog.metarepo.adoption`.
+have said what they hold: `braidlog.metarepo.recovery.adoption`.
 
 *Invariants.* A group of a later fault epoch comes before all of earlier ones: it was
 made from them. The same copies give the same seed.
@@ -26,7 +26,7 @@ import msgspec
 
 from braidlog.faultlog.configuration import Configuration
 from braidlog.faultlog.record import FaultRecord
-from braidlog.metarepo.faults import first
+from braidlog.metarepo.recovery.faults import first
 from braidlog.metarepo.repository import Repository
 from braidlog.metarepo.state import State, decode_state, encode_state
 from braidlog.raft import Base, Entry, EntryKind, Membership, Stored

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from braidlog.node.turns import Turns
+from braidlog.node.flush_scheduler import FlushScheduler
 from braidlog.serving.transport import Outbox
 
 
@@ -22,7 +22,7 @@ def played(play: str) -> list[str]:
             turns.soon()
             happened.append("synced")
 
-        turns = Turns(Outbox(), flush)
+        turns = FlushScheduler(Outbox(), flush)
         if play == "a sync":
             turns.soon()
             turns.now(synced)

@@ -8,7 +8,7 @@ from typing import Final
 from braidlog.errors import LogError, LogFullError
 from braidlog.logstream.replica import Replica
 
-__all__ = ["Complaints"]
+__all__ = ["ReplicaTrouble"]
 
 _log = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ _NEXT: Final = (
 )
 
 
-class Complaints:
+class ReplicaTrouble:
     """Logs each trouble of a replica once, not once an entry."""
 
     def __init__(self, replica: Replica) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from braidlog.serving.transport import Outbox
 
-__all__ = ["Turns"]
+__all__ = ["FlushScheduler"]
 
 
-class Turns:
+class FlushScheduler:
     """One flush for each turn of the loop in which something came in.
 
     A turn of the loop costs about as much as a message, so what comes in while a flush

@@ -15,7 +15,7 @@ from braidlog.wire.messages import Message
 if TYPE_CHECKING:
     from braidlog.node.node import ClusterNode
 
-__all__ = ["Offering"]
+__all__ = ["ReplicaOffer"]
 
 _log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ _REPLICA_BYTES: Final = 64
 _RETRY_S: Final = 0.2
 
 
-class Offering:
+class ReplicaOffer:
     """Repeats each part until it is taken; what is done is remembered on the disk."""
 
     def __init__(self, node: ClusterNode, store: NodeStore, epoch: int) -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from braidlog.errors import CorruptionError, NewerFormatError, NotFoundError
 from braidlog.faultlog import write_locked
-from braidlog.metarepo.succession import Copy, Seed
-from braidlog.node.presented import digest_of, read_copy, read_seed, write_seed
+from braidlog.metarepo.recovery.succession import Copy, Seed
 from braidlog.node.raft_log import GroupLog
+from braidlog.node.rescue_files import digest_of, read_copy, read_seed, write_seed
 from braidlog.raft import Base, Entry, HardState, Membership, Stored, Write
 from braidlog.storage.streams import NodeStore
 from compat.directory import FORMATS
