@@ -81,14 +81,13 @@ class Progress:
         self.base_index = index
         self.base_ticks = 0
 
-    def accepted(self, index: int, log_begin: int) -> bool:
-        """Note that the follower has the log up to `index`; tell whether that is new.
+    def accepted(self, index: int, log_begin: int) -> None:
+        """Note that the follower has the log up to `index`.
 
         A follower that got a base goes on as soon as its log meets the leader's,
         whichever base or append brought it there. If the log went on meanwhile, the
         base that was sent is of no use any more, and the next one follows at once.
         """
-        new = index > self.match
         self.match = max(self.match, index)
         while self._window and self._window[0][0] <= index:
             self._window_bytes -= self._window.popleft()[1]
@@ -100,22 +99,20 @@ class Progress:
             self._enter(Mode.REPLICATE)
             self.next = self.match + 1
         self.next = max(self.next, self.match + 1)
-        return new
 
-    def rejected(self, index: int, resume: int) -> bool:
-        """Note that the follower lacks `index`; tell whether it is news.
+    def rejected(self, index: int, resume: int) -> None:
+        """Note that the follower lacks `index`.
 
         A rejection that was overtaken by an acceptance changes nothing.
         """
         if self.mode is Mode.REPLICATE:
             if index <= self.match:
-                return False  # It was overtaken: the follower has it by now.
+                return  # It was overtaken: the follower has it by now.
         elif self.mode is Mode.BASE or index != self.next - 1:
-            return False  # Not the answer to the probe that is on its way.
+            return  # Not the answer to the probe that is on its way.
         self._enter(Mode.PROBE)
         # Back to where the logs may meet, but never below what is known to agree.
         self.next = max(min(index, resume + 1), self.match + 1)
-        return True
 
     def lost(self) -> None:
         """Start over with a probe behind what is known to be there."""
