@@ -78,4 +78,4 @@ def test_the_examples_run(
     assert names["amounts"].collect() == [("k", 5, "EUR")]
     assert names["query"].lastProgress["numInputRows"] == 2
     assert names["behind"] == {1: 0}
-    assert "its logs: 'orders', 'payments'" in capsys.readouterr().out
+    assert "there are: 'orders', 'payments'" in capsys.readouterr().out
