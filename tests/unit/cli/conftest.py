@@ -37,6 +37,11 @@ class Cli:
         result = self.run(*arguments, "--json", stdin=stdin, code=code)
         return [json.loads(line) for line in result.stdout.splitlines()]
 
+    def mistake(self, *arguments: str) -> Result:
+        """Run a command, however it ends."""
+        data = ["--data", str(self.data)]
+        return CliRunner().invoke(main, [*arguments, *data], catch_exceptions=False)
+
     def values(self, log: str) -> list[str]:
         """Return the values of a log as text."""
         return self.run("read", log, "--format", "raw").stdout.splitlines()
@@ -77,6 +82,11 @@ class ClusterCli:
         """Run a command with --json; return its values, which must be all of stdout."""
         result = self.run(*arguments, "--json", stdin=stdin, code=code)
         return [json.loads(line) for line in result.stdout.splitlines()]
+
+    def mistake(self, *arguments: str) -> Result:
+        """Run a command, however it ends."""
+        nodes = ["--cluster", "n1,n2"]
+        return CliRunner().invoke(main, [*arguments, *nodes], catch_exceptions=False)
 
 
 @pytest.fixture
