@@ -68,7 +68,7 @@ def test_which_file_of_tokens_is_wrong(tmp_path: Path) -> None:
     assert refused(authorizer, tokens=missing) == f"[security] tokens{gone}"
     assert refused(peer_token, peer_token=missing) == f"[security] peer_token{gone}"
     wrong.write_text("[[token]]\nname = 5\n")
-    named = f"[security] tokens = '{wrong}': token file, entry 1: it needs "
+    named = f"[security] tokens = '{wrong}': token file, entry 1: "
     assert refused(authorizer, tokens=wrong).startswith(named)
     wrong.write_bytes(b"\xff")
     assert refused(authorizer, tokens=wrong).endswith("the file is not UTF-8 text")
