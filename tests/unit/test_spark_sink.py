@@ -23,7 +23,7 @@ from braidlog.errors import (
     TooLargeError,
 )
 from braidlog.spark.sink import run, targets
-from braidlog.spark.sink.ledger import LostFilesError, storing
+from braidlog.spark.sink.ledger import LostFilesError, protocol
 from braidlog.spark.sink.options import parse_sink
 from braidlog.spark.sink.rows import SCHEMA, Router, timed
 from braidlog.spark.sink.staging import LEFT_AFTER_S, Staging, TaskFiles
@@ -340,7 +340,7 @@ def first_of(batch: int, count: int) -> list[bytes]:
 @pytest.fixture
 def _listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every batch be a large one, whose files are in a list."""
-    monkeypatch.setattr(storing, "FILES_INLINE", 1)
+    monkeypatch.setattr(protocol, "FILES_INLINE", 1)
 
 
 def stopped(attempts: Attempts, batch: int, count: int, stored: int) -> None:

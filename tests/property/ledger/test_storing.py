@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from braidlog.errors import LogError
-from braidlog.spark.sink.ledger import Batch, Done, State, effects, lost, storing
+from braidlog.spark.sink.ledger import Batch, Done, State, effects, lost, protocol
 from braidlog.spark.sink.ledger.state import Lane
 from property.ledger import world
 from property.ledger.world import QUERY, Driver, Row, World
 
 Stored = dict[int, list[Row]]
-COMMIT, ABORT = storing.commit, storing.abort
+COMMIT, ABORT = protocol.commit, protocol.abort
 
 
 def rows_of(batch: int) -> list[Row]:
@@ -186,11 +186,11 @@ def histories(variant: Variant, count: int, *, loses: bool = False) -> None:
             raise AssertionError(f"seed {seed}: {error}") from error
 
 
-@pytest.fixture(params=[storing.FILES_INLINE, 0], ids=["in the entry", "listed"])
+@pytest.fixture(params=[protocol.FILES_INLINE, 0], ids=["in the entry", "listed"])
 def _where_files_are_named(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storing, "FILES_INLINE", request.param)
+    monkeypatch.setattr(protocol, "FILES_INLINE", request.param)
 
 
 named_in_both_ways = pytest.mark.usefixtures("_where_files_are_named")
@@ -216,7 +216,7 @@ def test_a_list_of_other_records_is_not_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Planted: a run of as many files takes the place of a list that is lost."""
-    monkeypatch.setattr(storing, "FILES_INLINE", 0)
+    monkeypatch.setattr(protocol, "FILES_INLINE", 0)
     monkeypatch.setattr(lost, "digest_of", lambda _: "")
     monkeypatch.setattr(world, "digest_of", lambda _: "")
     with pytest.raises(AssertionError):

@@ -1,4 +1,4 @@
-"""Does what the protocol of `ledger.storing` says: the shell of the sink."""
+"""Does what `ledger.protocol` says: the shell of the sink."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from braidlog.spark.sink.ledger import (
     StagedFile,
     StagedFileError,
     effects,
-    storing,
+    protocol,
 )
 from braidlog.spark.sink.rows import timed
 from braidlog.spark.sink.staging import Staging, clock
@@ -52,7 +52,7 @@ class Staged:
 def store(
     target: Target, staging: Staging, work: Work, parts: Sequence[Staged], *, once: bool
 ) -> None:
-    """Store a batch exactly once; see `braidlog.spark.sink.ledger.storing.commit`.
+    """Store a batch exactly once; see `braidlog.spark.sink.ledger.protocol.commit`.
 
     Records of a stream are in the order of the partitions, and within them of the
     tasks. All of them are durable on return.
@@ -84,13 +84,13 @@ def store(
         for file, tail in zip(part.files, part.tails, strict=False)
     }
     shell = _Shell(target, staging, tails)
-    shell.run(storing.commit(proposal))
+    shell.run(protocol.commit(proposal))
     shell.tidy()
 
 
 def give_up(target: Target, staging: Staging, work: Work) -> None:
     """Remove what an attempt staged, unless it was decided that it counts."""
-    _Shell(target, staging).run(storing.abort(work.query, work.batch, work.attempt))
+    _Shell(target, staging).run(protocol.abort(work.query, work.batch, work.attempt))
 
 
 def _producer_of(query: str) -> int:
@@ -111,12 +111,12 @@ class _Shell:
         self._staging = staging
         self._tails = tails or {}
 
-    def run(self, protocol: storing.Protocol) -> None:
+    def run(self, steps: protocol.Protocol) -> None:
         """Do everything that a protocol says."""
         answer: Any = None
         while True:
             try:
-                effect = protocol.send(answer)
+                effect = steps.send(answer)
             except StopIteration:
                 return
             answer = self._perform(effect)
@@ -161,7 +161,7 @@ class _Shell:
         """Sum the ledger up, and remove what dead jobs have left."""
         self._target.ledger.tidy()
         for query, batch, attempt in self._staging.left(clock()):
-            self.run(storing.abort(query, batch, attempt))
+            self.run(protocol.abort(query, batch, attempt))
 
 
 def _files(effect: effects.ReadList) -> tuple[StagedFile, ...] | StagedFileError:
