@@ -284,6 +284,7 @@ _ENDINGS: Final = (
     *[("ies", "y"), ("es", ""), ("es", "e"), ("s", ""), ("ing", ""), ("ing", "e")],
     *[("ed", ""), ("ed", "e"), ("er", ""), ("er", "e"), ("or", ""), ("or", "e")],
     *[("ion", ""), ("ion", "e"), ("able", ""), ("ied", "y"), ("ment", "")],
+    *[("ship", ""), ("un", "")],
 )
 
 
@@ -304,25 +305,31 @@ def words(name: str) -> list[str]:
 
 
 @cache
-def listed_words() -> frozenset[str]:
-    """The words of the glossary, and plain ones."""
+def glossary_words() -> frozenset[str]:
+    """The words of the first column of the glossary."""
     rows = re.findall(r"^\| ([^|]+) \|", GLOSSARY.read_text(), re.MULTILINE)
-    known = {word for row in rows for word in re.findall(r"[a-z]+", row.lower())}
+    return frozenset(re.findall(r"[a-z]+", " ".join(rows).lower()))
+
+
+@cache
+def plain_words() -> frozenset[str]:
+    """The words of `tests/plain_words.txt`."""
     lines = PLAIN_WORDS.read_text().splitlines()
-    plain = {w for line in lines if not line.startswith("#") for w in line.split()}
-    return frozenset(known | plain)
+    return frozenset(
+        w for line in lines if not line.startswith("#") for w in line.split()
+    )
 
 
-def is_listed(word: str) -> bool:
-    """Whether a word is listed, in another form it may be."""
-    stems = {word}
+def forms(word: str) -> set[str]:
+    """Return a word, and what it may be a form of."""
+    found = {word}
     for _ in range(2):  # "readers": a reader is one who reads
-        for each in list(stems):
+        for each in list(found):
             for ending, instead in _ENDINGS:
                 if each.endswith(ending) and len(each) > len(ending) + 1:
                     stem = each.removesuffix(ending) + instead
-                    stems |= {stem, _single(stem)}
-    return not stems.isdisjoint(listed_words())
+                    found |= {stem, _single(stem)}
+    return found
 
 
 def _single(stem: str) -> str:
@@ -331,12 +338,19 @@ def _single(stem: str) -> str:
     return stem[:-1] if twice else stem
 
 
+def unused_plain_words() -> list[str]:
+    """Plain words that no name uses, or that the glossary has."""
+    used = {form for name, _ in named() for word in words(name) for form in forms(word)}
+    return sorted(plain_words() - (used - glossary_words()))
+
+
 def unlisted_words() -> dict[str, list[str]]:
     """Words of names that neither list has, and where they are used."""
+    known = glossary_words() | plain_words()
     found: dict[str, list[str]] = {}
     for name, where in named():
         for word in words(name):
-            if not is_listed(word):
+            if forms(word).isdisjoint(known):
                 found.setdefault(word, []).append(f"{where} ({name})")
     return found
 
@@ -364,6 +378,8 @@ def report() -> Iterator[str]:
             for word, where in sorted(unlisted_words().items())
         ],
     }
+    unused = unused_plain_words()
+    yield f"plain words that no name uses: {len(unused)} {' '.join(unused)}".rstrip()
     for title, found in checks.items():
         yield f"{title}: {len(found)}"
         yield from (f"  {each}" for each in found)

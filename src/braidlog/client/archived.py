@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterator
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from braidlog.errors import TrimmedError
 from braidlog.storage.archived import Archived, named
@@ -16,12 +16,13 @@ from braidlog.storage.arguments import checked_position
 from braidlog.storage.threads import in_thread
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     import pyarrow as pa
 
     from braidlog._native import Record
     from braidlog.archive import Archive
     from braidlog.archive.seam import Piece
-    from braidlog.client.log import AsyncClusterLog
 
 __all__ = ["ArchivedReading", "Wanted", "stepwise"]
 
@@ -31,10 +32,20 @@ Wanted: TypeAlias = tuple[bytes | None, int | None, int | None]
 """Key, since and until of the records that are wanted."""
 
 
+class ArchivedLog(Protocol):
+    """A log, as reading it with its archive needs it."""
+
+    async def refresh(self) -> range:
+        """Return the positions that the log has now."""
+
+    async def archive(self, place: str | PathLike[str] | None = None) -> Archive:
+        """Open the archive, which is at ``place`` unless the log says another."""
+
+
 class ArchivedReading:
     """Positions ``begin`` to ``end`` of a log and its archive, piece by piece."""
 
-    def __init__(self, log: AsyncClusterLog, include: Archived) -> None:
+    def __init__(self, log: ArchivedLog, include: Archived) -> None:
         """Begin with `open`."""
         self._log = log
         self._place = named(include)

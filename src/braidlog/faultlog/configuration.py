@@ -12,7 +12,8 @@ A node that comes back goes through four steps, in this order:
     1  it records the newest configuration, which lists it, and itself as not viable,
        after every viable member that is not listed recorded that configuration
     2  it may lose what its log had; nobody listed it otherwise, nor does itself
-    3  the cluster stops listing it (`with_back`), and appends wait for it from there on
+    3  the cluster stops listing it (`FaultRecord.with_back`), and appends wait for it
+       from there on
     4  it copies what was acknowledged up to then, and records itself as viable
 
 Step 3 before step 1 would leave nodes that trust it and a record of its own that says
@@ -31,12 +32,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from braidlog.errors import InvalidArgumentError, TooLargeError
-
-if TYPE_CHECKING:
-    from braidlog.faultlog.record import FaultRecord
 
 __all__ = ["MEMBERS_MAX", "Configuration"]
 
@@ -103,24 +100,4 @@ class Configuration:
             InvalidArgumentError: One is no member, or nobody would be left.
         """
         failed = tuple(sorted({*self.failed, *nodes}))
-        return replace(self, sequence=self.sequence + 1, failed=failed)
-
-    def with_back(self, record: FaultRecord) -> Configuration:
-        """Return the next configuration, in which the node of `record` is not listed.
-
-        `record` is the newest of that node, which shows that it took step 1.
-
-        Raises:
-            InvalidArgumentError: It did not.
-        """
-        node = record.node
-        if node not in self.failed:
-            raise InvalidArgumentError(f"node {node} is not listed as failed")
-        if record.configuration != self or record.viable:
-            msg = (
-                f"node {node} has not recorded {self.number} and itself as not viable,"
-                " so nobody may stop listing it"
-            )
-            raise InvalidArgumentError(msg)
-        failed = tuple(other for other in self.failed if other != node)
         return replace(self, sequence=self.sequence + 1, failed=failed)

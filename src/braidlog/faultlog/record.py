@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from braidlog.errors import (
     CorruptionError,
@@ -122,6 +122,27 @@ class FaultRecord:
     def format(self) -> int:
         """Return the lowest format that can say this."""
         return FORMAT if self.lost or self.state != NO_DIGEST else _PLAIN
+
+    def with_back(self, configuration: Configuration) -> Configuration:
+        """Return the next configuration, in which the node of this record is back.
+
+        The record is the newest of its node, which shows that it took step 1.
+
+        Raises:
+            InvalidArgumentError: It did not.
+        """
+        node = self.node
+        if node not in configuration.failed:
+            raise InvalidArgumentError(f"node {node} is not listed as failed")
+        if self.configuration != configuration or self.viable:
+            msg = (
+                f"node {node} has not recorded {configuration.number} and itself as not"
+                " viable, so nobody may stop listing it"
+            )
+            raise InvalidArgumentError(msg)
+        failed = tuple(other for other in configuration.failed if other != node)
+        sequence = configuration.sequence + 1
+        return replace(configuration, sequence=sequence, failed=failed)
 
     def same(self, configuration: Configuration, viable: bool) -> bool:
         """Tell whether it says just this."""

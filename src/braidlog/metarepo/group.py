@@ -16,19 +16,17 @@ is answered once. Nothing is told to a node that is not committed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
 from msgspec import Struct
 
 from braidlog.errors import DeadlineError, LogError, UnavailableError
 from braidlog.metarepo.admission import stamped
-from braidlog.metarepo.controller import ControllerSettings
 from braidlog.metarepo.events import Elections, Event
 from braidlog.metarepo.leadership import Leadership
-from braidlog.metarepo.liveness import LivenessSettings
-from braidlog.metarepo.publisher import PublisherSettings
 from braidlog.metarepo.repository import Repository
+from braidlog.metarepo.settings import GroupSettings
 from braidlog.metarepo.views import Standing
 from braidlog.metarepo.waiting import Answer, News, Sealing, unknown_outcome
 from braidlog.raft import (
@@ -49,33 +47,7 @@ from braidlog.wire.commands import Command
 from braidlog.wire.messages import Consensus, Message, Metadata, Recorded, Report
 from braidlog.wire.results import Epoch, Refused, Result, encode_result
 
-__all__ = ["GroupEffects", "GroupSettings", "MetadataMember", "Outgoing"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSettings:
-    """Names, times in seconds, bounds."""
-
-    cluster: str = ""
-    group: int = 1
-    """Number of the Raft group in `Consensus`."""
-    tick: float = 0.05
-    """One tick of Raft."""
-    ticks_max: int = 3
-    """Ticks that are made up for after a pause; more would begin elections."""
-    fold_entries: int = 10_000
-    fold_bytes: int = 16 << 20
-    """After so much was applied the log is folded into a snapshot."""
-    state_bytes_max: int = 12 << 20
-    """A larger snapshot would not be stored; the log grows until it is smaller."""
-    cuts_in_flight: int = 4
-    requests_max: int = 4096
-    seal_timeout: float = 5.0
-    fault_logs: bool = False
-    """Whether the nodes keep fault logs. Without them nothing can be rescued."""
-    liveness: LivenessSettings = field(default_factory=LivenessSettings)
-    controller: ControllerSettings = field(default_factory=ControllerSettings)
-    publisher: PublisherSettings = field(default_factory=PublisherSettings)
+__all__ = ["GroupEffects", "MetadataMember", "Outgoing"]
 
 
 class Outgoing(Struct, frozen=True):

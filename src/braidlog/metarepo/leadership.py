@@ -10,7 +10,7 @@ until that is applied. Nothing is decided before the state is up to date.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -27,6 +27,7 @@ from braidlog.metarepo.publisher import Publisher
 from braidlog.metarepo.recovery.fault_recording import FaultRecording
 from braidlog.metarepo.recovery.readmission import is_free
 from braidlog.metarepo.repository import Repository
+from braidlog.metarepo.settings import GroupSettings
 from braidlog.metarepo.state import STREAMS_OF_LOG_MAX, State, StreamState
 from braidlog.metarepo.views import Standing
 from braidlog.metarepo.voters import next_change
@@ -42,9 +43,6 @@ from braidlog.wire import commands
 from braidlog.wire.commands import Command
 from braidlog.wire.messages import LogCut, Message, Report, StreamReport
 from braidlog.wire.results import Refused, Result
-
-if TYPE_CHECKING:
-    from braidlog.metarepo.group import GroupSettings
 
 __all__ = ["LOOK_SECONDS", "Leadership", "takers"]
 

@@ -18,7 +18,7 @@ from braidlog.errors import LogError
 from braidlog.wire.messages import GetMetadata, Message, Metadata
 
 if TYPE_CHECKING:
-    from braidlog.node.node import ClusterNode
+    from braidlog.node.context import NodeContext
 
 __all__ = ["Directory"]
 
@@ -34,7 +34,7 @@ _PAUSE_S: Final = 0.1
 class Directory:
     """Asks where the nodes are, as long as the node is no member."""
 
-    def __init__(self, node: ClusterNode) -> None:
+    def __init__(self, node: NodeContext) -> None:
         """Prepare."""
         self._node = node
         self.metadata: Metadata | None = None

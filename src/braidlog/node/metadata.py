@@ -31,7 +31,7 @@ from braidlog.wire.messages import GetMetadata, Message, Metadata
 from braidlog.wire.roles import Role
 
 if TYPE_CHECKING:
-    from braidlog.node.node import ClusterNode
+    from braidlog.node.context import NodeContext
 
 __all__ = ["Answers", "Gathering"]
 
@@ -96,7 +96,7 @@ class Gathering:
 class Answers:
     """Answers questions for the metadata, or has them answered."""
 
-    def __init__(self, node: ClusterNode) -> None:
+    def __init__(self, node: NodeContext) -> None:
         """Serve for a node."""
         self._node = node
         self._polls: Polls[Request] = Polls()

@@ -149,15 +149,10 @@ class ClusterNode:
         self._registration = Registration(self)
         self._replica_offer = ReplicaOffer(self, store, self._era)
         self._retention = Retention(self)
-        self._scrub = Scrub(
-            config,
-            store,
-            self.replicas,
-            f"{self.id} {self.incarnation}",
-            self._mend_group,
-        )
+        life = f"{self.id} {self.incarnation}"
+        self._scrub = Scrub(config, store, self.replicas, life, self._mend_group)
         self.directory = Directory(self)
-        self.sessions = self._make_sessions(
+        self.sessions: Sessions = self._make_sessions(
             authorize,
             challenger,
             places(config.limits.connections_max, files_max),

@@ -13,7 +13,7 @@ from braidlog.wire.commands import RegisterNode, encode
 from braidlog.wire.messages import Message
 
 if TYPE_CHECKING:
-    from braidlog.node.node import ClusterNode
+    from braidlog.node.context import NodeContext
 
 __all__ = ["Registration"]
 
@@ -26,7 +26,7 @@ _RETRY_MAX_S: Final = 1.0
 class Registration:
     """Says who the node is, where, and that it started; again until it is accepted."""
 
-    def __init__(self, node: ClusterNode) -> None:
+    def __init__(self, node: NodeContext) -> None:
         """Prepare."""
         self._node = node
         self._timer: asyncio.TimerHandle | None = None

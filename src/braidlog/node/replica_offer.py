@@ -13,7 +13,7 @@ from braidlog.wire.commands import OfferReplicas, StoredReplica, encode
 from braidlog.wire.messages import Message
 
 if TYPE_CHECKING:
-    from braidlog.node.node import ClusterNode
+    from braidlog.node.context import NodeContext
 
 __all__ = ["ReplicaOffer"]
 
@@ -28,7 +28,7 @@ _RETRY_S: Final = 0.2
 class ReplicaOffer:
     """Repeats each part until it is taken; what is done is remembered on the disk."""
 
-    def __init__(self, node: ClusterNode, store: NodeStore, epoch: int) -> None:
+    def __init__(self, node: NodeContext, store: NodeStore, epoch: int) -> None:
         """Prepare for the fault epoch of the cluster; 1 has nothing to offer."""
         self._node = node
         self._store = store

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from braidlog.wire.messages import Recorded, Report, StreamReport
 
 if TYPE_CHECKING:
-    from braidlog.node.node import ClusterNode
+    from braidlog.node.context import NodeContext
 
 __all__ = ["Reporting"]
 
@@ -19,7 +19,7 @@ __all__ = ["Reporting"]
 class Reporting:
     """Numbers the reports of a node and knows to whom they go."""
 
-    def __init__(self, node: ClusterNode) -> None:
+    def __init__(self, node: NodeContext) -> None:
         """Begin with the first."""
         self._node = node
         self._number = 0

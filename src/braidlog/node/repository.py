@@ -11,9 +11,10 @@ from typing import Final, TypeAlias
 
 from braidlog.errors import InvalidArgumentError
 from braidlog.faultlog.record import NO_DIGEST, FaultRecord
-from braidlog.metarepo.group import GroupSettings, MetadataMember
+from braidlog.metarepo.group import MetadataMember
 from braidlog.metarepo.liveness import LivenessSettings
 from braidlog.metarepo.recovery.succession import base_of
+from braidlog.metarepo.settings import GroupSettings
 from braidlog.metarepo.waiting import Answer
 from braidlog.node.config import NodeConfig
 from braidlog.node.group_writes import GroupWrites

@@ -21,7 +21,7 @@ from braidlog.wire.messages import Execute, Executed, GetMetadata, Message, Read
 from braidlog.wire.roles import Role
 
 if TYPE_CHECKING:
-    from braidlog.node.node import ClusterNode
+    from braidlog.node.context import NodeContext
 
 __all__ = ["Requests"]
 
@@ -31,7 +31,7 @@ _NOTHING: Final = memoryview(b"")
 class Requests:
     """Answers requests, or has them answered."""
 
-    def __init__(self, node: ClusterNode) -> None:
+    def __init__(self, node: NodeContext) -> None:
         """Serve for a node."""
         self._node = node
         patience = node.config.timing.forward_ms / 1000

@@ -20,7 +20,7 @@ from braidlog.wire.commands import Retain, encode
 from braidlog.wire.messages import Message
 
 if TYPE_CHECKING:
-    from braidlog.node.node import ClusterNode
+    from braidlog.node.context import NodeContext
     from braidlog.node.primary import Primary
 
 __all__ = ["Retention"]
@@ -34,7 +34,7 @@ _AGAIN: Final = 6
 class Retention:
     """Looks at all primaries from time to time."""
 
-    def __init__(self, node: ClusterNode) -> None:
+    def __init__(self, node: NodeContext) -> None:
         """Prepare."""
         self._node = node
         self._looked = 0.0

@@ -9,7 +9,7 @@ import os
 import threading
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from braidlog import _native
 from braidlog.errors import (
@@ -23,9 +23,6 @@ from braidlog.errors import (
 from braidlog.storage.catalog import CatalogEntry
 from braidlog.storage.threads import start_thread
 
-if TYPE_CHECKING:
-    from braidlog.storage.log import Log
-
 __all__ = ["Backend", "FollowerBackend", "WriterBackend", "holds_logs"]
 
 # One of these is in every directory of logs, however damaged.
@@ -35,6 +32,17 @@ _SIGNS: Final = ("LOCK", "IDENTITY", "CURRENT", "wal")
 def holds_logs(directory: Path) -> bool:
     """Tell whether a directory is one of logs."""
     return any((directory / name).exists() for name in _SIGNS)
+
+
+class ViewedLog(Protocol):
+    """A log that has a view; a follower gives it another when the writer began anew."""
+
+    _stream: int
+    _view: _native.LogView
+
+    @property
+    def name(self) -> str:
+        """Name of the log."""
 
 
 class Backend(Protocol):
@@ -55,7 +63,7 @@ class Backend(Protocol):
     def view(self, entry: CatalogEntry) -> _native.LogView:
         """Return the readers' side of a log."""
 
-    def lend(self, log: Log) -> None:
+    def lend(self, log: ViewedLog) -> None:
         """Remember who has a view of this."""
 
     def refresh(self) -> None:
@@ -123,7 +131,7 @@ class WriterBackend:
         """Return the readers' side of a log."""
         return self.store.view(entry.stream, entry.name)
 
-    def lend(self, log: Log) -> None:
+    def lend(self, log: ViewedLog) -> None:
         """Do nothing: in the child of a fork all views refuse."""
 
     def refresh(self) -> None:
@@ -221,7 +229,7 @@ class FollowerBackend:
             raise NotFoundError(msg)
         self._follower = _native.Follower.open(path, **keywords)
         self._opening = (path, keywords)
-        self._lent: weakref.WeakSet[Log] = weakref.WeakSet()
+        self._lent: weakref.WeakSet[ViewedLog] = weakref.WeakSet()
         self.closed = False
         _FOLLOWING.add(self)
 
@@ -267,7 +275,7 @@ class FollowerBackend:
         """Return the readers' side of a log."""
         return self._follower.view(entry.stream, entry.name)
 
-    def lend(self, log: Log) -> None:
+    def lend(self, log: ViewedLog) -> None:
         """Remember who has a view of this."""
         self._lent.add(log)
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from braidlog import _native
 from braidlog.errors import (
@@ -47,13 +47,15 @@ from braidlog.suggestions import does_not_exist
 from braidlog.types import HeadersLike, Producer
 
 if TYPE_CHECKING:
+    import threading
+    from pathlib import Path
+
     import pyarrow as pa
     from typing_extensions import Buffer
 
     from braidlog._native import Pending, Record
     from braidlog.archive import Archive
     from braidlog.storage.backend import Backend
-    from braidlog.storage.node import Store
 
 __all__ = ["Log"]
 
@@ -83,6 +85,20 @@ def _refuse_holes(skip_holes: bool) -> None:
         raise InvalidArgumentError(msg)
 
 
+class OpenStore(Protocol):
+    """The store that a log is in, as the log needs it."""
+
+    _altering: threading.Lock
+    read_only: bool
+    path: Path
+
+    @property
+    def closed(self) -> bool: ...
+
+    def _start_syncer(self) -> None: ...
+    def _entry_of(self, log_id: int, name: str) -> CatalogEntry: ...
+
+
 class Log(Indexed, _native.Log):
     """A named log. Get one from `Store.log` or `Store.create_log`.
 
@@ -90,7 +106,7 @@ class Log(Indexed, _native.Log):
     ``__arrow_c_stream__`` (Polars, pandas, DuckDB through pyarrow) reads it directly.
     """
 
-    def __init__(self, store: Store, backend: Backend, entry: CatalogEntry) -> None:
+    def __init__(self, store: OpenStore, backend: Backend, entry: CatalogEntry) -> None:
         """Bind to a stream of the store; users call `Store.log`."""
         self._node = store
         self._backend = backend

@@ -11,11 +11,11 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from braidlog import _native
 from braidlog._native import Record
-from braidlog.client.rows import Row, size_of
+from braidlog.client.rows import Row, Rows, size_of
 from braidlog.errors import (
     BeyondEndError,
     ClosedError,
@@ -46,11 +46,12 @@ from braidlog.testing.contents import Contents, now_us, repeated
 from braidlog.types import HeadersLike, Producer
 
 if TYPE_CHECKING:
+    import threading
+
     import pyarrow as pa
     from typing_extensions import Buffer
 
     from braidlog.archive import Archive
-    from braidlog.testing.node import MemoryStore
 
 __all__ = ["MemoryLog", "MemoryPending"]
 
@@ -85,10 +86,22 @@ class MemoryPending:
         return self._result
 
 
+class OpenMemory(Protocol):
+    """The store that a log is in, as the log needs it."""
+
+    closed: bool
+    _rows: Rows
+
+    @property
+    def _changed(self) -> threading.Condition: ...
+    def _check_open(self) -> None: ...
+    def _check_writer(self) -> None: ...
+
+
 class MemoryLog(Indexed):
     """A log in memory; see `Log` for what each call promises."""
 
-    def __init__(self, store: MemoryStore, name: str, contents: Contents) -> None:
+    def __init__(self, store: OpenMemory, name: str, contents: Contents) -> None:
         """Bind to contents; users call `MemoryStore.log`."""
         self._node = store
         self._contents = contents

@@ -179,16 +179,16 @@ def test_failing_and_coming_back() -> None:
     with pytest.raises(InvalidArgumentError):
         failed.without([4])
     known = FaultRecord("green", 2, failed, viable=False)
-    assert failed.with_back(known) == Configuration(3, 2, (1, 2, 3))
+    assert known.with_back(failed) == Configuration(3, 2, (1, 2, 3))
 
 
 def test_nobody_is_unlisted_who_does_not_know_that_it_was_listed() -> None:
     failed = Configuration(3, 1, (1, 2, 3), (2,))
     unaware = FaultRecord("green", 2, Configuration(3, 0, (1, 2, 3)), viable=True)
     with pytest.raises(InvalidArgumentError, match="has not recorded"):
-        failed.with_back(unaware)
+        unaware.with_back(failed)
     later = failed.without([3])
     with pytest.raises(InvalidArgumentError, match="has not recorded"):
-        later.with_back(FaultRecord("green", 2, failed, viable=False))
+        FaultRecord("green", 2, failed, viable=False).with_back(later)
     with pytest.raises(InvalidArgumentError, match="is not listed"):
-        failed.with_back(FaultRecord("green", 1, failed, viable=True))
+        FaultRecord("green", 1, failed, viable=True).with_back(failed)

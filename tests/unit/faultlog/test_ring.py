@@ -261,7 +261,7 @@ def test_a_thousand_failures_take_no_more_space() -> None:
         configuration = configuration.without([2])
         mine = log.record(configuration, viable=True)
         joiner = type(mine)("green", 2, configuration, viable=False)
-        configuration = configuration.with_back(joiner)
+        configuration = joiner.with_back(configuration)
         log.record(configuration, viable=True)
     assert sequence_of(opened(ring)) == 1000
     assert len(ring.data) == SLOTS * SLOT_BYTES

@@ -21,6 +21,7 @@ from braidlog.app.log.cursors import counting
 from braidlog.app.log.stop import Stop
 from braidlog.client.background import BackgroundLoop
 from braidlog.client.client import AsyncClient
+from braidlog.client.internals import stored_cursors, subscribe_chunks
 from braidlog.client.log import AsyncClusterLog
 from braidlog.client.retry import Backoff, Verdict, verdict_of
 from braidlog.errors import ClosedError, DeadlineError, LogError, NotFoundError
@@ -226,7 +227,7 @@ class ClusteredLog:
         backoff = Backoff()
         while True:
             try:
-                chunks = self._log._subscribe_chunks(position)
+                chunks = subscribe_chunks(self._log, position)
                 async with contextlib.aclosing(chunks):
                     async for chunk in chunks:
                         backoff.reset()
@@ -311,7 +312,7 @@ class ClusteredLog:
 
     def cursor_rows(self) -> tuple[StoredCursor, ...]:
         """Return all that the cluster knows of the cursors."""
-        return self._loop.run(self._log._cursor_rows())
+        return self._loop.run(stored_cursors(self._log))
 
     def pinned(self) -> int | None:
         """Return the lowest position that a cursor holds, or None."""

@@ -13,13 +13,10 @@ from typing import Any, Final, Protocol
 
 from braidlog.app.execution.record import RecordLike
 from braidlog.errors import ClosedError
+from braidlog.storage.internals import end_waits, pinned, usable_bytes
 from braidlog.storage.node import open_store
-from braidlog.storage.retention import lowest_pin
 
 __all__ = ["LOG_NAME", "CommandLog", "EmbeddedLog", "KeptCommandLog"]
-
-# Segments that are kept for trims, and the two at the ends, which are used in part.
-_NOT_USABLE: Final = 4
 
 LOG_NAME: Final = "commands"
 """Of the log in the directory of an application."""
@@ -160,9 +157,7 @@ class EmbeddedLog:
     @property
     def capacity(self) -> int | None:
         """Bytes that it may have."""
-        stats = self._node._backend.store.stats()
-        usable = max(1, int(stats["segments_max"]) - _NOT_USABLE)
-        return usable * int(stats["segment_bytes"])
+        return usable_bytes(self._node)
 
     def size(self, begin: int, end: int) -> int:
         """Return about how many bytes there are from ``begin`` to ``end``."""
@@ -179,7 +174,7 @@ class EmbeddedLog:
 
     def pinned(self) -> int | None:
         """Return the lowest position that a cursor holds, or None."""
-        return lowest_pin(self._log._cursor_rows(), time.time_ns() // 1000)
+        return pinned(self._log, time.time_ns() // 1000)
 
     def cursors(self) -> dict[str, int]:
         """Return the positions of the named cursors."""
@@ -192,7 +187,7 @@ class EmbeddedLog:
     def wake(self) -> None:
         """End the waits."""
         with contextlib.suppress(ClosedError):
-            self._log._view.cancel()
+            end_waits(self._log)
 
     def close(self) -> None:
         """Make everything durable and release the directory."""

@@ -22,6 +22,7 @@ from braidlog.errors import (
 from braidlog.spark.sink.ledger import Ledger, open_ledger
 from braidlog.spark.sink.options import SinkOptions
 from braidlog.spark.sink.rows import SCHEMA
+from braidlog.storage.internals import producer_state, raw_streams
 from braidlog.types import Producer
 
 __all__ = ["Appends", "Target", "opened", "streams_of"]
@@ -69,7 +70,7 @@ class EmbeddedTarget:
         self.identity = self._log.id
         self.ledger = open_ledger(node, name)
         self.record_bytes_max = node.stats().segment_bytes // 4
-        self._replicas = node._backend.store.replicas()
+        self._replicas = raw_streams(node)
 
     def end(self) -> int:
         """Return the next position."""
@@ -82,7 +83,7 @@ class EmbeddedTarget:
         return {stream: self._next(who) for stream, who in producers.items()}
 
     def _next(self, producer: Producer) -> int | None:
-        _, epoch = self._log._backend.store.producer(self._log._stream, producer.id)
+        _, epoch = producer_state(self._log, producer.id)
         if epoch is not None and epoch > producer.epoch:
             return None
         return self._log.next_sequence(producer)

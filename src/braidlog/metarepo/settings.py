@@ -1,0 +1,37 @@
+"""What a member of the metadata repository is told when it begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from braidlog.metarepo.controller import ControllerSettings
+from braidlog.metarepo.liveness import LivenessSettings
+from braidlog.metarepo.publisher import PublisherSettings
+
+__all__ = ["GroupSettings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """Names, times in seconds, bounds."""
+
+    cluster: str = ""
+    group: int = 1
+    """Number of the Raft group in `Consensus`."""
+    tick: float = 0.05
+    """One tick of Raft."""
+    ticks_max: int = 3
+    """Ticks that are made up for after a pause; more would begin elections."""
+    fold_entries: int = 10_000
+    fold_bytes: int = 16 << 20
+    """After so much was applied the log is folded into a snapshot."""
+    state_bytes_max: int = 12 << 20
+    """A larger snapshot would not be stored; the log grows until it is smaller."""
+    cuts_in_flight: int = 4
+    requests_max: int = 4096
+    seal_timeout: float = 5.0
+    fault_logs: bool = False
+    """Whether the nodes keep fault logs. Without them nothing can be rescued."""
+    liveness: LivenessSettings = field(default_factory=LivenessSettings)
+    controller: ControllerSettings = field(default_factory=ControllerSettings)
+    publisher: PublisherSettings = field(default_factory=PublisherSettings)

@@ -1,0 +1,58 @@
+"""The source as a whole: imports, privates, words, loggers; see `tests.house`."""
+
+import ast
+import re
+
+import house
+
+# Those between the parts of a pipeline's frame; it only goes down.
+CYCLES_LEFT = 3
+
+
+def test_imports_make_no_cycle() -> None:
+    """Within functions and for types alone they count as well."""
+    assert len(house.cycles(house.imports())) <= CYCLES_LEFT
+
+
+def test_a_cycle_is_found() -> None:
+    edges = {"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": set[str]()}
+    assert house.cycles(edges) == [{"a", "b", "c"}]
+
+
+def test_the_import_picture_is_that_of_the_source() -> None:
+    assert house.drawn() == house.picture(), "run: python -m tests.house --write"
+
+
+def test_privates_stay_in_their_folder() -> None:
+    assert house.private_reaches() == []
+
+
+def test_names_use_words_that_are_listed() -> None:
+    """Name a module or class by a word of the glossary, or add the word there."""
+    where = "see docs/glossary.md and tests/plain_words.txt"
+    assert house.unlisted_words() == {}, where
+
+
+def test_loggers_are_named_by_their_modules() -> None:
+    form = re.compile(r"^_log = logging\.getLogger\(__name__\)$", re.MULTILINE)
+    others = []
+    for path in house.package_files():
+        text = path.read_text()
+        if text.count("logging.getLogger(__") != len(form.findall(text)):
+            others.append(house.short(path))
+        if re.search(r"^_?[A-Za-z]+ = logging\.getLogger\(\"", text, re.MULTILINE):
+            others.append(house.short(path))
+    assert others == []
+
+
+def test_docstrings_have_one_style() -> None:
+    """Sections as `Raises:`, names as ``name``; ruff checks the rest."""
+    foreign = re.compile(r":(param|returns?|raises|rtype)\b[^`\n]*:|\n\s*-{4,}\n")
+    found = [
+        f"{house.short(path)}:{node.lineno}"
+        for path in house.package_files()
+        for node in ast.walk(house.tree(path))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        if foreign.search(ast.get_docstring(node) or "")
+    ]
+    assert found == []
