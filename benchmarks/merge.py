@@ -20,8 +20,8 @@ from benchmarks import data, machine
 from braidlog import _native
 from braidlog.logstream.storage import CommitContext
 from braidlog.node.replica_store import ReplicaStore
-from braidlog.storage.merge import RawDirectory, RawMerge
-from braidlog.storage.streams import NodeStore
+from braidlog.store.merge import RawDirectory, RawMerge
+from braidlog.store.node_store import NodeStore
 
 _TARGET: Final = 500.0
 _STREAMS: Final = (1, 2, 3, 4)

@@ -21,7 +21,7 @@ from benchmarks import data, machine
 from braidlog import _native
 from braidlog.logstream.storage import CommitContext
 from braidlog.node.replica_store import ReplicaStore
-from braidlog.storage.streams import NodeStore
+from braidlog.store.node_store import NodeStore
 
 _LOG: Final = b"L" * 16
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108, RUF100

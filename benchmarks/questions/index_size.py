@@ -42,7 +42,7 @@ def _figures(store: Embedded) -> Figures:
     """Compare the index files with the bytes of the segments they belong to."""
     files = list(Path(store.node.path).glob("wal/*.idx"))
     sealed = {int(file.stem) for file in files}
-    inspect = import_module("braidlog.storage.inspect")
+    inspect = import_module("braidlog.store.inspect")
     rows = [row for row in inspect.index(store.node.path) if row.segment in sealed]
     if not rows:
         raise AssertionError("no sealed segment, so no index file to measure")

@@ -29,7 +29,7 @@ from braidlog.app.snapshots import files
 from braidlog.app.state import sqlite
 from braidlog.client.background import BackgroundLoop
 from braidlog.errors import ClosedError
-from braidlog.storage.threads import start_thread
+from braidlog.store.threads import start_thread
 from sim.applications.disk import HostDisk
 from sim.errors import MisuseError
 from sim.locks import Locks, Time

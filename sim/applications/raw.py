@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from braidlog import _native
 from braidlog.errors import LogError
-from braidlog.storage.merge import Figures, RawDirectory, RawMerge
-from braidlog.storage.streams import STREAM_PREFIX
+from braidlog.store.merge import Figures, RawDirectory, RawMerge
+from braidlog.store.node_store import STREAM_PREFIX
 from sim.errors import ViolationError
 
 if TYPE_CHECKING:

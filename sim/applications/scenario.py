@@ -37,7 +37,7 @@ from sim.threads import Threads
 from sim.world import Life, World
 
 if TYPE_CHECKING:
-    from braidlog.storage.merge import Figures
+    from braidlog.store.merge import Figures
     from braidlog.wire.messages import AppStatus, LogInfo
 
 __all__ = ["ApplicationScenario"]

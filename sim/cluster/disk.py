@@ -17,7 +17,7 @@ from random import Random
 
 from braidlog import _native
 from braidlog.errors import LogError
-from braidlog.storage.streams import NodeStore
+from braidlog.store.node_store import NodeStore
 
 __all__ = ["ClusterDisk", "VirtualSyncer"]
 

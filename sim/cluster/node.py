@@ -21,7 +21,7 @@ from braidlog.node.node import ClusterNode
 from braidlog.node.server import NodeServer
 from braidlog.raft.errors import RaftInvariantError
 from braidlog.serving.settings import SecuritySettings
-from braidlog.storage.streams import NodeStore
+from braidlog.store.node_store import NodeStore
 from sim.cluster.disk import ClusterDisk, VirtualSyncer
 from sim.cluster.strangers import (
     CONNECTIONS_MAX,

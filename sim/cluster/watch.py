@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from braidlog.metarepo.repository import Repository
     from braidlog.metarepo.state import State
     from braidlog.node.node import ClusterNode
-    from braidlog.storage.streams import NodeStore
+    from braidlog.store.node_store import NodeStore
 
 __all__ = ["Live", "Watch"]
 

@@ -4,15 +4,15 @@ import importlib as _importlib
 import typing as _typing
 
 from braidlog._native import Pending, Record
-from braidlog.storage.cursor import AsyncCursor, Cursor
-from braidlog.storage.log import Log
-from braidlog.storage.node import Store
-from braidlog.storage.node import open_store as open  # noqa: A004
+from braidlog.store.cursor import AsyncCursor, Cursor
+from braidlog.store.log import Log
+from braidlog.store.store import Store
+from braidlog.store.store import open_store as open  # noqa: A004
 from braidlog.types import Producer
 
 if _typing.TYPE_CHECKING:
     from braidlog.client import connect, connect_async
-    from braidlog.storage.aio import AsyncLog, AsyncStore, open_async
+    from braidlog.store.aio import AsyncLog, AsyncStore, open_async
 
     __version__: str
 
@@ -36,11 +36,11 @@ __all__ = [
 # Imported when they are asked for: the client needs an extra, and asyncio is a third of
 # the time that a short program takes to start.
 _LATE: _typing.Final = {
-    "AsyncLog": "braidlog.storage.aio",
-    "AsyncStore": "braidlog.storage.aio",
+    "AsyncLog": "braidlog.store.aio",
+    "AsyncStore": "braidlog.store.aio",
     "connect_async": "braidlog.client",
     "connect": "braidlog.client",
-    "open_async": "braidlog.storage.aio",
+    "open_async": "braidlog.store.aio",
 }
 
 

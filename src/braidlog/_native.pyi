@@ -6,7 +6,7 @@ from typing import Any, Self, final
 
 from typing_extensions import Buffer, disjoint_base
 
-from braidlog.storage.arguments import DurationLike, TimestampLike
+from braidlog.store.arguments import DurationLike, TimestampLike
 from braidlog.types import HeadersLike, Producer
 
 __all__ = [
@@ -450,7 +450,7 @@ def frame_header(
     kind: int, request: int, head: bytes, payloads: Sequence[Buffer]
 ) -> bytes: ...
 
-# Looking at files, verification and repair: rows for braidlog.storage.inspect.
+# Looking at files, verification and repair: rows for braidlog.store.inspect.
 
 @final
 class FrameIterator(Iterator[dict[str, Any]]):

@@ -9,7 +9,7 @@ import pytest
 
 import braidlog
 from braidlog.errors import LostRecordsError, SequenceGapError
-from braidlog.storage import inspect
+from braidlog.store import inspect
 from compat.contents import contents
 from compat.directory import Directory
 

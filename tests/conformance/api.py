@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import braidlog
 from braidlog import Producer, Record
 from braidlog.client import Client, ClientSettings
-from braidlog.storage.arguments import TimestampLike
+from braidlog.store.arguments import TimestampLike
 from braidlog.testing import MemoryStore
 from braidlog.testing.cluster import LocalCluster
 from unit.client.fake import FakeCluster

@@ -19,7 +19,7 @@ OPERATING = ROOT / "docs" / "operating" / "embedded.md"
 @pytest.fixture
 def damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make the directory that the document speaks of."""
-    pytest.importorskip("braidlog.storage.inspect")
+    pytest.importorskip("braidlog.store.inspect")
     monkeypatch.chdir(tmp_path)
     with braidlog.open("data", segment_bytes=65536, wal_bytes_max=1 << 20) as node:
         orders = node.create_log("orders", compression="zstd")

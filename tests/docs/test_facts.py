@@ -15,8 +15,8 @@ from braidlog import Log, errors
 from braidlog.cli import failures, main
 from braidlog.metarepo.events import EventName
 from braidlog.node.config import NodeConfig
-from braidlog.storage.catalog import LogStats
-from braidlog.storage.node import Store, StoreStats, open_store
+from braidlog.store.catalog import LogStats
+from braidlog.store.store import Store, StoreStats, open_store
 from compat.layouts import table
 from docs.documents import ROOT
 

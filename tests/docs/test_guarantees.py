@@ -53,7 +53,7 @@ SHOWING = [
     "tests/cluster/test_*.py",
     "tests/property/test_*.py",
     "tests/conformance/test_*.py",
-    "tests/unit/storage/test_*.py",
+    "tests/unit/store/test_*.py",
 ]
 
 

@@ -12,7 +12,7 @@ from braidlog.cli import main
 from braidlog.faultlog import FaultLog, read_ring, scan
 from braidlog.node.raft_log import GroupLog
 from braidlog.raft import Base, Membership
-from braidlog.storage.streams import NodeStore
+from braidlog.store.node_store import NodeStore
 from braidlog.wire import commands
 from docs.documents import ROOT, blocks
 from docs.test_console import normal, shown

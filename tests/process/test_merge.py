@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from unit.storage.test_merge import SEGMENT, write
+from unit.store.test_merge import SEGMENT, write
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
 _DRAIN = """
 import resource, sys
 from pathlib import Path
-from braidlog.storage.merge import RawDirectory, RawMerge
+from braidlog.store.merge import RawDirectory, RawMerge
 directory = RawDirectory(Path(sys.argv[1]))
 numbers = {log.stream: int(log.name[-1]) for log in directory.logs()}
 with RawMerge([(directory, numbers)]) as merge:

@@ -6,7 +6,7 @@ from random import Random
 from sim.cluster.disk import ClusterDisk, VirtualSyncer
 from sim.world import World
 
-from braidlog.storage.streams import NodeStore
+from braidlog.store.node_store import NodeStore
 
 
 def test_what_a_new_log_made_durable_is_told() -> None:

@@ -1,6 +1,6 @@
 //! Looking at a node's files without opening the log, verifying them, saving what can be saved.
 //!
-//! Rows become dictionaries; `braidlog.storage.inspect` gives them names. The work is done without the
+//! Rows become dictionaries; `braidlog.store.inspect` gives them names. The work is done without the
 //! interpreter's lock, which is taken for a moment to report progress.
 
 mod judgements;

@@ -83,9 +83,9 @@ impl Place {
     }
 }
 
-/// What `braidlog.storage.arguments` makes of an argument; it raises what a caller can understand.
+/// What `braidlog.store.arguments` makes of an argument; it raises what a caller can understand.
 fn checked<'py>(object: Borrowed<'_, 'py, PyAny>, check: &str) -> PyResult<Bound<'py, PyAny>> {
-    let arguments = object.py().import("braidlog.storage.arguments")?;
+    let arguments = object.py().import("braidlog.store.arguments")?;
     arguments.getattr(check)?.call1((object,))
 }
 

@@ -77,7 +77,7 @@ _FRAME = (
 @click.pass_obj
 def segments(session: Session) -> None:
     """List the segments of the write-ahead log."""
-    from braidlog.storage import inspect as files
+    from braidlog.store import inspect as files
 
     with session.files():
         _show(session, files.segments(session.data), _SEGMENT, empty="no segments")
@@ -99,7 +99,7 @@ def frames(
     session: Session, segment: int, *, log: str | None, offset: int, limit: int
 ) -> None:
     """List the frames of SEGMENT, including bad ones."""
-    from braidlog.storage import inspect as files
+    from braidlog.store import inspect as files
 
     with session.files():
         found = files.frames(session.data, segment, log=log, offset=offset)
@@ -115,7 +115,7 @@ def index(
     session: Session, segment: int | None, *, log: str | None, samples: bool
 ) -> None:
     """Show the number index of all segments, or of one SEGMENT."""
-    from braidlog.storage import inspect as files
+    from braidlog.store import inspect as files
 
     show = files.samples if samples else files.index
     with session.files():
@@ -126,7 +126,7 @@ def index(
 @click.pass_obj
 def manifest(session: Session) -> None:
     """List the edits of the manifest."""
-    from braidlog.storage import inspect as files
+    from braidlog.store import inspect as files
 
     with session.files():
         rows(session, files.manifest(session.data), empty="no edits")
@@ -136,7 +136,7 @@ def manifest(session: Session) -> None:
 @click.pass_obj
 def state(session: Session) -> None:
     """Show the catalog, streams, producers and cursors as recovery sees them."""
-    from braidlog.storage import inspect as files
+    from braidlog.store import inspect as files
 
     with session.files():
         seen = files.state(session.data)

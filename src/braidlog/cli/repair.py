@@ -28,7 +28,7 @@ def verify(context: click.Context) -> None:
 
     Changes nothing. Exits with 5 if it finds damage.
     """
-    from braidlog.storage import inspect as files
+    from braidlog.store import inspect as files
 
     session: Session = context.obj
     with session.files(), meter("verify", None, unit="bytes") as progress:
@@ -84,7 +84,7 @@ def repair(
 
     Shows what would be lost and asks first. The original is not changed.
     """
-    from braidlog.storage import inspect as files
+    from braidlog.store import inspect as files
 
     with session.files(), meter("look", None, unit="bytes") as progress:
         plan = files.repair_plan(session.data, keep=keep, progress=progress.at)

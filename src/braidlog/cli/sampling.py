@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from braidlog.cli import health
 from braidlog.errors import InvalidArgumentError
-from braidlog.storage.threads import no_thread
+from braidlog.store.threads import no_thread
 
 if TYPE_CHECKING:
     from braidlog.wire.messages import Metadata

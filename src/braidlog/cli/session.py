@@ -17,7 +17,7 @@ import braidlog
 from braidlog.cli.failures import NOT_FOUND, USAGE, Problem
 from braidlog.cli.target import Target
 from braidlog.errors import NotFoundError
-from braidlog.storage.backend import holds_logs
+from braidlog.store.backend import holds_logs
 
 if TYPE_CHECKING:
     from braidlog.client import Client, ClusterLog

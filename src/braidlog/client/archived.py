@@ -11,9 +11,9 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from braidlog.errors import TrimmedError
-from braidlog.storage.archived import Archived, named
-from braidlog.storage.arguments import checked_position
-from braidlog.storage.threads import in_thread
+from braidlog.store.archived import Archived, named
+from braidlog.store.arguments import checked_position
+from braidlog.store.threads import in_thread
 
 if TYPE_CHECKING:
     from os import PathLike

@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, Final, TypeVar
 
 from braidlog.errors import ClosedError
-from braidlog.storage.threads import start_thread
+from braidlog.store.threads import start_thread
 
 __all__ = ["BackgroundLoop", "new_loop"]
 

@@ -29,16 +29,16 @@ from braidlog.client.log import AsyncClusterLog
 from braidlog.client.scan import AsyncScan
 from braidlog.client.settings import ClientSettings
 from braidlog.errors import ClosedError, StoreFailedError
-from braidlog.storage.arguments import DurationLike, TimestampLike, checked_timeout
-from braidlog.storage.cursor import AsyncCursor
-from braidlog.storage.slices import Indexed
+from braidlog.store.arguments import DurationLike, TimestampLike, checked_timeout
+from braidlog.store.cursor import AsyncCursor
+from braidlog.store.slices import Indexed
 from braidlog.types import HeadersLike, Producer
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from braidlog._native import Record
-    from braidlog.storage.catalog import LogOptions
+    from braidlog.store.catalog import LogOptions
 
 __all__ = [
     "Client",

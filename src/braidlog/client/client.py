@@ -24,11 +24,11 @@ from braidlog.errors import (
     RemoteProtocolError,
 )
 from braidlog.names import checked_name, checked_new_name
-from braidlog.storage.arguments import (
+from braidlog.store.arguments import (
     checked_int,
 )
-from braidlog.storage.catalog import LogOptions
-from braidlog.storage.retention import retention_of
+from braidlog.store.catalog import LogOptions
+from braidlog.store.retention import retention_of
 from braidlog.types import Compression
 from braidlog.wire import commands, results
 from braidlog.wire.messages import Metadata, NodeInfo, StreamInfo

@@ -22,7 +22,7 @@ from braidlog.client.cluster import Cluster
 from braidlog.client.log import AsyncClusterLog
 from braidlog.client.scan import AsyncScan
 from braidlog.errors import FencedError, LogError, TrimmedError
-from braidlog.storage.threads import in_thread
+from braidlog.store.threads import in_thread
 from braidlog.types import Producer
 
 __all__ = ["AsyncIngest"]

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from braidlog.client.log import AsyncClusterLog
-from braidlog.storage.cursor import StoredCursor
+from braidlog.store.cursor import StoredCursor
 
 if TYPE_CHECKING:
     from braidlog._native import Record

@@ -37,8 +37,8 @@ from braidlog.errors import (
     TrimmedError,
 )
 from braidlog.names import checked_name, checked_new_name
-from braidlog.storage.archived import located
-from braidlog.storage.arguments import (
+from braidlog.store.archived import located
+from braidlog.store.arguments import (
     DurationLike,
     TimestampLike,
     checked_count,
@@ -51,11 +51,11 @@ from braidlog.storage.arguments import (
     checked_values,
     optional,
 )
-from braidlog.storage.catalog import LogOptions
-from braidlog.storage.cursor import AsyncCursor, StoredCursor
-from braidlog.storage.retention import lease_us, retention_of
-from braidlog.storage.slices import AsyncIndexed
-from braidlog.storage.threads import in_thread
+from braidlog.store.catalog import LogOptions
+from braidlog.store.cursor import AsyncCursor, StoredCursor
+from braidlog.store.retention import lease_us, retention_of
+from braidlog.store.slices import AsyncIndexed
+from braidlog.store.threads import in_thread
 from braidlog.suggestions import does_not_exist
 from braidlog.types import Compression, HeadersLike, Producer
 from braidlog.wire import commands, results
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
     from braidlog._native import Record
     from braidlog.archive import Archive
-    from braidlog.storage.archived import Archived
+    from braidlog.store.archived import Archived
 
 __all__ = ["AsyncClusterLog", "ClusterLogDescription"]
 

@@ -22,12 +22,12 @@ from braidlog.errors import (
     NotReadyError,
     SequenceGapError,
 )
-from braidlog.storage.arguments import (
+from braidlog.store.arguments import (
     checked_int,
     checked_producer,
     checked_timeout,
 )
-from braidlog.storage.catalog import LogOptions
+from braidlog.store.catalog import LogOptions
 from braidlog.types import Producer
 
 __all__ = ["LogAppender"]

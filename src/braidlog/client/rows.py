@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from braidlog import _native
 from braidlog.errors import InvalidArgumentError, TooLargeError
-from braidlog.storage.arguments import (
+from braidlog.store.arguments import (
     TimestampLike,
     checked_bytes,
     checked_key,

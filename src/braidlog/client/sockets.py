@@ -18,7 +18,7 @@ from braidlog.errors import (
     RemoteProtocolError,
     UnauthorizedError,
 )
-from braidlog.storage.threads import no_thread
+from braidlog.store.threads import no_thread
 from braidlog.wire.client import ClientConnection
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
 from braidlog.wire.events import (

@@ -15,8 +15,8 @@ from typing import Final
 from braidlog.errors import InvalidArgumentError, TooLargeError, UnauthorizedError
 from braidlog.names import checked_name
 from braidlog.serving.settings import host_and_port
-from braidlog.storage.catalog import LogOptions
-from braidlog.storage.retention import LEASE_MAX_S
+from braidlog.store.catalog import LogOptions
+from braidlog.store.retention import LEASE_MAX_S
 from braidlog.wire import commands
 from braidlog.wire.commands import Command
 from braidlog.wire.roles import Role

@@ -15,7 +15,7 @@ from braidlog.faultlog.configuration import Configuration
 from braidlog.faultlog.log import FaultLog
 from braidlog.faultlog.record import FaultRecord
 from braidlog.node.errors import left_behind
-from braidlog.storage.threads import in_thread
+from braidlog.store.threads import in_thread
 from braidlog.wire.messages import Faults, Message, Recorded
 
 __all__ = ["FaultKeeper"]

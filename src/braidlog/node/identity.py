@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from braidlog.errors import CorruptionError
-from braidlog.storage.streams import NodeStore
+from braidlog.store.node_store import NodeStore
 
 __all__ = [
     "IDENTITY_BYTES",

@@ -52,7 +52,7 @@ from braidlog.serving.entrance import Capacity
 from braidlog.serving.sessions import Request, Session, Sessions
 from braidlog.serving.shares import ShareBounds, Shares
 from braidlog.serving.transport import Outbox
-from braidlog.storage.streams import GROUP_PREFIX, NodeStore
+from braidlog.store.node_store import GROUP_PREFIX, NodeStore
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
 from braidlog.wire.events import Appends, Received, Requested
 from braidlog.wire.messages import (

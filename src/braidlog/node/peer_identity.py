@@ -24,7 +24,7 @@ from braidlog.metarepo.nodes import require_identity
 from braidlog.metarepo.repository import Repository
 from braidlog.metarepo.state import NodeState, State
 from braidlog.node.identity import Identity, note_bound
-from braidlog.storage.streams import NodeStore
+from braidlog.store.node_store import NodeStore
 from braidlog.wire.messages import Hello, Metadata
 from braidlog.wire.roles import Role
 from braidlog.wire.server import Authorizer

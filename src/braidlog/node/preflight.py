@@ -24,7 +24,7 @@ from braidlog.node.identity import NAME
 from braidlog.node.server import damage_explained, refuse_embedded
 from braidlog.serving.security import authorizer, contexts, peer_token
 from braidlog.serving.settings import host_and_port
-from braidlog.storage import inspect
+from braidlog.store import inspect
 
 __all__ = ["preflight"]
 

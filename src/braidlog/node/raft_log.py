@@ -30,7 +30,7 @@ from braidlog import _native
 from braidlog.errors import AlreadyExistsError, CorruptionError, NotFoundError
 from braidlog.raft import Base, Entry, EntryKind, HardState, Stored, Write, codec
 from braidlog.raft.errors import check
-from braidlog.storage.streams import GROUP_PREFIX, NodeStore
+from braidlog.store.node_store import GROUP_PREFIX, NodeStore
 
 __all__ = ["GroupLog", "entries_of", "hard_name"]
 

@@ -42,7 +42,7 @@ from braidlog.faultlog.ring import FILE_NAME, read_ring
 from braidlog.faultlog.rule import Decision, Unreadable, Wait, decide
 from braidlog.faultlog.scan import scan
 from braidlog.node.raw_commits import Lacking, Streams, lacking
-from braidlog.storage.merge import (
+from braidlog.store.merge import (
     Damage,
     OnHole,
     RawDirectory,
@@ -50,8 +50,8 @@ from braidlog.storage.merge import (
     RawMerge,
     Standing,
 )
-from braidlog.storage.rawstreams import RawCatalog, RawSource
-from braidlog.storage.streams import STREAM_PREFIX
+from braidlog.store.node_store import STREAM_PREFIX
+from braidlog.store.rawstreams import RawCatalog, RawSource
 from braidlog.wire.messages import StreamConfig
 
 __all__ = ["choose_raw", "open_raw", "streams_in"]

@@ -23,8 +23,8 @@ from braidlog.logstream.storage import CommitContext, StoredStream
 from braidlog.metarepo.lastcuts import last_commits
 from braidlog.metarepo.recovery.succession import Copy, Recovered, recover_members
 from braidlog.node.rescue_files import read_copy
-from braidlog.storage.merge import Standing
-from braidlog.storage.rawstreams import Run
+from braidlog.store.merge import Standing
+from braidlog.store.rawstreams import Run
 
 __all__ = ["Lacking", "Streams", "Told", "lacking"]
 

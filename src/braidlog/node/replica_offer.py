@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from braidlog.errors import LogError
-from braidlog.storage.streams import NodeStore
+from braidlog.store.node_store import NodeStore
 from braidlog.wire.commands import OfferReplicas, StoredReplica, encode
 from braidlog.wire.messages import Message
 

@@ -12,7 +12,7 @@ from braidlog.logstream.storage import (
     StoredBatch,
     StoredStream,
 )
-from braidlog.storage.streams import STREAM_PREFIX, NodeStore
+from braidlog.store.node_store import STREAM_PREFIX, NodeStore
 from braidlog.wire.messages import Run
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from braidlog.node.replica_trouble import ReplicaTrouble
 from braidlog.node.status import ReplicaStatus
 from braidlog.node.telling import tell
 from braidlog.serving.sessions import Request, told
-from braidlog.storage.streams import NodeStore
+from braidlog.store.node_store import NodeStore
 from braidlog.wire.codec import split
 from braidlog.wire.commands import StoredReplica
 from braidlog.wire.messages import (

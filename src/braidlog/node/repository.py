@@ -25,7 +25,7 @@ from braidlog.node.rescue_files import read_seed
 from braidlog.node.status import GroupStatus
 from braidlog.node.telling import tell
 from braidlog.raft import Base, Membership, RaftConfig, Role
-from braidlog.storage.streams import NodeStore
+from braidlog.store.node_store import NodeStore
 from braidlog.wire.messages import (
     Commit,
     Configure,

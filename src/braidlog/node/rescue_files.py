@@ -24,7 +24,7 @@ from braidlog.errors import CorruptionError, NewerFormatError, UnavailableError
 from braidlog.metarepo.recovery.succession import Copy, Seed
 from braidlog.node.raft_log import entries_of, hard_name
 from braidlog.raft import Entry, Stored, codec
-from braidlog.storage.streams import GROUP_PREFIX
+from braidlog.store.node_store import GROUP_PREFIX
 
 __all__ = ["FILE_NAME", "digest_of", "read_copy", "read_seed", "write_seed"]
 

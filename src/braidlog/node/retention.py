@@ -15,7 +15,7 @@ import msgspec
 
 from braidlog.errors import InvalidArgumentError, LogError
 from braidlog.metarepo.retention import SIZES_MAX
-from braidlog.storage.catalog import LogOptions
+from braidlog.store.catalog import LogOptions
 from braidlog.wire.commands import Retain, encode
 from braidlog.wire.messages import Message
 

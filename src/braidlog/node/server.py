@@ -29,8 +29,8 @@ from braidlog.node.telling import tell
 from braidlog.serving.security import authorizer, challenger, contexts, peer_token
 from braidlog.serving.sessions import Listening
 from braidlog.serving.shares import ShareBounds
-from braidlog.storage.streams import NodeStore
-from braidlog.storage.threads import in_thread
+from braidlog.store.node_store import NodeStore
+from braidlog.store.threads import in_thread
 
 __all__ = ["NodeServer", "damage_explained", "refuse_embedded"]
 

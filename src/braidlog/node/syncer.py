@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from braidlog.errors import ClosedError, LogError, UnavailableError
-from braidlog.storage.streams import NodeStore
-from braidlog.storage.threads import close_in_thread, start_thread
+from braidlog.store.node_store import NodeStore
+from braidlog.store.threads import close_in_thread, start_thread
 
 __all__ = ["Syncer", "ThreadSyncer"]
 

@@ -28,7 +28,7 @@ from braidlog.node.raw import streams_in
 from braidlog.sources.chunks import rechunk
 from braidlog.sources.origin import Origin
 from braidlog.sources.plan import Bounds, Extent, plan
-from braidlog.storage.merge import RawDirectory, RawMerge
+from braidlog.store.merge import RawDirectory, RawMerge
 
 if TYPE_CHECKING:
     from braidlog.archive import Archive
@@ -189,7 +189,7 @@ def problems_of(look: Look) -> list[tuple[str, str]]:
     """
     copy = look.copy
     if copy.kind in ("raw", "log"):
-        from braidlog.storage import inspect
+        from braidlog.store import inspect
 
         report = inspect.verify(Path(copy.place))
         return [

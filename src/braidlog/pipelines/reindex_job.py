@@ -38,7 +38,7 @@ from braidlog.pipelines.job import (
 )
 from braidlog.pipelines.journal import sync_directory
 from braidlog.pipelines.manifest import home_of, refuse_results
-from braidlog.storage import inspect as files
+from braidlog.store import inspect as files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

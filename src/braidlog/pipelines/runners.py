@@ -32,7 +32,7 @@ import msgspec
 from braidlog.errors import InvalidArgumentError, LogError, UnavailableError
 from braidlog.handover import check_landmarks, here, identify_imports
 from braidlog.pipelines.job import Attempt, Result, Runner, Work
-from braidlog.storage.threads import no_thread
+from braidlog.store.threads import no_thread
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -26,7 +26,7 @@ from prometheus_client.registry import Collector
 
 from braidlog.errors import UnavailableError
 from braidlog.serving.settings import host_and_port
-from braidlog.storage.threads import close_in_thread, start_thread
+from braidlog.store.threads import close_in_thread, start_thread
 
 __all__ = ["Asker", "Status", "StatusServer"]
 

@@ -3,10 +3,10 @@
 Theory of operation: the fault logs of the directories decide which of them are valid
 (`braidlog.node.raw`). There are two ways to read what they have.
 
-- In one pass of all files (`braidlog.storage.merge`), front to back, which locks the
+- In one pass of all files (`braidlog.store.merge`), front to back, which locks the
   directories, compares copies, and passes over damage: `records`, and `batches` from
   position 0 on.
-- In ranges, found by the number index (`braidlog.storage.rawstreams`), for many tasks
+- In ranges, found by the number index (`braidlog.store.rawstreams`), for many tasks
   at once. A range of one stream comes from one directory, and from another one where
   that is damaged. With ``compare`` it is read from every directory that has it, a few
   MiB at a time, and a lock that is shared with other readers keeps nodes from beginning
@@ -42,8 +42,8 @@ from braidlog.errors import (
 from braidlog.node.raw import choose_raw, open_raw
 from braidlog.sources.plan import Extent, Span
 from braidlog.sources.source import ALL_STREAMS, LogSource, Look
-from braidlog.storage.merge import Damage, Figures, OnHole
-from braidlog.storage.rawstreams import RawStreams, StoredPart
+from braidlog.store.merge import Damage, Figures, OnHole
+from braidlog.store.rawstreams import RawStreams, StoredPart
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 from braidlog.errors import NotFoundError
 from braidlog.sources.plan import Extent
 from braidlog.sources.source import ALL_STREAMS, LogSource, Look
-from braidlog.storage.node import open_store
+from braidlog.store.store import open_store
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from braidlog._native import Record
     from braidlog.archive import Archive
-    from braidlog.storage.log import Log
+    from braidlog.store.log import Log
 
 __all__ = ["DirectorySource", "bounded"]
 

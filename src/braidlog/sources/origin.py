@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from braidlog.archive.place import absolute
 from braidlog.errors import InvalidArgumentError
 from braidlog.paths import local_path
-from braidlog.storage.archived import named
+from braidlog.store.archived import named
 
 if TYPE_CHECKING:
     from braidlog.client.blocking import Client

@@ -9,9 +9,9 @@ from typing import Any
 
 from braidlog._native import Record
 from braidlog.errors import FencedError, InvalidArgumentError, SequenceGapError
-from braidlog.storage.arguments import checked_int, checked_producer
-from braidlog.storage.catalog import LogOptions
-from braidlog.storage.retention import CursorRow
+from braidlog.store.arguments import checked_int, checked_producer
+from braidlog.store.catalog import LogOptions
+from braidlog.store.retention import CursorRow
 
 __all__ = [
     "Contents",

@@ -24,8 +24,8 @@ from braidlog.errors import (
     TrimmedError,
 )
 from braidlog.names import checked_name, checked_new_name
-from braidlog.storage.archived import Archived, located, read_batches, read_records
-from braidlog.storage.arguments import (
+from braidlog.store.archived import Archived, located, read_batches, read_records
+from braidlog.store.arguments import (
     DurationLike,
     TimestampLike,
     checked_count,
@@ -37,10 +37,10 @@ from braidlog.storage.arguments import (
     checked_timeout,
     optional,
 )
-from braidlog.storage.catalog import LogDescription, LogOptions, LogStats
-from braidlog.storage.cursor import Cursor
-from braidlog.storage.retention import CursorRow, lease_us, lowest_pin, retention_of
-from braidlog.storage.slices import Indexed
+from braidlog.store.catalog import LogDescription, LogOptions, LogStats
+from braidlog.store.cursor import Cursor
+from braidlog.store.retention import CursorRow, lease_us, lowest_pin, retention_of
+from braidlog.store.slices import Indexed
 from braidlog.suggestions import does_not_exist
 from braidlog.testing.contents import Contents, now_us, repeated
 from braidlog.types import HeadersLike, Producer
@@ -103,7 +103,7 @@ class MemoryLog(Indexed):
 
     def __init__(self, store: OpenMemory, name: str, contents: Contents) -> None:
         """Bind to contents; users call `MemoryStore.log`."""
-        self._node = store
+        self._store = store
         self._contents = contents
         self.name = name
 
@@ -113,7 +113,7 @@ class MemoryLog(Indexed):
         return f"<MemoryLog {self.name!r} {there.first}..{there.end}>"
 
     def _there(self) -> Contents:
-        self._node._check_open()
+        self._store._check_open()
         if self._contents.deleted:
             msg = f"log {self.name!r} was deleted"
             raise NotFoundError(msg)
@@ -152,9 +152,9 @@ class MemoryLog(Indexed):
     def _place(
         self, rows: list[Row], producer: Producer | None, sequence: int | None
     ) -> range:
-        with self._node._changed:
+        with self._store._changed:
             there = self._there()
-            self._node._check_writer()
+            self._store._check_writer()
             stored = repeated(there, producer, sequence, len(rows))
             if stored is not None:
                 return stored
@@ -168,7 +168,7 @@ class MemoryLog(Indexed):
             if producer is not None and sequence is not None:
                 there.producers[producer.id] = producer.epoch, sequence + len(rows)
                 there.placed[producer.id, producer.epoch, sequence] = positions
-            self._node._changed.notify_all()
+            self._store._changed.notify_all()
             return positions
 
     def submit(
@@ -182,7 +182,7 @@ class MemoryLog(Indexed):
         sequence: int | None = None,
     ) -> MemoryPending:
         """Append one record; see `Log.submit`."""
-        row = self._node._rows.one(value, key, timestamp, headers)
+        row = self._store._rows.one(value, key, timestamp, headers)
         positions = self._place([row], producer, sequence)
         return MemoryPending(positions, positions.start)
 
@@ -197,7 +197,7 @@ class MemoryLog(Indexed):
         sequence: int | None = None,
     ) -> int:
         """Append one record and return its position; see `Log.append`."""
-        row = self._node._rows.one(value, key, timestamp, headers)
+        row = self._store._rows.one(value, key, timestamp, headers)
         return self._place([row], producer, sequence).start
 
     def append_many(
@@ -211,7 +211,7 @@ class MemoryLog(Indexed):
         sequence: int | None = None,
     ) -> range:
         """Append many records at consecutive positions; see `Log.append_many`."""
-        rows = self._node._rows.many(values, keys, timestamps, headers)
+        rows = self._store._rows.many(values, keys, timestamps, headers)
         return self._place(rows, producer, sequence)
 
     def submit_many(self, values: Iterable[Buffer], **options: Any) -> MemoryPending:
@@ -229,7 +229,7 @@ class MemoryLog(Indexed):
         """Append Arrow data at consecutive positions; see `Log.append_arrow`."""
         from braidlog.client.arrow import columns_of
 
-        rows = self._node._rows.many(*columns_of(data))
+        rows = self._store._rows.many(*columns_of(data))
         return self._place(rows, producer, sequence)
 
     def submit_arrow(self, data: Any, **options: Any) -> MemoryPending:
@@ -247,7 +247,7 @@ class MemoryLog(Indexed):
 
     def get(self, position: int) -> Record:
         """Return the record at ``position``; see `Log.get`."""
-        with self._node._changed:
+        with self._store._changed:
             there = self._there()
             position = checked_position(position)
             if position < there.first:
@@ -283,7 +283,7 @@ class MemoryLog(Indexed):
                 limit=limit,
                 reverse=reverse,
             )
-        with self._node._changed:
+        with self._store._changed:
             there = self._there()
             whole = begin is None
             begin = there.first if begin is None else checked_position(begin, "begin")
@@ -357,14 +357,14 @@ class MemoryLog(Indexed):
         timeout = checked_timeout(timeout)
         position = checked_position(position)
         deadline = None if timeout is None else time.monotonic() + timeout
-        with self._node._changed:
-            while not self._node.closed:
+        with self._store._changed:
+            while not self._store.closed:
                 if position < self._there().end:
                     return True
                 left = _WAIT_S if deadline is None else deadline - time.monotonic()
                 if left <= 0:
                     return False
-                self._node._changed.wait(left)
+                self._store._changed.wait(left)
         return False
 
     def find(self, timestamp: TimestampLike) -> int | None:
@@ -425,9 +425,9 @@ class MemoryLog(Indexed):
 
     def trim(self, before: int, *, ignore_pins: bool = False) -> int:
         """Let every record below position ``before`` go; see `Log.trim`."""
-        with self._node._changed:
+        with self._store._changed:
             there = self._there()
-            self._node._check_writer()
+            self._store._check_writer()
             before = checked_count(before, "before")
             if before > there.end:
                 msg = f"position {before} is not written yet"
@@ -447,7 +447,7 @@ class MemoryLog(Indexed):
     ) -> None:
         """Replace the log's retention, which nothing applies in memory."""
         there = self._there()
-        self._node._check_writer()
+        self._store._check_writer()
         old = there.options
         there.options = LogOptions(
             old.compression, retention_of(retention_ms), retention_bytes, old.unknown
@@ -465,7 +465,7 @@ class MemoryLog(Indexed):
         from braidlog.archive.place import absolute
 
         there = self._there()
-        self._node._check_writer()
+        self._store._check_writer()
         where = None if location is None else absolute(location)
         there.options = there.options.archived_at(where)
 
@@ -474,7 +474,7 @@ class MemoryLog(Indexed):
     ) -> Cursor:
         """Return the named cursor; see `Log.cursor`."""
         name, microseconds = checked_name(name, "cursor"), lease_us(lease)
-        with self._node._changed:
+        with self._store._changed:
             if name not in self._there().cursors:
                 self._set_cursor(name, self.first, pin, microseconds)
         return Cursor(self, name)
@@ -506,9 +506,9 @@ class MemoryLog(Indexed):
 
     def _set_cursor(self, name: str, position: int, pin: bool, lease: int) -> None:
         position = checked_int(position, "position")
-        with self._node._changed:
+        with self._store._changed:
             there = self._there()
-            self._node._check_writer()
+            self._store._check_writer()
             if not 1 <= position <= there.end:
                 end = there.end
                 msg = (
@@ -520,13 +520,13 @@ class MemoryLog(Indexed):
             there.cursors[name] = position, pin, now_us(), lease
 
     def _move_cursor(self, name: str, position: int) -> None:
-        with self._node._changed:
+        with self._store._changed:
             _, pin, _, lease = self._cursor_row(name)
             self._set_cursor(name, position, pin, lease)
 
     def _delete_cursor(self, name: str) -> None:
-        with self._node._changed:
-            self._node._check_writer()
+        with self._store._changed:
+            self._store._check_writer()
             self._cursor_row(name)
             del self._there().cursors[name]
 
@@ -534,7 +534,7 @@ class MemoryLog(Indexed):
 
     def stats(self) -> LogStats:
         """Return figures of the log; bytes as the records are counted."""
-        with self._node._changed:
+        with self._store._changed:
             there = self._there()
             times = [record.timestamp for record in there.records]
             size = sum(

@@ -16,9 +16,9 @@ from braidlog.errors import (
     ReadOnlyError,
 )
 from braidlog.names import checked_name, checked_new_name
-from braidlog.storage.arguments import DurationLike
-from braidlog.storage.catalog import LogOptions
-from braidlog.storage.retention import retention_of
+from braidlog.store.arguments import DurationLike
+from braidlog.store.catalog import LogOptions
+from braidlog.store.retention import retention_of
 from braidlog.suggestions import does_not_exist
 from braidlog.testing.contents import Contents, Directory, now_us
 from braidlog.testing.memory import MemoryLog

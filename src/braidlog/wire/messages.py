@@ -163,7 +163,7 @@ class StreamConfig(Value, frozen=True, array_like=True):
     trim: Number
     """First GLSN that is kept."""
     options: bytes
-    """Options of the log, as `braidlog.storage.retention` encodes them."""
+    """Options of the log, as `braidlog.store.retention` encodes them."""
     replication: Number = 0
     """What a rescue has to know of the log, with the next two."""
     min_replicas: Number = 0

@@ -10,7 +10,7 @@ from braidlog import _native
 from braidlog.errors import StoreFailedError
 from braidlog.node.raft_log import GroupLog
 from braidlog.raft import Base, Entry, EntryKind, HardState, Membership, Stored, Write
-from braidlog.storage.streams import NodeStore
+from braidlog.store.node_store import NodeStore
 
 SEGMENT = 64 << 10
 NO_HARD = HardState()

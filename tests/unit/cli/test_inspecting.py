@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from braidlog.storage.node import open_store
+from braidlog.store.store import open_store
 from unit.cli.conftest import Cli
-from unit.storage.files import damage, fill
+from unit.store.files import damage, fill
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from braidlog.faultlog import FILE_NAME, FaultLog, FaultRecord, read_ring, scan
-from braidlog.storage.streams import NodeStore
+from braidlog.store.node_store import NodeStore
 from unit.cli.conftest import Cli
 from unit.faultlog.worlds import NAMES, record, records
 

@@ -6,7 +6,7 @@ import pytest
 
 from braidlog.errors import InvalidArgumentError, TooLargeError, UnauthorizedError
 from braidlog.node.admission import admit
-from braidlog.storage.catalog import LogOptions
+from braidlog.store.catalog import LogOptions
 from braidlog.wire import commands
 from braidlog.wire.commands import Command, encode
 from braidlog.wire.connection import ANSWERS, ONE_WAY

@@ -15,7 +15,7 @@ from braidlog.node.config import (
     parse,
 )
 from braidlog.serving.settings import host_and_port
-from braidlog.storage.streams import NodeStore
+from braidlog.store.node_store import NodeStore
 
 ALONE = '[node]\nid = 1\ndata = "/data"\n'
 SMALL = '[cluster.voters]\n1 = "a:1"\n' + ALONE

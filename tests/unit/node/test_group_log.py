@@ -26,7 +26,7 @@ from braidlog.raft import (
     Write,
 )
 from braidlog.raft.codec import encode
-from braidlog.storage.streams import NodeStore
+from braidlog.store.node_store import NodeStore
 
 SEGMENT = 64 << 10
 FIRST = Base(membership=Membership(voters=(1, 2, 3)))

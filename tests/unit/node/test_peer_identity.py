@@ -11,7 +11,7 @@ from braidlog.errors import CorruptionError, NodeIdentityError
 from braidlog.metarepo.repository import Repository
 from braidlog.node.identity import Identity, begin_incarnation, note_bound
 from braidlog.node.peer_identity import PeerIdentity
-from braidlog.storage.streams import NodeStore
+from braidlog.store.node_store import NodeStore
 from braidlog.wire import commands
 from braidlog.wire.commands import RegisterNode
 from braidlog.wire.messages import Hello, Metadata, NodeInfo

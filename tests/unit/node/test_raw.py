@@ -24,7 +24,7 @@ from braidlog.node import raw
 from braidlog.node.raft_log import GroupLog
 from braidlog.node.replica_store import ReplicaStore
 from braidlog.raft import Base, Entry, EntryKind, HardState, Membership, Write
-from braidlog.storage.streams import NodeStore
+from braidlog.store.node_store import NodeStore
 from braidlog.wire import commands
 from braidlog.wire.messages import LogCut, StreamConfig, StreamRun, StreamStatus
 

@@ -15,8 +15,8 @@ from braidlog.errors import CorruptionError, InvalidArgumentError, NotFoundError
 from braidlog.logstream.storage import CommitContext
 from braidlog.node.raw import choose_raw, open_raw
 from braidlog.node.replica_store import ReplicaStore
-from braidlog.storage.merge import Figures, OnHole
-from braidlog.storage.streams import NodeStore
+from braidlog.store.merge import Figures, OnHole
+from braidlog.store.node_store import NodeStore
 from unit.node.test_raw import LOG, config, finish
 
 RECORDS = 60

@@ -15,7 +15,7 @@ from braidlog.logstream.effects import Limits
 from braidlog.logstream.states import ReplicaState
 from braidlog.node.replica_store import ReplicaStore
 from braidlog.node.replicas import Replicas
-from braidlog.storage.streams import NodeStore
+from braidlog.store.node_store import NodeStore
 from braidlog.wire.messages import Append, Configure, Read
 from unit.node.test_raw import config
 

@@ -10,7 +10,7 @@ from braidlog.node.config import parse
 from braidlog.node.raft_log import GroupLog
 from braidlog.node.repository import RepositoryMember
 from braidlog.raft import Base, Membership
-from braidlog.storage.streams import NodeStore
+from braidlog.store.node_store import NodeStore
 from braidlog.wire import commands
 from braidlog.wire.messages import Commit, Configure, Message, Report, StreamReport
 from unit.metarepo.bench import LOG

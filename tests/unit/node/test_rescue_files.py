@@ -13,7 +13,7 @@ from braidlog.metarepo.recovery.succession import Copy, Seed
 from braidlog.node.raft_log import GroupLog
 from braidlog.node.rescue_files import digest_of, read_copy, read_seed, write_seed
 from braidlog.raft import Base, Entry, HardState, Membership, Stored, Write
-from braidlog.storage.streams import NodeStore
+from braidlog.store.node_store import NodeStore
 from compat.directory import FORMATS
 from compat.layouts import Layouts
 

@@ -24,7 +24,7 @@ from braidlog.node.config import (
 from braidlog.node.replica_store import ReplicaStore
 from braidlog.node.replicas import Replicas
 from braidlog.node.scrub import Scrub
-from braidlog.storage.streams import GROUP_PREFIX, NodeStore
+from braidlog.store.node_store import GROUP_PREFIX, NodeStore
 from braidlog.wire.messages import Configure, Read
 from unit.node.test_raw import config as stream_config
 

@@ -11,7 +11,7 @@ import pytest
 from braidlog.errors import StoreFailedError
 from braidlog.node import syncer
 from braidlog.node.syncer import ThreadSyncer
-from braidlog.storage.streams import NodeStore
+from braidlog.store.node_store import NodeStore
 
 
 class CountingStore:

@@ -39,7 +39,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 
 def run(log: Log, home: Path, **options: Any) -> Report:
-    origin = Origin("log", path=str(log._node.path))
+    origin = Origin("log", path=str(log._store.path))
     return archive(origin, home, log=log, **SMALL | options)
 
 
@@ -133,7 +133,7 @@ def test_nothing_is_trimmed_that_cannot_be_read_back(log: Log, tmp_path: Path) -
 def test_what_cannot_be_archived_is_refused(log: Log, tmp_path: Path) -> None:
     home = tmp_path / "a"
     run(log, home, until=100)
-    origin = Origin("log", path=str(log._node.path))
+    origin = Origin("log", path=str(log._store.path))
     log.append(b"x")
     with pytest.raises(LockedError):
         archive(origin, home, **SMALL)

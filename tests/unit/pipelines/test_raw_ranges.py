@@ -22,8 +22,8 @@ from braidlog.pipelines.shuffle import COLUMNS
 from braidlog.sources import dead as sources_dead
 from braidlog.sources.origin import Origin
 from braidlog.sources.plan import Span
-from braidlog.storage.rawstreams import RawStreams
-from braidlog.storage.streams import NodeStore
+from braidlog.store.node_store import NodeStore
+from braidlog.store.rawstreams import RawStreams
 from unit.node.test_raw import LOG, config, killed
 
 COUNT = 300

@@ -9,7 +9,7 @@ import pytest
 import braidlog
 from braidlog.errors import NotFoundError
 from braidlog.pipelines.reindex_job import reindex
-from braidlog.storage import inspect as files
+from braidlog.store import inspect as files
 
 
 def filled(path: Path) -> dict[Path, bytes]:

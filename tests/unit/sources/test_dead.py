@@ -18,7 +18,7 @@ from braidlog.faultlog.log import FaultLog
 from braidlog.logstream.storage import CommitContext
 from braidlog.node.replica_store import ReplicaStore
 from braidlog.sources.dead import DeadSource
-from braidlog.storage.streams import NodeStore
+from braidlog.store.node_store import NodeStore
 from unit.app.banking import make_bank
 from unit.app.logs import ListInput, history, oracle
 from unit.app.records import Records

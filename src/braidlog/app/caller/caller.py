@@ -33,7 +33,7 @@ from braidlog.errors import (
     LogError,
     RemoteProtocolError,
 )
-from braidlog.storage.arguments import checked_timeout
+from braidlog.store.arguments import checked_timeout
 from braidlog.wire.messages import (
     AppStatus,
     Call,

@@ -23,7 +23,7 @@ from braidlog.app.host.calls import Calls
 from braidlog.app.host.waiting import PendingCall
 from braidlog.app.procedure import Procedure
 from braidlog.errors import DeadlineError, LogError
-from braidlog.storage.arguments import checked_timeout
+from braidlog.store.arguments import checked_timeout
 
 __all__ = ["Computing", "EffectCalls"]
 

@@ -31,8 +31,8 @@ from braidlog.app.state.sqlite import SqliteState
 from braidlog.app.state.syncing import make_directory
 from braidlog.errors import InvalidArgumentError
 from braidlog.paths import local_path
-from braidlog.storage.arguments import checked_timeout
-from braidlog.storage.threads import close_in_thread, in_thread
+from braidlog.store.arguments import checked_timeout
+from braidlog.store.threads import close_in_thread, in_thread
 
 __all__ = ["AsyncHost", "Host", "beside", "open_host"]
 

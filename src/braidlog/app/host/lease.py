@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from braidlog.app.execution.succession import BEAT_S
 from braidlog.errors import LogError
-from braidlog.storage.threads import start_thread
+from braidlog.store.threads import start_thread
 
 __all__ = ["LEASE_S", "SNAPSHOT_LEASE_S", "CursorLease", "Keeping"]
 

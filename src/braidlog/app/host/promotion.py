@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from braidlog.app.execution.succession import Succession, View
 from braidlog.errors import DeadlineError, LogError, LogFullError
-from braidlog.storage.threads import start_thread
+from braidlog.store.threads import start_thread
 
 if TYPE_CHECKING:
     from braidlog.app.host.runner import Runner

@@ -54,8 +54,8 @@ from braidlog.errors import (
     NotReadyError,
     TrimmedError,
 )
-from braidlog.storage.arguments import checked_timeout
-from braidlog.storage.threads import start_thread
+from braidlog.store.arguments import checked_timeout
+from braidlog.store.threads import start_thread
 
 __all__ = ["Runner"]
 

@@ -11,7 +11,7 @@ from braidlog.app.execution.answers import answer
 from braidlog.app.execution.entries import CallId
 from braidlog.app.execution.outcome import Outcome
 from braidlog.errors import DeadlineError
-from braidlog.storage.arguments import checked_timeout
+from braidlog.store.arguments import checked_timeout
 
 __all__ = ["CallTable", "PendingCall", "Waiter", "late", "unknown"]
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from braidlog.app.errors import GiveUp
-from braidlog.storage.threads import start_thread
+from braidlog.store.threads import start_thread
 
 __all__ = ["WATCHDOG_S", "Watchdog"]
 

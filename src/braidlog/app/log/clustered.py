@@ -25,12 +25,12 @@ from braidlog.client.internals import stored_cursors, subscribe_chunks
 from braidlog.client.log import AsyncClusterLog
 from braidlog.client.retry import Backoff, Verdict, verdict_of
 from braidlog.errors import ClosedError, DeadlineError, LogError, NotFoundError
-from braidlog.storage.arguments import checked_timeout
-from braidlog.storage.retention import lowest_pin
+from braidlog.store.arguments import checked_timeout
+from braidlog.store.retention import lowest_pin
 
 if TYPE_CHECKING:
     from braidlog._native import Record
-    from braidlog.storage.cursor import StoredCursor
+    from braidlog.store.cursor import StoredCursor
 
 __all__ = ["ClusteredLog"]
 

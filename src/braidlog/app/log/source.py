@@ -13,8 +13,8 @@ from typing import Any, Final, Protocol
 
 from braidlog.app.execution.record import RecordLike
 from braidlog.errors import ClosedError
-from braidlog.storage.internals import end_waits, pinned, usable_bytes
-from braidlog.storage.node import open_store
+from braidlog.store.internals import end_waits, pinned, usable_bytes
+from braidlog.store.store import open_store
 
 __all__ = ["LOG_NAME", "CommandLog", "EmbeddedLog", "KeptCommandLog"]
 

@@ -26,7 +26,7 @@ from braidlog.serving.sessions import Sessions
 from braidlog.serving.settings import SecuritySettings, check_exposure
 from braidlog.serving.signals import on_end
 from braidlog.serving.transport import Outbox
-from braidlog.storage.threads import close_in_thread, in_thread
+from braidlog.store.threads import close_in_thread, in_thread
 from braidlog.wire.messages import AppStatus
 from braidlog.wire.server import ServerSettings
 

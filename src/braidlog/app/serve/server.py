@@ -34,7 +34,7 @@ from braidlog.errors import (
     UnauthorizedError,
 )
 from braidlog.serving.sessions import Request, Session
-from braidlog.storage.threads import begin_in
+from braidlog.store.threads import begin_in
 from braidlog.wire.events import Appends, Received, Requested
 from braidlog.wire.messages import (
     AppStatus,

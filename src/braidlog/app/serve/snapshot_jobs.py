@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from braidlog.app.snapshots.files import Snapshot
 from braidlog.errors import CorruptionError, LogError, NotFoundError
-from braidlog.storage.threads import start_thread
+from braidlog.store.threads import start_thread
 from braidlog.wire.messages import SnapshotProgress, TakeSnapshot
 
 if TYPE_CHECKING:

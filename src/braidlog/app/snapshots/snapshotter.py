@@ -45,7 +45,7 @@ from braidlog.app.snapshots.policy import (
 )
 from braidlog.app.snapshots.restore import usable
 from braidlog.errors import ClosedError, LogError
-from braidlog.storage.threads import start_thread
+from braidlog.store.threads import start_thread
 
 __all__ = ["Gauge", "SnapshotStatus", "Snapshotter"]
 

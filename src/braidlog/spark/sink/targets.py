@@ -22,7 +22,7 @@ from braidlog.errors import (
 from braidlog.spark.sink.ledger import Ledger, open_ledger
 from braidlog.spark.sink.options import SinkOptions
 from braidlog.spark.sink.rows import SCHEMA
-from braidlog.storage.internals import producer_state, raw_streams
+from braidlog.store.internals import producer_state, raw_streams
 from braidlog.types import Producer
 
 __all__ = ["Appends", "Target", "opened", "streams_of"]

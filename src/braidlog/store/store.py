@@ -1,0 +1,417 @@
+"""A data directory opened in this process: the embedded log.
+
+One process may have a directory open for writing; any number may follow it read-only.
+The writer runs two threads: one syncs what was submitted (started by the first
+submit), one keeps house (retention, free segments). Neither runs Python per record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import threading
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from braidlog.errors import (
+    AlreadyExistsError,
+    ClosedError,
+    DeadlineError,
+    InvalidArgumentError,
+    NotFoundError,
+)
+from braidlog.names import checked_name, checked_new_name
+from braidlog.paths import local_path
+from braidlog.store.arguments import (
+    DurationLike,
+    checked_count,
+    checked_timeout,
+)
+from braidlog.store.backend import (
+    Backend,
+    FollowerBackend,
+    WriterBackend,
+    holds_logs,
+)
+from braidlog.store.catalog import CatalogEntry, LogOptions
+from braidlog.store.log import Log
+from braidlog.store.retention import retention_of
+from braidlog.store.space import clean_if_full
+from braidlog.store.threads import start_thread
+from braidlog.suggestions import does_not_exist
+from braidlog.types import Compression
+
+__all__ = ["Store", "StoreStats", "open_store"]
+
+_log = logging.getLogger(__name__)
+
+_HOUSEKEEPING_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    """Figures of a store, since it was opened. Sizes in bytes."""
+
+    path: str
+    logs: int
+    syncs: int
+    synced_bytes: int
+    segments: int
+    segments_max: int
+    segment_bytes: int
+    free_slots: int
+    wal_bytes: int
+    wal_bytes_max: int
+    index_bytes: int
+    index_memory: int
+    samples: int
+    side_files_left: int
+
+
+class Store:
+    """An open directory of logs. Use `braidlog.open`, best as a context manager."""
+
+    def __init__(self, path: Path, backend: Backend, *, read_only: bool) -> None:
+        """Wrap an opened backend; users call `braidlog.open`."""
+        self.path = path
+        self.read_only = read_only
+        self._backend = backend
+        self._closed = threading.Event()
+        self._altering = threading.Lock()
+        self._housekeeper: threading.Thread | None = None
+        if isinstance(backend, WriterBackend):
+            try:
+                self._prepare(backend)
+            except BaseException:
+                backend.close()  # Nobody has the store, so nobody else would.
+                raise
+
+    def _prepare(self, backend: WriterBackend) -> None:
+        torn = backend.report["torn"]
+        # After a crash the log merely ends somewhere, unless bytes had to go.
+        if torn is not None and torn[3] > 0:
+            path, offset, reason, erased = torn
+            _log.warning(
+                "erased an incomplete write at the end of the log; nothing in it "
+                "was acknowledged: %s at %d (%s; %d bytes erased)",
+                path,
+                offset,
+                reason,
+                erased,
+            )
+        for entry in backend.catalog().values():
+            backend.store.set_compression(entry.stream, entry.options.compression)
+        self._housekeeper = start_thread("braidlog-house", self._keep_house)
+
+    def __enter__(self) -> Self:
+        """Return the store."""
+        self._check_open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the store."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Show path and mode."""
+        mode = "read-only" if self.read_only else "writer"
+        return f"<Store {str(self.path)!r} {mode}>"
+
+    @property
+    def closed(self) -> bool:
+        """Whether the store was closed."""
+        return self._closed.is_set()
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """What the open found: ``created``, ``clean``, ``torn``, and more."""
+        backend = self._backend
+        return dict(backend.report) if isinstance(backend, WriterBackend) else {}
+
+    def _check_open(self) -> None:
+        if self.closed:
+            msg = f"the store at {self.path} is closed"
+            raise ClosedError(msg)
+
+    def _entry(self, name: str) -> CatalogEntry:
+        self._check_open()
+        entry, reason = None, None
+        try:
+            entry = self._backend.entry(name)
+        except UnicodeEncodeError as error:
+            reason = error  # No name is like that.
+        if entry is None:
+            raise NotFoundError(does_not_exist("log", name, self.logs())) from reason
+        return entry
+
+    def logs(self) -> list[str]:
+        """Return the names of all logs, sorted."""
+        self._check_open()
+        return sorted(self._backend.catalog())
+
+    def log(self, name: str) -> Log:
+        """Return an existing log.
+
+        Raises:
+            NotFoundError: there is no log of that name.
+        """
+        return Log(self, self._backend, self._entry(name))
+
+    def create_log(
+        self,
+        name: str,
+        *,
+        exist_ok: bool = False,
+        compression: Compression = "none",
+        retention_ms: int | timedelta | None = None,
+        retention_bytes: int | None = None,
+    ) -> Log:
+        """Create a log; durable on return.
+
+        ``compression`` applies to record batches. Retention trims records older than
+        ``retention_ms`` (milliseconds, or a `timedelta`), and the oldest ones beyond
+        ``retention_bytes`` (in whole segments); None keeps records until they are
+        trimmed. With ``exist_ok`` an existing log is returned unchanged.
+
+        Raises:
+            InvalidArgumentError: an option is wrong, or a new log cannot have this
+                name: it contains a '/' or a control character, or begins with '-'.
+            AlreadyExistsError: the log exists, and ``exist_ok`` is not set.
+            ReadOnlyError: the store was opened read-only.
+        """
+        self._check_open()
+        age = retention_of(retention_ms)
+        options = LogOptions(compression, age, retention_bytes)
+        store = self._backend.store
+        name = checked_name(name, "log")
+        if self._backend.entry(name) is None:
+            checked_new_name(name, "log")
+        elif exist_ok:
+            return self.log(name)
+        with contextlib.ExitStack() as stack:
+            if exist_ok:
+                stack.enter_context(contextlib.suppress(AlreadyExistsError))
+            store.create_log(name, secrets.randbits(128) | 1, options.encode())
+        log = self.log(name)
+        store.set_compression(log._stream, log.options.compression)
+        return log
+
+    def delete_log(self, name: str) -> None:
+        """Delete a log with everything in it; durable on return. Cannot be undone.
+
+        Raises:
+            NotFoundError: there is no log of that name.
+        """
+        self._backend.store.delete_log(self._entry(name).id)
+
+    def _start_syncer(self) -> None:
+        if isinstance(self._backend, WriterBackend):
+            self._backend.start_syncer()
+
+    def _entry_of(self, log_id: int, name: str) -> CatalogEntry:
+        # By identity: a log of the same name may have taken the place of a deleted one.
+        self._check_open()
+        entry = self._backend.entry(name)
+        if entry is not None and entry.id == log_id:
+            return entry
+        msg = f"log {name!r} was deleted"
+        raise NotFoundError(msg)
+
+    def sync(self) -> None:
+        """Make everything submitted so far durable."""
+        self._check_open()
+        self._backend.store.sync()
+
+    def provision(self, size: int) -> int:
+        """Prepare ``size`` bytes of zero-filled segments; return how many were made.
+
+        Otherwise segments are made shortly before they are needed. Use it before a
+        burst of writes that is faster than the disk can be zero-filled. An interrupt
+        stops it after the current segment; finished segments stay.
+        """
+        self._check_open()
+        size = checked_count(size, "size")
+        store = self._backend.store
+        made = 0
+        while True:
+            stats = store.stats()
+            one_more = (stats["free_slots"] + 1) * stats["segment_bytes"]
+            # One at a time: the core does not look for signals in between.
+            if not store.provision(min(size, one_more)):
+                return made
+            made += 1
+
+    def stats(self) -> StoreStats:
+        """Return figures of the store; in the writer's process only."""
+        self._check_open()
+        raw = self._backend.store.stats()
+        size = raw["segment_bytes"]
+        return StoreStats(
+            path=str(self.path),
+            logs=len(self._backend.catalog()),
+            syncs=raw["syncs"],
+            synced_bytes=raw["synced_bytes"],
+            segments=raw["segments"],
+            segments_max=raw["segments_max"],
+            segment_bytes=size,
+            free_slots=raw["free_slots"],
+            wal_bytes=raw["segments"] * size,
+            wal_bytes_max=raw["segments_max"] * size,
+            index_bytes=raw["index_bytes"],
+            index_memory=raw["index_memory"],
+            samples=raw["samples"],
+            side_files_left=raw["side_files_left"],
+        )
+
+    def maintain(self, now_us: int | None = None) -> None:
+        """Apply retention, free segments, and make a free one ready.
+
+        A thread does this every second; call it to do it now.
+        """
+        self._check_open()
+        now_us = time.time_ns() // 1000 if now_us is None else now_us
+        for entry in self._backend.catalog().values():
+            if entry.options.lets_go:
+                with contextlib.suppress(NotFoundError):  # Deleted meanwhile.
+                    Log(self, self._backend, entry).apply_retention(now_us)
+        clean_if_full(self._backend.store)
+        self._backend.store.prepare_slot()
+
+    def _keep_house(self) -> None:
+        store = self._backend.store
+        due = time.monotonic() + _HOUSEKEEPING_S
+        while (wanted := store.wait_housekeeping(_HOUSEKEEPING_S)) is not None:
+            try:
+                if wanted:
+                    store.prepare_slot()
+                if time.monotonic() >= due:
+                    due = time.monotonic() + _HOUSEKEEPING_S
+                    self.maintain()
+            except ClosedError:
+                return
+            except Exception:
+                # Appends meet the same trouble and report it to somebody who can act.
+                _log.exception("the housekeeping of %s failed", self.path)
+                time.sleep(_HOUSEKEEPING_S)
+
+    def close(self, timeout: DurationLike | None = None) -> None:
+        """Make everything durable and release the directory. Idempotent.
+
+        Subscriptions end. Without a close nothing durable is lost, but the next open
+        has to look for a torn tail.
+
+        If a write hangs in the device, the close waits for it, because no other writer
+        can have the directory before it returns. After ``timeout`` seconds, or an
+        interrupt, the close continues in the background. The store then refuses all
+        calls; another ``close`` waits again.
+
+        A writer that is dropped without a close stays open until the process ends,
+        because its threads hold it. Until then `braidlog.open` of the same directory is
+        refused.
+
+        Raises:
+            DeadlineError: not closed after ``timeout`` seconds.
+        """
+        timeout = checked_timeout(timeout)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._closed.set()
+        self._backend.close(timeout)
+        keeper = self._housekeeper
+        if keeper is None or keeper is threading.current_thread():
+            return
+        keeper.join(None if deadline is None else deadline - time.monotonic())
+        if keeper.is_alive():
+            msg = "the housekeeping thread has not stopped yet"
+            raise DeadlineError(msg)
+
+
+def open_store(
+    path: str | os.PathLike[str],
+    *,
+    read_only: bool = False,
+    create: bool | None = None,
+    segment_bytes: int = 64 << 20,
+    wal_bytes_max: int | None = None,
+    sync_method: str = "direct",
+    unsynced_bytes_max: int = 32 << 20,
+    recent_bytes_max: int = 16 << 20,
+    index_bytes_max: int = 64 << 20,
+) -> Store:
+    """Open a directory of logs, creating it if there is none.
+
+    ``create`` says what may be created: None the directory, if its parent exists; True
+    the parents too; False nothing, so the directory must exist. ``~`` is the home
+    directory. A relative path is resolved now; later changes of the working directory
+    do not matter. One process can write. ``read_only`` follows without a lock and sees
+    durable records. ``segment_bytes`` counts for a new directory only.
+    ``wal_bytes_max`` bounds the disk space of all segments; at the bound, appends raise
+    `LogFullError`. The directory stores it: None leaves it unchanged, 64 GiB in a new
+    one. ``sync_method`` is ``direct`` (O_DIRECT, where the file system has it),
+    ``dsync`` or ``fdatasync``. ``unsynced_bytes_max`` bounds the bytes submitted but
+    not yet durable, ``recent_bytes_max`` the memory for readers at the end of the log,
+    ``index_bytes_max`` the memory for number indexes.
+
+    Raises:
+        InvalidArgumentError: an option is wrong; the path is empty, or a URI.
+        LockedError: another process, or another `Store` of this one, is the writer.
+        NotFoundError: the directory (or its parent) does not exist, and ``create`` or
+            ``read_only`` forbids creating it.
+        ForeignFormatError: the directory belongs to another program.
+        NewerFormatError: a newer version wrote it.
+        MissingFileError: files of the store are gone.
+        CorruptionError: durable bytes are damaged; ``braidlog repair`` explains.
+    """
+    # The files are opened when they are needed: a later chdir must not lead elsewhere.
+    where = local_path(path, "the directory of a log").absolute()
+    keywords: dict[str, Any] = {
+        "segment_bytes": segment_bytes,
+        "wal_bytes_max": wal_bytes_max,
+        "sync_method": sync_method,
+        "unsynced_bytes_max": unsynced_bytes_max,
+        "recent_bytes_max": recent_bytes_max,
+        "index_bytes_max": index_bytes_max,
+    }
+    if read_only:
+        if create:
+            raise InvalidArgumentError(
+                "read_only=True cannot be combined with create=: a reader creates "
+                "nothing"
+            )
+        return Store(where, FollowerBackend(where, keywords), read_only=True)
+    _allow_creation(where, create)
+    keywords["entropy"] = secrets.randbits(64)
+    return Store(where, WriterBackend(where, keywords), read_only=False)
+
+
+def _allow_creation(where: Path, create: bool | None) -> None:
+    """Refuse to make a directory of logs where none is expected.
+
+    Raises:
+        NotFoundError: there is none, or nothing to make it in.
+    """
+    if create is False and not holds_logs(where):
+        msg = (
+            f"{where} is not a Braidlog directory, and create=False forbids to "
+            "create one"
+        )
+        raise NotFoundError(msg)
+    if where.parent.is_file():
+        msg = f"{where} cannot be created: {where.parent} is a file"
+        raise InvalidArgumentError(msg)
+    if create is None and not where.parent.is_dir():
+        msg = (
+            f"{where} cannot be created, because {where.parent} does not exist: "
+            "check the path, create it, or open with create=True"
+        )
+        raise NotFoundError(msg)
