@@ -412,9 +412,9 @@ class Loops:
             self.log.append_arrow(pa.table({"value": ["y"]})),
             self.log.wait(2, timeout=1),
         ):
-            with pytest.raises(RuntimeError, match="another event loop"):
+            with pytest.raises(RuntimeError, match="event loop in which it was opened"):
                 await call
-        with pytest.raises(RuntimeError, match="another event loop"):
+        with pytest.raises(RuntimeError, match="event loop in which it was opened"):
             self.log.submit(b"y")
         assert [record.value async for record in self.log.read()] == [b"x"]
 
@@ -432,7 +432,7 @@ async def test_another_loop_may_not_close(data: Path) -> None:
     async with opened(data) as node:
 
         def close_elsewhere() -> None:
-            with pytest.raises(RuntimeError, match="another event loop"):
+            with pytest.raises(RuntimeError, match="event loop in which it was opened"):
                 asyncio.run(node.close())
 
         await asyncio.to_thread(close_elsewhere)

@@ -107,7 +107,7 @@ def test_arrow(data: Path) -> None:
         log.append(b"next")
         batches = list(log.batches(skip_holes=True))
         assert sum(batch.num_rows for batch in batches) == len(LEFT) + 1
-        with pytest.raises(InvalidArgumentError, match="apart"):
+        with pytest.raises(InvalidArgumentError, match="separately"):
             log.read(include_archive=True, skip_holes=True)
 
 

@@ -312,5 +312,5 @@ def test_a_directory_of_a_node_is_none_of_logs_and_stays_free(tmp_path: Path) ->
     of_a_node().close()  # Who was refused left no lock.
     with braidlog.open(tmp_path, read_only=True) as node:
         for call in (node.logs, lambda: node.log("node"), lambda: node.log("a")):
-            with pytest.raises(ForeignFormatError, match="'node' is no log"):
+            with pytest.raises(ForeignFormatError, match="'node' is not a log"):
                 call()

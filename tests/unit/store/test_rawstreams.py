@@ -113,7 +113,7 @@ def test_what_no_directory_has(tmp_path: Path) -> None:
         with pytest.raises(TrimmedError, match="601"):
             list(raw.parts(1, 1, 901))
         assert len(values(list(raw.parts(1, 601, 901)))) == 300
-        with pytest.raises(CorruptionError, match="no directory has"):
+        with pytest.raises(CorruptionError, match="none of the directories has"):
             list(raw.parts(2, 1, 902))
 
 
