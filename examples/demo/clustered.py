@@ -24,7 +24,6 @@ from braidlog.client import Client
 from braidlog.testing.cluster import LocalCluster
 from examples.demo.importer import importing_process
 from examples.demo.options import LOG, DemoError
-from examples.demo.replay import Replay
 from examples.demo.run import Demo, Material
 from examples.demo.supervisor import Failover, Mark, Progress, marks, reports
 
@@ -227,13 +226,9 @@ class ClusterDemo(Demo):
                 ", ".join(f"{each.gap_ms:,.0f} ms" for each in found) + " without it",
             )
 
-    def place(self) -> dict[str, str]:
-        """Return how Spark finds the log."""
+    def place(self) -> dict[str, Any]:
+        """Return where the log is, for Spark and for `Origin`."""
         return {"cluster": self.cluster.seeds}
-
-    def replay(self, material: Material) -> Replay:
-        """Read everything back, through all nodes."""
-        return self.fold(self.client.log(LOG), material)
 
 
 def gap_ms(gaps: list[Gap], at: float, until: float) -> float:

@@ -22,7 +22,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-import braidlog
+from braidlog.sources.origin import Origin
 from examples.demo.events import Tree
 from examples.demo.files import Survey, read_oracle, survey, write_events
 from examples.demo.githistory import open_history
@@ -167,25 +167,24 @@ class Demo:
 
     def replay(self, material: Material) -> Replay:
         """Read everything back."""
-        with braidlog.open(self.data, read_only=True) as node:
-            return self.fold(node.log(LOG), material)
-
-    def place(self) -> dict[str, str]:
-        """Return how Spark finds the log."""
-        return {"path": str(self.data.absolute())}
-
-    def fold(self, log: Any, material: Material) -> Replay:
-        """Feed a log to a replay."""
         began = time.perf_counter()
         replay = Replay()
         columns = ["position", "timestamp", "key", "value"]
-        with self.progress("replaying", material.survey.events) as bar:
-            for batch in log.batches(columns=columns):
+        with (
+            Origin(LOG, **self.place()).open() as log,
+            self.progress("replaying", material.survey.events) as bar,
+        ):
+            look = log.look()
+            for batch in log.batches(look.first, look.end, columns=columns):
                 replay.feed(_rows(batch))
                 bar(replay.records)
         seconds = time.perf_counter() - began
         self.report.measure("replay", replay.records / seconds, "events/s")
         return replay
+
+    def place(self) -> dict[str, Any]:
+        """Return where the log is, for Spark and for `Origin`."""
+        return {"path": str(self.data.absolute())}
 
     def _compare(self, material: Material, replay: Replay) -> None:
         report, events = self.report, material.survey.events

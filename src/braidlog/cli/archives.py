@@ -11,7 +11,7 @@ from braidlog.cli import parameters
 from braidlog.cli.commands import PlainCommand
 from braidlog.cli.failures import CORRUPTION, NOT_FOUND, USAGE, Problem
 from braidlog.cli.output import facts, message
-from braidlog.cli.pipelines import Place, origin_of, subcommand, tell
+from braidlog.cli.pipelines import Place, subcommand, tell
 from braidlog.cli.progress import meter
 from braidlog.cli.session import Session
 from braidlog.cli.text import clock, human_bytes
@@ -159,7 +159,7 @@ def archive_(
             f"{directory} is a data directory of Braidlog, so it cannot be an archive"
         )
         raise Problem(text, "choose another directory for the archive", USAGE)
-    origin = origin_of(session, log)
+    origin = session.origin(log)
     with running_in() as arguments:
         report = run_archive(
             origin,

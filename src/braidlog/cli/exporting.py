@@ -7,9 +7,8 @@ import gzip
 import io
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, cast
 
@@ -18,23 +17,27 @@ import click
 from braidlog.cli import parameters
 from braidlog.cli.commands import EitherCommand, command
 from braidlog.cli.failures import NOT_FOUND, USAGE, Problem
-from braidlog.cli.including import archive_options, hole_option, include, skipping
+from braidlog.cli.including import archive_options, hole_option
 from braidlog.cli.output import line
 from braidlog.cli.progress import Meter, meter
 from braidlog.cli.records import encoder, escape, json_value
 from braidlog.cli.session import Session
 from braidlog.cli.text import counted, human_bytes
+from braidlog.errors import BeyondEndError
 
 __all__ = ["export"]
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from braidlog import Record
-    from braidlog.cli.session import Log
+    from braidlog.sources.source import LogSource
 
-Writer: TypeAlias = Callable[["_Reach", int, int, BinaryIO, Meter], None]
+Writer: TypeAlias = Callable[["LogSource", range, BinaryIO, Meter], int]
+"""Writes positions of a log, and returns how many records they hold."""
 
-_ROW_GROUP_RECORDS = 1 << 17
 _ROW_GROUP_BYTES = 64 << 20
+_BATCH_BYTES = 1 << 20
 
 _SUFFIXES = {
     ".jsonl": "jsonl",
@@ -70,8 +73,7 @@ def export(
     begin: int | None,
     end: int | None,
     force: bool,
-    include_archive: bool,
-    archive: str | None,
+    archive: bool | str,
     skip_holes: bool,
 ) -> None:
     """Write a log to a file.
@@ -90,19 +92,20 @@ def export(
         )
     if begin is not None and end is not None and end < begin:
         raise click.UsageError(f"--end {end} is before --begin {begin}")
-    with session.logs() as store:
-        known = store.log(log)
-        more = skipping(known, skip_holes)
-        source = _Reach(known, include(include_archive, archive), more)
-        begin = source.first if begin is None else begin
-        stop = source.end if end is None else min(end, source.end)
-        with meter("export", max(0, stop - begin), unit="records") as progress:
+    with session.source(log, archive=archive, skip_holes=skip_holes) as source:
+        look = source.look()
+        first = look.first if begin is None else begin
+        if first > look.end:
+            msg = f"position {first} is beyond the end of the log, which is {look.end}"
+            raise BeyondEndError(msg, next=look.end)
+        asked = range(first, look.end if end is None else min(end, look.end))
+        with meter("export", len(asked), unit="records") as progress:
             if to_stdout:
-                write(source, begin, stop, sys.stdout.buffer, progress)
+                write(source, asked, sys.stdout.buffer, progress)
                 return
             with _replacing(file) as stream:
-                write(source, begin, stop, stream, progress)
-    records, size = source.given, file.stat().st_size
+                records = write(source, asked, stream, progress)
+    size = file.stat().st_size
     line(
         session,
         f"exported {counted(records, 'record')} to {file}, {human_bytes(size)}",
@@ -111,53 +114,6 @@ def export(
         records=records,
         bytes=size,
     )
-
-
-@dataclass(slots=True)
-class _Reach:
-    """A log, and how far back it is read."""
-
-    log: Log
-    archive: bool | str
-    more: dict[str, Any]
-    given: int = 0
-    """Records so far."""
-
-    @property
-    def first(self) -> int:
-        """First position that can be read."""
-        first = self.log.first
-        if not self.archive:
-            return first
-        place = None if self.archive is True else self.archive
-        found: int = self.log.archive(place).begin
-        return min(first, found)
-
-    @property
-    def end(self) -> int:
-        """Next position."""
-        return self.log.end
-
-    def read(self, begin: int, end: int) -> Iterator[Record]:
-        """Iterate over records."""
-        for record in self.log.read(
-            begin, end, include_archive=self.archive, **self.more
-        ):
-            self.given += 1
-            yield record
-
-    def batches(self, begin: int, end: int) -> Iterator[Any]:
-        """Iterate over batches."""
-        for batch in self.log.batches(
-            begin, end, include_archive=self.archive, **self.more
-        ):
-            self.given += batch.num_rows
-            yield batch
-
-    def schema(self) -> Any:
-        """Return the columns."""
-        end = self.log.end
-        return self.log.to_arrow(end, end).schema
 
 
 def _layout_of(file: Path) -> str:
@@ -215,27 +171,32 @@ def _compressed(file: Path, raw: BinaryIO) -> Iterator[BinaryIO]:
         yield raw
 
 
+def _records(log: LogSource, asked: range, progress: Meter) -> Iterator[Record]:
+    for record in log.records(asked.start, asked.stop):
+        yield record
+        if record.position % 1000 == 0:
+            progress.at(record.position - asked.start)
+
+
 def _write_jsonl(
-    log: _Reach, begin: int, end: int, stream: BinaryIO, progress: Meter
-) -> None:
-    encode = encoder("json", binary="base64", delimiter=b"")
-    for record in log.read(begin, end):
+    log: LogSource, asked: range, stream: BinaryIO, progress: Meter
+) -> int:
+    encode, count = encoder("json", binary="base64", delimiter=b""), 0
+    for record in _records(log, asked, progress):
         stream.write(encode(record))
-        if record.position % 1000 == 0:
-            progress.at(record.position - begin)
+        count += 1
+    return count
 
 
-def _write_csv(
-    log: _Reach, begin: int, end: int, stream: BinaryIO, progress: Meter
-) -> None:
+def _write_csv(log: LogSource, asked: range, stream: BinaryIO, progress: Meter) -> int:
     text = io.TextIOWrapper(stream, encoding="utf-8", newline="", write_through=True)
-    writer = csv.writer(text, lineterminator="\n")
+    writer, count = csv.writer(text, lineterminator="\n"), 0
     writer.writerow(["position", "timestamp", "key", "value", "headers"])
-    for record in log.read(begin, end):
+    for record in _records(log, asked, progress):
         writer.writerow(_csv_row(record))
-        if record.position % 1000 == 0:
-            progress.at(record.position - begin)
+        count += 1
     text.detach()
+    return count
 
 
 def _csv_row(record: Record) -> list[Any]:
@@ -258,57 +219,46 @@ def _csv_text(data: bytes) -> str:
 
 
 def _write_parquet(
-    log: _Reach, begin: int, end: int, stream: BinaryIO, progress: Meter
-) -> None:
+    log: LogSource, asked: range, stream: BinaryIO, progress: Meter
+) -> int:
     import pyarrow.parquet as parquet
 
-    def opened(schema: Any) -> Any:
+    def opened(schema: pa.Schema) -> parquet.ParquetWriter:
         return parquet.ParquetWriter(stream, schema, compression="zstd")
 
-    batches = log.batches(begin, end)
-    _write_batches(log, begin, _row_groups(batches), opened, progress)
-
-
-def _row_groups(batches: Iterable[Any]) -> Iterator[Any]:
-    """Join batches as they were appended into ones that are worth a row group."""
-    import pyarrow
-
-    group: list[Any] = []
-    for batch in batches:
-        group.append(batch)
-        rows, size = sum(b.num_rows for b in group), sum(b.nbytes for b in group)
-        if rows >= _ROW_GROUP_RECORDS or size >= _ROW_GROUP_BYTES:
-            yield pyarrow.concat_batches(group)
-            group = []
-    if group:
-        yield pyarrow.concat_batches(group)
+    # Batches as they were appended would be row groups that are too small.
+    return _write_batches(log, asked, _ROW_GROUP_BYTES, opened, progress)
 
 
 def _write_arrow(
-    log: _Reach, begin: int, end: int, stream: BinaryIO, progress: Meter
-) -> None:
+    log: LogSource, asked: range, stream: BinaryIO, progress: Meter
+) -> int:
     import pyarrow
 
-    def opened(schema: Any) -> Any:
+    def opened(schema: pa.Schema) -> Any:
         return pyarrow.ipc.new_stream(stream, schema)
 
-    _write_batches(log, begin, log.batches(begin, end), opened, progress)
+    return _write_batches(log, asked, _BATCH_BYTES, opened, progress)
 
 
 def _write_batches(
-    log: _Reach,
-    begin: int,
-    batches: Iterable[Any],
-    opened: Callable[[Any], Any],
+    log: LogSource,
+    asked: range,
+    bytes_each: int,
+    opened: Callable[[pa.Schema], Any],
     progress: Meter,
-) -> None:
-    # An empty range has no batch, yet the file needs the schema.
-    done = 0
-    with opened(log.schema()) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-            done += batch.num_rows
-            progress.at(done)
+) -> int:
+    from braidlog.client.arrow import log_schema
+    from braidlog.sources.chunks import rechunk
+
+    schema, count = log_schema(), 0
+    found = log.batches(asked.start, asked.stop, columns=schema.names)
+    with opened(schema) as writer:  # A file without a batch has the schema, too.
+        for batch in rechunk(found, bytes_each):
+            writer.write_batch(batch.cast(schema))
+            count += batch.num_rows
+            progress.at(count)
+    return count
 
 
 _WRITERS: dict[str, Writer] = {

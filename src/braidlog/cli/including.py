@@ -1,4 +1,4 @@
-"""Options of commands that may read the archive of a log too."""
+"""Options of commands that may read the archive of a log, or pass over its holes."""
 
 from __future__ import annotations
 
@@ -7,50 +7,40 @@ from typing import Any
 
 import click
 
-from braidlog import Log
-
-__all__ = ["archive_options", "hole_option", "include", "skipping"]
+__all__ = ["archive_options", "hole_option"]
 
 
-def archive_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of commands that may read an archive too."""
-    for option in (
-        click.option(
-            "--archive",
-            metavar="PLACE",
-            help=(
-                "Read trimmed records from the archive in this directory or"
-                " at this URI."
-            ),
-        ),
-        click.option(
-            "--include-archive",
-            is_flag=True,
-            help="Read trimmed records from the log's archive.",
-        ),
-    ):
-        function = option(function)
-    return function
+def _remember(ctx: click.Context, _: click.Parameter, include: bool) -> None:  # noqa: FBT001, RUF100
+    ctx.meta[__name__] = include
+
+
+def _place(ctx: click.Context, _: click.Parameter, place: str | None) -> bool | str:
+    return bool(ctx.meta.get(__name__)) if place is None else place
+
+
+_ARCHIVE = click.option(
+    "--archive",
+    metavar="PLACE",
+    callback=_place,
+    help="Read trimmed records from the archive in this directory or at this URI.",
+)
+_INCLUDE_ARCHIVE = click.option(
+    "--include-archive",
+    is_flag=True,
+    is_eager=True,  # Before --archive, which gives the value of both.
+    expose_value=False,
+    callback=_remember,
+    help="Read trimmed records from the log's archive.",
+)
+
+
+def archive_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that give ``archive``: a place, the recorded one, or False."""
+    return _INCLUDE_ARCHIVE(_ARCHIVE(function))
 
 
 hole_option = click.option(
     "--skip-holes",
     is_flag=True,
-    help=("Continue after positions whose records a repair declared lost."),
+    help="Continue after positions whose records a repair declared lost.",
 )
-
-
-def skipping(log: Any, skip_holes: bool) -> dict[str, Any]:
-    """Return what the option says, for the calls of a log."""
-    if not skip_holes:
-        return {}
-    if not isinstance(log, Log):
-        raise click.UsageError(
-            "--skip-holes is for data directories only: nodes have no declared holes"
-        )
-    return {"skip_holes": True}
-
-
-def include(include_archive: bool, archive: str | None) -> bool | str:
-    """Return what the options say, for `include_archive` of a log's calls."""
-    return include_archive if archive is None else archive

@@ -17,7 +17,7 @@ from braidlog.cli import parameters
 from braidlog.cli.applications import load
 from braidlog.cli.commands import EitherCommand, command
 from braidlog.cli.failures import CORRUPTION, NOT_FOUND, USAGE, Problem
-from braidlog.cli.including import archive_options, include
+from braidlog.cli.including import archive_options
 from braidlog.cli.late import LateGroup
 from braidlog.cli.output import facts, message
 from braidlog.cli.progress import meter
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from braidlog.pipelines import Outlook, Report
-    from braidlog.sources.origin import Origin
 
 __all__ = ["pipeline"]
 
@@ -79,28 +78,6 @@ def raw_option(function: Callable[..., None]) -> Callable[..., None]:
         metavar="DIR",
         help="Directory of a stopped node. Repeat for each node.",
     )(function)
-
-
-def origin_of(
-    session: Session,
-    log: str,
-    raw: tuple[Path, ...] = (),
-    included: bool | str = False,
-) -> Origin:
-    """Return where the log is that the options name, and whether with its archive."""
-    from braidlog.sources.origin import Origin
-
-    target = session.cluster
-    where: dict[str, Any]
-    if raw:
-        where = {"raw": tuple(str(path) for path in raw)}
-    elif target is not None:
-        authority = "" if target.authority is None else str(target.authority)
-        where = {"cluster": target.seeds, "ca": authority, "token": target.token}
-    else:
-        session.require()
-        where = {"path": str(session.data)}
-    return Origin(log, include_archive=included, **where)
 
 
 @contextlib.contextmanager
@@ -227,8 +204,7 @@ def compact_(
     log: str,
     output: Path,
     raw: tuple[Path, ...],
-    include_archive: bool,
-    archive: str | None,
+    archive: bool | str,
     until: int | None,
     tombstone: str,
 ) -> None:
@@ -237,7 +213,7 @@ def compact_(
 
     kind, _, text = tombstone.partition("=")
     gone = Tombstones(kind, text)
-    origin = origin_of(session, log, raw, include(include_archive, archive))
+    origin = session.origin(log, raw, archive=archive)
     with running_in() as arguments:
         done = compact(origin, output, until=until, tombstones=gone, **arguments)
     tell(session, done)
@@ -280,8 +256,7 @@ def replay_(
     output: Path,
     log: str | None,
     raw: tuple[Path, ...],
-    include_archive: bool,
-    archive: str | None,
+    archive: bool | str,
     **options: Any,
 ) -> None:
     """Compute the state of an application into OUTPUT, partitions in parallel.
@@ -297,8 +272,7 @@ def replay_(
     if not local and log is None:
         raise Problem("no log was given", "pass --log NAME", USAGE)
     where = replace(session, data=session.data / "log") if local else session
-    included = include(include_archive, archive)
-    origin = origin_of(where, log or LOG_NAME, raw, included)
+    origin = where.origin(log or LOG_NAME, raw, archive=archive)
     with running_in() as arguments:
         done = replay(program, origin, output, **options, **arguments)
     tell(session, done)
@@ -342,8 +316,7 @@ def repartition_(
     log: str,
     output: Path,
     raw: tuple[Path, ...],
-    include_archive: bool,
-    archive: str | None,
+    archive: bool | str,
     into: str,
     streams: int,
     into_data: Path | None,
@@ -357,7 +330,7 @@ def repartition_(
     """
     from braidlog.pipelines.repartition_job import Destination, repartition
 
-    origin = origin_of(session, log, raw, include(include_archive, archive))
+    origin = session.origin(log, raw, archive=archive)
     if into_data and into_cluster:
         raise Problem("--into-data and --into-cluster cannot be combined", "", USAGE)
     seeds = "" if into_data else into_cluster or origin.cluster
@@ -442,7 +415,7 @@ def audit_(
     """
     from braidlog.pipelines.audit_job import audit
 
-    origin = origin_of(session, log, raw, include_archive)
+    origin = session.origin(log, raw, archive=include_archive)
     with running_in() as arguments:
         done = audit(origin, output, archives=archives, **arguments)
     tell(session, done)

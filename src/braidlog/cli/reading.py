@@ -12,9 +12,9 @@ import click
 import braidlog
 from braidlog.cli import parameters
 from braidlog.cli.commands import EitherCommand, command
-from braidlog.cli.including import archive_options, hole_option, include, skipping
+from braidlog.cli.including import archive_options, hole_option
 from braidlog.cli.records import encoder
-from braidlog.cli.session import Session
+from braidlog.cli.session import NO_HOLES, Session
 
 __all__ = ["read", "tail"]
 
@@ -81,8 +81,7 @@ def read(
     binary: Any,
     delimiter: bytes,
     reverse: bool,
-    include_archive: bool,
-    archive: str | None,
+    archive: bool | str,
     skip_holes: bool,
     **bounds: Any,
 ) -> None:
@@ -99,21 +98,23 @@ def read(
     with session.logs() as store:
         source = store.log(log)
         records: Iterable[braidlog.Record]
-        included = include(include_archive, archive)
-        if position is not None and not included:
+        if position is not None and not archive:
             records = [source.get(position)]
         elif position is not None:
             if position >= source.end:
                 source.get(position)  # Says so.
-            records = source.read(position, position + 1, include_archive=included)
+            records = source.read(position, position + 1, include_archive=archive)
         else:
             encoded = None if key is None else os.fsencode(key)
-            filters |= skipping(source, skip_holes)
+            if skip_holes:
+                if session.cluster is not None:
+                    raise click.UsageError(NO_HOLES)
+                filters["skip_holes"] = True
             records = source.read(
                 begin,
                 key=encoded,
                 reverse=reverse,
-                include_archive=included,
+                include_archive=archive,
                 **filters,
             )
         _print(session, records, layout, binary, delimiter)

@@ -255,15 +255,14 @@ def _starts(
 @contextlib.contextmanager
 def _input(session: Session, log: str | None) -> Iterator[LogSource]:
     from braidlog.app.replay.inputs import commands_of
-    from braidlog.sources.cluster import ClusterSource
 
     if session.cluster is not None:
         if log is None:
             raise Problem("no log of the cluster was given", "pass --log NAME", USAGE)
-        with session.client() as client:
-            yield ClusterSource(client, log)
+        with session.source(log) as source:
+            yield source
         return
-    with contextlib.closing(commands_of(session.data)) as source:
+    with commands_of(session.data) as source:
         yield source
 
 

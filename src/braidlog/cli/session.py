@@ -5,11 +5,11 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 
 import click
 
@@ -22,11 +22,17 @@ from braidlog.store.backend import holds_logs
 if TYPE_CHECKING:
     from braidlog.client import Client, ClusterLog
     from braidlog.client.look import Look
+    from braidlog.sources.origin import Origin
+    from braidlog.sources.source import LogSource
 
     Logs: TypeAlias = braidlog.Store | Client
     Log: TypeAlias = braidlog.Log | ClusterLog
 
-__all__ = ["Session", "stdin", "stopped_by_signals"]
+__all__ = ["NO_HOLES", "Session", "stdin", "stopped_by_signals"]
+
+NO_HOLES: Final = (
+    "--skip-holes is for data directories only: nodes have no declared holes"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,51 @@ class Session:
         """
         with self._named().connect(timeout_s=timeout_s) as client:
             yield client
+
+    @contextmanager
+    def source(
+        self, log: str, *, archive: bool | str = False, skip_holes: bool = False
+    ) -> Iterator[LogSource]:
+        """Open a log for reading, in the data directory or the cluster.
+
+        With ``archive`` what was trimmed is read there; `Origin` says how.
+
+        Raises:
+            Problem: Holes cannot be skipped in a cluster, or it cannot be reached.
+            NotFoundError: There is no such log, or no archive.
+        """
+        from braidlog.sources.archived import with_archive
+        from braidlog.sources.cluster import ClusterSource
+        from braidlog.sources.directory import DirectorySource
+
+        with ExitStack() as stack:
+            found: LogSource
+            if self.cluster is not None:
+                if skip_holes:
+                    raise click.UsageError(NO_HOLES)
+                client = stack.enter_context(self.client())
+                found = ClusterSource(client, log)
+            else:
+                self.require()
+                found = DirectorySource(self.data, log, skip_holes=skip_holes)
+            yield stack.enter_context(with_archive(found, archive))
+
+    def origin(
+        self, log: str, raw: Sequence[Path] = (), *, archive: bool | str = False
+    ) -> Origin:
+        """Return where a log is, for tasks; `source` opens it in this process."""
+        from braidlog.sources.origin import Origin
+
+        where: dict[str, Any]
+        if raw:
+            where = {"raw": tuple(str(path) for path in raw)}
+        elif (target := self.cluster) is not None:
+            authority = "" if target.authority is None else str(target.authority)
+            where = {"cluster": target.seeds, "ca": authority, "token": target.token}
+        else:
+            self.require()
+            where = {"path": str(self.data)}
+        return Origin(log, include_archive=archive, **where)
 
     @contextmanager
     def reader(self) -> Iterator[braidlog.Store]:

@@ -167,7 +167,6 @@ class ClusterLog(_Blocking[AsyncClusterLog], Indexed):
     read = _iterate(AsyncClusterLog._read_chunks)
     subscribe = _iterate(AsyncClusterLog._subscribe_chunks)
     batches = _iterate(AsyncClusterLog._batch_chunks)
-    placed_batches = _iterate(AsyncClusterLog._placed_chunks)
     _wait = _call(AsyncClusterLog.wait)
     find = _call(AsyncClusterLog.find)
     to_arrow = _call(AsyncClusterLog.to_arrow)

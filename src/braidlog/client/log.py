@@ -630,18 +630,6 @@ class AsyncClusterLog(AsyncIndexed):
                 assert batch is not None  # noqa: S101, RUF100 - no time was given
                 yield batch
 
-    async def _placed_chunks(
-        self, begin: int, end: int
-    ) -> AsyncGenerator[list[pa.RecordBatch], None]:
-        """Iterate over batches with all columns that an archive has."""
-        from braidlog.client.arrow import log_schema
-
-        begin, stop = await self._bounds(begin, end)
-        batches = self._rows(begin, stop, [*log_schema().names, "stream", "llsn"])
-        async with contextlib.aclosing(batches):
-            async for batch in batches:
-                yield [batch]
-
     async def to_arrow(
         self,
         begin: int | None = None,

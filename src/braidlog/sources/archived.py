@@ -26,11 +26,12 @@ from braidlog.archive.seam import missing
 from braidlog.errors import TrimmedError
 from braidlog.sources.plan import Extent
 from braidlog.sources.source import ALL_STREAMS, LogSource, Look
+from braidlog.store.archived import named
 
 if TYPE_CHECKING:
     from braidlog._native import Record
 
-__all__ = ["ArchivedSource"]
+__all__ = ["ArchivedSource", "with_archive"]
 
 _FILES_LOOKED_INTO: Final = 16
 """Files of an archive, at most, that say how much compression saves."""
@@ -266,6 +267,16 @@ class ArchivedSource(LogSource):
     def close(self) -> None:
         """Let go of the log. Idempotent."""
         self._source.close()
+
+
+def with_archive(source: LogSource, include: bool | str) -> LogSource:  # noqa: FBT001, RUF100
+    """Return a source, with its archive in front of it if that is to be read.
+
+    Raises:
+        NotFoundError: there is no archive.
+        InvalidArgumentError: it is of another log.
+    """
+    return ArchivedSource(source, named(include)) if include else source
 
 
 def _has(file: ArchivedFile, stream: int, begin: int, end: int) -> bool:

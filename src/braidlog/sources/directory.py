@@ -52,12 +52,17 @@ class _Look(Look):
 class DirectorySource(LogSource):
     """A log in a directory, followed beside its writer or without one."""
 
-    def __init__(self, path: str | Path, log: str, *, name: str = "") -> None:
+    def __init__(
+        self, path: str | Path, log: str, *, name: str = "", skip_holes: bool = False
+    ) -> None:
         """Open the directory; ``name`` is what a person calls it, if not its path.
+
+        With ``skip_holes`` reading goes on behind records that a repair declared lost.
 
         Raises:
             NotFoundError: there is no such directory or log.
         """
+        self.gaps = skip_holes
         self._where = Path(path).absolute()
         self._name = log
         self.name = name or str(path)
@@ -114,11 +119,11 @@ class DirectorySource(LogSource):
         log = self._log
         names = [name for name in columns if name not in ("stream", "llsn")]
         if names == list(columns):
-            yield from log.batches(begin, end, columns=names)
+            yield from log.batches(begin, end, columns=names, skip_holes=self.gaps)
             return
         number = pa.scalar(log.describe().stream, pa.int64())
         stored = list(dict.fromkeys(["position", *names]))
-        for batch in log.batches(begin, end, columns=stored):
+        for batch in log.batches(begin, end, columns=stored, skip_holes=self.gaps):
             arrays = [
                 pa.repeat(number, len(batch))
                 if name == "stream"
@@ -130,7 +135,7 @@ class DirectorySource(LogSource):
     def records(self, begin: int | None, end: int | None = None) -> Iterator[Record]:
         """Yield the records that are durable now."""
         log = self._log
-        return log.read(*bounded(begin, end, log.end))
+        return log.read(*bounded(begin, end, log.end), skip_holes=self.gaps)
 
     def archive(self, location: str | os.PathLike[str] | None) -> Archive:
         """Open the archive at a location; None is the recorded one."""

@@ -127,9 +127,9 @@ class Origin:
             source = DeadSource(self.raw, self.log, compare=compare)
         if not self.include_archive:
             return source
-        from braidlog.sources.archived import ArchivedSource
+        from braidlog.sources.archived import with_archive
 
-        return ArchivedSource(source, named(self.include_archive))
+        return with_archive(source, self.include_archive)
 
     def archive_location(self) -> str:
         """Return where the archive is that is read too.

@@ -166,7 +166,7 @@ def test_cuts_are_those_of_the_log_before_it_was_trimmed(
 
 def test_a_gap_is_said_when_it_is_planned(tmp_path: Path) -> None:
     archive_to(tmp_path, 5, 20)
-    with pytest.raises(TrimmedError, match="20 to 29 are gone"):
+    with pytest.raises(TrimmedError, match="positions 20 to 29 are lost"):
         ArchivedSource(Log(tmp_path, 30)).look()
     assert ArchivedSource(Log(tmp_path, 20)).look().first == 5
     log = Log(tmp_path / "none", 30)
