@@ -226,6 +226,41 @@ def draw() -> None:
     ARCHITECTURE.write_text(text[:begin] + picture() + text[end:])
 
 
+# -- durable files ----------------------------------------------------------------
+
+_DURABLE: Final = "durable.py"
+_EXCUSE: Final = "# Not by `durable`: "
+
+
+def syncs_elsewhere() -> list[str]:
+    """Syncs and renames of files outside `braidlog.durable` that give no reason."""
+    return [
+        f"{short(path)}:{call.lineno}"
+        for path in package_files()
+        if path != PACKAGE / _DURABLE
+        for call in _syncs_and_renames(tree(path))
+        if _EXCUSE not in path.read_text().splitlines()[call.lineno - 2]
+    ]
+
+
+def _syncs_and_renames(module: ast.Module) -> list[ast.Call]:
+    calls = [node for node in ast.walk(module) if isinstance(node, ast.Call)]
+    return [call for call in calls if _syncs_or_renames(call)]
+
+
+def _syncs_or_renames(call: ast.Call) -> bool:
+    match call.func:
+        case ast.Attribute(attr="fsync" | "fdatasync" | "hardlink_to"):
+            return True
+        case ast.Attribute(value=ast.Name("os"), attr="link" | "rename" | "replace"):
+            return True
+        # Texts have two arguments, and `dataclasses.replace` has keywords.
+        case ast.Attribute(attr="rename" | "replace"):
+            return len(call.args) == 1 and not call.keywords
+        case _:
+            return False
+
+
 # -- privates ----------------------------------------------------------------------
 
 
@@ -373,6 +408,7 @@ def report() -> Iterator[str]:
         ],
         "import cycles": [" ".join(sorted(each)) for each in cycles(imports())],
         "private reaches": private_reaches(),
+        "syncs and renames without a reason": syncs_elsewhere(),
         "words outside the glossary": [
             f"{word}: {', '.join(where)}"
             for word, where in sorted(unlisted_words().items())

@@ -1,7 +1,8 @@
 """Puts simulated threads, clocks, randomness and syncs in the place of the system's.
 
-The modules of `braidlog.app` say ``threading.Lock()`` and ``os.fsync()``; as long as a
-world lasts, these names stand for what follows its seed. Nothing else of them changes.
+The modules of `braidlog.app` say ``threading.Lock()``, and `braidlog.durable` says
+``os.fsync()``. As long as a world lasts, these names stand for what follows its seed.
+Nothing else of them changes.
 SQLite gets a file system that passes everything on and tells of each sync.
 """
 
@@ -19,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 import apsw
 
-from braidlog import _native
+from braidlog import _native, durable
 from braidlog.app.caller import caller
 from braidlog.app.execution import executor
 from braidlog.app.host import cluster_host
@@ -246,4 +247,4 @@ def install(
 
 def _modules() -> list[Any]:
     names = [name for name in sorted(sys.modules) if name.startswith(_PACKAGE)]
-    return [sys.modules[name] for name in names]
+    return [durable, *(sys.modules[name] for name in names)]

@@ -38,7 +38,7 @@ def counted(call):
         return call(*arguments)
     return wrapped
 os.pwrite = counted(os.pwrite)
-os.rename = counted(os.rename)
+os.replace = counted(os.replace)
 main()
 """
 

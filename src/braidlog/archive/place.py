@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from braidlog import durable
 from braidlog.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
@@ -25,7 +26,7 @@ from braidlog.paths import is_uri, local_path
 if TYPE_CHECKING:
     from pyarrow import fs
 
-__all__ = ["Location", "Place", "absolute", "sync_directory"]
+__all__ = ["Location", "Place", "absolute"]
 
 Location: TypeAlias = str | os.PathLike[str]
 """A path, or a URI such as ``s3://bucket/orders``."""
@@ -151,40 +152,15 @@ class Place:
         target = self.directory / name
         partial = target.with_name(f"{target.name}.{attempt}.tmp")
         with self._explained(name):
-            make_directories(target.parent)
+            durable.make_directory(target.parent)
             try:
-                with partial.open("xb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                target.hardlink_to(partial)
+                durable.create(target, data, temporary=partial)
             except (FileExistsError, FileNotFoundError) as error:
                 # Gone: who published that generation cleaned up behind it.
                 msg = f"{self.shown(name)} exists already"
                 raise AlreadyExistsError(msg) from error
-            finally:
-                partial.unlink(missing_ok=True)
-            sync_directory(target.parent)
 
     def remove(self, name: str) -> None:
         """Remove a file that nobody refers to."""
         with self._explained(name):
             (self.directory / name).unlink(missing_ok=True)
-
-
-def make_directories(path: Path) -> None:
-    """Make a directory with its parents, so that it survives a crash."""
-    if path.is_dir():
-        return
-    make_directories(path.parent)
-    path.mkdir(exist_ok=True)
-    sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names of a directory durable."""
-    number = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

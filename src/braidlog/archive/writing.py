@@ -8,16 +8,17 @@ group, however long the range is.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from braidlog import durable
 from braidlog.archive.groups import ROW_GROUPS, RowGroup, encode_groups, footer_of
 from braidlog.archive.layout import ArchivedFile, checksum_of, data_name, hashing
-from braidlog.archive.place import Place, make_directories, sync_directory
+from braidlog.archive.place import Place
 from braidlog.archive.rows import COLUMNS
 from braidlog.archive.tally import Tally
 from braidlog.errors import CorruptionError
@@ -102,22 +103,15 @@ def write_file(
     """
     name = data_name(begin, end, attempt)
     path = place.directory / name
-    partial = path.with_name(f"{path.name}.tmp")
     tally = Tally(begin)
     with place._explained(name):
-        make_directories(path.parent)
-        try:
-            with partial.open("xb") as raw:
-                sink = _Hashed(raw)
-                _write(sink, batches, tally)
-                raw.flush()
-                os.fsync(raw.fileno())
+        durable.make_directory(path.parent)
+        with durable.replacing(path) as raw:
+            sink = _Hashed(raw)
+            _write(sink, batches, tally)
+            raw.flush()
             _check_whole(tally, end)
-            footer = footer_of(partial)
-            partial.rename(path)
-        finally:
-            partial.unlink(missing_ok=True)
-        sync_directory(path.parent)
+            footer = footer_of(Path(raw.name))
     assert tally.times is not None  # noqa: S101, RUF100
     low, high = tally.times
     return ArchivedFile(

@@ -100,6 +100,7 @@ def _report(
 
 
 def _copy(session: Session, target: Path, address: str | None) -> None:
+    from braidlog import durable
     from braidlog.app.snapshots.transfer import take_copy
 
     if target.exists() and any(target.iterdir()):
@@ -113,7 +114,7 @@ def _copy(session: Session, target: Path, address: str | None) -> None:
         made = take_copy(caller, new, bar.at)
     if target.exists():
         target.rmdir()
-    new.replace(target)
+    durable.move(new, target)
     text = f"{len(made.sizes)} partitions as of position {made.position} in {target}"
     line(
         session,

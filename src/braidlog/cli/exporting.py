@@ -151,6 +151,7 @@ def _replacing(file: Path) -> Iterator[BinaryIO]:
     try:
         with partial.open("wb") as raw, _compressed(file, raw) as stream:
             yield stream
+        # Not by `durable`: an export can be made again.
         partial.replace(file)
     finally:
         partial.unlink(missing_ok=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from braidlog import durable
 from braidlog.cli.commands import PlainCommand
 from braidlog.cli.failures import USAGE, Problem
 from braidlog.cli.output import line, message
@@ -92,5 +93,4 @@ def _append(path: Path, entry: str) -> None:
         parse_tokens(before + between + entry)
         os.fchmod(descriptor, _ONLY_THE_OWNER)
         file.write((between + entry).encode())
-        file.flush()
-        os.fsync(descriptor)
+        durable.flush(file)

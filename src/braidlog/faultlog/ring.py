@@ -10,11 +10,12 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from braidlog import durable
 from braidlog.errors import LockedError, NotFoundError, UnavailableError
 from braidlog.faultlog.record import SLOT_BYTES
 from braidlog.faultlog.scan import SLOTS_MAX
@@ -22,7 +23,6 @@ from braidlog.faultlog.scan import SLOTS_MAX
 __all__ = ["FILE_NAME", "Ring", "RingFile", "read_ring", "write_locked"]
 
 FILE_NAME = "FAULTS"
-_TEMPORARY = ".tmp"
 _LOCK = "LOCK"
 
 
@@ -55,7 +55,7 @@ class RingFile:
         self.path = str(path)
         with _explained(self.path):
             if create and not path.exists():
-                _make(path, slots * SLOT_BYTES)
+                durable.replace(path, bytes(slots * SLOT_BYTES))
             self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def read(self) -> bytes:
@@ -72,6 +72,7 @@ class RingFile:
         done = 0
         while done < len(data):
             done += os.pwrite(self._file, data[done:], offset + done)
+        # Not by `durable`: it writes in place, where space and length are durable.
         os.fdatasync(self._file)
 
     def close(self) -> None:
@@ -141,29 +142,6 @@ def _explained(path: str) -> Iterator[None]:
         raise LockedError(msg, path=path) from None
     except OSError as error:
         raise UnavailableError(f"{path}: {error.strerror}", path=path) from error
-
-
-def _make(path: Path, size: int) -> None:
-    temporary = path.with_name(path.name + _TEMPORARY)
-    try:
-        with temporary.open("wb") as file:
-            file.write(bytes(size))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
-        _sync_directory(path.parent)
-    except OSError:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
-
-
-def _sync_directory(directory: Path) -> None:
-    file = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def _read(file: int) -> bytes:

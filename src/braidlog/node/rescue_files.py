@@ -12,14 +12,13 @@ one begins with in the file ``RESCUED``, whose digest the fault log names:
 from __future__ import annotations
 
 import hashlib
-import os
 import struct
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from braidlog import _native
+from braidlog import _native, durable
 from braidlog.errors import CorruptionError, NewerFormatError, UnavailableError
 from braidlog.metarepo.recovery.succession import Copy, Seed
 from braidlog.node.raft_log import entries_of, hard_name
@@ -99,14 +98,8 @@ def write_seed(directory: Path, seed: Seed) -> None:
     """
     data = _encoder.encode(seed)
     path = directory / FILE_NAME
-    temporary = path.with_name(f"{FILE_NAME}.tmp")
     try:
-        with temporary.open("wb") as file:
-            file.write(_HEAD.pack(_MAGIC, _FORMAT, _digest(data)) + data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
-        _sync(directory)
+        durable.replace(path, _HEAD.pack(_MAGIC, _FORMAT, _digest(data)) + data)
     except OSError as error:
         raise UnavailableError(f"{path}: {error.strerror}", path=str(path)) from error
 
@@ -143,14 +136,6 @@ def read_seed(directory: Path, digest: bytes) -> Seed:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         msg = f"{path} cannot be read: {error}"
         raise CorruptionError(msg, path=str(path)) from error
-
-
-def _sync(directory: Path) -> None:
-    file = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def _digest(data: bytes) -> bytes:

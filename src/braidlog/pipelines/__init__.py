@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from braidlog.pipelines.archive_job import archive
     from braidlog.pipelines.audit_job import audit
     from braidlog.pipelines.compact_job import Tombstones, compact
+    from braidlog.pipelines.execution import run
     from braidlog.pipelines.job import (
         Attempt,
         File,
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
         Report,
         Result,
         Stage,
-        run,
     )
     from braidlog.pipelines.reindex_job import reindex
     from braidlog.pipelines.repartition_job import Destination, repartition
@@ -59,6 +59,7 @@ _HOMES: Final = {
     "reindex": "pipelines.reindex_job",
     "repartition": "pipelines.repartition_job",
     "replay": "pipelines.replay_job",
+    "run": "pipelines.execution",
 }
 
 

@@ -22,9 +22,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from braidlog import durable
 from braidlog.archive import Archive, verify
 from braidlog.archive.layout import Manifest, file_of
-from braidlog.archive.place import Place, make_directories
+from braidlog.archive.place import Place
 from braidlog.archive.publishing import next_generation, publish, remove_leftovers
 from braidlog.archive.reading import newest
 from braidlog.archive.rows import LOG_COLUMNS
@@ -36,6 +37,7 @@ from braidlog.errors import (
     LockedError,
 )
 from braidlog.handover import here, problem_of
+from braidlog.pipelines.execution import run
 from braidlog.pipelines.job import (
     Attempt,
     File,
@@ -44,7 +46,6 @@ from braidlog.pipelines.job import (
     Report,
     Result,
     Stage,
-    run,
 )
 from braidlog.pipelines.journal import JobJournal
 from braidlog.pipelines.lakes import Lakes
@@ -331,7 +332,7 @@ def archive(
             what it has to read; nothing was published.
     """
     place = Place.of(location)
-    make_directories(place.directory)
+    durable.make_directory(place.directory)
     lakes = Lakes(delta=delta, iceberg=iceberg)
     lakes.check()
     asked = _Archiving(

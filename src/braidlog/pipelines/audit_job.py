@@ -36,6 +36,7 @@ from braidlog.pipelines.audit_copies import (
     problems_of,
     rows_of,
 )
+from braidlog.pipelines.execution import run
 from braidlog.pipelines.job import (
     Attempt,
     File,
@@ -44,7 +45,6 @@ from braidlog.pipelines.job import (
     Report,
     Result,
     Stage,
-    run,
 )
 from braidlog.pipelines.manifest import finished, home_of, refuse_results
 from braidlog.sources.origin import Origin

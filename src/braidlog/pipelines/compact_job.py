@@ -32,6 +32,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from braidlog.errors import CorruptionError, InvalidArgumentError
+from braidlog.pipelines.execution import run
 from braidlog.pipelines.job import (
     Attempt,
     Job,
@@ -39,7 +40,6 @@ from braidlog.pipelines.job import (
     Report,
     Result,
     Stage,
-    run,
 )
 from braidlog.pipelines.latest import (
     KEYS,

@@ -28,11 +28,12 @@ from typing import IO, Any, Final, TypeVar
 
 import msgspec
 
+from braidlog import durable
 from braidlog.errors import CorruptionError, LockedError
 from braidlog.handover import landmark_of
 from braidlog.pipelines.job import Report, Result, notes_of
 
-__all__ = ["ASIDE", "JobJournal", "sync_directory", "write_durably"]
+__all__ = ["ASIDE", "JobJournal"]
 
 T = TypeVar("T")
 
@@ -91,7 +92,7 @@ class JobJournal:
 
     def write_tasks(self, stage: str, tasks: Sequence[Any]) -> None:
         """Keep the plan of a stage; durable on return."""
-        write_durably(self._path / f"{stage}.tasks", msgspec.json.encode(tasks))
+        durable.replace(self._path / f"{stage}.tasks", msgspec.json.encode(tasks))
 
     def forget(self, stage: str) -> None:
         """Forget what was planned and done of a stage; durable on return."""
@@ -101,7 +102,7 @@ class JobJournal:
         for name in (f"{stage}.results", f"{stage}.tasks"):
             if (self._path / name).exists():
                 (self._path / name).unlink()
-                sync_directory(self._path)
+                durable.sync(self._path)
 
     def results(self, stage: str) -> Iterator[tuple[int, Result]]:
         """Give out what was noted of a stage; of a task that was done twice, both."""
@@ -124,15 +125,14 @@ class JobJournal:
         file = self._notes.get(stage)
         if file is None:
             file = self._notes[stage] = (self._path / f"{stage}.results").open("ab")
-            sync_directory(self._path)
+            durable.sync(self._path)
         file.write(msgspec.json.encode(_Line(task, result)) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+        durable.flush(file)
 
     def report(self, report: Report) -> None:
         """Keep the report of a job that was published."""
         text = json.dumps(asdict(report), indent=1, ensure_ascii=False) + "\n"
-        write_durably(self._home / _REPORT, text.encode())
+        durable.replace(self._home / _REPORT, text.encode())
 
     def clear(self) -> None:
         """Remove the notes, when the job is published, and what kills left of it."""
@@ -156,23 +156,3 @@ class JobJournal:
         path = str(self._path / name)
         msg = f"notes of a job are damaged: {path}; remove the directory to begin anew"
         return CorruptionError(msg, path=path)
-
-
-def write_durably(path: Path, data: bytes) -> None:
-    """Put a file in its place in one step; durable on return."""
-    aside = path.with_name(f"{path.name}.{os.getpid()}.new")
-    with aside.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
-    sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

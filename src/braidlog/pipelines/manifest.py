@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import Any, Final
 
+from braidlog import durable
 from braidlog.errors import AlreadyExistsError, CorruptionError, NotFoundError
 from braidlog.handover import tail_of
 from braidlog.paths import StrPath, local_path
 from braidlog.pipelines.job import NOTES, File
-from braidlog.pipelines.journal import ASIDE, sync_directory
+from braidlog.pipelines.journal import ASIDE
 
 __all__ = [
     "MANIFEST",
@@ -146,20 +146,12 @@ def publish(
         **facts,
     }
     (home / folder).mkdir(exist_ok=True)
-    sync_directory(home / folder)
+    durable.sync(home / folder)
+    data = json.dumps(entry, indent=1, ensure_ascii=False).encode() + b"\n"
     aside = home / f"{ASIDE}{secrets.token_hex(6)}"
-    with aside.open("wb") as file:
-        file.write(json.dumps(entry, indent=1, ensure_ascii=False).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        # Unlike a rename, this fails if the name is there.
-        (home / MANIFEST).hardlink_to(aside)
-    except (FileExistsError, FileNotFoundError):
-        pass  # This job was published, or another one: `published` tells.
-    finally:
-        aside.unlink(missing_ok=True)
-    sync_directory(home)
+    # If the name is there, this job was published, or another one: `published` tells.
+    with contextlib.suppress(FileExistsError, FileNotFoundError):
+        durable.create(home / MANIFEST, data, temporary=aside)
     found = published(home, pipeline, identity)
     assert found is not None  # noqa: S101, RUF100
     _remove_unnamed(home, folder, found["files"])
@@ -181,11 +173,10 @@ def finished(home: Path, path: Path, *, checked: bool = False) -> File:
 
     One that is ``checked`` by whoever reads it gets no checksum.
     """
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        checksum = "" if checked else _checksum(path)
-        size = os.fstat(file.fileno()).st_size
-    sync_directory(path.parent)
+    durable.sync(path)
+    checksum = "" if checked else _checksum(path)
+    size = path.stat().st_size
+    durable.sync(path.parent)
     return File(str(path.relative_to(home)), size, checksum, *tail_of(path))
 
 

@@ -22,10 +22,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from braidlog import _native
+from braidlog import _native, durable
 from braidlog.errors import CorruptionError, InvalidArgumentError, NotFoundError
 from braidlog.handover import tail_of
 from braidlog.paths import local_path
+from braidlog.pipelines.execution import run
 from braidlog.pipelines.job import (
     Attempt,
     File,
@@ -34,9 +35,7 @@ from braidlog.pipelines.job import (
     Report,
     Result,
     Stage,
-    run,
 )
-from braidlog.pipelines.journal import sync_directory
 from braidlog.pipelines.manifest import home_of, refuse_results
 from braidlog.store import inspect as files
 
@@ -122,12 +121,7 @@ def _write(task: _Segment, attempt: Attempt) -> Result:
         return Result({"side_files_whole": 1})
     path, content = lost
     aside = path.with_name(f"{path.name}.{secrets.token_hex(6)}.tmp")
-    with aside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
-    sync_directory(path.parent)
+    durable.replace(path, content, temporary=aside)
     if not _is_there(directory, task.number):
         path.unlink(missing_ok=True)  # It went while this was written.
         return Result({"side_files_whole": 1})

@@ -28,6 +28,7 @@ from braidlog.client.routing import stream_index
 from braidlog.errors import CorruptionError
 from braidlog.handover import not_shared
 from braidlog.pipelines.destination import Destination
+from braidlog.pipelines.execution import run
 from braidlog.pipelines.job import (
     Attempt,
     Job,
@@ -35,7 +36,6 @@ from braidlog.pipelines.job import (
     Report,
     Result,
     Stage,
-    run,
 )
 from braidlog.pipelines.manifest import home_of, publish, published
 from braidlog.pipelines.shuffle import COLUMNS, ShuffleReader, ShuffleWriter, write_list

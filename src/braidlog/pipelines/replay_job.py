@@ -36,6 +36,7 @@ from braidlog.errors import (
     InvalidArgumentError,
     TrimmedError,
 )
+from braidlog.pipelines.execution import run
 from braidlog.pipelines.job import (
     Attempt,
     Job,
@@ -43,7 +44,6 @@ from braidlog.pipelines.job import (
     Report,
     Result,
     Stage,
-    run,
 )
 from braidlog.pipelines.manifest import finished, home_of, publish, published
 from braidlog.pipelines.ordered import COLUMNS, OrderedInput, Spread, records_of

@@ -21,11 +21,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from braidlog import _native
+from braidlog import _native, durable
 from braidlog.client.arrow import log_schema
 from braidlog.errors import CorruptionError
 from braidlog.pipelines.job import Attempt, File, Job, Result
-from braidlog.pipelines.journal import write_durably
 from braidlog.pipelines.manifest import finished
 from braidlog.pipelines.shuffle_file import ShuffleFile, join, write
 
@@ -164,6 +163,7 @@ class ShuffleWriter:
             return
         path = self._path(f"{len(self.files)}.piece")
         if len(self._chunks) == 1:
+            # Not by `durable`: `finished` syncs it.
             self._chunks[0].rename(path)
         else:
             join(path, self._chunks)
@@ -190,7 +190,7 @@ def write_list(job: Job, stage: str, results: Sequence[Result]) -> str:
     ]
     shuffle.sort(key=lambda each: each.begin)
     path = job.scratch / f"{stage}.pieces"
-    write_durably(path, msgspec.json.encode(shuffle))
+    durable.replace(path, msgspec.json.encode(shuffle))
     return str(path.relative_to(job.home))
 
 

@@ -48,5 +48,7 @@ def make_home(package: Path, home: Path) -> Path:
             continue
         fresh = home / f".{name}.{os.getpid()}"
         fresh.symlink_to(target)
-        fresh.replace(link)  # another process may be starting from it right now
+        # Another process may be starting from it right now.
+        # Not by `durable`: a cache can be made again.
+        fresh.replace(link)
     return home

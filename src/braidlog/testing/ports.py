@@ -128,6 +128,7 @@ def keep_ports(
 def write_whole(file: Path, text: str) -> None:
     """Let a file have a text; who reads it meanwhile sees all of it or what was."""
     if not file.exists() or file.read_text(errors="replace") != text:
+        # Not by `durable`: a cluster for tests can be made again.
         _aside(file, text).replace(file)
 
 
@@ -136,6 +137,7 @@ def _chosen(directory: Path, ports: list[int]) -> list[int]:
     file = directory / "ports.json"
     aside = _aside(file, json.dumps(ports))
     try:
+        # Not by `durable`: a cluster for tests can be made again.
         os.link(aside, file)
     except FileExistsError:
         return kept_ports(directory) or ports

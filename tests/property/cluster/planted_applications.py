@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from sim.applications.storms import STORMS
 from sim.faults import Storm
 
+from braidlog import durable
 from braidlog.app.determinism.codec import encode
 from braidlog.app.execution.entries import CallId, Command
 from braidlog.app.execution.executor import Executor
@@ -149,7 +151,8 @@ def trimmed_before_listed(patch: Patch) -> None:
 
 def snapshot_not_synced(patch: Patch) -> None:
     """The directory of a snapshot is renamed and its name is not made durable."""
-    patch.setattr("braidlog.app.snapshots.files.sync", lambda path: None)
+    wrong = SimpleNamespace(**(vars(durable) | {"sync": lambda path: None}))
+    patch.setattr("braidlog.app.snapshots.files.durable", wrong)
 
 
 def fencing_ignored(patch: Patch) -> None:

@@ -256,7 +256,7 @@ def crashing(step: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 
         monkeypatch.setattr(os, name, call)
 
-    for name in ("fsync", "link", "rename", "unlink", "mkdir"):
+    for name in ("fsync", "link", "replace", "unlink", "mkdir"):
         counted(name)
     return lambda: calls[0]
 

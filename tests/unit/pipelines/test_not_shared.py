@@ -26,9 +26,9 @@ from braidlog.pipelines import (
     Result,
     audit,
     compact,
+    execution,
     reindex,
     repartition,
-    runners,
 )
 from braidlog.pipelines.archive_job import archive
 from braidlog.pipelines.manifest import MANIFEST
@@ -85,7 +85,7 @@ def other(path: Path) -> None:
 
 
 def carried_out_by(monkeypatch: pytest.MonkeyPatch, runner: Any) -> None:
-    monkeypatch.setattr(runners, "runner_of", lambda *_: runner)
+    monkeypatch.setattr(execution, "runner_of", lambda *_: runner)
 
 
 def untouched(data: Path, home: Path) -> None:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from braidlog import durable
 from braidlog.app.errors import ApplicationMismatchError
 from braidlog.app.execution.definition import ApplicationDefinition
 from braidlog.app.execution.succession import AFTER_S, Succession, View
@@ -32,7 +33,6 @@ from braidlog.app.snapshots.snapshotter import Snapshotter
 from braidlog.app.snapshots.transfer import StateCopies, make_state
 from braidlog.app.state.failures import breakage_at
 from braidlog.app.state.sqlite import SqliteState
-from braidlog.app.state.syncing import make_directory, sync
 from braidlog.errors import CorruptionError, LockedError
 from braidlog.paths import local_path
 
@@ -105,7 +105,7 @@ def open_cluster_host(
     where = local_path(directory, "the directory of a host").absolute()
     stop = stop or Stop()
     with breakage_at(where), ExitStack() as stack:
-        make_directory(where)
+        durable.make_directory(where)
         stack.enter_context(_locked(where))
         name = log or application.name
         shared = ClusteredLog(make, name, streams=streams, stop=stop)
@@ -211,11 +211,7 @@ def _identity(where: Path, log: str) -> bytes:
             raise ApplicationMismatchError(msg, path=str(where))
         return identity
     identity = os.urandom(16)
-    new = file.with_suffix(".new")
-    new.write_text(json.dumps({"host": identity.hex(), "log": log}))
-    sync(new)
-    new.replace(file)
-    sync(where)
+    durable.replace(file, json.dumps({"host": identity.hex(), "log": log}).encode())
     return identity
 
 

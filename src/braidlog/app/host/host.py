@@ -10,6 +10,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self
 
+from braidlog import durable
 from braidlog.app.execution.answers import answer
 from braidlog.app.execution.definition import ApplicationDefinition
 from braidlog.app.execution.entries import CallId
@@ -28,7 +29,6 @@ from braidlog.app.snapshots.restore import position_of, restore_if_needed
 from braidlog.app.snapshots.snapshotter import SnapshotStatus, Snapshotter
 from braidlog.app.state.failures import breakage_at
 from braidlog.app.state.sqlite import SqliteState
-from braidlog.app.state.syncing import make_directory
 from braidlog.errors import InvalidArgumentError
 from braidlog.paths import local_path
 from braidlog.store.arguments import checked_timeout
@@ -272,7 +272,7 @@ def open_host(
     """
     where, stop = local_path(path, "the directory of a host").absolute(), stop or Stop()
     with breakage_at(where), contextlib.ExitStack() as stack:
-        make_directory(where)
+        durable.make_directory(where)
         log = EmbeddedLog(where / _LOG, **options)
         stack.callback(log.close)
         state = SqliteState(where / _STATE, application.partitions)

@@ -13,13 +13,13 @@ the boot of the machine, and after another one replay starts over.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from braidlog import durable
 from braidlog.app.execution.definition import ApplicationDefinition
 from braidlog.app.state.sqlite import SqliteState
 from braidlog.errors import AlreadyExistsError, CorruptionError, InvalidArgumentError
@@ -166,17 +166,8 @@ class Target:
             self._write(replace(self._found, differences=differences))
 
     def _write(self, mark: _Mark) -> None:
-        aside = self.path / _ASIDE
-        with aside.open("w", encoding="utf-8") as file:
-            json.dump(asdict(mark), file)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(self.path / _MARK)
-        directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        data = json.dumps(asdict(mark)).encode()
+        durable.replace(self.path / _MARK, data, temporary=self.path / _ASIDE)
         self._found = mark
 
     def open(self, partitions: frozenset[int]) -> SqliteState:

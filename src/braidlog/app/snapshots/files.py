@@ -23,11 +23,10 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from braidlog import _native
+from braidlog import _native, durable
 from braidlog.app.determinism.codec import decode, encode
 from braidlog.app.errors import SnapshotDamagedError
 from braidlog.app.execution.state import PartitionState, State, View
-from braidlog.app.state.syncing import make_directory, sync
 from braidlog.errors import CorruptionError, LogError, NewerFormatError
 
 __all__ = ["Image", "Progress", "Snapshot", "SnapshotFiles", "close_all", "views_of"]
@@ -144,7 +143,7 @@ class SnapshotFiles:
         self.step = step or (lambda name: None)
         self.damaged: set[int] = set()
         """Numbers of listed snapshots that were found to be damaged."""
-        make_directory(path)
+        durable.make_directory(path)
         where = path / "list"
         if not (where / "CURRENT").exists() and any(self._numbered()):
             msg = f"the list of the snapshots in {path} is gone"
@@ -161,11 +160,7 @@ class SnapshotFiles:
     def _name_host(self, host: str) -> str:
         name = self.path / "HOST"
         if not name.exists():
-            fresh = self.path / "HOST.new"
-            fresh.write_text(host + "\n")
-            sync(fresh)
-            fresh.rename(name)
-            sync(self.path)
+            durable.replace(name, f"{host}\n".encode())
         return name.read_text().strip()
 
     # -- the list ----------------------------------------------------------------
@@ -220,12 +215,13 @@ class SnapshotFiles:
         data = encode(facts)
         self.step("facts")
         (fresh / _FACTS).write_bytes(data)
-        sync(fresh / _FACTS)
-        sync(fresh)
+        durable.sync(fresh / _FACTS)
+        durable.sync(fresh)
         self.step("rename")
+        # Not by `durable`: a crash between the two is a step of its own.
         fresh.rename(self.directory(number))
         self.step("sync directory")
-        sync(self.path)
+        durable.sync(self.path)
         size = len(data) + sum(each[1] for each in files)
         digest = blake2b(data, digest_size=_HASH_BYTES).digest()
         self.step("verify")
@@ -346,10 +342,11 @@ class SnapshotFiles:
         for orphan in orphans:
             self.step("trash")
             shutil.rmtree(trash / orphan.name, ignore_errors=True)
+            # Not by `durable`: one sync is enough for all of them.
             orphan.rename(trash / orphan.name)
         if orphans:
-            sync(trash)
-            sync(self.path)
+            durable.sync(trash)
+            durable.sync(self.path)
         for rest in trash.iterdir():
             shutil.rmtree(rest)
 
@@ -367,7 +364,7 @@ class SnapshotFiles:
                 os.ftruncate(descriptor, size)
             elif size:
                 os.posix_fallocate(descriptor, 0, size)
-            os.fsync(descriptor)
+            durable.sync(self.path / _RESERVE)
         except OSError:
             os.ftruncate(descriptor, 0)
             raise

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from braidlog import durable
 from braidlog.app.errors import ApplicationMismatchError, SnapshotDamagedError
 from braidlog.app.execution.state import State
 from braidlog.app.snapshots.files import Snapshot, SnapshotFiles
-from braidlog.app.state.syncing import sync
 from braidlog.errors import CorruptionError, TrimmedError
 
 __all__ = ["forget_restore", "position_of", "restore_if_needed", "usable"]
@@ -87,7 +87,7 @@ def forget_restore(files: SnapshotFiles) -> None:
     marker = files.path / _MARKER
     if marker.exists():
         marker.unlink()
-        sync(files.path)
+        durable.sync(files.path)
 
 
 def _check_log(listed: Sequence[Snapshot], identity: str, end: int) -> None:
@@ -127,8 +127,8 @@ def _restore(
         msg = f"snapshot {snapshot.number} has {count} partitions"
         raise ApplicationMismatchError(msg)
     marker.write_text(f"{snapshot.number}\n")
-    sync(marker)
-    sync(files.path)
+    durable.sync(marker)
+    durable.sync(files.path)
     where = files.directory(snapshot.number)
     for partition in range(count):
         check()
@@ -136,5 +136,5 @@ def _restore(
         state.restore(partition, where / f"partition-{partition:04}.db")
     files.step("restored")
     marker.unlink()
-    sync(files.path)
+    durable.sync(files.path)
     _log.info("restored snapshot %d at %d", snapshot.number, snapshot.position)

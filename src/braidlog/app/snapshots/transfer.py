@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import threading
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+from braidlog import durable
 from braidlog.app.caller.caller import AsyncCaller, Caller
 from braidlog.app.errors import (
     ApplicationMismatchError,
@@ -171,6 +171,7 @@ def make_state(
         msg = f"the other host has {len(made.sizes)} partitions, not {partitions}"
         raise ApplicationMismatchError(msg)
     shutil.rmtree(state, ignore_errors=True)
+    # Not by `durable`: a crash that undoes it has the state taken again.
     incoming.rename(state)
     forget_restore(files)
     _log.info("took the state of another host, as of position %d", made.position)
@@ -208,11 +209,7 @@ def take_copy(
     made = caller.run(lambda host: _receive(host, directory, progress))
     _check(made, directory)
     for path in (*directory.iterdir(), directory):
-        number = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
+        durable.sync(path)
     return made
 
 

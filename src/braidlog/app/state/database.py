@@ -12,6 +12,7 @@ from typing import Any, Final
 import apsw
 import cbor2
 
+from braidlog import durable
 from braidlog.app.errors import DeterminismError, StepBudgetError
 from braidlog.app.state import sql_rules
 from braidlog.app.state.changes import Change, Shape, quoted
@@ -231,8 +232,7 @@ class DatabaseView:
                     backup.step(1024)
         finally:
             target.close()
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
+        durable.sync(path)
 
     def close(self) -> None:
         """End the read transaction."""

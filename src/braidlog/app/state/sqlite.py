@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import apsw
 
+from braidlog import durable
 from braidlog.app.determinism.codec import decode, encode
 from braidlog.app.execution.state import Kept, Progress, Saved
 from braidlog.app.state import sql_rules
@@ -33,7 +34,6 @@ from braidlog.app.state.database import (
 )
 from braidlog.app.state.failures import FAILURES, breakage_at, explained
 from braidlog.app.state.read_only import HASHED, OWN, copy_of, hash_of
-from braidlog.app.state.syncing import make_directory, sync
 from braidlog.errors import (
     CorruptionError,
     InvalidArgumentError,
@@ -267,7 +267,7 @@ class SqlitePartition:
             # Also what a checkpoint wrote before that did not sync. Without a
             # connection: closing the file ends the locks that SQLite has on it.
             self.close()
-            sync(self._path)
+            durable.sync(self._path)
         self._open()
 
     # -- reading beside the writer -----------------------------------------------
@@ -300,8 +300,8 @@ class SqlitePartition:
         if self._unsynced:
             return
         log = self._path.with_name(self._path.name + "-wal")
-        with contextlib.suppress(FileNotFoundError), log.open("rb") as file:
-            os.fsync(file.fileno())
+        with contextlib.suppress(FileNotFoundError):
+            durable.sync(log)
 
     def restore(self, path: Path) -> None:
         """Replace the database by a copy that `DatabaseView.copy` made.
@@ -317,13 +317,12 @@ class SqlitePartition:
     def _replace(self, path: Path) -> None:
         fresh = self._path.with_name(self._path.name + ".new")
         shutil.copyfile(path, fresh)
-        sync(fresh)
+        durable.sync(fresh)
         # A crash from here on leaves a database without what its WAL had: whoever
         # restores notes first that it must be done again.
         for suffix in ("-wal", "-shm"):
             self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
-        fresh.replace(self._path)
-        sync(self._path.parent)
+        durable.move(fresh, self._path)
 
     def close(self) -> None:
         """Close the connections; what was not committed is gone.
@@ -365,7 +364,7 @@ class SqliteState:
             StateDamagedError: one is no sound database.
         """
         with breakage_at(path):
-            make_directory(path)
+            durable.make_directory(path)
         self._path = path
         self._partitions = [
             SqlitePartition(database_path(path, number), unsynced=unsynced)
@@ -424,11 +423,7 @@ class SqliteState:
         for partition in self._partitions:
             if isinstance(partition, SqlitePartition):
                 partition.sync()
-        directory = os.open(self._path, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        durable.sync(self._path)
 
     def close(self) -> None:
         """Close all databases, also if one of them fails.

@@ -18,7 +18,6 @@ make the directory themselves: what is late there goes with the next batch.
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 import time
@@ -30,6 +29,7 @@ from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
+from braidlog import durable
 from braidlog.errors import NotSharedError, UnavailableError
 from braidlog.handover import TAIL_BYTES, here, problem_of, tail_of
 from braidlog.sources.chunks import rechunk
@@ -106,13 +106,9 @@ class Staging:
         try:
             # Another driver may be done with the batch, and have removed all of it.
             folder.mkdir(parents=True, exist_ok=True)
-            aside = path.with_name(path.name + _OPEN)
-            with aside.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            aside.rename(path)
-            _sync_up_to(folder, self.root)
+            temporary = path.with_name(path.name + _OPEN)
+            durable.replace(path, data, temporary=temporary)
+            durable.sync_up_to(folder.parent, self.root)
         except OSError as error:
             msg = f"staging in {folder} failed: {error}"
             raise UnavailableError(msg, path=str(folder)) from error
@@ -210,6 +206,7 @@ def _remove(attempt: Path) -> None:
     """Remove the directory of an attempt, so that nothing is made in it any more."""
     aside = attempt.with_name(f"{attempt.name}{_GONE}{secrets.token_hex(4)}")
     try:
+        # Not by `durable`: nobody needs it again.
         attempt.rename(aside)
     except OSError:
         return  # It is gone; or it stays until it is a week old.
@@ -275,7 +272,7 @@ class TaskFiles:
         try:
             staged = [self._close(stream) for stream in sorted(self._open)]
             if staged:
-                _sync_up_to(self._folder, self._root)
+                durable.sync_up_to(self._folder, self._root)
         except OSError as error:
             raise self._refused(error) from error
         return staged
@@ -337,23 +334,10 @@ class _OpenFile:
 
     def finish(self) -> None:
         self.writer.close()
-        self.sink.file.flush()
-        os.fsync(self.sink.file.fileno())
+        durable.flush(self.sink.file)
         self.sink.file.close()
+        # Not by `durable`: one sync of the directory is enough for all files.
         self.aside.rename(self.path)
-
-
-def _sync_up_to(folder: Path, root: Path) -> None:
-    """Make the names in a directory durable, and those of the directories above."""
-    while True:
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        if folder in (root, folder.parent):
-            return
-        folder = folder.parent
 
 
 def clock() -> float:
