@@ -93,7 +93,7 @@ def test_a_failover_is_told_once(tmp_path: Path) -> None:
         assert (left["log"], left["stream"]) == ("orders", 1)
         assert [e["epoch"] for e in epochs] == list(range(2, 2 + len(epochs)))
         assert (left["left"], left["primary"]) == ([node], primary)
-        assert left["reason"] == f"node {node} is lost"
+        assert left["reason"] == f"node {node} is down"
         assert (begun[-1], joined["joined"]) == (node, [node])
         [lost] = (e for e in events(cluster) if e["event"] == "node_lost")
         assert (lost["level"], lost["peer"]) == ("warning", node)

@@ -273,7 +273,7 @@ def test_a_wiped_node_is_refused_until_it_is_readmitted(
         wait_output(
             cluster, each, f"the cluster knows node {node} by another directory"
         )
-    wait_output(cluster, node, f"does not take this for node {node}")
+    wait_output(cluster, node, f"rejected our identity as node {node}")
     assert not cluster.is_ready(node)
     assert nodes(cluster)[node].identity == before
 

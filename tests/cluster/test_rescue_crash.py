@@ -108,7 +108,7 @@ def test_a_node_that_it_did_not_reach_asks_for_the_rest(cluster: LocalCluster) -
     for node in (2, 3):
         wait(lambda node=node: not cluster.is_running(node))
         words = cluster.output(node).read_text()
-        assert f"the rescue of epoch 2 counts on node {node}, but did not" in words
+        assert f"a rescue (epoch 2) includes node {node} but stopped before it" in words
     assert not cluster.is_ready(1)
     cluster.kill(1)
     said = rescue(paths, "--write", "--yes")

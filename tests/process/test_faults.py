@@ -124,16 +124,39 @@ def test_a_full_disk_at_the_first_open(small_disk: Path) -> None:
 
 
 def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with (
+        file_size_limit(1 << 19),
+        pytest.raises(UnavailableError, match="File too large") as caught,
+    ):
+        braidlog.open(data, segment_bytes=SEGMENT_BYTES)
+    assert caught.value.path.startswith(str(data))
+    with braidlog.open(data, segment_bytes=SEGMENT_BYTES) as node:
+        assert node.create_log("a").append(b"x") == 1
+
+
+def test_a_limit_that_the_first_file_reaches_as_it_grows(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with file_size_limit(2 << 20), braidlog.open(data, segment_bytes=16 << 20) as node:
+        node.create_log("a")
+        count, error = fill(node, bytes(10_000))
+        assert isinstance(error, UnavailableError)
+        assert "slot-" in error.path
+        assert count >= 50
+    with braidlog.open(data, segment_bytes=16 << 20) as node:
+        log = node.log("a")
+        assert len(list(log)) == count
+        assert log.append(b"x") == count + 1
+
+
+@contextlib.contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (SEGMENT_BYTES // 2, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
-        with pytest.raises(UnavailableError, match="File too large") as caught:
-            braidlog.open(tmp_path / "data", segment_bytes=SEGMENT_BYTES)
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert "slot-000001.wal" in caught.value.path
-    with braidlog.open(tmp_path / "data", segment_bytes=SEGMENT_BYTES) as node:
-        assert node.create_log("a").append(b"x") == 1
 
 
 # -- a directory that must not be written --------------------------------------------

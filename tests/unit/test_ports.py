@@ -96,6 +96,6 @@ def test_a_wanted_port_that_is_taken_leaves_nothing(tmp_path: Path) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         taken = other.getsockname()[1]
-        with pytest.raises(UnavailableError, match=f"port {taken} is taken"):
+        with pytest.raises(UnavailableError, match=f"port {taken} is in use"):
             keep_ports(tmp_path, 1, Reservation(), [taken, taken + 1])
     assert kept_ports(tmp_path) == []

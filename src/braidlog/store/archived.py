@@ -100,11 +100,9 @@ def located(
     if given is not None:
         return given
     if recorded is None:
-        msg = (
-            f"log {name!r} does not record where its archive is: pass the "
-            "location, or record it with `Log.set_archive`"
-        )
-        raise NotFoundError(msg)
+        msg = f"log {name!r} does not record where its archive is"
+        hint = "Pass the location, or record it with `Log.set_archive`"
+        raise NotFoundError(msg).advising(hint)
     return recorded
 
 

@@ -122,7 +122,9 @@ def test_a_host_without_a_thread_is_refused_and_opens_later(
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with (
-        pytest.raises(UnavailableError, match=f"no thread for {name}"),
+        pytest.raises(
+            UnavailableError, match=f"refused this process a thread for {name}"
+        ),
         bank.open(tmp_path, **OPTIONS) as host,
     ):
         host.call("deposit", 1, 1)  # The syncer is started when it is needed.

@@ -150,9 +150,9 @@ def test_what_neither_log_nor_archive_has(tmp_path: Path) -> None:
         log.append_many([b"%d" % number for number in range(300)])
     log_alone = Origin("orders", path=str(tmp_path / "data"))
     origin = Origin("orders", path=str(tmp_path / "data"), include_archive=True)
-    with pytest.raises(NotFoundError, match="was not recorded"):
+    with pytest.raises(NotFoundError, match="does not record where its archive is"):
         compact(origin, tmp_path / "none", workers=1)
-    with pytest.raises(NotFoundError, match="was not recorded"):
+    with pytest.raises(NotFoundError, match="does not record where its archive is"):
         audit(origin, tmp_path / "none", workers=1)
     archive(log_alone, tmp_path / "a", until=100, workers=1)
     with braidlog.open(tmp_path / "data") as node:

@@ -39,8 +39,8 @@ def test_both_ways_lead_to_the_same_membership(
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (Change(), "changes nothing"),
-        (Change(add_voters=(1,)), "changes nothing"),
+        (Change(), "leaves the membership as it is"),
+        (Change(add_voters=(1,)), "leaves the membership as it is"),
         (Change(remove=(1, 2, 3)), "no voter"),
         (Change(remove=(9,)), "not a member"),
         (Change(add_voters=(4,), remove=(4,)), "twice"),
