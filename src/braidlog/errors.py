@@ -341,7 +341,7 @@ class NotFoundError(InvalidArgumentError):
     """Nothing has that name."""
 
     code = 42
-    hint = "Check the name; `Store.logs` and `Log.cursors` list what exists"
+    hint = "Check the name or path"
 
 
 class NotSharedError(NotFoundError):

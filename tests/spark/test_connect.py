@@ -77,7 +77,7 @@ def test_logs_are_read_and_written_and_pipelines_refused(
     name, text = said["nothing"]
     assert name == "NotFoundError"
     assert "did you mean 'orders'?" in text
-    assert text.count("Check the name") == 1
+    assert text.count("Check the name or path") == 1
     name, text = said["pipeline"]
     assert name == "InvalidArgumentError"
     assert "pipelines do not run over Spark Connect" in text

@@ -65,17 +65,20 @@ class Configuration:
             msg = f"{len(self.members)} members are too many, {MEMBERS_MAX} the most"
             raise TooLargeError(msg, size=len(self.members), limit=MEMBERS_MAX)
         if not 0 < self.epoch <= _NUMBER_MAX or not 0 <= self.sequence <= _NUMBER_MAX:
-            msg = f"({self.epoch}, {self.sequence}) is no number of a configuration"
+            number = f"epoch {self.epoch} and sequence {self.sequence}"
+            msg = f"a configuration cannot have {number}"
             raise InvalidArgumentError(msg)
         for name, nodes in (("members", self.members), ("failed", self.failed)):
             if any(not 0 < node <= _NUMBER_MAX for node in nodes):
                 raise InvalidArgumentError(f"{name}: node ids are 1..2**64-1")
             if any(a >= b for a, b in pairwise(nodes)):
-                raise InvalidArgumentError(f"{name}: {nodes} do not rise")
+                raise InvalidArgumentError(f"{name}: {nodes} are not in rising order")
         if strangers := set(self.failed) - set(self.members):
-            raise InvalidArgumentError(f"failed {sorted(strangers)} are no members")
+            raise InvalidArgumentError(
+                f"failed nodes {sorted(strangers)} are not members"
+            )
         if len(self.failed) == len(self.members):
-            raise InvalidArgumentError("nobody would be left")
+            raise InvalidArgumentError("every member is listed as failed")
 
     @property
     def number(self) -> tuple[int, int]:

@@ -37,7 +37,8 @@ class FaultKeeper:
         self._log = log
         self._recorded = recorded
         self._failed = failed
-        self._next: Faults | None = None
+        self._next: tuple[Configuration, bool] | None = None
+        """The configuration to record, and whether this node is complete in it."""
         self._task: asyncio.Task[None] | None = None
         for note in log.notes:
             _log.warning("the fault log: %s", note)
@@ -68,12 +69,22 @@ class FaultKeeper:
         return Faults(*new.number, new.members, new.failed, viable=False)
 
     def take(self, message: Faults) -> None:
-        """Record a configuration, soon; fail if a rescue did not write to this node."""
+        """Record a configuration, soon; fail if a rescue did not write to this node.
+
+        Raises:
+            InvalidArgumentError: No cluster can have this configuration.
+            TooLargeError: It has too many members.
+        """
+        # Before it waits: a message that makes no sense is refused to its sender, while
+        # an error of the task below stops the node.
+        configuration = Configuration(
+            message.epoch, message.sequence, message.members, message.failed
+        )
         newest = self._log.newest
         if newest is not None and message.epoch > newest.configuration.epoch:
             self._failed(left_behind(self._log.node, message))
             return
-        self._next = message
+        self._next = (configuration, message.viable)
         if self._task is None:
             self._task = asyncio.create_task(self._work())
 
@@ -86,9 +97,9 @@ class FaultKeeper:
 
     async def _work(self) -> None:
         try:
-            while (message := self._next) is not None:
+            while (next_ := self._next) is not None:
                 self._next = None
-                await in_thread(self._record, message)
+                await in_thread(self._record, *next_)
                 if (said := self.says()) is not None:
                     self._recorded(said)
         except LogError as error:
@@ -96,13 +107,10 @@ class FaultKeeper:
         finally:
             self._task = None
 
-    def _record(self, message: Faults) -> None:
-        configuration = Configuration(
-            message.epoch, message.sequence, message.members, message.failed
-        )
-        listed = self._log.node in message.failed
+    def _record(self, configuration: Configuration, viable: bool) -> None:
+        listed = self._log.node in configuration.failed
         newest = self._log.newest
-        viable = message.viable or (newest is not None and newest.viable)
+        viable = viable or (newest is not None and newest.viable)
         try:
             self._log.record(configuration, viable=viable and not listed)
         except FencedError as error:

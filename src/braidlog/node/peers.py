@@ -33,7 +33,6 @@ from braidlog.serving.security import channel_of
 from braidlog.serving.settings import host_and_port
 from braidlog.serving.transport import Outbox, Wire
 from braidlog.wire.client import ClientConnection
-from braidlog.wire.connection import State
 from braidlog.wire.events import (
     Answered,
     Closing,
@@ -204,7 +203,7 @@ class _Peer:
             if waiting and waiting + size > self.settings.unsent_bytes_max:
                 self._peers.dropped += 1
                 return False
-            if link.connection.state is State.OPEN:
+            if link.connection.writable:
                 link.connection.send(message, payload)
                 link.flush_soon()
             return True
@@ -221,7 +220,7 @@ class _Peer:
         self, message: Message, payload: Sequence[Buffer], answer: Answer
     ) -> None:
         link = self._link
-        if link is None or link.connection.state is not State.OPEN:
+        if link is None or not link.connection.writable:
             self._connect()
             msg = f"this node is not connected to node {self.node} yet"
             answer(NotReadyError(msg), _NOTHING)

@@ -163,6 +163,11 @@ class Connection(ABC):
         return self.state is State.CLOSED
 
     @property
+    def writable(self) -> bool:
+        """Whether something can be sent: after the handshake, and before a goodbye."""
+        return self.state is State.OPEN and not self._said_goodbye
+
+    @property
     def has_outgoing(self) -> bool:
         """Whether something is to be written."""
         return bool(self._out)
@@ -292,7 +297,7 @@ class Connection(ABC):
             raise RemoteProtocolError(f"{name} has the number of a request, {request}")
 
     def _check_open(self) -> None:
-        if self.state is not State.OPEN or self._said_goodbye:
+        if not self.writable:
             reason = "the connection is not open, so nothing can be sent"
             raise LocalProtocolError(reason)
 

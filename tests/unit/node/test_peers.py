@@ -9,7 +9,6 @@ import pytest
 from braidlog.node import peers
 from braidlog.node.peers import LinkSettings, Peers
 from braidlog.serving.transport import Outbox
-from braidlog.wire.connection import State
 from braidlog.wire.messages import Consensus, Hello, Replicate
 
 
@@ -105,7 +104,7 @@ async def test_what_is_larger_than_the_bound_goes_alone() -> None:
     assert links.dropped == 1
 
     sent: list[object] = []
-    connection = SimpleNamespace(state=State.OPEN, send=lambda *each: sent.append(each))
+    connection = SimpleNamespace(writable=True, send=lambda *each: sent.append(each))
     link = SimpleNamespace(
         unsent_bytes=0, connection=connection, flush_soon=lambda: None
     )
@@ -114,6 +113,10 @@ async def test_what_is_larger_than_the_bound_goes_alone() -> None:
     assert (len(sent), links.dropped) == (1, 1)
     link.unsent_bytes = 1
     links.send(2, Consensus(1), (b"x" * 100,))
+    assert (len(sent), links.dropped) == (1, 2)
+    # A link that said goodbye breaks soon: a message is lost, as on a broken one.
+    connection.writable, link.unsent_bytes = False, 0
+    assert links.send(2, Consensus(1), (b"x",))
     assert (len(sent), links.dropped) == (1, 2)
     links._peers[2]._link = None
     links.close()
