@@ -6,24 +6,26 @@ the same name and arguments. Safe to use from many threads.
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import ssl as tls
 from collections.abc import (
-    AsyncGenerator,
     Callable,
-    Coroutine,
     Iterable,
     Iterator,
     Sequence,
 )
 from concurrent.futures import Future
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from braidlog import _native
 from braidlog.client.background import BackgroundLoop
 from braidlog.client.client import AsyncClient, connect_async
+from braidlog.client.derived import (
+    Blocking,
+    BlockingOwner,
+    blocking_call,
+    blocking_iterator,
+    blocking_maker,
+)
 from braidlog.client.ingest import AsyncIngest
 from braidlog.client.log import AsyncClusterLog
 from braidlog.client.scan import AsyncScan
@@ -49,81 +51,13 @@ __all__ = [
     "connect",
 ]
 
-P = ParamSpec("P")
-T = TypeVar("T")
-A = TypeVar("A")
-B = TypeVar("B")
-A_co = TypeVar("A_co", covariant=True)
 
-
-class _Blocking(Generic[A_co]):
-    """Something of the async client, and the loop that it lives on."""
-
-    def __init__(self, loop: BackgroundLoop, target: A_co) -> None:
-        """Users get these from a `Client`."""
-        self._loop = loop
-        self._target = target
-
-    def __repr__(self) -> str:
-        """Show what is delegated to."""
-        return f"<{type(self).__name__} of {self._target!r}>"
-
-
-def _call(
-    method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[_Blocking[A], P], T]:
-    """Make a blocking method of an async one."""
-
-    @functools.wraps(method)
-    def call(self: _Blocking[A], /, *args: P.args, **keywords: P.kwargs) -> T:
-        return self._loop.run(method(self._target, *args, **keywords))
-
-    return call
-
-
-def _give(
-    method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
-    kind: Callable[[BackgroundLoop, T], B],
-) -> Callable[Concatenate[_Blocking[A], P], B]:
-    """Make a blocking method of an async one whose result lives on the loop, too."""
-
-    @functools.wraps(method)
-    def call(self: _Blocking[A], /, *args: P.args, **keywords: P.kwargs) -> B:
-        found = self._loop.run(method(self._target, *args, **keywords))
-        return kind(self._loop, found)
-
-    return call
-
-
-def _iterate(
-    method: Callable[Concatenate[A, P], AsyncGenerator[list[T], None]],
-) -> Callable[Concatenate[_Blocking[A], P], Iterator[T]]:
-    """Make a blocking iterator of an async one that gives chunks."""
-
-    @functools.wraps(method)
-    def call(self: _Blocking[A], /, *args: P.args, **keywords: P.kwargs) -> Iterator[T]:
-        chunks = method(self._target, *args, **keywords)
-        try:
-            while (chunk := self._loop.run(_next(chunks))) is not None:
-                yield from chunk
-        finally:
-            # After a close the loop has ended it.
-            with contextlib.suppress(ClosedError):
-                self._loop.end(chunks.aclose())
-
-    return call
-
-
-async def _next(chunks: AsyncGenerator[T, None]) -> T | None:
-    return await anext(chunks, None)
-
-
-class ClusterCursor(_Blocking[AsyncCursor]):
+class ClusterCursor(Blocking[AsyncCursor]):
     """A cursor; see `AsyncCursor`."""
 
-    commit = _call(AsyncCursor.commit)
-    refresh = _call(AsyncCursor.refresh)
-    delete = _call(AsyncCursor.delete)
+    commit = blocking_call(AsyncCursor.commit)
+    refresh = blocking_call(AsyncCursor.refresh)
+    delete = blocking_call(AsyncCursor.delete)
 
     @property
     def name(self) -> str:
@@ -151,34 +85,34 @@ class ClusterCursor(_Blocking[AsyncCursor]):
         return self._target.lease
 
 
-class ClusterLog(_Blocking[AsyncClusterLog], Indexed):
+class ClusterLog(Blocking[AsyncClusterLog], Indexed):
     """A log of a cluster with the calls of `Log`; see `AsyncClusterLog`.
 
     Also an Arrow stream, as `Log` is one.
     """
 
-    refresh = _call(AsyncClusterLog.refresh)
+    refresh = blocking_call(AsyncClusterLog.refresh)
     _positions = refresh
-    append = _call(AsyncClusterLog.append)
-    append_many = _call(AsyncClusterLog.append_many)
-    append_arrow = _call(AsyncClusterLog.append_arrow)
-    next_sequence = _call(AsyncClusterLog.next_sequence)
-    get = _call(AsyncClusterLog.get)
-    read = _iterate(AsyncClusterLog._read_chunks)
-    subscribe = _iterate(AsyncClusterLog._subscribe_chunks)
-    batches = _iterate(AsyncClusterLog._batch_chunks)
-    _wait = _call(AsyncClusterLog.wait)
-    find = _call(AsyncClusterLog.find)
-    to_arrow = _call(AsyncClusterLog.to_arrow)
-    trim = _call(AsyncClusterLog.trim)
-    set_options = _call(AsyncClusterLog.set_options)
-    set_replication = _call(AsyncClusterLog.set_replication)
-    archive = _call(AsyncClusterLog.archive)
-    set_archive = _call(AsyncClusterLog.set_archive)
-    describe = _call(AsyncClusterLog.describe)
-    cursor = _give(AsyncClusterLog.cursor, ClusterCursor)
-    set_cursor = _give(AsyncClusterLog.set_cursor, ClusterCursor)
-    _cursors = _call(AsyncClusterLog.cursors)
+    append = blocking_call(AsyncClusterLog.append)
+    append_many = blocking_call(AsyncClusterLog.append_many)
+    append_arrow = blocking_call(AsyncClusterLog.append_arrow)
+    next_sequence = blocking_call(AsyncClusterLog.next_sequence)
+    get = blocking_call(AsyncClusterLog.get)
+    read = blocking_iterator(AsyncClusterLog._read_chunks)
+    subscribe = blocking_iterator(AsyncClusterLog._subscribe_chunks)
+    batches = blocking_iterator(AsyncClusterLog._batch_chunks)
+    _wait = blocking_call(AsyncClusterLog.wait)
+    find = blocking_call(AsyncClusterLog.find)
+    to_arrow = blocking_call(AsyncClusterLog.to_arrow)
+    trim = blocking_call(AsyncClusterLog.trim)
+    set_options = blocking_call(AsyncClusterLog.set_options)
+    set_replication = blocking_call(AsyncClusterLog.set_replication)
+    archive = blocking_call(AsyncClusterLog.archive)
+    set_archive = blocking_call(AsyncClusterLog.set_archive)
+    describe = blocking_call(AsyncClusterLog.describe)
+    cursor = blocking_maker(AsyncClusterLog.cursor, ClusterCursor)
+    set_cursor = blocking_maker(AsyncClusterLog.set_cursor, ClusterCursor)
+    _cursors = blocking_call(AsyncClusterLog.cursors)
 
     @property
     def id(self) -> str:
@@ -269,15 +203,15 @@ class ClusterLog(_Blocking[AsyncClusterLog], Indexed):
         return [ClusterCursor(self._loop, each) for each in self._cursors()]
 
 
-class Scan(_Blocking[AsyncScan]):
+class Scan(Blocking[AsyncScan]):
     """Reads of a log stream by stream; see `Scan`."""
 
-    extents = _call(AsyncScan.extents)
-    cut = _call(AsyncScan.cut)
-    size = _call(AsyncScan.size)
-    sizes = _call(AsyncScan.sizes)
-    batches = _iterate(AsyncScan._batch_chunks)
-    merged = _iterate(AsyncScan._merged_chunks)
+    extents = blocking_call(AsyncScan.extents)
+    cut = blocking_call(AsyncScan.cut)
+    size = blocking_call(AsyncScan.size)
+    sizes = blocking_call(AsyncScan.sizes)
+    batches = blocking_iterator(AsyncScan._batch_chunks)
+    merged = blocking_iterator(AsyncScan._merged_chunks)
 
     @property
     def log(self) -> str:
@@ -290,13 +224,13 @@ class Scan(_Blocking[AsyncScan]):
         return self._target.positions
 
 
-class Ingest(_Blocking[AsyncIngest]):
+class Ingest(Blocking[AsyncIngest]):
     """Appends to a log stream by stream; see `AsyncIngest`."""
 
-    refresh = _call(AsyncIngest.refresh)
-    next_sequence = _call(AsyncIngest.next_sequence)
-    append_all = _call(AsyncIngest.append_all)
-    stored = _call(AsyncIngest.stored)
+    refresh = blocking_call(AsyncIngest.refresh)
+    next_sequence = blocking_call(AsyncIngest.next_sequence)
+    append_all = blocking_call(AsyncIngest.append_all)
+    stored = blocking_call(AsyncIngest.stored)
 
     @property
     def log(self) -> str:
@@ -309,59 +243,33 @@ class Ingest(_Blocking[AsyncIngest]):
         return self._target.streams
 
 
-class Client(_Blocking[AsyncClient]):
+class Client(BlockingOwner[AsyncClient]):
     """A client for blocking code; see `AsyncClient`. Use `braidlog.connect`."""
 
-    logs = _call(AsyncClient.logs)
-    delete_log = _call(AsyncClient.delete_log)
-    describe = _call(AsyncClient.describe)
-    metadata = _call(AsyncClient.metadata)
-    look = _call(AsyncClient.look)
-    nodes = _call(AsyncClient.nodes)
-    drain_node = _call(AsyncClient.drain_node)
-    remove_node = _call(AsyncClient.remove_node)
-    set_voter = _call(AsyncClient.set_voter)
-    readmit_node = _call(AsyncClient.readmit_node)
-    streams = _call(AsyncClient.streams)
-    seal = _call(AsyncClient.seal)
-    unseal = _call(AsyncClient.unseal)
-    move_replica = _call(AsyncClient.move_replica)
-    add_learner = _call(AsyncClient.add_learner)
-    drop_learner = _call(AsyncClient.drop_learner)
-    _enter = _call(AsyncClient.__aenter__)
-    _close = _call(AsyncClient.close)
-    log = _give(AsyncClient.log, ClusterLog)
-    create_log = _give(AsyncClient.create_log, ClusterLog)
-    scan = _give(AsyncClient.scan, Scan)
-    ingest = _give(AsyncClient.ingest, Ingest)
+    logs = blocking_call(AsyncClient.logs)
+    delete_log = blocking_call(AsyncClient.delete_log)
+    describe = blocking_call(AsyncClient.describe)
+    metadata = blocking_call(AsyncClient.metadata)
+    look = blocking_call(AsyncClient.look)
+    nodes = blocking_call(AsyncClient.nodes)
+    drain_node = blocking_call(AsyncClient.drain_node)
+    remove_node = blocking_call(AsyncClient.remove_node)
+    set_voter = blocking_call(AsyncClient.set_voter)
+    readmit_node = blocking_call(AsyncClient.readmit_node)
+    streams = blocking_call(AsyncClient.streams)
+    seal = blocking_call(AsyncClient.seal)
+    unseal = blocking_call(AsyncClient.unseal)
+    move_replica = blocking_call(AsyncClient.move_replica)
+    add_learner = blocking_call(AsyncClient.add_learner)
+    drop_learner = blocking_call(AsyncClient.drop_learner)
+    log = blocking_maker(AsyncClient.log, ClusterLog)
+    create_log = blocking_maker(AsyncClient.create_log, ClusterLog)
+    scan = blocking_maker(AsyncClient.scan, Scan)
+    ingest = blocking_maker(AsyncClient.ingest, Ingest)
 
     def __init__(self, make: Callable[[], AsyncClient]) -> None:
         """Start the loop; entering connects."""
         super().__init__(BackgroundLoop(), make())
-
-    def __enter__(self) -> Self:
-        """Find the cluster."""
-        try:
-            self._enter()
-        except BaseException:
-            self._loop.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close the client."""
-        self.close()
-
-    def close(self) -> None:
-        """Close all connections and the loop. Idempotent."""
-        if self._loop.alive:
-            self._close()
-        self._loop.close()
 
     @property
     def cluster(self) -> str:

@@ -151,11 +151,10 @@ class DeadSource(LogSource):
         *,
         compare: bool = True,
         cut: Cut = "strict",
-        order_bytes_max: int | None = None,
     ) -> None:
         """Name directories and log; nothing is opened before it is read.
 
-        ``cut`` and ``order_bytes_max`` are for a pass of all files.
+        ``cut`` is for a pass of all files.
         """
         self.name = f"{log} in {', '.join(map(str, directories))}"
         self.cut = cut
@@ -167,7 +166,6 @@ class DeadSource(LogSource):
         self._directories = list(directories)
         self._log = log
         self._compare = compare
-        self._order_bytes_max = order_bytes_max
         self._reading: Generator[Record] | None = None
         self._looked = ExitStack()
         self._said: tuple[str, ...] = ()
@@ -360,7 +358,6 @@ class DeadSource(LogSource):
             self._log,
             begin=begin,
             on_hole=_ON_HOLE[self.cut],
-            order_bytes_max=self._order_bytes_max,
         )
         found = False
         with contextlib.closing(merge):

@@ -21,6 +21,7 @@ from braidlog.app.execution.entries import CallId
 from braidlog.app.execution.outcome import Outcome, Status
 from braidlog.client.attempts import Said
 from braidlog.client.background import BackgroundLoop
+from braidlog.client.derived import BlockingOwner, blocking_call
 from braidlog.client.link import Connector
 from braidlog.client.links import Links
 from braidlog.client.retry import Backoff, Verdict, is_unknown, verdict_of
@@ -365,40 +366,23 @@ def _with_outcome(error: LogError, *, unknown: bool) -> LogError:
     return error
 
 
-class Caller:
-    """The same for blocking code. Use `braidlog.app.connect`.
+class Caller(BlockingOwner[AsyncCaller]):
+    """An application whose hosts are elsewhere, for blocking code.
 
-    Safe to use from many threads.
+    Each call is that of `AsyncCaller` with the same name and arguments. Safe to use
+    from many threads. Use `braidlog.app.connect`.
     """
+
+    new_call_id = blocking_call(AsyncCaller.new_call_id)
+    call = blocking_call(AsyncCaller.call)
+    status = blocking_call(AsyncCaller.status)
+    statuses = blocking_call(AsyncCaller.statuses)
+    promote = blocking_call(AsyncCaller.promote)
+    take_snapshot = blocking_call(AsyncCaller.take_snapshot)
 
     def __init__(self, caller: AsyncCaller) -> None:
         """Start the loop; entering connects."""
-        self._loop = BackgroundLoop()
-        self._caller = caller
-
-    def __enter__(self) -> Self:
-        """Find a host; see `AsyncCaller`."""
-        try:
-            self._loop.run(self._caller.__aenter__())
-        except BaseException:
-            self._loop.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the connections."""
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections and the loop. Idempotent."""
-        if self._loop.alive:
-            self._loop.finish(self._caller.close())
-        self._loop.close()
+        super().__init__(BackgroundLoop(), caller)
 
     def interrupt(self) -> None:
         """Have calls raise `ClosedError`, those under way and later ones."""
@@ -406,39 +390,11 @@ class Caller:
 
     def run(self, ask: Callable[[AsyncCaller], Coroutine[Any, Any, T]]) -> T:
         """Run what `ask` does with the async caller, on its loop."""
-        return self._loop.run(ask(self._caller))
-
-    def new_call_id(self) -> CallId:
-        """Return an id for a call that may have to be repeated."""
-        return self._loop.run(self._caller.new_call_id())
-
-    def call(self, procedure: str, /, *arguments: Any, **options: Any) -> Any:
-        """Call a procedure and return what it returned; see `AsyncCaller.call`."""
-        return self._loop.run(self._caller.call(procedure, *arguments, **options))
+        return self._loop.run(ask(self._target))
 
     def submit(self, procedure: str, /, *arguments: Any, **options: Any) -> Future[Any]:
-        """Call a procedure without waiting; the future gives the answer."""
-        return self._loop.begin(self._caller.call(procedure, *arguments, **options))
-
-    def status(self, *, hashes: bool = False) -> AppStatus:
-        """Return how a host is; see `AsyncCaller.status`."""
-        return self._loop.run(self._caller.status(hashes=hashes))
-
-    def statuses(self) -> dict[str, AppStatus | LogError]:
-        """Return how each of the hosts is; see `AsyncCaller.statuses`."""
-        return self._loop.run(self._caller.statuses())
-
-    def promote(self, address: str | None = None) -> AppStatus:
-        """Make a host the active one; see `AsyncCaller.promote`."""
-        return self._loop.run(self._caller.promote(address))
-
-    def take_snapshot(
-        self,
-        address: str | None = None,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> SnapshotProgress:
-        """Have a host take a snapshot; see `AsyncCaller.take_snapshot`."""
-        return self._loop.run(self._caller.take_snapshot(address, progress))
+        """Begin `call`; the future gives the answer."""
+        return self._loop.begin(self._target.call(procedure, *arguments, **options))
 
 
 def connect_async(

@@ -96,7 +96,6 @@ def open_cluster_host(
     others: Caller | None = None,
     environment: EnvironmentRule = "refuse",
     snapshots: SnapshotSettings | None = None,
-    step: Callable[[str], None] | None = None,
     watchdog: float | None = WATCHDOG_S,
     promote_after: float | None = AFTER_S,
     stop: Stop | None = None,
@@ -119,7 +118,7 @@ def open_cluster_host(
             rule = Succession(identity, promote_after)
         cursor = CursorLease(shared, f"{HOST}{identity.hex()}", shared.first)
         stack.callback(cursor.stop)
-        files = SnapshotFiles(where / _SNAPSHOTS, step, identity.hex())
+        files = SnapshotFiles(where / _SNAPSHOTS, host=identity.hex())
         stack.callback(files.close)
         count = application.partitions
         state_path, incoming = where / _STATE, where / _INCOMING

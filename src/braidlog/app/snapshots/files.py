@@ -17,6 +17,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -189,7 +190,6 @@ class SnapshotFiles:
         self,
         image: Image,
         state: State,
-        clock: Callable[[], float],
         rate: float,
         progress: Progress | None = None,
     ) -> Snapshot:
@@ -201,7 +201,7 @@ class SnapshotFiles:
             SnapshotDamagedError: what was read back is not what was written.
             OSError: the disk is full or failed.
         """
-        began = clock()
+        began = time.monotonic()
         count = _Count(progress, 2 * sum(view.size() for view in image.views))
         number = self._list.next_number()
         fresh = self.path / _NEW
@@ -229,7 +229,7 @@ class SnapshotFiles:
         draft = Snapshot(number, image.position, image.time, size, 0.0, *rest)
         self._verified(draft, state.hash_of, count)
         self._verify_own(draft, image, state)
-        fields = [image.position, image.time, size, clock() - began, *rest]
+        fields = [image.position, image.time, size, time.monotonic() - began, *rest]
         self.step("list")
         self._list.commit([(number, encode([_FORMAT, *fields]))], [])
         self.step("listed")

@@ -104,7 +104,6 @@ class Snapshotter:
         files: SnapshotFiles,
         settings: SnapshotSettings,
         position: int,
-        clock: Callable[[], float] | None = None,
         *,
         unpin: Callable[[], None] = _nothing,
         patience_s: float = 0.0,
@@ -118,7 +117,6 @@ class Snapshotter:
         """
         self._log, self._state, self._files = log, state, files
         self._settings = settings.within(log.capacity)
-        self._clock = time.monotonic if clock is None else clock
         self._unpin, self._patience_s = unpin, patience_s
         self._lease_s = lease_s
         self._cursor = f"{SNAPSHOT}{files.host}"
@@ -174,9 +172,9 @@ class Snapshotter:
     def feed(self, executor: Executor, records: Iterable[RecordLike]) -> list[Outcome]:
         """Execute records, and count them. Used by one thread at a time."""
         batch = list(records)
-        began = self._clock()
+        began = time.monotonic()
         outcomes = executor.feed(batch)
-        seconds = self._clock() - began
+        seconds = time.monotonic() - began
         size = sum([len(record.value) for record in batch])
         self._executed(executor.position, size, len(batch), seconds)
         return outcomes
@@ -212,11 +210,11 @@ class Snapshotter:
         """
         with self._taking:
             self._check_open()
-            self._schedule.begin(self._clock())
+            self._schedule.begin(time.monotonic())
             try:
                 snapshot = self._write(progress)
             except Exception as error:
-                self._schedule.fail(self._clock())
+                self._schedule.fail(time.monotonic())
                 # SQLite says of a copy only by the type what was wrong.
                 msg = f"the snapshot failed: {type(error).__name__}: {error}"
                 self._alarm("snapshot", msg)
@@ -230,7 +228,7 @@ class Snapshotter:
                 self._judge()
             self._try("trim", self._let_go)
             self._try("reserve", self._reserve)
-            self._schedule.succeed(self._clock(), self._level)
+            self._schedule.succeed(time.monotonic(), self._level)
             loop = "snapshots follow one another without a pause: raise the soft marks"
             self._alarm("loop", loop if self._schedule.looping else None)
             return snapshot
@@ -248,8 +246,7 @@ class Snapshotter:
         image = self._runner.mark()
         with close_all(image.views):
             image.facts["log"] = self._log.identity
-            state, clock = self._state, self._clock
-            return self._files.write(image, state, clock, rate, progress)
+            return self._files.write(image, self._state, rate, progress)
 
     def snapshots(self) -> list[Snapshot]:
         """Return those that can be used, the oldest first."""
@@ -352,7 +349,7 @@ class Snapshotter:
 
     def _hold(self, why: str | None) -> None:
         """Note that others hold the log; an alarm if it lasts."""
-        now = self._clock()
+        now = time.monotonic()
         since = self._held[0] if self._held is not None else now
         self._held = None if why is None else (since, why)
         self._alarm("held", why if now - since >= self._patience_s else None)
@@ -378,7 +375,7 @@ class Snapshotter:
         while not self._closing:
             self._wake.wait(_IDLE_S)
             self._wake.clear()
-            pause = self._schedule.wait(self._clock())
+            pause = self._schedule.wait(time.monotonic())
             self._look()
             if not self._asked():
                 self._retry_trim()
