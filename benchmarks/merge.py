@@ -19,7 +19,7 @@ from rich.table import Table
 from benchmarks import data, machine
 from braidlog import _native
 from braidlog.logstream.storage import CommitContext
-from braidlog.node.replica_store import ReplicaStore
+from braidlog.node.replication.replica_store import ReplicaStore
 from braidlog.store.merge import RawDirectory, RawMerge
 from braidlog.store.node_store import NodeStore
 

@@ -17,9 +17,9 @@ from typing import Any
 
 from braidlog.cli.root import main
 from braidlog.node.node import ClusterNode
-from braidlog.node.raft_log import GroupLog
-from braidlog.node.replicas import Replicas
-from braidlog.node.repository import RepositoryMember
+from braidlog.node.replication.replicas import Replicas
+from braidlog.node.repository.member import RepositoryMember
+from braidlog.node.repository.raft_log import GroupLog
 from braidlog.serving.sessions import Session
 
 EVENTS_MAX = 1_000_000

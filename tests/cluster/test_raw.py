@@ -13,7 +13,7 @@ import pytest
 
 from braidlog.client import connect_async
 from braidlog.errors import LogError, NotReadyError
-from braidlog.node.raw import open_raw
+from braidlog.node.rescue.raw import open_raw
 from braidlog.testing.cluster import LocalCluster
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from braidlog.cli import main
 from braidlog.faultlog import FaultLog, read_ring, scan
-from braidlog.node.raft_log import GroupLog
+from braidlog.node.repository.raft_log import GroupLog
 from braidlog.raft import Base, Membership
 from braidlog.store.node_store import NodeStore
 from braidlog.wire import commands

@@ -137,7 +137,7 @@ def rescue(
 
 def _look(directory: Path, *, locked: bool) -> Found:
     # Late, here and below: everything else works without the extra that this needs.
-    from braidlog.node.rescue_files import read_copy
+    from braidlog.node.rescue.files import read_copy
 
     try:
         ring = scan(read_ring(directory), path=str(directory / FILE_NAME))
@@ -259,7 +259,7 @@ def _write(
         what = f"{lost}, and {what}"
     session.confirm(what, yes=yes)
     from braidlog.metarepo.recovery.succession import seed_of
-    from braidlog.node.rescue_files import digest_of, write_seed
+    from braidlog.node.rescue.files import digest_of, write_seed
 
     valid = [
         (item.path, item.record)

@@ -23,29 +23,30 @@ from typing import Final, TypeVarTuple
 from braidlog.errors import ClosedError, LogError, NotReadyError
 from braidlog.faultlog.log import FaultLog
 from braidlog.node.config import NodeConfig, replica_limits
-from braidlog.node.directory import Directory
 from braidlog.node.errors import begun_anew
-from braidlog.node.faults import FaultKeeper
 from braidlog.node.flush_scheduler import FlushScheduler
-from braidlog.node.identity import begin_incarnation
-from braidlog.node.latency import Durable
-from braidlog.node.peer_identity import PeerIdentity
-from braidlog.node.peers import LinkSettings, Peers
-from braidlog.node.raft_log import GroupLog
-from braidlog.node.registration import Registration
-from braidlog.node.replica_offer import ReplicaOffer
-from braidlog.node.replicas import Replicas
-from braidlog.node.reporting import Reporting
-from braidlog.node.repository import (
+from braidlog.node.leader.registration import Registration
+from braidlog.node.leader.replica_offer import ReplicaOffer
+from braidlog.node.leader.reporting import Reporting
+from braidlog.node.leader.retention import Retention
+from braidlog.node.metrics.latency import Durable
+from braidlog.node.metrics.status import NodeStatus, Observed
+from braidlog.node.peers.directory import Directory
+from braidlog.node.peers.identity import begin_incarnation
+from braidlog.node.peers.links import LinkSettings, Peers
+from braidlog.node.peers.peer_identity import PeerIdentity
+from braidlog.node.replication.replicas import Replicas
+from braidlog.node.replication.scrub import Scrub
+from braidlog.node.repository.member import (
     FIRST_GROUP,
     RepositoryMember,
-    begin_base,
     end_groups,
 )
-from braidlog.node.requests import Requests
-from braidlog.node.retention import Retention
-from braidlog.node.scrub import Scrub
-from braidlog.node.status import NodeStatus, Observed
+from braidlog.node.repository.raft_log import GroupLog
+from braidlog.node.repository.route import RepositoryRoute
+from braidlog.node.requests.requests import Requests
+from braidlog.node.rescue.faults import FaultKeeper
+from braidlog.node.rescue.group_base import begin_base
 from braidlog.node.syncer import Syncer
 from braidlog.serving.descriptors import places
 from braidlog.serving.entrance import Capacity
@@ -112,14 +113,11 @@ class ClusterNode:
         self._chance = random.Random(seed)
         self._timer: asyncio.TimerHandle | None = None
         self._ticked_at = self._loop.time()
-        self._leader_heard = 0
-        """Who last told this node what was decided."""
         self._draining = self._closed = False
         self.failed: asyncio.Future[LogError] = self._loop.create_future()
         """Set when the node cannot go on."""
         self._started = self._leader_since = store.clock()
         self._leader_seen = 0
-        self._reporting = Reporting(self)
         self._faults = self._keep_faults(faults)
         self._era = self._begin_era()
         who = begin_incarnation(store, self._chance.randbytes)
@@ -130,28 +128,26 @@ class ClusterNode:
             self._outbox, lambda: self._guarded(self._carry_out)
         )
         self.peers = self._make_peers(token, tls)
-        self.replicas = Replicas(
-            self.id,
-            store,
-            self.peers,
-            replica_limits(config),
-            self.changed,
-            lambda: len(self.sessions),
-        )
+        self.directory = self._make_directory()
+        self._route = RepositoryRoute(self.id, self.peers, self.directory)
+        self.replicas = self._make_replicas()
         self._durable = Durable(self.replicas.latencies.sync)
-        self.member = self._open_member()
+        self._route.member = self._open_member()
         end_groups(store, before=self._era)
         self.peer_identity.repository = lambda: (
             self.member.group.repository if self.member is not None else None
         )
         self.peer_identity.part = self._part
-        self.requests = Requests(self)
-        self._registration = Registration(self)
-        self._replica_offer = ReplicaOffer(self, store, self._era)
-        self._retention = Retention(self)
+        self._reporting = self._make_reporting()
+        self.requests = self._make_requests()
+        execute = self.requests.execute
+        self._registration = Registration(config, who, execute)
+        self._replica_offer = ReplicaOffer(self.id, store, self._era, execute)
+        self._retention = Retention(
+            config, self.replicas.primaries, self.wall_clock, execute
+        )
         life = f"{self.id} {self.incarnation}"
         self._scrub = Scrub(config, store, self.replicas, life, self._mend_group)
-        self.directory = Directory(self)
         self.sessions: Sessions = self._make_sessions(
             authorize,
             challenger,
@@ -180,6 +176,46 @@ class ClusterNode:
             on_refused=self.peer_identity.refused,
             holds=self.peer_identity.holds,
             bound=self.peer_identity.bound,
+        )
+
+    def _make_directory(self) -> Directory:
+        return Directory(
+            self.id,
+            self.config.cluster.voters,
+            self.peers,
+            learn=self.peer_identity.learn,
+            is_member=lambda: self.member is not None,
+            changed=self.changed,
+        )
+
+    def _make_replicas(self) -> Replicas:
+        return Replicas(
+            self.id,
+            self._store,
+            self.peers,
+            replica_limits(self.config),
+            self.changed,
+            lambda: len(self.sessions),
+        )
+
+    def _make_reporting(self) -> Reporting:
+        return Reporting(
+            self.config,
+            self.incarnation,
+            self._route,
+            self.peers,
+            stored=self.replicas.reports,
+            says=self.says,
+        )
+
+    def _make_requests(self) -> Requests:
+        return Requests(
+            self._route,
+            self.peers,
+            self.replicas,
+            patience=self.config.timing.forward_ms / 1000,
+            loop=self,
+            full=lambda: self.sessions.full,
         )
 
     def _make_sessions(
@@ -211,7 +247,11 @@ class ClusterNode:
     def _keep_faults(self, log: FaultLog | None) -> FaultKeeper | None:
         if log is None:
             return None
-        return FaultKeeper(log, recorded=self._reporting.recorded, failed=self.fail)
+        return FaultKeeper(log, recorded=self._recorded, failed=self.fail)
+
+    def _recorded(self, said: Recorded) -> None:
+        self._reporting.recorded(said)
+        self.changed()
 
     def _begin_era(self) -> int:
         """Return the fault epoch, which is the number of the Raft group.
@@ -359,7 +399,7 @@ class ClusterNode:
         if isinstance(message, Replicate):
             self.replicas.replicate(message, payload)
         elif isinstance(message, Commit):
-            self._leader_heard = node
+            self._route.leader_heard = node
             self.replicas.commit(message)
         elif isinstance(message, Report):
             if self.member is not None:
@@ -373,7 +413,7 @@ class ClusterNode:
         elif isinstance(message, Entries):
             self.replicas.entries(node, message, payload)
         elif isinstance(message, Configure):
-            self._leader_heard = node
+            self._route.leader_heard = node
             self.replicas.configure(message)
         elif isinstance(message, Faults):
             if self._faults is not None:
@@ -415,7 +455,9 @@ class ClusterNode:
             return
         if self.member is None:
             # The group has made this node a member: it begins with an empty log.
-            self.member = self._make_member(GroupLog.create(self._store, self._era))
+            log = GroupLog.create(self._store, self._era)
+            self._route.member = self._make_member(log)
+        assert self.member is not None, "it was made if there was none"
         self.member.group.step(bytes(payload))
 
     def _to_self(self, message: Message) -> None:
@@ -509,7 +551,7 @@ class ClusterNode:
             turns.stirred = False
             reports = self.replicas.flush(now)
             if reports:
-                self._reporting.durable(tuple(reports))
+                self._reporting.durable(tuple(reports), now)
             if self.member is not None and self.member.flush():
                 turns.stirred = True
         self._outbox.flush()
@@ -522,27 +564,12 @@ class ClusterNode:
     @property
     def leader(self) -> int:
         """Return the leader of the repository, 0 if none is known."""
-        if self.member is not None:
-            return self.member.leader
-        return self._leader_heard
+        return self._route.leader
 
     @property
-    def way_to_leader(self) -> int:
-        """Return the node to ask for what the leader decides, 0 if none is known.
-
-        Whoever is no member of the repository hears of its leader only once it has to
-        do with it; until then any member passes things on.
-        """
-        if self.member is not None:
-            return self.member.leader
-        ways = (self._leader_heard, *self.directory.voters)
-        return next((each for each in ways if self.peers.is_connected(each)), 0)
-
-    @property
-    def voters(self) -> tuple[int, ...]:
-        """Return the other nodes that may lead, for a node that is no member."""
-        heard = (self._leader_heard,) if self._leader_heard else ()
-        return tuple(dict.fromkeys((*self.directory.voters, *heard)))
+    def member(self) -> RepositoryMember | None:
+        """Return the node's member of the repository, None if it has none."""
+        return self._route.member
 
     # --- to look at
 
@@ -613,7 +640,7 @@ class ClusterNode:
             return "the node is shutting down"
         if self.peer_identity.why and not self._registration.done:
             return self.peer_identity.why
-        if not self.way_to_leader:
+        if not self._route.way_to_leader:
             return "the node knows no leader of the metadata repository"
         if self.member is not None and self.member.lacks_room:
             return "the metadata repository waits for disk space"

@@ -22,10 +22,10 @@ from braidlog.faultlog.ring import Ring
 from braidlog.metarepo.events import Event, EventName
 from braidlog.node.config import NodeConfig
 from braidlog.node.errors import DamagedNodeError
-from braidlog.node.identity import is_new
+from braidlog.node.metrics.event_log import tell
 from braidlog.node.node import ClusterNode
+from braidlog.node.peers.identity import is_new
 from braidlog.node.syncer import Syncer, ThreadSyncer
-from braidlog.node.telling import tell
 from braidlog.serving.security import authorizer, challenger, contexts, peer_token
 from braidlog.serving.sessions import Listening
 from braidlog.serving.shares import ShareBounds
@@ -248,7 +248,7 @@ def damage_explained(config: NodeConfig) -> Iterator[None]:
 
 def _http(config: NodeConfig, node: ClusterNode) -> Any:
     # Late: a node without metrics needs no library for them.
-    from braidlog.node.metrics import StatusCollector
+    from braidlog.node.metrics.status_collector import StatusCollector
     from braidlog.serving.http import StatusServer
 
     return StatusServer(

@@ -24,7 +24,7 @@ import pyarrow as pa
 import braidlog
 from braidlog import _native
 from braidlog.errors import InvalidArgumentError, NotFoundError
-from braidlog.node.raw import streams_in
+from braidlog.node.rescue.raw import streams_in
 from braidlog.sources.chunks import rechunk
 from braidlog.sources.origin import Origin
 from braidlog.sources.plan import Bounds, Extent, plan

@@ -1,7 +1,7 @@
 """Reads a log from what is left of a cluster: directories of nodes that do not run.
 
 Theory of operation: the fault logs of the directories decide which of them are valid
-(`braidlog.node.raw`). There are two ways to read what they have.
+(`braidlog.node.rescue.raw`). There are two ways to read what they have.
 
 - In one pass of all files (`braidlog.store.merge`), front to back, which locks the
   directories, compares copies, and passes over damage: `records`, and `batches` from
@@ -39,7 +39,7 @@ from braidlog.errors import (
     LockedError,
     TrimmedError,
 )
-from braidlog.node.raw import choose_raw, open_raw
+from braidlog.node.rescue.raw import choose_raw, open_raw
 from braidlog.sources.plan import Extent, Span
 from braidlog.sources.source import ALL_STREAMS, LogSource, Look
 from braidlog.store.merge import Damage, Figures, OnHole

@@ -13,7 +13,7 @@ more of it.
 
 Which directories may be trusted is not decided here, but by the fault log, and commits
 that are on none of the disks are told by the metadata repository:
-`braidlog.node.raw.open_raw` asks both.
+`braidlog.node.rescue.raw.open_raw` asks both.
 """
 
 from __future__ import annotations

@@ -31,11 +31,11 @@ from braidlog.logstream.storage import Batch, Placed
 from braidlog.metarepo import controller, publisher, repository
 from braidlog.metarepo.collector import Collector
 from braidlog.metarepo.group import MetadataMember
-from braidlog.node.directory import Directory
-from braidlog.node.group_writes import GroupWrites
-from braidlog.node.metadata import Answers
-from braidlog.node.replica_store import ReplicaStore
-from braidlog.node.scrub import Scrub
+from braidlog.node.peers.directory import Directory
+from braidlog.node.replication.replica_store import ReplicaStore
+from braidlog.node.replication.scrub import Scrub
+from braidlog.node.repository.group_writes import GroupWrites
+from braidlog.node.requests.metadata import Answers
 from braidlog.raft import election
 from braidlog.raft.quorum import Vote
 from braidlog.serving.intake import Intake

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from braidlog import _native
 from braidlog.errors import StoreFailedError
-from braidlog.node.raft_log import GroupLog
+from braidlog.node.repository.raft_log import GroupLog
 from braidlog.raft import Base, Entry, EntryKind, HardState, Membership, Stored, Write
 from braidlog.store.node_store import NodeStore
 

@@ -8,7 +8,7 @@ from braidlog import _native
 from braidlog.client.batches import Columns, NativeCodec
 from braidlog.client.log_appender import _SEQUENCE_NEVER
 from braidlog.errors import SequenceGapError
-from braidlog.node.replica_store import ReplicaStore
+from braidlog.node.replication.replica_store import ReplicaStore
 from braidlog.store.node_store import NodeStore
 from braidlog.types import Producer
 

@@ -10,17 +10,17 @@ import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
-from braidlog.node.latency import Histogram
-from braidlog.node.metrics import StatusCollector
-from braidlog.node.replicas import Counters
-from braidlog.node.scrub import ScrubCounters
-from braidlog.node.status import (
+from braidlog.node.metrics.latency import Histogram
+from braidlog.node.metrics.status import (
     GroupStatus,
     NodeStatus,
     Observed,
     PeerStatus,
     ReplicaStatus,
 )
+from braidlog.node.metrics.status_collector import StatusCollector
+from braidlog.node.replication.replicas import Counters
+from braidlog.node.replication.scrub import ScrubCounters
 from braidlog.wire.messages import (
     LogInfo,
     Metadata,

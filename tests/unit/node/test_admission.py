@@ -5,7 +5,7 @@ from typing import Any, get_args
 import pytest
 
 from braidlog.errors import InvalidArgumentError, TooLargeError, UnauthorizedError
-from braidlog.node.admission import admit
+from braidlog.node.requests.admission import admit
 from braidlog.store.catalog import LogOptions
 from braidlog.wire import commands
 from braidlog.wire.commands import Command, encode

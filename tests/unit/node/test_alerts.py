@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import braidlog
-from braidlog.node.latency import Histogram
+from braidlog.node.metrics.latency import Histogram
 from braidlog.wire.messages import StreamStatus
 from unit.node.observed import Series, log, metadata, observed, series, status, stream
 from unit.node.promql import World, evaluate, names

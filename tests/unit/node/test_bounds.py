@@ -10,6 +10,7 @@ import resource
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,9 +23,10 @@ from braidlog.errors import (
     RemoteProtocolError,
     TooLargeError,
 )
-from braidlog.node import replicas
 from braidlog.node.config import NodeConfig
-from braidlog.node.registration import Registration
+from braidlog.node.leader.registration import Registration
+from braidlog.node.peers.identity import Identity
+from braidlog.node.replication import replicas
 from braidlog.node.server import NodeServer
 from braidlog.raft.errors import RaftInvariantError
 from braidlog.serving import sessions
@@ -327,19 +329,11 @@ async def test_who_does_not_greet_loses_the_connection(
 
 
 class _Refused:
-    """A node that the repository refuses once."""
-
-    id, incarnation, identity = 1, 1, b"i" * 16
+    """A repository that refuses a node once."""
 
     def __init__(self) -> None:
-        self.requests = self
-        self.config: Any = self
-        self.advertise = "host:1"
         self.calls: dict[bytes, LogError | None] = {}
         self.asked = 0
-
-    def changed(self) -> None:
-        """Take note of nothing."""
 
     def execute(self, call: bytes, command: bytes, answer: Any) -> None:
         """Answer as a repository does, which remembers what it was asked by call."""
@@ -354,7 +348,8 @@ class _Refused:
 async def test_a_refused_node_is_registered_when_the_reason_is_gone() -> None:
     """Such as another node at its address, which was then removed."""
     node = _Refused()
-    registration = Registration(node)  # type: ignore[arg-type]
+    config: Any = SimpleNamespace(node=SimpleNamespace(id=1), advertise="host:1")
+    registration = Registration(config, Identity(b"i" * 16, 1), node.execute)
     registration.start()
     await _until(lambda: node.asked > 2 or registration.done)
     registration.close()

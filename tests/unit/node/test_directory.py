@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from braidlog.errors import LogError, NotReadyError
-from braidlog.node.directory import Directory
-from braidlog.node.reporting import Reporting
+from braidlog.node.leader.reporting import Reporting
+from braidlog.node.peers.directory import Directory
+from braidlog.node.repository.route import RepositoryRoute
 from braidlog.wire.messages import Message, Metadata, NodeInfo, Report
 
 NOTHING = memoryview(b"")
@@ -27,47 +28,47 @@ class Bench:
         self.asked: list[tuple[int, Any]] = []
         self.sent: list[tuple[int, Message]] = []
         self.known: dict[int, str] = {}
-        self.leader_heard = 0
-        node: Any = SimpleNamespace(
-            id=5,
-            incarnation=1,
-            member=None,
-            config=SimpleNamespace(
-                cluster=SimpleNamespace(voters={1: "n1:1", 2: "n2:1", 3: "n3:1"}),
-                timing=SimpleNamespace(heartbeat_ms=100),
+        self.is_member = False
+        peers: Any = SimpleNamespace(
+            request=lambda voter, _message, _payload, answer: self.asked.append(
+                (voter, answer)
             ),
-            peers=SimpleNamespace(
-                request=lambda voter, _message, _payload, answer: self.asked.append(
-                    (voter, answer)
-                ),
-                send=lambda voter, message: self.sent.append((voter, message)),
-                know=self.known.update,
-                nodes=self.known,
-            ),
-            peer_identity=SimpleNamespace(learn=lambda _: None),
-            replicas=SimpleNamespace(reports=tuple),
-            says=lambda: None,
+            send=lambda voter, message: self.sent.append((voter, message)),
+            know=self.known.update,
+            nodes=self.known,
+        )
+        config: Any = SimpleNamespace(
+            node=SimpleNamespace(id=5), timing=SimpleNamespace(heartbeat_ms=100)
+        )
+        self.directory = Directory(
+            5,
+            (1, 2, 3),
+            peers,
+            learn=lambda _: None,
+            is_member=lambda: self.is_member,
             changed=lambda: None,
         )
-        self.directory = Directory(node)
-        node.voters = self.directory.voters
-        self.node = node
+        route = RepositoryRoute(5, peers, self.directory)
+        self.reporting = Reporting(
+            config, 1, route, peers, stored=tuple, says=lambda: None
+        )
+        self.now = 0.0
 
     def answer(self, answer: Message | LogError) -> None:
         self.asked[-1][1](answer, NOTHING)
-        self.node.voters = self.directory.voters
 
     def told(self) -> list[int]:
         """Return to whom a sign of life goes."""
         self.sent.clear()
-        Reporting(self.node).tick(1.0)
+        self.now += 1.0
+        self.reporting.tick(self.now)
         assert all(isinstance(message, Report) for _, message in self.sent)
         return [voter for voter, _ in self.sent]
 
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.setattr("braidlog.node.directory._PAUSE_S", 0.0)
+    monkeypatch.setattr("braidlog.node.peers.directory._PAUSE_S", 0.0)
     return Bench()
 
 
@@ -109,7 +110,7 @@ async def test_a_member_asks_for_a_leader_that_its_log_does_not_have(
     bench: Bench,
 ) -> None:
     """It could not answer it, and would be sent nothing that says where it is."""
-    bench.node.member = object()
+    bench.is_member = True
     bench.directory.start()
     assert bench.asked == []
     bench.directory.seek(4)

@@ -10,7 +10,7 @@ import pytest
 from braidlog.errors import InvalidArgumentError, LogError, TooLargeError
 from braidlog.faultlog.configuration import MEMBERS_MAX
 from braidlog.faultlog.log import FaultLog
-from braidlog.node.faults import FaultKeeper
+from braidlog.node.rescue.faults import FaultKeeper
 from braidlog.wire.messages import Faults, Recorded
 
 MANY = tuple(range(1, MEMBERS_MAX + 2))

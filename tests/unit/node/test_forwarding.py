@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from braidlog.errors import DeadlineError, LogError
-from braidlog.node.forwarding import Answer, Forwarding
+from braidlog.node.requests.forwarding import Answer, Forwarding
 from braidlog.raft import NotLeaderError
 from braidlog.wire.messages import Execute, Executed, GetMetadata, Message
 

@@ -12,7 +12,7 @@ from braidlog.errors import (
     TooLargeError,
     TrimmedError,
 )
-from braidlog.node.raft_log import GroupLog
+from braidlog.node.repository.raft_log import GroupLog
 from braidlog.raft import (
     Base,
     Entry,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from braidlog import _native
 from braidlog.errors import StoreFailedError, TooLargeError, UnavailableError
-from braidlog.node.group_writes import GroupWrites
-from braidlog.node.raft_log import GroupLog
+from braidlog.node.repository.group_writes import GroupWrites
+from braidlog.node.repository.raft_log import GroupLog
 from braidlog.raft import (
     Base,
     Entry,

@@ -10,8 +10,8 @@ from braidlog import _native
 from braidlog.errors import UnavailableError
 from braidlog.metarepo.waiting import Answer
 from braidlog.node.config import parse
-from braidlog.node.raft_log import GroupLog
-from braidlog.node.repository import RepositoryMember
+from braidlog.node.repository.member import RepositoryMember
+from braidlog.node.repository.raft_log import GroupLog
 from braidlog.raft import Write
 from braidlog.wire import commands
 from braidlog.wire.messages import Message

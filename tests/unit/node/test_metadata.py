@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from braidlog.errors import LogError, NotReadyError
-from braidlog.node import metadata
-from braidlog.node.metadata import Answers
+from braidlog.node.repository.route import RepositoryRoute
+from braidlog.node.requests import metadata
+from braidlog.node.requests.metadata import Answers
 from braidlog.wire.messages import GetMetadata, Message, Metadata
 from braidlog.wire.roles import Role
 
@@ -53,23 +54,25 @@ class Bench:
             read=lambda _message, _now, done: self.confirms.append(done),
             group=SimpleNamespace(repository=self),
         )
-        self.node: Any = SimpleNamespace(
-            id=1,
-            now=0.0,
-            member=voter if member else None,
-            directory=SimpleNamespace(metadata=None),
-            voters=(2, 3),
-            way_to_leader=2,
-            peers=SimpleNamespace(is_connected=lambda node: node == 3),
-            requests=SimpleNamespace(
-                forward=lambda *asked: self.forwarded.append(asked)
-            ),
-            sessions=SimpleNamespace(full=False),
-            changed=lambda: None,
-            soon=lambda call, _=0.0: self.turns.append(call),
+        peers: Any = SimpleNamespace(is_connected=lambda node: node == 3)
+        directory: Any = SimpleNamespace(metadata=None, voters=(2, 3))
+        self.route = RepositoryRoute(1, peers, directory)
+        self.route.leader_heard = 2
+        self.route.member = voter if member else None
+        self.voter = voter
+        self.full = False
+        self.answers = Answers(
+            self.route,
+            lambda *asked: self.forwarded.append(asked),
+            self,
+            lambda: self.full,
         )
-        make: Any = Answers
-        self.answers: Answers = make(self.node)
+
+    def changed(self) -> None:
+        """Nothing has to be flushed."""
+
+    def soon(self, call: Callable[[], None], seconds: float = 0.0) -> None:
+        self.turns.append(call)
 
     def metadata(self, *, judged: bool = False) -> Metadata:
         self.encoded += 1
@@ -81,10 +84,10 @@ class Bench:
 
     def publish(self) -> None:
         self.revision += 1
-        if self.node.member is not None:
-            self.node.member.version = (self.revision, 1)
+        if self.route.member is not None:
+            self.voter.version = (self.revision, 1)
         else:
-            self.node.directory.metadata = self.metadata()
+            self.route.directory.metadata = self.metadata()
         self.answers.look()
 
     def turn(self) -> None:
@@ -168,11 +171,11 @@ def test_nothing_is_told_while_answers_fill_the_memory() -> None:
     for each in clients:
         bench.ask(each, WAIT)
     bench.publish()
-    bench.node.sessions.full = True
+    bench.full = True
     for _ in range(5):
         bench.turn()
     assert sum(len(each.answers) for each in clients) == metadata._SLICE
-    bench.node.sessions.full = False
+    bench.full = False
     while bench.turns:
         bench.turn()
     assert all(len(each.answers) == 1 for each in clients)
@@ -186,7 +189,7 @@ def test_questions_are_gathered(kind: str) -> None:
     bench = Bench(member=kind != "of a voter")
     message = GetMetadata(linearizable=True)
     if kind == "of the leader":
-        bench.node.member.leader = 2
+        bench.voter.leader = 2
         message = GetMetadata(by_leader=True)
     if kind == "as the leader":
         message = GetMetadata(linearizable=True, by_leader=True)

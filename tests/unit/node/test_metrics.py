@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from braidlog.node.latency import BOUNDS_S, Durable, Histogram
-from braidlog.node.metrics import LOGS_SHOWN
+from braidlog.node.metrics.latency import BOUNDS_S, Durable, Histogram
+from braidlog.node.metrics.status_collector import LOGS_SHOWN
 from unit.node.observed import (
     NOW_S,
     log,

@@ -9,8 +9,8 @@ import pytest
 
 from braidlog.errors import CorruptionError, NodeIdentityError
 from braidlog.metarepo.repository import Repository
-from braidlog.node.identity import Identity, begin_incarnation, note_bound
-from braidlog.node.peer_identity import PeerIdentity
+from braidlog.node.peers.identity import Identity, begin_incarnation, note_bound
+from braidlog.node.peers.peer_identity import PeerIdentity
 from braidlog.store.node_store import NodeStore
 from braidlog.wire import commands
 from braidlog.wire.commands import RegisterNode

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from braidlog.node.config import NodeConfig
-from braidlog.node.peers import LinkSettings, Peers
+from braidlog.node.peers.links import LinkSettings, Peers
 from braidlog.node.server import NodeServer
 from braidlog.serving.security import challenger
 from braidlog.serving.settings import SecuritySettings

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from braidlog.node import peers
-from braidlog.node.peers import LinkSettings, Peers
+from braidlog.node.peers import links as module
+from braidlog.node.peers.links import LinkSettings, Peers
 from braidlog.serving.transport import Outbox
 from braidlog.wire.messages import Consensus, Hello, Replicate
 
@@ -31,7 +31,7 @@ def make(lost: asyncio.Event, unsent_bytes_max: int = 1 << 20) -> Peers:
 async def test_a_node_that_speaks_is_connected_to_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(peers, "_RETRY_MIN_S", 1e6)
+    monkeypatch.setattr(module, "_RETRY_MIN_S", 1e6)
     lost, connected = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
@@ -57,8 +57,8 @@ async def test_a_node_that_speaks_is_connected_to_at_once(
 async def test_a_greeting_that_is_never_answered_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(peers, "_CONNECT_S", 0.05)
-    monkeypatch.setattr(peers, "_RETRY_MIN_S", 0.0)
+    monkeypatch.setattr(module, "_CONNECT_S", 0.05)
+    monkeypatch.setattr(module, "_RETRY_MIN_S", 0.0)
     lost = asyncio.Event()
     loop = asyncio.get_running_loop()
     silent: list[asyncio.BaseTransport] = []

@@ -13,8 +13,8 @@ import pytest
 from braidlog.errors import InternalError, InvalidArgumentError, LogError
 from braidlog.logstream import sequencer
 from braidlog.metarepo.leadership import Leadership
-from braidlog.node import retention
 from braidlog.node.config import NodeConfig
+from braidlog.node.leader import retention
 from braidlog.node.server import NodeServer
 from braidlog.wire import commands
 from unit.node.test_server import client, config, serving

@@ -1,6 +1,6 @@
 """Who waits for metadata: one poll of each connection, however many there are."""
 
-from braidlog.node.polls import SLICE_S, Polls
+from braidlog.node.requests.polls import SLICE_S, Polls
 
 
 def test_a_newer_poll_takes_the_place_of_the_older() -> None:

@@ -20,9 +20,9 @@ from braidlog.faultlog.configuration import Configuration
 from braidlog.faultlog.log import FaultLog
 from braidlog.logstream.storage import CommitContext, StoredStream
 from braidlog.metarepo.lastcuts import last_commits
-from braidlog.node import raw
-from braidlog.node.raft_log import GroupLog
-from braidlog.node.replica_store import ReplicaStore
+from braidlog.node.replication.replica_store import ReplicaStore
+from braidlog.node.repository.raft_log import GroupLog
+from braidlog.node.rescue import raw
 from braidlog.raft import Base, Entry, EntryKind, HardState, Membership, Write
 from braidlog.store.node_store import NodeStore
 from braidlog.wire import commands

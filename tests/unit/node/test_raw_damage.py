@@ -13,8 +13,8 @@ import pytest
 from braidlog import _native
 from braidlog.errors import CorruptionError, InvalidArgumentError, NotFoundError
 from braidlog.logstream.storage import CommitContext
-from braidlog.node.raw import choose_raw, open_raw
-from braidlog.node.replica_store import ReplicaStore
+from braidlog.node.replication.replica_store import ReplicaStore
+from braidlog.node.rescue.raw import choose_raw, open_raw
 from braidlog.store.merge import Figures, OnHole
 from braidlog.store.node_store import NodeStore
 from unit.node.test_raw import LOG, config, finish

@@ -6,14 +6,14 @@ import logging
 
 import pytest
 
-from braidlog.node.replica_trouble import ReplicaTrouble
+from braidlog.node.replication.replica_trouble import ReplicaTrouble
 from unit.logstream.group import Group
 from unit.logstream.memory import batch
 
 
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, "braidlog.node.replica_trouble")
+    caplog.set_level(logging.INFO, "braidlog.node.replication.replica_trouble")
     return caplog
 
 

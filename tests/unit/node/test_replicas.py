@@ -13,8 +13,8 @@ from braidlog.client.retry import Verdict, verdict_of
 from braidlog.errors import LogError, UnavailableError
 from braidlog.logstream.effects import Limits
 from braidlog.logstream.states import ReplicaState
-from braidlog.node.replica_store import ReplicaStore
-from braidlog.node.replicas import Replicas
+from braidlog.node.replication.replica_store import ReplicaStore
+from braidlog.node.replication.replicas import Replicas
 from braidlog.store.node_store import NodeStore
 from braidlog.wire.messages import Append, Configure, Read
 from unit.node.test_raw import config

@@ -7,8 +7,8 @@ from typing import Any
 from braidlog import _native
 from braidlog.logstream.states import ReplicaState
 from braidlog.node.config import parse
-from braidlog.node.raft_log import GroupLog
-from braidlog.node.repository import RepositoryMember
+from braidlog.node.repository.member import RepositoryMember
+from braidlog.node.repository.raft_log import GroupLog
 from braidlog.raft import Base, Membership
 from braidlog.store.node_store import NodeStore
 from braidlog.wire import commands

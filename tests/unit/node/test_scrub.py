@@ -21,9 +21,9 @@ from braidlog.node.config import (
     NodeSettings,
     TimingSettings,
 )
-from braidlog.node.replica_store import ReplicaStore
-from braidlog.node.replicas import Replicas
-from braidlog.node.scrub import Scrub
+from braidlog.node.replication.replica_store import ReplicaStore
+from braidlog.node.replication.replicas import Replicas
+from braidlog.node.replication.scrub import Scrub
 from braidlog.store.node_store import GROUP_PREFIX, NodeStore
 from braidlog.wire.messages import Configure, Read
 from unit.node.test_raw import config as stream_config

@@ -30,7 +30,7 @@ from braidlog.errors import (
 )
 from braidlog.node.config import NodeConfig, parse
 from braidlog.node.node import ClusterNode
-from braidlog.node.peers import LinkSettings, Peers
+from braidlog.node.peers.links import LinkSettings, Peers
 from braidlog.node.server import NodeServer
 from braidlog.serving.shares import ShareBounds
 from braidlog.serving.transport import Outbox
@@ -241,7 +241,7 @@ async def test_a_node_with_a_wrong_token_is_said_once(
             links.heard(1)
             await lost.get()
         links.close()
-    for logger in ("braidlog.node.peers", "braidlog.serving.sessions"):
+    for logger in ("braidlog.node.peers.links", "braidlog.serving.sessions"):
         warned = [r for r in caplog.records if r.name == logger and r.levelno >= 30]
         [said] = warned
         assert "token" in said.getMessage()

@@ -15,8 +15,8 @@ from braidlog.errors import BeyondEndError, CorruptionError, LockedError
 from braidlog.faultlog.configuration import Configuration
 from braidlog.faultlog.log import FaultLog
 from braidlog.logstream.storage import CommitContext
-from braidlog.node import raw
-from braidlog.node.replica_store import ReplicaStore
+from braidlog.node.replication.replica_store import ReplicaStore
+from braidlog.node.rescue import raw
 from braidlog.pipelines.compact_job import compact
 from braidlog.pipelines.shuffle import COLUMNS
 from braidlog.sources import dead as sources_dead

@@ -16,7 +16,7 @@ from braidlog.errors import CorruptionError, NotReadyError
 from braidlog.faultlog.configuration import Configuration
 from braidlog.faultlog.log import FaultLog
 from braidlog.logstream.storage import CommitContext
-from braidlog.node.replica_store import ReplicaStore
+from braidlog.node.replication.replica_store import ReplicaStore
 from braidlog.sources.dead import DeadSource
 from braidlog.store.node_store import NodeStore
 from unit.app.banking import make_bank

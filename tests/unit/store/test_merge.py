@@ -16,7 +16,7 @@ from braidlog.errors import (
     TooLargeError,
 )
 from braidlog.logstream.storage import CommitContext
-from braidlog.node.replica_store import ReplicaStore
+from braidlog.node.replication.replica_store import ReplicaStore
 from braidlog.store.merge import RawDirectory, RawMerge
 from braidlog.store.node_store import NodeStore
 

@@ -20,7 +20,7 @@ from braidlog.errors import (
     UnknownProducerError,
 )
 from braidlog.logstream.storage import CommitContext, Placed, StreamStorage
-from braidlog.node.replica_store import ReplicaStore
+from braidlog.node.replication.replica_store import ReplicaStore
 from braidlog.store.node_store import NodeStore
 from braidlog.wire.messages import Run
 

@@ -9,7 +9,7 @@ import pytest
 from braidlog import _native
 from braidlog.errors import CorruptionError, TrimmedError
 from braidlog.logstream.storage import CommitContext
-from braidlog.node.replica_store import ReplicaStore
+from braidlog.node.replication.replica_store import ReplicaStore
 from braidlog.store.merge import RawDirectory
 from braidlog.store.node_store import NodeStore
 from braidlog.store.rawstreams import RawSource, RawStreams, StoredPart

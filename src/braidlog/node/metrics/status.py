@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from braidlog.node.latency import Histogram
+    from braidlog.node.metrics.latency import Histogram
     from braidlog.wire.messages import Metadata
 
 __all__ = ["GroupStatus", "NodeStatus", "Observed", "PeerStatus", "ReplicaStatus"]

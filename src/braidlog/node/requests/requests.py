@@ -8,20 +8,20 @@ client needs no more than one node that lives.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from braidlog.errors import InvalidArgumentError, LogError
 from braidlog.metarepo.waiting import Answer
-from braidlog.node.admission import admit
-from braidlog.node.forwarding import Answer as PeerAnswer
-from braidlog.node.forwarding import Forwarding, not_leading
-from braidlog.node.metadata import Answers
+from braidlog.node.peers.links import Peers
+from braidlog.node.replication.replicas import Replicas
+from braidlog.node.repository.route import RepositoryRoute
+from braidlog.node.requests.admission import admit
+from braidlog.node.requests.forwarding import Answer as PeerAnswer
+from braidlog.node.requests.forwarding import Forwarding, not_leading
+from braidlog.node.requests.metadata import Answers, Scheduler
 from braidlog.serving.sessions import Request
 from braidlog.wire.messages import Execute, Executed, GetMetadata, Message, Read
 from braidlog.wire.roles import Role
-
-if TYPE_CHECKING:
-    from braidlog.node.context import NodeContext
 
 __all__ = ["Requests"]
 
@@ -31,17 +31,30 @@ _NOTHING: Final = memoryview(b"")
 class Requests:
     """Answers requests, or has them answered."""
 
-    def __init__(self, node: NodeContext) -> None:
-        """Serve for a node."""
-        self._node = node
-        patience = node.config.timing.forward_ms / 1000
-        self._forwarding = Forwarding(node.peers.request, patience)
-        self.answers = Answers(node)
+    def __init__(
+        self,
+        route: RepositoryRoute,
+        peers: Peers,
+        replicas: Replicas,
+        *,
+        patience: float,
+        loop: Scheduler,
+        full: Callable[[], bool],
+    ) -> None:
+        """Wait ``patience`` seconds for another node.
+
+        ``full`` tells whether sessions hold as many answers as they may.
+        """
+        self._route = route
+        self._replicas = replicas
+        self._loop = loop
+        self._forwarding = Forwarding(peers.request, patience)
+        self.answers = Answers(route, self.forward, loop, full)
 
     @property
     def waiting(self) -> int:
         """Return how many wait for other nodes, or for the repository here."""
-        member = self._node.member
+        member = self._route.member
         here = member.waiting if member is not None else 0
         return len(self._forwarding) + len(self.answers) + here
 
@@ -49,7 +62,7 @@ class Requests:
         """Let time pass: nobody waits for ever for a node that hangs."""
         self.answers.tick(now)
         if self._forwarding:
-            member = self._node.member
+            member = self._route.member
             # Who is no member sends to any that is, whoever leads.
             leader, term = member.leads_now() if member is not None else (0, 0)
             self._forwarding.tick(now, leader, term)
@@ -62,9 +75,8 @@ class Requests:
         Raises:
             LogError: it is refused, and nothing was changed.
         """
-        node = self._node
         if isinstance(message, Read):
-            node.replicas.read(request, message, node.now)
+            self._replicas.read(request, message, self._loop.now)
         elif isinstance(message, GetMetadata):
             forward = not self._votes(request.session.connection.peer)
             self.answers.take(request, message, forward=forward)
@@ -74,7 +86,7 @@ class Requests:
             raise InvalidArgumentError(
                 f"a node does not serve requests of type {type(message).__name__}"
             )
-        node.changed()
+        self._loop.changed()
 
     def _checked(
         self, request: Request, message: Execute, command: bytes, role: Role
@@ -89,23 +101,24 @@ class Requests:
         It votes, so it knows: what it sends, passed on, could go in circles. Those who
         do not vote send to any member.
         """
-        member = self._node.member
+        member = self._route.member
         return member is not None and node in member.group.raft.core.membership.voters
 
     def execute(
         self, call: bytes, command: bytes, answer: PeerAnswer, *, forward: bool = True
     ) -> None:
         """Execute a command on the leader; elsewhere only with `forward`."""
-        node = self._node
-        member, leader = node.member, node.way_to_leader
-        if member is not None and leader == node.id:
+        route = self._route
+        member, leader = route.member, route.way_to_leader
+        if member is not None and leader == route.node:
             member.execute(call, command, lambda done: answer(*_executed(done)))
         elif leader and forward:
             self._forwarding.forward(
-                leader, Execute(call), (command,), answer, node.now
+                leader, Execute(call), (command,), answer, self._loop.now
             )
         else:
-            answer(not_leading(node.id, leader), _NOTHING)
+            answer(not_leading(route.node, leader), _NOTHING)
+        self._loop.changed()
 
     def forward(
         self,
@@ -114,7 +127,7 @@ class Requests:
         done: Callable[[Message | LogError], None],
     ) -> None:
         """Ask another node for the metadata."""
-        now = self._node.now
+        now = self._loop.now
         self._forwarding.forward(node, message, (), lambda answer, _: done(answer), now)
 
 

@@ -22,7 +22,7 @@ from typing import Final
 
 from braidlog.errors import CorruptionError, UnavailableError
 from braidlog.node.config import NodeConfig
-from braidlog.node.replicas import Replicas
+from braidlog.node.replication.replicas import Replicas
 from braidlog.store.node_store import NodeStore, ScrubPlace
 
 __all__ = ["Scrub", "ScrubCounters"]

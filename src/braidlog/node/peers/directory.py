@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from braidlog.errors import LogError
+from braidlog.node.peers.links import Peers
 from braidlog.wire.messages import GetMetadata, Message, Metadata
-
-if TYPE_CHECKING:
-    from braidlog.node.context import NodeContext
 
 __all__ = ["Directory"]
 
@@ -34,9 +33,23 @@ _PAUSE_S: Final = 0.1
 class Directory:
     """Asks where the nodes are, as long as the node is no member."""
 
-    def __init__(self, node: NodeContext) -> None:
-        """Prepare."""
+    def __init__(
+        self,
+        node: int,
+        configured: Iterable[int],
+        peers: Peers,
+        *,
+        learn: Callable[[Metadata], None],
+        is_member: Callable[[], bool],
+        changed: Callable[[], None],
+    ) -> None:
+        """Know the voters of the settings; ``learn`` gets what is new first."""
         self._node = node
+        self._configured = tuple(configured)
+        self._peers = peers
+        self._learn = learn
+        self._is_member = is_member
+        self._changed = changed
         self.metadata: Metadata | None = None
         """What a voter said last."""
         self._voters: tuple[int, ...] = ()
@@ -61,18 +74,18 @@ class Directory:
 
         Both, because those of the settings know who votes now, if they still run.
         """
-        known = dict.fromkeys((*self._node.config.cluster.voters, *self._voters))
-        return tuple(each for each in known if each != self._node.id)
+        known = dict.fromkeys((*self._configured, *self._voters))
+        return tuple(each for each in known if each != self._node)
 
     def seek(self, node: int) -> None:
         """Ask as a member too, until it is known where a node is."""
-        if self._asked >= 0 and not self._sought and self._node.member is not None:
+        if self._asked >= 0 and not self._sought and self._is_member():
             self._sought = node
             self._ask()
 
     def _ask(self) -> None:
-        node, voters = self._node, self.voters
-        if not voters or (node.member is not None and not self._sought):
+        voters = self.voters
+        if not voters or (self._is_member() and not self._sought):
             return
         self._asked += 1
         asked = self._asked
@@ -85,7 +98,7 @@ class Directory:
         self._ask_in(_WAIT_MS / 1000 + _PATIENCE_S, turn=1)
         voter = voters[self._turn % len(voters)]
         known = self.metadata.index if self.metadata is not None else 0
-        node.peers.request(voter, GetMetadata(known, _WAIT_MS), (), answered)
+        self._peers.request(voter, GetMetadata(known, _WAIT_MS), (), answered)
 
     def _ask_in(self, seconds: float, *, turn: int = 0) -> None:
         if self._timer is not None:
@@ -105,15 +118,15 @@ class Directory:
         if self.metadata is None or answer.index >= self.metadata.index:
             self.metadata = answer
         self._voters = tuple(each.node for each in answer.nodes if each.voter)
-        self._node.peer_identity.learn(answer)
-        self._node.peers.know(
+        self._learn(answer)
+        self._peers.know(
             {
                 each.node: each.address
                 for each in answer.nodes
-                if each.node != self._node.id
+                if each.node != self._node
             }
         )
-        if self._sought in self._node.peers.nodes:
+        if self._sought in self._peers.nodes:
             self._sought = 0
         self._ask_in(_PAUSE_S)
-        self._node.changed()
+        self._changed()

@@ -3,7 +3,7 @@
 *Theory of operation.* The newest fault records of the directories decide whose logs are
 valid, by the rule that `braidlog rescue` goes by; the others are left out, whatever
 they hold. Commits of the last moment that are on no disk come from the log of the
-metadata repository (`braidlog.node.raw_commits`).
+metadata repository (`braidlog.node.rescue.raw_commits`).
 
 Damage is passed over and named; a directory that cannot be read at all is left out, as
 long as its fault log says which node it is. What was committed is on all replicas, so
@@ -41,7 +41,7 @@ from braidlog.faultlog.record import FaultRecord
 from braidlog.faultlog.ring import FILE_NAME, read_ring
 from braidlog.faultlog.rule import Decision, Unreadable, Wait, decide
 from braidlog.faultlog.scan import scan
-from braidlog.node.raw_commits import Lacking, Streams, lacking
+from braidlog.node.rescue.raw_commits import Lacking, Streams, lacking
 from braidlog.store.merge import (
     Damage,
     OnHole,

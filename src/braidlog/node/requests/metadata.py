@@ -5,8 +5,8 @@ within a moment. Questions that have to be passed on, or confirmed by a majority
 gathered: one is under way, and answers all that came before it left. So the repository
 has as much to do for one client as for ten thousand.
 
-Polls wait in a table (`braidlog.node.polls`). What is new is told to a slice of them in
-each turn of the loop, with all other work between, and to peers first.
+Polls wait in a table (`braidlog.node.requests.polls`). What is new is told to a slice
+of them in each turn of the loop, with all other work between, and to peers first.
 
 A node that is no member of the repository has the metadata of its directory, which
 waits for news at a voter, and its clients wait for that.
@@ -20,20 +20,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from braidlog.errors import LogError, NotReadyError
-from braidlog.node.forwarding import not_leading
-from braidlog.node.polls import Polls
+from braidlog.node.repository.route import RepositoryRoute
+from braidlog.node.requests.forwarding import not_leading
+from braidlog.node.requests.polls import Polls
 from braidlog.serving.sessions import Request, Session
 from braidlog.wire.codec import encode
 from braidlog.wire.messages import GetMetadata, Message, Metadata
 from braidlog.wire.roles import Role
 
-if TYPE_CHECKING:
-    from braidlog.node.context import NodeContext
-
-__all__ = ["Answers", "Gathering"]
+__all__ = ["Answers", "Forward", "Gathering", "Scheduler"]
 
 WAIT_MAX_MS: Final = 60_000
 """No question waits longer, whatever it asks for."""
@@ -52,6 +50,22 @@ _AGAIN_S: Final = 0.1
 
 Done: TypeAlias = Callable[[Message | LogError], None]
 Ask: TypeAlias = Callable[[Done], None]
+Forward: TypeAlias = Callable[[int, GetMetadata, Done], None]
+"""Asks another node for the metadata."""
+
+
+class Scheduler(Protocol):
+    """The turns of a node's loop."""
+
+    @property
+    def now(self) -> float:
+        """The time of the loop."""
+
+    def changed(self) -> None:
+        """Ask for a flush at the end of this turn."""
+
+    def soon(self, call: Callable[[], None], seconds: float = 0.0) -> None:
+        """Call something in another turn of the loop, with other work between."""
 
 
 class Gathering:
@@ -96,9 +110,21 @@ class Gathering:
 class Answers:
     """Answers questions for the metadata, or has them answered."""
 
-    def __init__(self, node: NodeContext) -> None:
-        """Serve for a node."""
-        self._node = node
+    def __init__(
+        self,
+        route: RepositoryRoute,
+        forward: Forward,
+        loop: Scheduler,
+        full: Callable[[], bool],
+    ) -> None:
+        """Begin with nobody who asks.
+
+        ``full`` tells whether sessions hold as many answers as they may.
+        """
+        self._route = route
+        self._forward = forward
+        self._loop = loop
+        self._full = full
         self._polls: Polls[Request] = Polls()
         self._told = 0
         """Revision that the polls were told."""
@@ -130,11 +156,11 @@ class Answers:
         Raises:
             NotReadyError: nobody who knows can be asked.
         """
-        node, now = self._node, self._node.now
-        member = node.member
-        if message.by_leader and not (member is not None and member.leader == node.id):
+        route, now = self._route, self._loop.now
+        member, node = route.member, route.node
+        if message.by_leader and not (member is not None and member.leader == node):
             if not forward:
-                raise not_leading(node.id, node.way_to_leader)
+                raise not_leading(node, route.way_to_leader)
             self._of_leader.add(request, now)
         elif message.by_leader:
             self._judged.add(request, now)
@@ -155,7 +181,7 @@ class Answers:
 
     def _wait(self, request: Request, message: GetMetadata, now: float) -> None:
         revision = self._revision
-        if not revision and self._node.member is None:
+        if not revision and self._route.member is None:
             raise NotReadyError(
                 "no voter of the metadata repository has answered this node yet"
             )
@@ -179,10 +205,10 @@ class Answers:
 
     @property
     def _revision(self) -> int:
-        member = self._node.member
+        member = self._route.member
         if member is not None:
             return member.group.repository.revision
-        known = self._node.directory.metadata
+        known = self._route.directory.metadata
         return known.index if known is not None else 0
 
     def look(self) -> None:
@@ -216,15 +242,15 @@ class Answers:
             else:
                 self._ready.append((request, what))
         if self._ready and not busy:
-            self._node.soon(self._tell_some)
+            self._loop.soon(self._tell_some)
 
     def _tell_some(self) -> None:
         # While answers are not taken, more of them would only fill the memory.
-        full = self._node.sessions.full
+        full = self._full()
         for _ in range(0 if full else min(_SLICE, len(self._ready))):
             self._answer(*self._ready.popleft())
         if self._ready:
-            self._node.soon(self._tell_some, _PAUSE_S if full else 0.0)
+            self._loop.soon(self._tell_some, _PAUSE_S if full else 0.0)
 
     # --- answers
 
@@ -238,16 +264,15 @@ class Answers:
 
     def _current(self) -> bytes:
         """Return the metadata as this node knows it now, encoded."""
-        node = self._node
-        member = node.member
+        member = self._route.member
         if member is None:
-            known = node.directory.metadata
+            known = self._route.directory.metadata
             return self._bytes_of(known) if known is not None else b""
         version, at, encoded = self._encoded
-        now = member.version
-        if version != now or not at <= node.now < at + _FRESH_S:
+        current, now = member.version, self._loop.now
+        if version != current or not at <= now < at + _FRESH_S:
             encoded = encode(member.metadata())
-            self._encoded = now, node.now, encoded
+            self._encoded = current, now, encoded
         return encoded
 
     def _bytes_of(self, metadata: Metadata) -> bytes:
@@ -259,23 +284,21 @@ class Answers:
 
     def _confirm(self, done: Done, *, judged: bool = False) -> None:
         """Ask for what is as new as the question; with `judged` as the leader."""
-        node, member = self._node, self._node.member
+        member = self._route.member
         if member is None:
             self._ask_voter(done, GetMetadata(linearizable=True))
             return
         member.read(
             GetMetadata(linearizable=True),
-            node.now,
+            self._loop.now,
             lambda answer: done(answer.error or member.metadata(judged=judged)),
         )
-        node.changed()
+        self._loop.changed()
 
     def _ask_voter(self, done: Done, message: GetMetadata = _PLAIN) -> None:
-        node = self._node
-        for voter in node.voters:
-            if node.peers.is_connected(voter):
-                node.requests.forward(voter, message, done)
-                return
+        if voter := self._route.connected_voter:
+            self._forward(voter, message, done)
+            return
         done(
             NotReadyError(
                 "this node has no connection to a voter of the metadata repository"
@@ -283,9 +306,9 @@ class Answers:
         )
 
     def _ask_leader(self, done: Done) -> None:
-        leader = self._node.way_to_leader
-        if leader and leader != self._node.id:
+        leader = self._route.way_to_leader
+        if leader and leader != self._route.node:
             message = GetMetadata(linearizable=True, by_leader=True)
-            self._node.requests.forward(leader, message, done)
+            self._forward(leader, message, done)
             return
         done(NotReadyError("this node knows no leader of the metadata repository"))

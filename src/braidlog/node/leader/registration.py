@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from braidlog.errors import LogError
 from braidlog.metarepo.events import Event
-from braidlog.node.telling import tell
+from braidlog.node.config import NodeConfig
+from braidlog.node.metrics.event_log import tell
+from braidlog.node.peers.identity import Identity
+from braidlog.node.requests.forwarding import Execution
 from braidlog.wire.commands import RegisterNode, encode
 from braidlog.wire.messages import Message
-
-if TYPE_CHECKING:
-    from braidlog.node.context import NodeContext
 
 __all__ = ["Registration"]
 
@@ -26,9 +26,11 @@ _RETRY_MAX_S: Final = 1.0
 class Registration:
     """Says who the node is, where, and that it started; again until it is accepted."""
 
-    def __init__(self, node: NodeContext) -> None:
-        """Prepare."""
-        self._node = node
+    def __init__(self, config: NodeConfig, who: Identity, execute: Execution) -> None:
+        """Prepare; ``execute`` executes a command on the leader."""
+        self._config = config
+        self._who = who
+        self._execute = execute
         self._timer: asyncio.TimerHandle | None = None
         self._retry_s = _RETRY_S
         self._closed = False
@@ -45,15 +47,13 @@ class Registration:
             self._timer.cancel()
 
     def _try(self) -> None:
-        node = self._node
-        identity = node.identity
+        config, who = self._config, self._who
         command = RegisterNode(
-            node.id, node.config.advertise, node.incarnation, identity
+            config.node.id, config.advertise, who.incarnation, who.directory
         )
         # Without an identity: a refusal may be over by the next time, when another node
         # has left the address, and to be registered twice is the same as once.
-        node.requests.execute(b"", encode(command), self._answered)
-        node.changed()
+        self._execute(b"", encode(command), self._answered)
 
     def _answered(self, answer: Message | LogError, _: memoryview) -> None:
         if self._closed:
@@ -66,4 +66,4 @@ class Registration:
             return
         self.done = True
         event = Event("node_registered", "the node is registered and serves")
-        tell(_log, self._node.id, event)
+        tell(_log, self._config.node.id, event)

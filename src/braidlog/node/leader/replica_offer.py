@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from braidlog.errors import LogError
+from braidlog.node.requests.forwarding import Execution
 from braidlog.store.node_store import NodeStore
 from braidlog.wire.commands import OfferReplicas, StoredReplica, encode
 from braidlog.wire.messages import Message
-
-if TYPE_CHECKING:
-    from braidlog.node.context import NodeContext
 
 __all__ = ["ReplicaOffer"]
 
@@ -28,9 +26,12 @@ _RETRY_S: Final = 0.2
 class ReplicaOffer:
     """Repeats each part until it is taken; what is done is remembered on the disk."""
 
-    def __init__(self, node: NodeContext, store: NodeStore, epoch: int) -> None:
+    def __init__(
+        self, node: int, store: NodeStore, epoch: int, execute: Execution
+    ) -> None:
         """Prepare for the fault epoch of the cluster; 1 has nothing to offer."""
         self._node = node
+        self._execute = execute
         self._store = store
         self._epoch = epoch
         self._mark = f"rescued.{epoch}"
@@ -44,7 +45,7 @@ class ReplicaOffer:
             return
         parts = list(_parts(stored()))
         self._parts = [
-            OfferReplicas(self._node.id, self._epoch, number, len(parts), part)
+            OfferReplicas(self._node, self._epoch, number, len(parts), part)
             for number, part in enumerate(parts)
         ]
         self._try()
@@ -56,8 +57,7 @@ class ReplicaOffer:
             self._timer.cancel()
 
     def _try(self) -> None:
-        self._node.requests.execute(b"", encode(self._parts[0]), self._answered)
-        self._node.changed()
+        self._execute(b"", encode(self._parts[0]), self._answered)
 
     def _answered(self, answer: Message | LogError, _: memoryview) -> None:
         if self._closed:

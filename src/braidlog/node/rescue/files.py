@@ -21,7 +21,7 @@ import msgspec
 from braidlog import _native, durable
 from braidlog.errors import CorruptionError, NewerFormatError, UnavailableError
 from braidlog.metarepo.recovery.succession import Copy, Seed
-from braidlog.node.raft_log import entries_of, hard_name
+from braidlog.node.repository.raft_log import entries_of, hard_name
 from braidlog.raft import Entry, Stored, codec
 from braidlog.store.node_store import GROUP_PREFIX
 

@@ -6,25 +6,20 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final, TypeAlias
 
-from braidlog.errors import InvalidArgumentError
-from braidlog.faultlog.record import NO_DIGEST, FaultRecord
 from braidlog.metarepo.group import MetadataMember
 from braidlog.metarepo.liveness import LivenessSettings
-from braidlog.metarepo.recovery.succession import base_of
 from braidlog.metarepo.settings import GroupSettings
 from braidlog.metarepo.waiting import Answer
 from braidlog.node.config import NodeConfig
-from braidlog.node.group_writes import GroupWrites
-from braidlog.node.latency import Histogram
-from braidlog.node.peers import Peers
-from braidlog.node.raft_log import GroupLog
-from braidlog.node.rescue_files import read_seed
-from braidlog.node.status import GroupStatus
-from braidlog.node.telling import tell
-from braidlog.raft import Base, Membership, RaftConfig, Role
+from braidlog.node.metrics.event_log import tell
+from braidlog.node.metrics.latency import Histogram
+from braidlog.node.metrics.status import GroupStatus
+from braidlog.node.peers.links import Peers
+from braidlog.node.repository.group_writes import GroupWrites
+from braidlog.node.repository.raft_log import GroupLog
+from braidlog.raft import RaftConfig, Role
 from braidlog.store.node_store import NodeStore
 from braidlog.wire.messages import (
     Commit,
@@ -41,7 +36,6 @@ __all__ = [
     "FIRST_GROUP",
     "Done",
     "RepositoryMember",
-    "begin_base",
     "end_groups",
 ]
 
@@ -329,32 +323,3 @@ def end_groups(store: NodeStore, *, before: int) -> None:
                 old,
             )
             GroupLog(store, old).delete()
-
-
-def begin_base(config: NodeConfig, newest: FaultRecord | None) -> Base | None:
-    """Return what a member begins with whose disk has nothing of its group.
-
-    After a rescue it is the same on all valid nodes. None: the node has to be let in.
-
-    Raises:
-        CorruptionError: what the rescue left for it is not there.
-        InvalidArgumentError: the settings name none of the valid nodes as a voter.
-    """
-    if newest is None or newest.configuration.epoch == FIRST_GROUP:
-        return Base(membership=Membership(voters=tuple(sorted(config.cluster.voters))))
-    if newest.configuration.sequence > 0:
-        return None  # It came after the rescue.
-    seed = None
-    if newest.state != NO_DIGEST:
-        seed = read_seed(Path(config.node.data), newest.state)
-    live = newest.configuration.live
-    voters = tuple(node for node in live if node in config.cluster.voters)
-    if seed is not None and seed.voters:
-        voters = seed.voters
-    if not voters:
-        msg = (
-            f"[cluster] voters names none of the nodes {live} that survived the "
-            "rescue: add them"
-        )
-        raise InvalidArgumentError(msg)
-    return base_of(newest.configuration, voters, seed)

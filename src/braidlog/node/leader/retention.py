@@ -8,20 +8,20 @@ time to time all the same, because a pin that held it may be gone.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from braidlog.errors import InvalidArgumentError, LogError
 from braidlog.metarepo.retention import SIZES_MAX
+from braidlog.node.config import NodeConfig
+from braidlog.node.replication.primary import Primary
+from braidlog.node.requests.forwarding import Execution
 from braidlog.store.catalog import LogOptions
 from braidlog.wire.commands import Retain, encode
 from braidlog.wire.messages import Message
-
-if TYPE_CHECKING:
-    from braidlog.node.context import NodeContext
-    from braidlog.node.primary import Primary
 
 __all__ = ["Retention"]
 
@@ -34,9 +34,18 @@ _AGAIN: Final = 6
 class Retention:
     """Looks at all primaries from time to time."""
 
-    def __init__(self, node: NodeContext) -> None:
-        """Prepare."""
-        self._node = node
+    def __init__(
+        self,
+        config: NodeConfig,
+        primaries: Callable[[], Iterator[Primary]],
+        wall_clock: Callable[[], int],
+        execute: Execution,
+    ) -> None:
+        """Prepare; ``execute`` executes a command on the leader."""
+        self._interval = config.timing.retention_ms / 1000
+        self._primaries = primaries
+        self._wall_clock = wall_clock
+        self._execute = execute
         self._looked = 0.0
         self._said: dict[int, tuple[Retain, int]] = {}
         self._bad: dict[int, bytes] = {}
@@ -44,11 +53,11 @@ class Retention:
 
     def tick(self, now: float) -> None:
         """Let time pass."""
-        if now - self._looked < self._node.config.timing.retention_ms / 1000:
+        if now - self._looked < self._interval:
             return
         self._looked = now
-        wall = self._node.wall_clock()
-        found = {each.stream: each for each in self._node.replicas.primaries()}
+        wall = self._wall_clock()
+        found = {each.stream: each for each in self._primaries()}
         for gone in self._said.keys() - found.keys():
             del self._said[gone]
         for gone in self._bad.keys() - found.keys():
@@ -81,7 +90,7 @@ class Retention:
         self._said[primary.stream] = command, 0
         now = msgspec.structs.replace(command, now=wall)
         answered = partial(self._answered, primary.stream)
-        self._node.requests.execute(b"", encode(now), answered)
+        self._execute(b"", encode(now), answered)
 
     def _options(self, primary: Primary) -> LogOptions:
         """Return the options of a stream; what cannot be read keeps everything.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from braidlog.errors import NotReadyError
 from braidlog.logstream.replica import Replica
-from braidlog.node.replica_store import ReplicaStore
+from braidlog.node.replication.replica_store import ReplicaStore
 
 __all__ = ["Primary"]
 

@@ -21,11 +21,13 @@ from braidlog.wire.messages import Execute, Message
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Answer", "Forwarding", "Send", "not_leading"]
+__all__ = ["Answer", "Execution", "Forwarding", "Send", "not_leading"]
 
 Answer: TypeAlias = Callable[[Message | LogError, memoryview], None]
 Send: TypeAlias = Callable[[int, Message, "Sequence[Buffer]", Answer], None]
 """Asks a node; the answer comes once, maybe at once, or never if the node hangs."""
+Execution: TypeAlias = Callable[[bytes, bytes, Answer], None]
+"""Executes a command on the leader of the repository, by the number of a call."""
 
 _NOTHING = memoryview(b"")
 

@@ -23,7 +23,7 @@ from braidlog.errors import NodeIdentityError
 from braidlog.metarepo.nodes import require_identity
 from braidlog.metarepo.repository import Repository
 from braidlog.metarepo.state import NodeState, State
-from braidlog.node.identity import Identity, note_bound
+from braidlog.node.peers.identity import Identity, note_bound
 from braidlog.store.node_store import NodeStore
 from braidlog.wire.messages import Hello, Metadata
 from braidlog.wire.roles import Role

@@ -27,7 +27,7 @@ from braidlog.errors import (
     NotReadyError,
     ProtocolError,
 )
-from braidlog.node.status import PeerStatus
+from braidlog.node.metrics.status import PeerStatus
 from braidlog.serving.log_once import Connections
 from braidlog.serving.security import channel_of
 from braidlog.serving.settings import host_and_port

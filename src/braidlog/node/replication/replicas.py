@@ -28,14 +28,14 @@ from braidlog.logstream.replica import Replica
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.events import Event, Value
 from braidlog.metarepo.recovery.adoption import about
-from braidlog.node.latency import Latencies
-from braidlog.node.peers import Peers
-from braidlog.node.primary import Primary
-from braidlog.node.reader import Reader
-from braidlog.node.replica_store import ReplicaStore
-from braidlog.node.replica_trouble import ReplicaTrouble
-from braidlog.node.status import ReplicaStatus
-from braidlog.node.telling import tell
+from braidlog.node.metrics.event_log import tell
+from braidlog.node.metrics.latency import Latencies
+from braidlog.node.metrics.status import ReplicaStatus
+from braidlog.node.peers.links import Peers
+from braidlog.node.replication.primary import Primary
+from braidlog.node.replication.reader import Reader
+from braidlog.node.replication.replica_store import ReplicaStore
+from braidlog.node.replication.replica_trouble import ReplicaTrouble
 from braidlog.serving.sessions import Request, told
 from braidlog.store.node_store import NodeStore
 from braidlog.wire.codec import split

@@ -27,7 +27,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from braidlog.metarepo import health
-from braidlog.node.status import NodeStatus, Observed, ReplicaStatus
+from braidlog.node.metrics.status import NodeStatus, Observed, ReplicaStatus
 from braidlog.wire.messages import Metadata
 
 __all__ = ["LOGS_SHOWN", "StatusCollector"]
